@@ -93,10 +93,10 @@ format: env  ## apply the formatter
 figures: env  ## make the analysis, figures and report of CONFIG anew from its raw results; measures nothing
 	$(SNAKEMAKE) report --quiet rules --configfile $(CONFIG)
 
-status:  ## what is done, running, skipped and left of CONFIG
+status:  ## what is done, running, skipped and left of CONFIG; WEB=1: as a page on 127.0.0.1, with a report of what is measured so far
 	@# Never makes the environment: another command may be at work in it.
 	@test -e .venv/.complete || { echo "error: nothing is installed yet, or it is being installed: make env" >&2; exit 2; }
-	@$(BIN)/connector-tax status --configfile $(CONFIG)
+	@$(BIN)/connector-tax status --configfile $(CONFIG) $(if $(filter-out 0,$(WEB)),--web) $(if $(PORT),--port $(PORT))
 
 revert-patch: env  ## take out what an earlier version wrote into ENGINE_PYTHON's vLLM
 	@test -n "$${ENGINE_PYTHON:-}" || { echo "error: ENGINE_PYTHON is not set: give the interpreter whose vLLM is meant" >&2; exit 2; }

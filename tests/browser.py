@@ -90,11 +90,15 @@ class Tab:
 
     def open(self, path: Path, width: int = 1280) -> None:
         """Load a file and wait until it is there."""
+        self.go(path.absolute().as_uri(), width)
+
+    def go(self, url: str, width: int = 1280) -> None:
+        """Load an address and wait until it is there."""
         self.ask(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
         )
         self.loaded = False
-        self.ask("Page.navigate", url=path.absolute().as_uri())
+        self.ask("Page.navigate", url=url)
         while not self.loaded:
             self._note(self._read())
 

@@ -15,9 +15,18 @@ DEVICE_CLOCK = Path("steps") / "device_clock.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class CampaignFolder:
-    """``results/<campaign>/``."""
+    """``results/<campaign>/``.
+
+    Attributes:
+        made_in: where analysis, figures and report lie; None: beside the results that they are made of.
+    """
 
     root: Path
+    made_in: Path | None = None
+
+    @property
+    def made(self) -> Path:
+        return self.root if self.made_in is None else self.made_in
 
     @property
     def campaign_file(self) -> Path:
@@ -66,24 +75,24 @@ class CampaignFolder:
 
     @property
     def aggregate(self) -> Path:
-        return self.root / "aggregate.json"
+        return self.made / "aggregate.json"
 
     @property
     def aggregate_csv(self) -> Path:
-        return self.root / "aggregate.csv"
+        return self.made / "aggregate.csv"
 
     @property
     def figures(self) -> Path:
-        return self.root / "figures"
+        return self.made / "figures"
 
     def step_table(self, cell: "CellFolder") -> Path:
         """Columns of a cell's step records; can be removed at any time and is made again from them."""
-        own = self.root / "tables" / cell.path.relative_to(self.root)
+        own = self.made / "tables" / cell.path.relative_to(self.root)
         return own.with_name(own.name + ".parquet")  # the name of a cell may hold a dot of its own
 
     @property
     def report(self) -> Path:
-        return self.root / "report.html"
+        return self.made / "report.html"
 
     @property
     def manifest(self) -> Path:

@@ -17,10 +17,12 @@ from connector_tax.base.documents.aggregate import read_aggregate
 from connector_tax.base.documents.figures import Entry, read_figure_index
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import write_text
-from connector_tax.base.opening import read_whole
+from connector_tax.base.opening import printable, read_whole
 from connector_tax.base.plan import read_campaign_file
+from connector_tax.read.ingest.campaign import UNREADABLE
 from connector_tax.read.report.drill import view as drill
 from connector_tax.read.report.drill.view import NONE, DrillDowns, Drilling, grouped, read_drilling
+from connector_tax.read.report.status import unfinished
 from connector_tax.read.report.view import Page, cells_in_order, page_view
 
 HERE = Path(__file__).parent
@@ -39,21 +41,42 @@ class Figure:
     uri: str = ""
 
 
-def build_report(root: Path) -> Path:
-    """Write ``report.html`` of the campaign at ``root``.
+def build_report(
+    root: Path,
+    made_in: Path | None = None,
+    processes: int | None = None,
+    left: list[str] | None = None,
+) -> Path:
+    """Write ``report.html`` of the campaign at ``root``, which may be unfinished.
+
+    Args:
+        made_in: where aggregate and figures lie and the page is written; None: in ``root``.
+        processes: default: one per core for a large campaign, else one.
+        left: what of the plan was not measured when it was analysed, in sentences; None: as it is now.
 
     Raises:
         ArtifactError: the aggregate or the figures are not there, or the disk is full.
     """
-    folder = CampaignFolder(root)
+    folder = CampaignFolder(root, made_in)
     folder.links()
     aggregate = read_aggregate(folder.aggregate)
     campaign = read_campaign_file(folder.campaign_file) if folder.campaign_file.is_file() else None
-    page, figures = page_view(aggregate, campaign), figures_view(folder)
-    drilling = read_drilling(root, cells_in_order(aggregate))
+    page, figures = (
+        page_view(aggregate, campaign, what_is_left(folder) if left is None else left),
+        figures_view(folder),
+    )
+    drilling = read_drilling(root, cells_in_order(aggregate), made_in, processes)
     text = fitting(drilling, lambda drills: render(page, figures, drills))
     write_text(folder.report, text)
     return folder.report
+
+
+def what_is_left(folder: CampaignFolder) -> list[str]:
+    """As the page's top says it; none also where the plan is not known: the page says elsewhere that cells are not held against ``campaign.json``, and why."""
+    try:
+        return [printable(sentence) for sentence in unfinished(folder)]
+    except UNREADABLE:
+        return []
 
 
 def fitting(

@@ -1,5 +1,7 @@
-"""``make status``: where a campaign stands, from what lies on disk."""
+"""Where a campaign stands, from what lies on disk: for ``make status``, its page, and the top of a report."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -13,11 +15,112 @@ from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import lines_of, printable, read_whole
-from connector_tax.base.plan import cells_of, read_campaign_file, side_by_side_s
+from connector_tax.base.plan import cells_of, config_of, read_campaign_file, side_by_side_s
 from connector_tax.base.plan.duration import expected_run_s, guessed_rates
-from connector_tax.base.records.cell import is_repeat, phase_label
+from connector_tax.base.records.cell import Phase, is_repeat, phase_label, phase_word
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import duration_text
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What one configuration has of a phase; ``mood`` is the page's class for it."""
+
+    text: str
+    mood: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a campaign that was started stands, from what lies on disk.
+
+    Attributes:
+        columns: heads of the table; a row has a state for each.
+        rows: (configuration, its states).
+        ended: runs that have a receipt, of ``runs``.
+        left: the configurations of each phase that have none; phases that have ended are not in it.
+        left_s: what measuring those takes, about.
+        remarks: what cannot be read, was skipped, or failed and how to try it again, and who is at work on which card; a paragraph each.
+        worker: the process that works on it; None where nobody does.
+        go_on: the command that goes on with it.
+        has_report: whether one lies beside the results.
+        last: of the progress log; empty where there is none.
+    """
+
+    campaign: str
+    root: Path
+    date: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[State, ...]], ...]
+    ended: int
+    runs: int
+    left: dict[Phase, tuple[str, ...]]
+    left_s: float
+    remarks: tuple[tuple[str, ...], ...]
+    worker: int | None
+    go_on: str
+    has_report: bool
+    last: str
+
+    @property
+    def time_left(self) -> str:
+        return f"about {duration_text(self.left_s)} left" if self.left_s else "all measured"
+
+    @property
+    def who(self) -> str:
+        """Empty where nobody works on it and nothing is left."""
+        if self.worker is not None:
+            return f"process {self.worker} works on it"
+        return f"nobody works on it; go on with: {self.go_on}" if self.left_s else ""
+
+    @property
+    def report(self) -> str:
+        """Where the report beside the results is; empty where there is none."""
+        older = ", made before the rest was measured" if self.left_s else ""
+        return f"report: {CampaignFolder(self.root).report}{older}" if self.has_report else ""
+
+
+def not_started(folder: CampaignFolder, config: CampaignConfig, config_file: Path) -> str:
+    """What is said of a campaign without ``campaign.json``."""
+    return f"{folder.root}: not started. Start it with: {_command(config, config_file)}"
+
+
+def standing(folder: CampaignFolder, config: CampaignConfig, config_file: Path) -> Standing:
+    """Of a campaign that was started.
+
+    Raises:
+        ArtifactError: ``campaign.json`` cannot be read.
+    """
+    date = read_campaign_file(folder.campaign_file).date
+    phases = [p for p in config.phases if not is_repeat(p)]
+    blocks = [p for p in config.phases if is_repeat(p)]
+    rates, unreadable = _rates(folder, config, date)
+    rows = []
+    for connector_id in config.connector_ids:
+        states = [_state(config, folder.run(date, connector_id, p), rates) for p in phases]
+        if blocks:
+            states.append(_repeats(folder, date, connector_id, blocks))
+        rows.append((connector_id, tuple(states)))
+    left = _left(folder, config, date)
+    last = lines_of(read_whole(folder.progress_log))[-1:] if folder.progress_log.exists() else []
+    runs = sum(len(config.members(p)) for p in config.phases)
+    remarks = (unreadable, _skips(folder), _failures(folder), _engines(folder, config))
+    return Standing(
+        campaign=config.campaign,
+        root=folder.root,
+        date=date,
+        columns=tuple([f"phase {phase_label(p)}" for p in phases] + ["repeats"] * bool(blocks)),
+        rows=tuple(rows),
+        ended=runs - sum(map(len, left.values())),
+        runs=runs,
+        left=left,
+        left_s=_left_s(config, left, rates),
+        remarks=tuple(tuple(lines) for lines in remarks if lines),
+        worker=worker_of(folder),
+        go_on=_command(config, config_file),
+        has_report=folder.report.exists(),
+        last=last[0] if last else "",
+    )
 
 
 def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str:
@@ -25,35 +128,45 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
     folder = CampaignFolder(results / config.campaign)
     folder.links()
     if not folder.campaign_file.exists():
-        return f"{folder.root}: not started. Start it with: {_command(config, config_file)}"
-    date = read_campaign_file(folder.campaign_file).date
+        return not_started(folder, config, config_file)
+    found = standing(folder, config, config_file)
     width = max(len(c) for c in config.connector_ids)
-    lines = [f"campaign {config.campaign}, started {date}", ""]
-    phases = [p for p in config.phases if not is_repeat(p)]
-    blocks = [p for p in config.phases if is_repeat(p)]
-    heads = [f"phase {phase_label(p)}" for p in phases] + ["repeats"] * bool(blocks)
-    lines.append(" " * width + "  " + "".join(f"{h:<24}" for h in heads))
-    rates, unreadable = _rates(folder, config, date)
-    for connector_id in config.connector_ids:
-        row = f"{connector_id:<{width}}  "
-        row += "".join(f"{_state(config, folder.run(date, connector_id, p), rates):<24}" for p in phases)
-        ended = sum(folder.run(date, connector_id, p).receipt.exists() for p in blocks)
-        row += f"{ended} of {len(blocks)} blocks" if blocks else ""
+    lines = [f"campaign {found.campaign}, started {found.date}", ""]
+    lines.append(" " * width + "  " + "".join(f"{head:<24}" for head in found.columns))
+    for connector_id, states in found.rows:
+        row = f"{connector_id:<{width}}  " + "".join(f"{s.text:<24}" for s in states)
         lines.append(row.rstrip())
-    left_s = _left_s(config, folder, date, rates)
-    lines += ["", *unreadable, *_skips(folder), *_failures(folder), *_engines(folder, config)]
-    lines.append(f"about {duration_text(left_s)} left" if left_s else "all measured")
-    worker = worker_of(folder)
-    if worker is not None:
-        lines.append(f"process {worker} works on it")
-    elif left_s:
-        lines.append(f"nobody works on it; go on with: {_command(config, config_file)}")
-    if folder.report.exists():
-        older = ", made before the rest was measured" if left_s else ""
-        lines.append(f"report: {folder.report}{older}")
-    if folder.progress_log.exists():
-        lines.append("last: " + "".join(lines_of(read_whole(folder.progress_log))[-1:]))
+    lines.append("")
+    for remarks in found.remarks:
+        lines += [*remarks, ""]
+    lines.append(found.time_left)
+    lines += [line for line in (found.who, found.report) if line]
+    if found.last:
+        lines.append(f"last: {found.last}")
     return "\n".join(map(printable, lines))
+
+
+def unfinished(folder: CampaignFolder) -> list[str]:
+    """What of a campaign's own plan is not measured, in sentences; none where all has ended.
+
+    Raises:
+        ArtifactError: ``campaign.json`` cannot be read, or another version wrote it.
+        LookupError, AttributeError, TypeError, ValueError: it was edited.
+    """
+    document = read_campaign_file(folder.campaign_file)
+    config = config_of(document)
+    left = _left(folder, config, document.date)
+    rates, _ = _rates(folder, config, document.date)
+    left_s = _left_s(config, left, rates)
+    if not left:
+        return []
+    runs = sum(len(config.members(p)) for p in config.phases)
+    ended = runs - sum(map(len, left.values()))
+    time = f", about {duration_text(left_s)} of measuring" if left_s else ""
+    said = [f"{ended} of {runs} runs of this campaign have ended.", f"Left{time}: {left_text(config, left)}."]
+    if "a" in left:
+        said.append("Reference rates are preliminary before all of phase A has ended.")
+    return [*said, "What follows is made of the cells that are finished, and may change with the rest."]
 
 
 def seconds_left(config: CampaignConfig, folder: CampaignFolder, date: str | None) -> float:
@@ -62,43 +175,75 @@ def seconds_left(config: CampaignConfig, folder: CampaignFolder, date: str | Non
     Args:
         date: of its first start; None where it was not started.
     """
-    return _left_s(config, folder, date, None if date is None else _rates(folder, config, date)[0])
+    if date is None:
+        return _left_s(config, {phase: config.members(phase) for phase in config.phases}, None)
+    return _left_s(config, _left(folder, config, date), _rates(folder, config, date)[0])
+
+
+def left_text(config: CampaignConfig, left: Mapping[Phase, Sequence[str]]) -> str:
+    """``phase A of nixl_both; all of phases B and R1``."""
+    parts = [
+        f"phase {phase_word(phase)} of {', '.join(ids)}"
+        for phase, ids in left.items()
+        if len(ids) < len(config.members(phase))
+    ]
+    whole = [phase_word(phase) for phase, ids in left.items() if len(ids) == len(config.members(phase))]
+    if whole:
+        names = " and ".join([", ".join(whole[:-1]), whole[-1]] if len(whole) > 1 else whole)
+        parts.append(f"all of phase{'s' if len(whole) > 1 else ''} {names}")
+    return "; ".join(parts)
+
+
+def _left(folder: CampaignFolder, config: CampaignConfig, date: str) -> dict[Phase, tuple[str, ...]]:
+    found = {
+        phase: tuple(c for c in config.members(phase) if not folder.run(date, c, phase).receipt.exists())
+        for phase in config.phases
+    }
+    return {phase: ids for phase, ids in found.items() if ids}
 
 
 def _left_s(
-    config: CampaignConfig, folder: CampaignFolder, date: str | None, rates: ReferenceRates | None
+    config: CampaignConfig, left: Mapping[Phase, Sequence[str]], rates: ReferenceRates | None
 ) -> float:
-    left = dict.fromkeys(config.phases, 0.0)
-    for phase in config.phases:
-        for connector_id in config.members(phase):
-            if date is None or not folder.run(date, connector_id, phase).receipt.exists():
-                left[phase] += expected_run_s(config, connector_id, phase, rates or guessed_rates(config))
-    return side_by_side_s(config, left)
+    by_phase = {
+        phase: sum(
+            expected_run_s(config, c, phase, rates or guessed_rates(config)) for c in left.get(phase, ())
+        )
+        for phase in config.phases
+    }
+    return side_by_side_s(config, by_phase)
+
+
+def _repeats(folder: CampaignFolder, date: str, connector_id: str, blocks: Sequence[Phase]) -> State:
+    ended = sum(folder.run(date, connector_id, p).receipt.exists() for p in blocks)
+    mood = "good" if ended == len(blocks) else "open" if ended else "none"
+    return State(f"{ended} of {len(blocks)} blocks", mood)
 
 
 def _command(config: CampaignConfig, config_file: Path) -> str:
     return f".venv/bin/snakemake --cores {len(config.engine.slots)} --configfile {config_file}"
 
 
-def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> str:
+def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> State:
     if run.receipt.exists():
         try:
             receipt = read_receipt(run)
         except ArtifactError:
-            return "cannot be read"  # _failures says why
+            return State("cannot be read", "bad")  # _failures says why
         if receipt.status != "measured":
-            return receipt.status.replace("_", " ")
+            return State(receipt.status.replace("_", " "), "bad" if receipt.status == "failed" else "none")
         invalid = sum(c.verdict != "valid" for c in receipt.cells)
-        return f"{len(receipt.cells)} cells" + (f", {invalid} invalid" if invalid else "")
+        text = f"{len(receipt.cells)} cells" + (f", {invalid} invalid" if invalid else "")
+        return State(text, "open" if invalid else "good")
     plan = cells_of(config, run.connector_id, run.phase, rates or guessed_rates(config))
     # What lies there of an earlier plan, at other rates or shapes, is not part of this one.
     own = {c.cell_id for c in run.finished_cells()} & {c.cell_id for c in plan}
     if run.phase != "a" and rates is None:
-        return "-"
+        return State("-")
     supervisor = recorded_supervisor(run.path)
     if supervisor is not None and supervisor.lives:
-        return f"running, {len(own)} of {len(plan)}"
-    return f"{len(own)} of {len(plan)}" if own else "-"
+        return State(f"running, {len(own)} of {len(plan)}", "running")
+    return State(f"{len(own)} of {len(plan)}", "open") if own else State("-")
 
 
 def _engines(folder: CampaignFolder, config: CampaignConfig) -> list[str]:
@@ -111,7 +256,7 @@ def _engines(folder: CampaignFolder, config: CampaignConfig) -> list[str]:
         if supervisor is not None and supervisor.lives:
             where = " and ".join(supervisor.cards) or "a card that is not recorded"
             found.append(f"on {where}: {run.connector_id} in phase {phase_label(run.phase)}")
-    return [*sorted(found), ""] if found else []
+    return sorted(found)
 
 
 def worker_of(folder: CampaignFolder) -> int | None:
@@ -137,7 +282,7 @@ def _rates(
     try:
         return read_document(folder.reference_rates, ReferenceRatesFile).rates, []
     except ArtifactError as error:
-        return None, [f"cannot be read: {error}", ""]
+        return None, [f"cannot be read: {error}"]
 
 
 def _skips(folder: CampaignFolder) -> list[str]:
@@ -146,9 +291,8 @@ def _skips(folder: CampaignFolder) -> list[str]:
     try:
         decisions = read_document(folder.preflight_status, PreflightStatus).configs
     except ArtifactError as error:
-        return [f"cannot be read: {error}", ""]
-    found = [f"skipped {i}: {d.reason}" for i, d in decisions.items() if d.decision == "skip"]
-    return [*found, ""] if found else []
+        return [f"cannot be read: {error}"]
+    return [f"skipped {i}: {d.reason}" for i, d in decisions.items() if d.decision == "skip"]
 
 
 def _failures(folder: CampaignFolder) -> list[str]:
@@ -163,4 +307,4 @@ def _failures(folder: CampaignFolder) -> list[str]:
         if receipt is not None and receipt.status == "failed":
             found.append(f"failed {run.connector_id} in phase {phase_label(run.phase)}: {receipt.reason}")
             found.append(f"  try it again with --forcerun {run.receipt}")
-    return [*found, ""] if found else []
+    return found

@@ -129,6 +129,7 @@ class Page:
 
     campaign: str
     date: str
+    unfinished: Sequence[str]
     banner: list[str]
     headline: Headline
     confidence: str
@@ -167,10 +168,13 @@ class Page:
     reproduce: list[Recipe]
 
 
-def page_view(aggregate: Aggregate, campaign: CampaignDocument | None) -> Page:
+def page_view(
+    aggregate: Aggregate, campaign: CampaignDocument | None, unfinished: Sequence[str] = ()
+) -> Page:
     """
     Args:
         campaign: ``campaign.json``; None where there is none.
+        unfinished: what of the plan is not measured yet, in sentences; none of a campaign that has ended.
     """
     references = _references(aggregate)
     tables = [t for r in references if (t := reference_table(aggregate, r)) is not None]
@@ -183,6 +187,7 @@ def page_view(aggregate: Aggregate, campaign: CampaignDocument | None) -> Page:
     return Page(
         campaign=aggregate.campaign,
         date=aggregate.date,
+        unfinished=unfinished,
         banner=_banner(aggregate),
         headline=head,
         confidence=confidence_words(aggregate),

@@ -1,0 +1,52 @@
+"""``connector-tax status --web``: the page until Ctrl-C. What it makes lies in a temporary folder, which goes with it."""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import CampaignConfig
+from connector_tax.read.watch.making import Maker, When
+from connector_tax.read.watch.page import View, view_of
+from connector_tax.read.watch.server import LOOPBACK, Server
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """When reports are made; see ``Maker``."""
+
+    when: When
+    every_s: float
+    during_cells: bool
+
+
+def serve(config: CampaignConfig, results: Path, config_file: Path, port: int, reports: Reports) -> None:
+    """Show the campaign until this process is interrupted; returns on Ctrl-C.
+
+    Raises:
+        EngineError: the port cannot be had.
+    """
+    # Answers take less than the measurement next to them, whatever asks.
+    os.nice(19)
+    with tempfile.TemporaryDirectory(prefix="connector-tax-") as made_in:
+        folder = CampaignFolder(results / config.campaign, Path(made_in))
+        beside = CampaignFolder(folder.root)
+        maker = Maker(folder, reports.when, reports.every_s, during_cells=reports.during_cells)
+
+        def view() -> View:
+            return view_of(beside, config, config_file, maker, datetime.now(UTC))
+
+        try:
+            with Server(port, view, maker) as server:
+                print(
+                    f"http://{LOOPBACK}:{server.port}/ shows campaign {config.campaign} until Ctrl-C. From another host: "
+                    f"ssh -N -L {server.port}:{LOOPBACK}:{server.port} THIS_HOST",
+                    flush=True,
+                )
+                server.serve_forever()
+        except KeyboardInterrupt:
+            print("The page has ended. The campaign goes on as it was.")
+        finally:
+            maker.close()

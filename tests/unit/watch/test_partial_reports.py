@@ -1,0 +1,123 @@
+"""Reports of unfinished campaigns: each says at its top what is left, as ``status`` counts it, and leaves the results alone."""
+
+import html
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from half import FILE, campaign, half, listing
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import to_json, write_text_if_changed
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.report.status import left_text, status_text, unfinished
+from connector_tax.read.stats.reference import select_reference_rates
+from connector_tax.read.watch.partial import make
+
+
+def begun(root: Path) -> CampaignFolder:
+    """``campaign.json`` alone: preflight is under way."""
+    found = campaign(root).folder
+    shutil.rmtree(found.preflight)
+    return found
+
+
+def preflight(root: Path) -> CampaignFolder:
+    return campaign(root).folder
+
+
+def half_way(root: Path) -> CampaignFolder:
+    return half(root).folder
+
+
+def no_rates(root: Path) -> CampaignFolder:
+    """All of Phase A has ended, and what follows from it was not written yet."""
+    found = half(root)
+    found.receipt("mooncake_both")
+    return found.folder
+
+
+def in_phase_b(root: Path) -> CampaignFolder:
+    folder = no_rates(root)
+    rates = select_reference_rates(read_campaign(root / "demo", phases=("a",), steps=False))
+    write_text_if_changed(folder.reference_rates, to_json(rates))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("stage", "ended", "left", "preliminary"),
+    [
+        (begun, 0, "all of phases A, B and B'", True),
+        (preflight, 0, "all of phases A, B and B'", True),
+        (half_way, 1, "phase A of mooncake_both; all of phases B and B'", True),
+        (no_rates, 2, "all of phases B and B'", False),
+        (in_phase_b, 2, "all of phases B and B'", False),
+    ],
+)
+def test_it_says_first_what_is_left(
+    tmp_path: Path, stage: Callable[[Path], CampaignFolder], ended: int, left: str, preliminary: bool
+) -> None:
+    folder = stage(tmp_path)
+    made_in = tmp_path / "made"
+    made_in.mkdir()
+    before = listing(folder.root)
+    text = make(folder.root, made_in).read_text()
+    assert listing(folder.root) == before
+    assert not folder.report.exists()
+    header = html.unescape(text[text.index("<header>") : text.index('class="headline"')])
+    said = re.sub(r"<[^>]*>", "", header)
+    assert f"{ended} of 6 runs of this campaign have ended. Left, about " in said
+    assert f" of measuring: {left}." in said
+    assert ("Reference rates are preliminary" in said) is preliminary
+    (time,) = re.findall(r"Left, about (.*?) of measuring", said)
+    assert f"about {time} left" in status_text(config_of_half(tmp_path), tmp_path, FILE)
+
+
+def config_of_half(tmp_path: Path) -> CampaignConfig:
+    return campaign(tmp_path / "another").config
+
+
+def test_of_a_campaign_that_was_not_started_there_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"campaign\.json"):
+        make(tmp_path / "demo", tmp_path)
+    assert sorted(tmp_path.iterdir()) == []
+
+
+def test_a_campaign_that_is_over_says_nothing_of_it(tmp_path: Path) -> None:
+    found = campaign(tmp_path)
+    found.measure_everything()
+    assert unfinished(found.folder) != []
+    for connector in found.config.connector_ids:
+        if not found.run(connector, "b_prime").receipt.exists():
+            found.receipt(connector, "b_prime")
+    assert unfinished(found.folder) == []
+
+
+def test_step_tables_are_made_once(tmp_path: Path) -> None:
+    """And lie with what else is made, so that the next report decodes the new cells alone."""
+    found, made_in = half(tmp_path), tmp_path / "made"
+    made_in.mkdir()
+    make(found.root, made_in)
+    tables = listing(made_in / "tables")
+    assert len([t for t in tables if t[0].endswith(".parquet")]) == 4
+    make(found.root, made_in)
+    assert listing(made_in / "tables") == tables
+    assert not (found.root / "tables").exists()
+
+
+def test_what_is_left_names_phases_and_who_of_them(tmp_path: Path) -> None:
+    config = campaign(tmp_path, repeats=2).config
+    everyone = config.members("b")
+    assert left_text(config, {"a": ("plain",)}) == "phase A of plain"
+    assert left_text(config, {"b": everyone}) == "all of phase B"
+    assert (
+        left_text(config, {"a": ("plain", "mooncake_both"), "b": everyone, "r1": everyone, "r2": everyone})
+        == "phase A of plain, mooncake_both; all of phases B, R1 and R2"
+    )
