@@ -194,7 +194,9 @@ class Campaign:
         """One finished cell."""
         behaviour = self.behaviours.get(connector, Behaviour())
         has_connector = launch_spec(self.config, connector).has_connector
-        if has_connector and behaviour.hooks_us is None:
+        if not has_connector:
+            behaviour = replace(behaviour, hooks_us=None)
+        elif behaviour.hooks_us is None:
             behaviour = replace(behaviour, hooks_us=(0.0, 0.0, 0.0))
         if spec.recorded is False:
             behaviour = self.behaviours.get(f"{connector} unrecorded", behaviour)

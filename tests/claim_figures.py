@@ -81,9 +81,13 @@ class Figures(LeftOut):
             late = late.replace("Plain", "plain", 1)
             words += [f"At {r} {late} did not keep up: those taxes hold queueing."] if late else []
         words += self.carried()
-        missing = sorted({c for found in taxes.values() for c in found} - set(taxes["ttft_p90", "ref_load"]))
-        if "ref_load" in present and missing:
-            words.append(f"Without a TTFT bar at ref_load: {', '.join(missing)}.")
+        every = sorted({c for found in taxes.values() for c in found})
+        for r in present:
+            lacks = {c: " or ".join(n[:4] for m, n in NAMES.items() if c not in taxes[m, r]) for c in every}
+            for which in sorted(set(filter(None, lacks.values()))):
+                words.append(
+                    f"Without a {which} bar at {r}: {', '.join(c for c in every if lacks[c] == which)}."
+                )
         told, counts = both_sides([t for found in taxes.values() for t in found.values()])
         return said([*words, *told], [*self.confidence, *counts])
 
@@ -92,6 +96,14 @@ class Figures(LeftOut):
         every = self.every_grid()
         drawn = self.drawn_of(dict.fromkeys(c for c, *_ in every))
         return {k: tax for k, tax in every.items() if k[0] in drawn}
+
+    def without_a_number_there(self) -> list[Entry]:
+        """The main taxes without one at a shape of Phase B."""
+        shapes = {(t["input_tokens"], t["output_tokens"]) for t in self.a["taxes"] if t["phase"] == "b"}
+        return [
+            t for t in self.a["main_taxes"]
+            if (t["metric"], t["reference"]) == ("ttft_p90", "ref_safe") and not t["available"] and (t["input_tokens"], t["output_tokens"]) in shapes
+        ]  # fmt: skip
 
     def every_grid(self) -> dict[tuple[str, int, int], Entry]:
         """The tax that stands at each shape, or the cell's own; at Phase A's the main one, whatever became of Phase B's cell."""
@@ -168,7 +180,7 @@ class Figures(LeftOut):
             self.at_rate("ref_safe", ""),
             *self.carried(),
             *self.not_drawn(dict.fromkeys(c for c, *_ in self.every_grid())),
-            *self.left_out("b", {c for c, *_ in grid}, list(grid.values())),
+            *self.left_out("b", {c for c, *_ in grid}, [*grid.values(), *self.without_a_number_there()]),
         ]
         values = [v for r in (rates[0], rates[-1]) for v in the(r, "rate")] if len(rates) > 1 else []
         safe = self.rates["ref_safe"]

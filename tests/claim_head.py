@@ -202,7 +202,8 @@ class Head(Told):
             where = [] if keys[1] == "ref_safe" else [self.at_rate("ref_load")]
             if where and other.get("blocks") is None and other.get("phase") not in (None, "a"):
                 where.append(f"by {launch_of(str(other['phase']))}.")
-            return said([*where, self.kind(other)], estimate(other))
+            counts = [v for k in ("n", "n_plain") for v in the(other.get(k) or 0)]
+            return said([*where, self.kind(other)], [*estimate(other), *counts])
         if s.text.startswith("TTFT p90 at ref_safe"):
             chosen = self.taxed()
             words, values = self.told_apart(chosen, without=self.without_number("ttft_p90"))

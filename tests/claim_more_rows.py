@@ -258,6 +258,21 @@ class Rows(TaxRows):
                 *([Cell(), Cell()] if c["config"] == "plain" else taxes),
             ]  # fmt: skip
 
+        # Of a run that ended without a cell the taxes alone.
+        cells = {(c["config"], c["cell_id"]) for c in self.a["cells"]}
+        lost = [
+            t
+            for t in self.own(self.a["taxes"], s.cells[1])
+            if t["phase"] == "c" and (t["config"], t["cell_id"]) not in cells
+        ]
+        for t in lost:
+            if t["cell_id"].partition("_")[2] == s.cells[0] and t["metric"] == "ttft_p90":
+                own = {x["metric"]: x for x in lost if x["cell_id"] == t["cell_id"]}
+                yield [
+                    word(s.cells[0]), word(s.cells[1]), Cell((), the(t["rate_per_s"], "number")), word("0"), word("unknown"), Cell(), Cell(),
+                    self.tax_cell(own["ttft_p90"]), self.tax_cell(own["tpot_p90"]),
+                ]  # fmt: skip
+
     def growth_slopes(self, s: Statement) -> Iterator[list[Cell]]:
         for e in self.own(self.a["growth"], s.cells[0]):
             for slope in e["slopes"]:

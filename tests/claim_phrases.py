@@ -42,8 +42,8 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^head flags[^|]*\| Flag non_monotonic_load:", (
         "plain is saturated at a rate below ref_load and keeps up at ref_load itself;", "which criterion fired"), ()),
     (r"^head details.* requests with the connector and ", ("requests with the connector and", "without, of", "prompt and", "output tokens each."), ("It compares", "n")),
-    (r"^head details.*\| TPOT p90: ", ("TPOT p90:",), ()),
-    (r"^head details.*\| TTFT p90 at ref_load", ("TTFT p90",), ()),
+    (r"^head details.*\| TPOT p90: ", ("TPOT p90:", "n"), ()),
+    (r"^head details.*\| TTFT p90 at ref_load", ("TTFT p90", "n"), ()),
     (r"^head details.*\| TTFT p90 at ref_safe", (), ("connectors", "connector")),
     (r"^head details.*\| The cells behind", ("The cells behind it are", "section Flags says what that means."), ()),
     (r"^head details.* is the largest", (), ("Of the taxes that are", "Of the taxes over blocks that are", "No tax", "No tax over blocks")),

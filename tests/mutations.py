@@ -122,7 +122,7 @@ def gone(*connectors: str) -> Then:
 def failed(connector: str, phase: str) -> Then:
     def then(campaign: Campaign) -> None:
         run = campaign.run(connector, phase)  # type: ignore[arg-type]
-        shutil.rmtree(run.path)
+        shutil.rmtree(run.path, ignore_errors=True)
         write_receipt(
             run, campaign=campaign.config.campaign, status="failed", reason="the engine died at start"
         )
@@ -390,6 +390,7 @@ MUTATIONS: dict[str, Mutation] = {
     "levels": Mutation({"phase_d": LEVELS}, then=levels),
     "levels that grow": Mutation({"phase_d": LEVELS}, then=growing_levels),
     "conversations": Mutation(then=talks),
+    "a run of conversations failed": Mutation(then=both(talks, failed("mooncake_both", "c"))),
     "settings": Mutation(then=settings(mooncake_both={"x.y": {"plain": False, "own": True}}, nixl_both=None)),
     "matched baseline": Mutation(
         {"connectors": ["plain", "noop_connector", "mooncake_both", "plain_matched_mooncake_both"]},

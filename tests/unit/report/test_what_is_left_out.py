@@ -7,6 +7,7 @@ from typing import Any
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures import fig5_shape_heatmaps, fig8_additivity
 from connector_tax.read.figures.style import Drawn
+from connector_tax.read.report.conversations import conversations_view
 from connector_tax.read.report.provenance import provenance_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -50,3 +51,10 @@ def test_launches_whose_requests_failed_tell_of_the_host_all_the_same(tmp_path: 
     value = made("requests of plain's block failed", tmp_path)
     assert [e["n_launches"] for e in value["host_drift"]] == [10]
     assert value["repeats"] == []
+
+
+def test_a_connector_whose_run_of_conversations_failed_has_its_row_and_the_reason(tmp_path: Path) -> None:
+    rows = conversations_view(aggregate_of(made("a run of conversations failed", tmp_path)))
+    (row,) = (r for r in rows if r.label == "Mooncake (both)")
+    assert (row.n, row.ttft) == ("0", "–")
+    assert "failed in phase C: the engine died at start" in row.taxes[0].range

@@ -239,12 +239,23 @@ def _caption(
         ):
             parts.append(f"At {reference} {behind} did not keep up: those taxes hold queueing.")
     parts.append(of_reference_rates(aggregate))
-    missing = sorted({c for found in taxes.values() for c in found} - set(taxes["ttft_p90", "ref_load"]))
-    if "ref_load" in references and missing:
-        parts.append(f"Without a TTFT bar at ref_load: {', '.join(missing)}.")
+    parts += [sentence for reference in references for sentence in _missing_bars(taxes, reference)]
     drawn = [tax for r in references for m in METRICS for tax in taxes[m, r].values()]
     parts.append(left_out(aggregate, "a", {tax.config for tax in drawn}, drawn))
     return " ".join(filter(None, parts))
+
+
+def _missing_bars(taxes: Taxes, reference: Reference) -> list[str]:
+    """Of those that are drawn somewhere, who lacks which bar there."""
+    lacking: dict[tuple[str, ...], list[str]] = {}
+    for config in sorted({c for found in taxes.values() for c in found}):
+        lacks = tuple(METRICS[m].removesuffix(" p90") for m in METRICS if config not in taxes[m, reference])
+        if lacks:
+            lacking.setdefault(lacks, []).append(config)
+    return [
+        f"Without a {' or '.join(lacks)} bar at {reference}: {', '.join(configs)}."
+        for lacks, configs in sorted(lacking.items())
+    ]
 
 
 def _rows(taxes: Taxes, references: list[Reference]) -> list[Row]:

@@ -75,9 +75,19 @@ def caption_of(
             f"Not available: {listing(missing)}." if missing else "",
             of_reference_rates(aggregate),
             *others,
-            left_out(aggregate, "b", grids, found),
+            left_out(aggregate, "b", grids, [*found, *_without_number(aggregate)]),
         ]
     ).replace("  ", " ")
+
+
+def _without_number(aggregate: Aggregate) -> list[Tax]:
+    """The main taxes that would stand at a shape of Phase B if they had a number."""
+    shapes = {tax.shape for tax in aggregate.taxes if tax.phase == "b"}
+    return [
+        tax
+        for tax in aggregate.chosen_taxes
+        if (tax.metric, tax.reference) == ("ttft_p90", "ref_safe") and not tax.known and tax.shape in shapes
+    ]
 
 
 def _instead(grids: dict[str, Grid]) -> str:

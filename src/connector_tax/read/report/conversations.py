@@ -21,12 +21,21 @@ class ConversationRow:
 
 
 def conversations_view(aggregate: Aggregate) -> list[ConversationRow]:
-    """One row per configuration and session file, plain first; its own numbers, then its taxes."""
+    """One row per configuration and session file, plain first; its own numbers, then its taxes.
+
+    A configuration that ended without a cell has its taxes with their reasons alone.
+    """
     taxes: dict[tuple[str, str, str], TaxRow] = {
         (tax.config, tax.cell_id, tax.metric): tax for tax in aggregate.taxes if tax.phase == "c"
     }
     cells = in_order(aggregate, (cell for cell in aggregate.cells if cell.phase == "c"))
-    return [
+    known = {(cell.config, cell.cell_id) for cell in cells}
+    lost = {
+        (t.config, t.cell_id): t
+        for t in in_order(aggregate, taxes.values())
+        if (t.config, t.cell_id) not in known
+    }
+    measured = [
         ConversationRow(
             label=aggregate.label_of(cell.config),
             sessions=cell.cell_id.partition("_")[2],
@@ -40,6 +49,24 @@ def conversations_view(aggregate: Aggregate) -> list[ConversationRow]:
             else [_tax(aggregate, cell, taxes.get((cell.config, cell.cell_id, m))) for m in LATENCY_METRICS],
         )
         for cell in sorted(cells, key=lambda cell: cell.cell_id)
+    ]
+    return measured + [
+        ConversationRow(
+            label=aggregate.label_of(tax.config),
+            sessions=tax.cell_id.partition("_")[2],
+            rate=f"{tax.rate_per_s:g}",
+            n="0",
+            hits="unknown",
+            ttft="–",
+            tpot="–",
+            taxes=[
+                tax_text(t, flagged(aggregate, t))
+                if (t := taxes.get((*whose, m)))
+                else without_tax("not measured")
+                for m in LATENCY_METRICS
+            ],
+        )
+        for whose, tax in sorted(lost.items(), key=lambda item: item[1].cell_id)
     ]
 
 

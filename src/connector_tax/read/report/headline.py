@@ -140,12 +140,17 @@ def _other_numbers(chosen: Chosen) -> Iterator[str]:
     aggregate = chosen.aggregate
     tpot = main_taxes(aggregate, metric="tpot_p90", reference="ref_safe").get(chosen.subject)
     if tpot is not None and (value := tpot.interval) is not None:
-        yield f"TPOT p90: {with_interval(value)}{_kind(tpot)}."
+        yield f"TPOT p90: {_counted(tpot, value)}{_kind(tpot)}."
     load = main_taxes(aggregate, metric="ttft_p90", reference="ref_load").get(chosen.subject)
     same = reference_rate(aggregate, "ref_load") == reference_rate(aggregate, "ref_safe")
     if load is not None and (value := load.interval) is not None and not same:
         instead = "" if load.phase in (None, "a") or not load.of_one_launch else f", {stands_in(load)}"
-        yield f"TTFT p90 {_at(aggregate, 'ref_load')}: {with_interval(value)}{_kind(load)}{instead}."
+        yield f"TTFT p90 {_at(aggregate, 'ref_load')}: {_counted(load, value)}{_kind(load)}{instead}."
+
+
+def _counted(tax: Tax, value: Interval) -> str:
+    """With its interval and the requests on either side."""
+    return f"{with_interval(value)}, n {tax.n:,} and {tax.n_plain:,}"
 
 
 def _the_others(chosen: Chosen) -> Iterator[str]:
@@ -273,7 +278,7 @@ def _over_blocks(aggregate: Aggregate, tax: Tax) -> str:
     whose = (tax.config, tax.reference, tax.metric)
     one = next(
         (
-            f"{with_interval(value)}, n {t.n:,} and {t.n_plain:,}"
+            _counted(t, value)
             for t in aggregate.taxes
             if t.headline and (t.config, t.reference, t.metric) == whose and (value := t.interval)
         ),

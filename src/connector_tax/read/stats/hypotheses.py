@@ -95,7 +95,7 @@ def _marked(found: Verdict, evidence: Evidence) -> Verdict:
     if found.outcome == NOT_TESTABLE:
         return found
     if found.outcome == UNDETERMINED and (reasons := _why_open(found)):
-        found = replace(found, sentence=f"{found.sentence} An end is not known: {'; '.join(reasons)}.")
+        found = replace(found, sentence=f"{found.sentence} Not all ends are known: {'; '.join(reasons)}.")
     asked = {"H2": {_nixl(evidence)}, "H3": {NOOP}, "H4": set(found.numbers.parts or ())}
     subjects = {found.subject, *asked.get(found.id, set())}
     # Phase B launches every configuration once.
