@@ -432,7 +432,7 @@ def test_several_launches_stand_before_one(aggregate: dict[str, Any]) -> None:
     )
     assert "Launches of plain differ by 1.2 % [0 %, 3.0 %] (standard deviation)" in text
     assert (
-        "Plain drifts: +2.0 % [+1.0 %, +3.0 %] from its first launch to its last, 2.5 h, on a line through the blocks"
+        "Plain drifts: +2.0 % [+1.0 %, +3.0 %] from the first of these launches to the last, 2.5 h, on a line through the blocks"
         in text
     )
     assert "Mooncake (both) +27 % [+15 %, +41 %] n 800 and 1,600 tax – R1 +20 %, R2 +30 %" in text
