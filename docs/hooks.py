@@ -15,7 +15,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def _helps() -> str:
     # argparse wraps by it, and a site is built in terminals of any width.
-    os.environ["COLUMNS"] = "110"
+    os.environ["COLUMNS"] = "84"
     parts = []
     for name, about in COMMANDS.items():
         text = command(name).parser(f"connector-tax {name}").format_help()
