@@ -16,7 +16,10 @@ from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import to_json, write_text_if_changed
+from connector_tax.read.analysis import analyse
+from connector_tax.read.figures.draw_all import draw_figures
 from connector_tax.read.ingest import read_campaign
+from connector_tax.read.report.page import build_report
 from connector_tax.read.report.status import left_text, status_text, unfinished
 from connector_tax.read.stats.reference import select_reference_rates
 from connector_tax.read.watch.partial import make
@@ -98,6 +101,16 @@ def test_a_campaign_that_is_over_says_nothing_of_it(tmp_path: Path) -> None:
         if not found.run(connector, "b_prime").receipt.exists():
             found.receipt(connector, "b_prime")
     assert unfinished(found.folder) == []
+
+
+def test_a_page_without_raw_results_does_not_say_that_nothing_was_measured(tmp_path: Path) -> None:
+    folder = half_way(tmp_path)
+    analyse(folder.root)
+    draw_figures(folder.root)
+    assert "Not finished" in build_report(folder.root).read_text()
+    for run in folder.runs():
+        shutil.rmtree(run.path)
+    assert "Not finished" not in build_report(folder.root).read_text()
 
 
 def test_step_tables_are_made_once(tmp_path: Path) -> None:

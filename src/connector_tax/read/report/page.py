@@ -61,8 +61,11 @@ def build_report(
     folder.links()
     aggregate = read_aggregate(folder.aggregate)
     campaign = read_campaign_file(folder.campaign_file) if folder.campaign_file.is_file() else None
+    if left is None:
+        # Where the raw results are elsewhere nobody here knows which runs have ended.
+        left = what_is_left(folder) if folder.runs() or not aggregate.cells else []
     page, figures = (
-        page_view(aggregate, campaign, what_is_left(folder) if left is None else left),
+        page_view(aggregate, campaign, left),
         figures_view(folder),
     )
     drilling = read_drilling(root, cells_in_order(aggregate), made_in, processes)
