@@ -99,7 +99,10 @@ class Head(Told):
     def headline(self, s: Statement) -> Cell:
         if not self.taxed():
             return said(
-                [f"No connector's tax on TTFT p90 could be measured at ref_safe ({self.nobody()})"], ()
+                [
+                    f"No connector's tax on TTFT p90 could be measured at ref_safe and Phase A's shape ({self.nobody()})"
+                ],
+                (),
             )
         config = self.subject()
         tax = self.main("ttft_p90")[config]

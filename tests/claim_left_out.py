@@ -38,7 +38,7 @@ class LeftOut(Lines):
     @staticmethod
     def no_taxes(number: int) -> str:
         if number == 4:
-            return "no tax of TTFT or TPOT p90 is available at either reference rate"
+            return "no tax of TTFT or TPOT p90 is available at either reference rate and Phase A's shape"
         return "no tax of TTFT p90 at ref_safe stands at any of phase B's shapes"
 
     def no_steps(self, number: int) -> str:

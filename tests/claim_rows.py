@@ -204,7 +204,7 @@ class TaxRows:
         place = {k: tax[k] for k in ("config", "metric", "reference")}
         if tax["point"] is None or self.standing(**place) is not None or self.lost(None, **place) is None:
             return cell
-        return Cell(["of one launch; no tax stands for this rate", *cell.words[1:]], cell.values)
+        return Cell(["of one launch; no tax stands for this rate and shape", *cell.words[1:]], cell.values)
 
     # Over blocks of launches.
     def entry(self, title: str) -> Iterator[Entry]:

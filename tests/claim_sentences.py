@@ -211,7 +211,7 @@ class Sentences(Head):
                 "No connector has a tax" if e["config"] == "plain" else f"{self.name(e['config'])} has no tax"
             )
             told.append(
-                f"{who} of {NAMES[e['metric']]} at {e['reference']}, {e['rate_per_s']:g} req/s: {e['reason']}."
+                f"{who} of {NAMES[e['metric']]} at {e['reference']}, {e['rate_per_s']:g} req/s and Phase A's shape: {e['reason']}."
             )
         return said([next((t for t in told if t == s.text), told[0])], ())
 

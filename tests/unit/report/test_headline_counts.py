@@ -41,8 +41,9 @@ def test_all_connectors_are_counted_beside_the_headline(aggregate: dict[str, Any
 def test_without_plain_the_headline_says_that_it_is_plain(aggregate: dict[str, Any]) -> None:
     aggregate["main_taxes"] = []
     aggregate["configs"]["plain"] |= {"status": "failed", "reason": "it died"}
-    assert "No connector's tax on TTFT p90 could be measured at ref_safe (plain failed: it died)." in said(
-        aggregate
+    assert (
+        "No connector's tax on TTFT p90 could be measured at ref_safe and Phase A's shape (plain failed: it died)."
+        in said(aggregate)
     )
 
 

@@ -71,8 +71,8 @@ def test_every_number_over_blocks_says_over_how_many(aggregate: dict[str, Any]) 
     assert "% to 45 %, over 4 blocks of launches." in first(aggregate)
     (tpot,) = [d for d in details(aggregate) if d.startswith("TPOT p90: ")]
     (load,) = [d for d in details(aggregate) if d.startswith("TTFT p90 at ref_load")]
-    assert tpot.endswith("], over 4 blocks of launches.")
-    assert load.endswith("], over 3 blocks of launches.")
+    assert tpot.endswith("], n 200 and 200, over 4 blocks of launches.")
+    assert load.endswith("], n 240 and 240, over 3 blocks of launches.")
 
 
 def test_who_has_no_number_is_said_in_a_sentence(aggregate: dict[str, Any]) -> None:
@@ -109,7 +109,7 @@ def test_where_nobody_has_a_number_each_has_its_reason(aggregate: dict[str, Any]
         if config not in ("plain", "lmcache_only"):
             value |= {"status": "skipped", "reason": "skipped: its module cannot be imported"}
     assert first(aggregate) == (
-        "No connector's tax on TTFT p90 could be measured at ref_safe (no-op connector, Mooncake (producer), Mooncake (consumer), "
+        "No connector's tax on TTFT p90 could be measured at ref_safe and Phase A's shape (no-op connector, Mooncake (producer), Mooncake (consumer), "
         "Mooncake (both), NIXL (both) and Mooncake + LMCache, each: skipped: its module cannot be imported; LMCache: its cell of phase A "
         "is lost: gone)."
     )

@@ -143,5 +143,5 @@ def test_plain_with_a_connectors_settings_is_no_subject(aggregate: dict[str, Any
     assert not any("plain as NIXL" in d for d in found.details)
     aggregate["main_taxes"] = [baseline]
     assert headline(aggregate_of(aggregate)).sentence.startswith(
-        "No connector's tax on TTFT p90 could be measured at ref_safe ("
+        "No connector's tax on TTFT p90 could be measured at ref_safe and Phase A's shape ("
     )

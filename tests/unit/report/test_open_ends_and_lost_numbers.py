@@ -191,7 +191,7 @@ def test_where_nobody_has_a_number_the_reason_is_the_taxs(aggregate: dict[str, A
         row |= {"point": None}
     lose(aggregate, *aggregate["configs"])
     assert first(aggregate).startswith(
-        "No connector's tax on TTFT p90 could be measured at ref_safe (no-op connector, "
+        "No connector's tax on TTFT p90 could be measured at ref_safe and Phase A's shape (no-op connector, "
     )
     assert f"Mooncake (both), NIXL (both), LMCache and Mooncake + LMCache, each: {LOST}; " in first(aggregate)
 

@@ -37,9 +37,13 @@ def test_without_tails_the_page_names_the_taxes_that_it_lacks(aggregate: dict[st
     aggregate["main_taxes"] = [t for t in aggregate["main_taxes"] if t["metric"].startswith("step")]
     found = draw(aggregate_of(aggregate))
     assert isinstance(found, Omitted)
-    assert found.reason == "no tax of TTFT or TPOT p90 is available at either reference rate"
+    assert (
+        found.reason == "no tax of TTFT or TPOT p90 is available at either reference rate and Phase A's shape"
+    )
     first = str(headline(aggregate_of(aggregate)).sentence).replace("\xa0", " ")
-    assert first.startswith("No connector's tax on TTFT p90 could be measured at ref_safe (")
+    assert first.startswith(
+        "No connector's tax on TTFT p90 could be measured at ref_safe and Phase A's shape ("
+    )
 
 
 def test_the_lowest_rate_in_place_of_a_reference_rate_may_hold_queueing(aggregate: dict[str, Any]) -> None:

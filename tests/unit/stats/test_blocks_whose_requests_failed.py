@@ -124,10 +124,10 @@ def test_where_requests_of_plain_failed_nobody_has_a_tax_and_it_is_said(
     assert found["repeats"] == []
     told = [(f["reference"], f["metric"], f["config"], f["reason"]) for f in found["failed_blocks"]]
     assert ("ref_safe", "ttft_p90", "plain", reason) in told
-    assert f"at ref_safe, 8 req/s, no connector has a tax: {reason}" in problems_of(found)
+    assert f"at ref_safe, 8 req/s and Phase A's shape, no connector has a tax: {reason}" in problems_of(found)
     assert not any("no tax at ref_safe is taken over blocks" in p for p in problems_of(found))
     page = html.unescape(page_of(found))
-    assert f"No connector has a tax of TTFT p90 at ref_safe, 8 req/s: {reason}." in page
+    assert f"No connector has a tax of TTFT p90 at ref_safe, 8 req/s and Phase A's shape: {reason}." in page
     assert {h["outcome"] for h in found["hypotheses"] if h["id"] == "H1"} == {"not testable"}
 
 
@@ -144,7 +144,8 @@ def test_a_connector_whose_requests_failed_has_none_whatever_became_of_plain_in_
         assert tax_of(found, "nixl_both")["kind"] == "over 4 blocks"
         assert [f["config"] for f in found["failed_blocks"] if f["metric"] == "ttft_p90"] == ["mooncake_both"]
         assert any(
-            p.startswith("at ref_safe, 8 req/s, mooncake_both has no tax: its") for p in problems_of(found)
+            p.startswith("at ref_safe, 8 req/s and Phase A's shape, mooncake_both has no tax: its")
+            for p in problems_of(found)
         )
 
 
@@ -157,7 +158,7 @@ def one_of_two(found: dict[str, Any], launch: str) -> None:
     (told,) = [f for f in found["failed_blocks"] if f["metric"] == "ttft_p90"]
     assert (told["reference"], told["config"], told["reason"]) == ("ref_safe", "mooncake_both", reason)
     page = html.unescape(page_of(found))
-    assert f"has no tax of TTFT p90 at ref_safe, 8 req/s: {reason}." in page
+    assert f"has no tax of TTFT p90 at ref_safe, 8 req/s and Phase A's shape: {reason}." in page
     assert "in any launch at that rate and shape" in page
 
 

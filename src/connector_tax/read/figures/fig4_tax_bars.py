@@ -57,7 +57,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     order = drawn_of(known)
     taxes = {place: {c: tax for c, tax in found.items() if c in order} for place, found in every.items()}
     if not order:
-        return Omitted("no tax of TTFT or TPOT p90 is available at either reference rate")
+        return Omitted("no tax of TTFT or TPOT p90 is available at either reference rate and Phase A's shape")
     metrics = [m for m in METRICS if any(taxes[m, r] for r in REFERENCES)]
     references = _distinct_references(aggregate, taxes)
     floors = _noise_floors(aggregate, metrics) if "ref_safe" in references else {}

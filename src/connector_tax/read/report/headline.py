@@ -93,7 +93,9 @@ def headline(aggregate: Aggregate) -> Headline:
     lacking = without_number(aggregate, metric="ttft_p90", reference="ref_safe")
     if not values:
         why = _why_nobody(aggregate, lacking)
-        sentence = f"No connector's tax on TTFT p90 could be measured at ref_safe ({why})."
+        sentence = (
+            f"No connector's tax on TTFT p90 could be measured at ref_safe and Phase A's shape ({why})."
+        )
         return Headline(hold_together(sentence), [], flags)
     chosen = Chosen(aggregate, SUBJECT if SUBJECT in values else _largest(taxes), taxes, values, lacking)
     details = (*_about_the_number(chosen), *_other_numbers(chosen), *_the_others(chosen))

@@ -81,7 +81,7 @@ def failed_sentences(aggregate: Aggregate) -> list[str]:
         who = "No connector has a tax" if entry.config == "plain" else f"{name} has no tax"
         where = f"{entry.reference}, {rate(entry.rate_per_s)}"
         found.append(
-            f"{who} of {METRIC_WORDS.get(entry.metric, entry.metric)} at {where}: {clean(entry.reason)}."
+            f"{who} of {METRIC_WORDS.get(entry.metric, entry.metric)} at {where} and Phase A's shape: {clean(entry.reason)}."
         )
     return found
 

@@ -259,13 +259,13 @@ def repeats_by_phase(aggregate: Aggregate) -> list[TaxesOfConfig]:
 
 
 def _as_it_counts(aggregate: Aggregate, tax: TaxRow) -> TaxText:
-    """A launch's tax as text; where no tax stands for its rate, since another launch failed, its verdict is none either."""
+    """A launch's tax as text; where no tax stands for its rate and shape, since another launch failed, its verdict is none either."""
     text = tax_text(tax, flagged(aggregate, tax))
     whose = (tax.config, tax.metric, tax.reference)
     chosen = next((t for t in aggregate.chosen_taxes if (t.config, t.metric, t.reference) == whose), None)
     if chosen is None or chosen.known or not tax.known:
         return text
-    return replace(text, verdict="of one launch; no tax stands for this rate", mood="none")
+    return replace(text, verdict="of one launch; no tax stands for this rate and shape", mood="none")
 
 
 def amplification(aggregate: Aggregate) -> list[AmplificationRow]:

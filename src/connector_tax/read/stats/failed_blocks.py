@@ -71,7 +71,10 @@ def _named(phases: list[str]) -> str:
 def problems_of(failed: list[FailedBlock]) -> list[Problem]:
     """One per configuration, rate and latency."""
     return [
-        Problem("repeats", f"at {f.reference}, {f.rate_per_s:g} req/s, {_who(f.config)}: {f.reason}")
+        Problem(
+            "repeats",
+            f"at {f.reference}, {f.rate_per_s:g} req/s and Phase A's shape, {_who(f.config)}: {f.reason}",
+        )
         for f in failed
     ]
 

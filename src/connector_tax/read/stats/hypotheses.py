@@ -106,8 +106,10 @@ def _marked(found: Verdict, evidence: Evidence) -> Verdict:
 
 
 def _why_open(found: Verdict) -> list[str]:
-    """Why numbers that it is decided on have an open end."""
-    return list(dict.fromkeys(n.reason for n in found.numbers.quantities() if n.known and n.reason))
+    """Why numbers that it is decided on have an open end; a share decides nothing where there is no tax to split."""
+    share = found.numbers.share if found.label in NOTHING_TO_SPLIT.values() else None
+    deciding = (n for n in found.numbers.quantities() if n is not share)
+    return list(dict.fromkeys(n.reason for n in deciding if n.known and n.reason))
 
 
 def _adjusted(verdicts: list[Verdict]) -> list[Verdict]:
