@@ -60,7 +60,7 @@ def _result(document: Document) -> ForeignResult:
     load = None if found.request_rate is None else f"{found.request_rate} req/s"
     notes = [
         "vllm bench serve counts TTFT and E2E from when it begins to send a request, not from when the request was due.",
-        "Its ITL is the gap between two events of the stream: tokens that share an event have no gap.",
+        "Its ITL is the gap between two events of the stream: tokens that share an event have no gap, and events that come at once one of nearly 0.",
         "Its throughputs divide by the time until the last answer.",
     ]
     if found.failed:

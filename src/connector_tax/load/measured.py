@@ -12,7 +12,7 @@ from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.bootstrap import Estimate, block_length, estimate_percentiles
 from connector_tax.base.statistics.cell import in_window, latencies_ms
-from connector_tax.base.statistics.gaps import gap_percentiles
+from connector_tax.base.statistics.gaps import gap_percentiles, read_gaps_ms
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import s_to_ns
 from connector_tax.load.demand import cut_of, demand_of, planned_of
@@ -130,7 +130,7 @@ def _latencies(
         for name, values in columns.items()
     }
     tokens = [outcome.session.token_ns.get(r.seq) for r in chosen if r.status == "ok"]
-    gaps = [np.diff(np.asarray(t, dtype=np.float64)) / 1e6 for t in tokens if t is not None and len(t) > 1]
+    gaps = [read_gaps_ms(t) for t in tokens if t is not None]
     estimates["itl_ms"] = gap_percentiles(gaps, percentiles, DRAWS, rng, length=length, confidence=CONFIDENCE)
     levels = {
         name: {percentile_name(q): _level(estimates[name][q], columns.get(name), q, why) for q in percentiles}

@@ -1,6 +1,7 @@
 """What ``connector-tax load`` makes of the requests of a cell, and what it says of it in words."""
 
 import sys
+from array import array
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from made_outcomes import S, failed, outcome_of, record, spec_of
 
-from connector_tax.base.documents.load import LoadCell, RequestLimit
+from connector_tax.base.documents.load import Level, LoadCell, RequestLimit
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import RequestForm
@@ -112,6 +113,36 @@ def test_latencies_that_fall_on_failures_keep_their_row_and_say_why() -> None:
 def test_answers_in_one_piece_have_one_latency_and_a_reason_for_the_others() -> None:
     cell = cell_of(spec_of(form=RequestForm(stream=False)), steady(t_first_token_ns=None))
     assert "  no TTFT, TPOT, ITL: answers in one piece have none" in cell_text(cell)
+
+
+def itl_of(token_ms: list[int], n: int = 40) -> dict[str, Level]:
+    outcome = outcome_of(spec_of(), steady(n))
+    stamps = {
+        k: array("q", [outcome.requests[k].t_sched_ns + ms * 1_000_000 for ms in token_ms]) for k in range(n)
+    }
+    of_cell = replace(outcome, session=replace(outcome.session, token_ns=stamps))
+    found = result_of(spec_of(), of_cell, percentiles=(50.0, 90.0), limits=(), hits=None)
+    return found.latencies["itl_ms"]
+
+
+def test_tokens_that_came_in_one_read_have_no_gap() -> None:
+    """Three tokens every 40 ms, as one that takes 40 ms: two of three gaps would be 0, and a limit of 15 ms kept at p50."""
+    packed, single = itl_of([40, 40, 40, 80, 80, 80, 120, 120, 120]), itl_of([40, 80, 120])
+    assert packed == single
+    assert (packed["p50"].point, packed["p50"].low, packed["p50"].high, packed["p50"].n) == (
+        40.0,
+        40.0,
+        40.0,
+        80,
+    )
+    uneven = itl_of([10, 10, 20, 50, 50])
+    assert [uneven[q].point for q in ("p50", "p90")] == [20.0, 30.0]
+
+
+def test_answers_that_came_in_one_read_have_no_itl() -> None:
+    whole = itl_of([40] * 9)
+    assert (whole["p50"].point, whole["p50"].n) == (None, 0)
+    assert "whose tokens came in several reads" in (whole["p50"].reason or "")
 
 
 def test_a_client_that_was_late_is_named() -> None:

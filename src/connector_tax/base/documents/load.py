@@ -27,7 +27,7 @@ class Level(msgspec.Struct, frozen=True):
     Attributes:
         point: None where it is unavailable.
         low, high: None where an end is not known.
-        n: observations behind it: requests, of ITL the gaps between their tokens.
+        n: observations behind it: requests, of ITL the gaps between their reads.
         reason: why there is no number, or no interval.
     """
 

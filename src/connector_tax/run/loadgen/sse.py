@@ -153,12 +153,7 @@ class EventScanner:
     @property
     def between_tokens(self) -> bool:
         """Whole events have come, one of them with a token, and none of them the last; what comes next may be counted unread."""
-        return (
-            not self._rest
-            and self.tokens > 0
-            and not self.done
-            and self.output_ids is None
-        )
+        return not self._rest and self.tokens > 0 and not self.done and self.output_ids is None
 
     def take(self, chunk: bytes) -> bool:
         """Count one event in its HTTP chunk, ``...data: {...}\\n\\n\\r\\n``, if it is beyond doubt one token.
