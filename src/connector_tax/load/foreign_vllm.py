@@ -7,6 +7,7 @@ import msgspec
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.load.foreign_result import (
+    DISAGREE,
     PERCENTILES,
     Count,
     Document,
@@ -72,9 +73,7 @@ def _result(document: Document) -> ForeignResult:
             f"Its TTFT and E2E leave out how long a request waits while --max-concurrency are in flight{waits}."
         )
     if requests is None and (found.ttfts is not None or found.latencies):
-        notes.append(
-            "Values of single requests do not agree with the numbers of the summary and are left out."
-        )
+        notes.append(DISAGREE)
     return ForeignResult(
         tool="vllm bench serve",
         version=None,
