@@ -35,12 +35,14 @@ def record_of(ended: Ended, window: CellWindow, worker: int) -> RequestRecord:
 
 
 def in_time(ended: Ended, over: tuple[int, str] | None) -> Ended:
-    """An answer that came after the drain to a worker that was away, and was read before it heard of that, is a time-out as any other.
+    """An answer that came after the drain is a time-out, also where nobody ended it then: the worker was away and read it before it heard
+    of that, or the coordinator was, and told nobody.
 
     Args:
-        over: when the drain ended, and what is said of what had not ended by then; None where everything had.
+        over: when the drain was over, and what is said of what had not ended by then; None where it was ended before its time.
     """
-    if over is None or ended.status != "ok" or ended.came_ns is None or ended.came_ns <= over[0]:
+    came_ns = ended.t_end_ns if ended.came_ns is None else ended.came_ns
+    if over is None or ended.status != "ok" or came_ns is None or came_ns <= over[0]:
         return ended
     return msgspec.structs.replace(ended, status="timeout", error=over[1])
 

@@ -177,7 +177,7 @@ class _Cell:
         self._aborted: str | None = None
         self._interrupted: str | None = None
         self._given_up: str | None = None
-        # Where the drain was ended: when, and what is said of what had not ended by then.
+        # When the drain is over, and what is said of what had not ended by then; None where it was cut short.
         self._over: tuple[int, str] | None = None
         # What else is to be known of the cell.
         self._said: list[str] = []
@@ -298,6 +298,10 @@ class _Cell:
         while not done() and self._aborted is None and monotonic_ns() < deadline_ns:
             self._poll_abort(monotonic_ns())
             self._listen(min(POLL_S, (deadline_ns - monotonic_ns()) / 1e9))
+        reason = f"unfinished {(deadline_ns - sent_ns) / 1e9:.3g} s after the last send"
+        if self._aborted is None and self._given_up is None:
+            # Also where all has ended by now: this process may have been away since then.
+            self._over = (deadline_ns, reason)
         if done():
             return
         if self._aborted is not None:
@@ -305,8 +309,6 @@ class _Cell:
         elif self._given_up is not None:
             self._tell(Abandon("aborted", f"given up: {self._given_up}"))
         else:
-            reason = f"unfinished {(deadline_ns - sent_ns) / 1e9:.3g} s after the last send"
-            self._over = (deadline_ns, reason)
             self._tell(Abandon("timeout", reason))
         if not self._listen_until(done, ANSWER_TIMEOUT_S):
             self._kill_silent(self._heard.finished)
