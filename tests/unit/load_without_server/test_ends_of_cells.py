@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from made_outcomes import S
+from made_outcomes import S, spec_of
 
+from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import Status
 from connector_tax.run.loadgen.messages import Ended
-from connector_tax.run.loadgen.outcome import in_time
+from connector_tax.run.loadgen.outcome import in_time, lost_records, never_sent
+from connector_tax.run.workload.schedulers import Share
 
 OVER = (10 * S, "unfinished 1 s after the last send")
 
@@ -41,3 +43,24 @@ def test_an_answer_after_the_drain_is_a_timeout_whoever_was_away(
 
 def test_what_failed_keeps_its_name() -> None:
     assert in_time(answer(12 * S, status="http_error"), OVER).status == "http_error"
+
+
+BATCH = {"arrival": "offline", "rate_per_s": 0.0, "num_requests": 10}
+WINDOW = CellWindow(5 * S, 5 * S, 6 * S, 9 * S, False)
+
+
+@pytest.mark.parametrize(("taken", "known"), [(5, []), (5, [1, 5]), (0, []), (2, [])])
+def test_all_of_a_dead_workers_batch_has_a_record_that_was_due_at_t0(taken: int, known: list[int]) -> None:
+    """Whether it had sent it or not: all of it was due, and counts as infinitely slow in the window."""
+    lost = lost_records(spec_of(**BATCH), Share(1, 2), WINDOW, taken=taken, known=known, reason="killed")
+    assert [r.seq for r in lost] == [k for k in (1, 3, 5, 7, 9) if k not in known]
+    assert {(r.t_sched_ns, r.status, r.error, r.phase) for r in lost} == {
+        (5 * S, "aborted", "killed", "window")
+    }
+
+
+def test_what_an_interrupted_batch_did_not_send_has_a_record() -> None:
+    known = {0, 2, 4, 6, 8, 1, 3}
+    lost = never_sent(spec_of(**BATCH), 2, WINDOW, {0: 6 * S, 1: 6 * S}, known)
+    assert [(r.seq, r.t_sched_ns, r.status) for r in lost] == [(k, 5 * S, "aborted") for k in (5, 7, 9)]
+    assert {r.error for r in lost} == {"not sent: worker 1 was stopped in the middle of the batch"}
