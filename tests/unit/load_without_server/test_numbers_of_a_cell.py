@@ -115,6 +115,21 @@ def test_answers_in_one_piece_have_one_latency_and_a_reason_for_the_others() -> 
     assert "  no TTFT, TPOT, ITL: answers in one piece have none" in cell_text(cell)
 
 
+def test_few_requests_of_which_one_failed_have_the_percentiles_that_there_are() -> None:
+    """Of five, p50 is the third, which did not fail; p90 falls on the one that did, and that is said and not how few they are."""
+    for where in range(5):
+        requests = [
+            failed(k, k * 0.1) if k == where else record(k, k * 0.1, e2e_s=0.1 + k * 0.01) for k in range(5)
+        ]
+        whole = sorted(0.1 + k * 0.01 for k in range(5) if k != where)
+        found = cell_of(spec_of(), requests).latencies["e2e_ms"]
+        assert found["p50"].point == pytest.approx(1000 * whole[2])
+        assert (found["p50"].low, found["p50"].high) == (None, None)
+        assert "5 observations are too few for an interval" in (found["p50"].reason or "")
+        assert (found["p90"].point, found["p90"].n) == (None, 5)
+        assert found["p90"].reason == "p90 falls on requests that failed or did not finish"
+
+
 def itl_of(token_ms: list[int], n: int = 40) -> dict[str, Level]:
     outcome = outcome_of(spec_of(), steady(n))
     stamps = {
