@@ -71,6 +71,10 @@ def result_of(
         cut=cut,
         first_failure=first_failure(requests),
         remarks=remarks_of(spec, outcome, cut),
+        failed=_share(
+            np.array([r.status != "ok" for r in chosen], dtype=np.float64),
+            _why_no_interval(spec, window),
+        ),
     )
 
 

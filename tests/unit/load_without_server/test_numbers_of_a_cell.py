@@ -130,6 +130,16 @@ def test_few_requests_of_which_one_failed_have_the_percentiles_that_there_are() 
         assert found["p90"].reason == "p90 falls on requests that failed or did not finish"
 
 
+def test_the_share_of_failures_has_the_interval_of_as_many_blocks() -> None:
+    requests = [failed(k, k * 0.05) if k in (59, 192) else record(k, k * 0.05) for k in range(200)]
+    share = cell_of(spec_of(rate_per_s=20.0), requests).failed
+    assert isinstance(share, Level) and share.low is not None and share.high is not None
+    assert share.point == 0.01 and share.n == 200
+    assert 0 < share.low < 0.003 and 0.03 < share.high < 0.2
+    batch = cell_of(spec_of(num_requests=200, arrival="offline", rate_per_s=0.0), requests).failed
+    assert isinstance(batch, Level) and (batch.point, batch.low) == (0.01, None)
+
+
 def itl_of(token_ms: list[int], n: int = 40) -> dict[str, Level]:
     outcome = outcome_of(spec_of(), steady(n))
     stamps = {
