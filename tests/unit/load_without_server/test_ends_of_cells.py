@@ -1,15 +1,22 @@
-"""What becomes of requests at the end of a cell: those that came too late, and those of workers that died."""
+"""What becomes of requests at the end of a cell: those that came too late, those of workers that died, and all of them at an interrupt."""
 
+import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from made_outcomes import S, spec_of
+from made_outcomes import S, record, spec_of
 
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import write_lines
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import Status
+from connector_tax.load import run
+from connector_tax.run.loadgen.interrupt import Interrupt
 from connector_tax.run.loadgen.messages import Ended
 from connector_tax.run.loadgen.outcome import in_time, lost_records, never_sent
 from connector_tax.run.workload.schedulers import Share
@@ -64,3 +71,28 @@ def test_what_an_interrupted_batch_did_not_send_has_a_record() -> None:
     lost = never_sent(spec_of(**BATCH), 2, WINDOW, {0: 6 * S, 1: 6 * S}, known)
     assert [(r.seq, r.t_sched_ns, r.status) for r in lost] == [(k, 5 * S, "aborted") for k in (5, 7, 9)]
     assert {r.error for r in lost} == {"not sent: worker 1 was stopped in the middle of the batch"}
+
+
+def test_an_interrupt_leaves_no_half_of_the_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor those of an earlier run under that name, nor a temporary file."""
+
+    def third_ctrl_c(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run.pages, "picture", lambda cell, requests: "")
+    monkeypatch.setattr(os, "fsync", third_ctrl_c)
+    spec = spec_of()
+    (tmp_path / f"requests_{spec.cell_id}.jsonl").write_text("of an earlier run\n")
+    nothing: Any = None
+    running = run._Run(SimpleNamespace(out=tmp_path), nothing, nothing, Interrupt(), "", nothing)
+    with pytest.raises(KeyboardInterrupt):
+        running._write(spec, nothing, [record(0, 0.0)] * 100)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lines_are_written_whole_and_in_order(tmp_path: Path) -> None:
+    write_lines(tmp_path / "new" / "f.jsonl", ["a", "\udcff", "\N{BULLET}"])
+    assert (tmp_path / "new" / "f.jsonl").read_bytes() == b"a\n\\udcff\n\xe2\x80\xa2\n"
+    with pytest.raises(ArtifactError, match="cannot write"):
+        write_lines(tmp_path / "new", ["a"])
+    assert [p.name for p in tmp_path.iterdir()] == ["new"]
