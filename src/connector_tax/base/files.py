@@ -46,20 +46,36 @@ def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     Raises:
         ArtifactError: the disk is full or the folder cannot be written.
     """
+    _write(path, (content,), mode)
+
+
+def write_lines(path: Path, lines: Iterable[str], *, mode: int = 0o644) -> None:
+    """Put ``lines`` at ``path``, all of them or none, as they are.
+
+    Raises:
+        ArtifactError: the disk is full or the folder cannot be written.
+    """
+    _write(path, (f"{line}\n".encode(errors="backslashreplace") for line in lines), mode)
+
+
+def _write(path: Path, content: Iterable[bytes], mode: int) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as handle:
-            handle.write(content)
+            handle.writelines(content)
             handle.flush()
             os.fsync(handle.fileno())
         os.chmod(temporary, mode)
         os.replace(temporary, path)
         _sync_folder(path.parent)
-    except OSError as error:
-        with suppress(OSError):  # the reason it failed may keep us from removing it, too
+    except BaseException as error:
+        # Also after an interrupt. The reason why it failed may keep us from removing it, too.
+        with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise writing_failed(path, error) from error
+        if isinstance(error, OSError):
+            raise writing_failed(path, error) from error
+        raise
 
 
 def write_text_if_changed(path: Path, text: str) -> bool:

@@ -9,13 +9,16 @@ import msgspec
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.opening import shown
 from connector_tax.load.foreign_result import (
+    DISAGREE,
     PERCENTILES,
     Count,
     Document,
     ForeignResult,
+    Latencies,
     Number,
     SingleRequests,
     Stamp,
+    agree,
     read_documents,
 )
 
@@ -125,13 +128,19 @@ def _aiperf(path: Path, found: _Aiperf) -> ForeignResult:
             f"Its throughputs divide by {completed / requests_per_s:.3f} s, the whole phase, and its duration is that from the first "
             "request's start to the last one's end."
         )
+    latencies: Latencies = {
+        ours: _in_ms(path, theirs, getattr(found, theirs)) for ours, theirs in _NAMES.items()
+    }
     requests = None
     beside = path.with_name(RECORDS)
     if path.name == SUMMARY and beside.exists():
         (records,) = read_aiperf_records(beside, read_documents(beside))
-        if records.completed == completed:
-            requests = records.requests
+        singles = records.requests
+        if records.completed == completed and singles is not None and agree(latencies, singles):
+            requests = singles
             notes.append(f"Values of single requests are from {RECORDS} beside it.")
+        else:
+            notes.append(f"{DISAGREE} They are from {RECORDS} beside it.")
     return ForeignResult(
         tool="aiperf",
         version=found.aiperf_version,
@@ -141,7 +150,7 @@ def _aiperf(path: Path, found: _Aiperf) -> ForeignResult:
         duration_s=duration_s,
         requests_per_s=requests_per_s,
         output_tokens_per_s=tokens_per_s,
-        latencies_ms={ours: _in_ms(path, theirs, getattr(found, theirs)) for ours, theirs in _NAMES.items()},
+        latencies_ms=latencies,
         requests=requests,
         notes=tuple(notes),
     )

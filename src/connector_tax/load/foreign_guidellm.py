@@ -7,13 +7,16 @@ import msgspec
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.load.foreign_result import (
+    DISAGREE,
     PERCENTILES,
     Count,
     Document,
     ForeignResult,
+    Latencies,
     Number,
     SingleRequests,
     Stamp,
+    agree,
     known,
     milliseconds,
 )
@@ -110,7 +113,21 @@ def _benchmark(version: str | None, found: _Benchmark) -> ForeignResult:
     if found.warmup_duration or found.cooldown_duration:
         notes.append("Its numbers are of the time between warm-up and cool-down.")
     singles = sorted(found.requests.successful or (), key=lambda r: r.request_start_time or 0.0)
-    if singles and len(singles) != totals.successful:
+    sample = len(singles) != totals.successful
+    latencies: Latencies = {
+        "ttft_ms": _percentiles(metrics.time_to_first_token_ms),
+        "tpot_ms": _percentiles(metrics.inter_token_latency_ms),
+        "itl_ms": dict.fromkeys(PERCENTILES),
+        "e2e_ms": _percentiles(metrics.request_latency, scale=1000.0),
+    }
+    requests = SingleRequests(
+        ttft_ms=known(r.time_to_first_token_ms for r in singles),
+        e2e_ms=milliseconds(known(r.request_latency for r in singles)),
+    )
+    if not agree(latencies, requests, sample=sample):
+        notes.append(DISAGREE)
+        singles = []
+    elif singles and sample:
         notes.append(f"Single requests are a sample of {len(singles)}.")
     return ForeignResult(
         tool="guidellm",
@@ -121,18 +138,8 @@ def _benchmark(version: str | None, found: _Benchmark) -> ForeignResult:
         duration_s=found.duration,
         requests_per_s=_mean(metrics.requests_per_second),
         output_tokens_per_s=_mean(metrics.output_tokens_per_second),
-        latencies_ms={
-            "ttft_ms": _percentiles(metrics.time_to_first_token_ms),
-            "tpot_ms": _percentiles(metrics.inter_token_latency_ms),
-            "itl_ms": dict.fromkeys(PERCENTILES),
-            "e2e_ms": _percentiles(metrics.request_latency, scale=1000.0),
-        },
-        requests=SingleRequests(
-            ttft_ms=known(r.time_to_first_token_ms for r in singles),
-            e2e_ms=milliseconds(known(r.request_latency for r in singles)),
-        )
-        if singles
-        else None,
+        latencies_ms=latencies,
+        requests=requests if singles else None,
         notes=tuple(notes),
     )
 

@@ -9,7 +9,8 @@ from connector_tax.load.foreign_result import PERCENTILES, Document, ForeignResu
 from connector_tax.load.table import open_reasons, unavailable_lines
 
 NOTE = (
-    "connector-tax counts TTFT and E2E from when a request was due, and a failed request as infinitely slow."
+    "connector-tax counts TTFT and E2E from when a request was due, and a failed request as infinitely slow. Its ITL is the time between two "
+    "reads that brought tokens of one answer: tokens that come at once have no gap."
 )
 
 

@@ -1,6 +1,7 @@
 """What a load of another tool came to, and the documents that it is read from."""
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,13 +38,27 @@ class SingleRequests(msgspec.Struct, frozen=True):
     itl_ms: tuple[tuple[float, ...], ...] = ()
 
 
-def agree(latencies: Latencies, requests: SingleRequests) -> bool:
-    """Whether every percentile lies among the values of the single requests, to one part in a hundred: another unit lies elsewhere."""
+DISAGREE = "Values of single requests do not agree with the numbers of the summary and are left out."
+
+
+def agree(latencies: Latencies, requests: SingleRequests, *, sample: bool = False) -> bool:
+    """Whether every percentile lies where the values of the single requests have it, to one part in a hundred and one request: those of
+    another run or of another unit lie elsewhere.
+
+    Args:
+        sample: they are some of the requests only, of which the median need lie among them and nothing else is known.
+    """
     for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
-        values: tuple[float, ...] = getattr(requests, name)
-        points = [p for p in latencies.get(name, {}).values() if p is not None]
-        if values and any(not 0.99 * min(values) <= p <= 1.01 * max(values) for p in points):
-            return False
+        values = sorted(getattr(requests, name))
+        last = len(values) - 1
+        for q, point in latencies.get(name, {}).items():
+            if last < 0 or point is None or (sample and q != "p50"):
+                continue
+            at = float(q.removeprefix("p")) / 100 * last
+            low = 0 if sample else max(math.floor(at) - 1, 0)
+            high = last if sample else min(math.ceil(at) + 1, last)
+            if not 0.99 * values[low] <= point <= 1.01 * values[high]:
+                return False
     return True
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.load.foreign_result import (
+    DISAGREE,
     PERCENTILES,
     Count,
     Document,
@@ -60,7 +61,7 @@ def _result(document: Document) -> ForeignResult:
     load = None if found.request_rate is None else f"{found.request_rate} req/s"
     notes = [
         "vllm bench serve counts TTFT and E2E from when it begins to send a request, not from when the request was due.",
-        "Its ITL is the gap between two events of the stream: tokens that share an event have no gap.",
+        "Its ITL is the gap between two events of the stream: tokens that share an event have no gap, and events that come at once one of nearly 0.",
         "Its throughputs divide by the time until the last answer.",
     ]
     if found.failed:
@@ -72,9 +73,7 @@ def _result(document: Document) -> ForeignResult:
             f"Its TTFT and E2E leave out how long a request waits while --max-concurrency are in flight{waits}."
         )
     if requests is None and (found.ttfts is not None or found.latencies):
-        notes.append(
-            "Values of single requests do not agree with the numbers of the summary and are left out."
-        )
+        notes.append(DISAGREE)
     return ForeignResult(
         tool="vllm bench serve",
         version=None,

@@ -10,9 +10,10 @@ from connector_tax.base.documents.load import LATENCIES, Goodput, Level, LoadCel
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.seeds import stream
-from connector_tax.base.statistics.bootstrap import Estimate, block_length, estimate_percentiles
+from connector_tax.base.statistics.bootstrap import FAILED, Estimate, block_length, estimate_percentiles
 from connector_tax.base.statistics.cell import in_window, latencies_ms
-from connector_tax.base.statistics.gaps import gap_percentiles
+from connector_tax.base.statistics.gaps import gap_percentiles, read_gaps_ms
+from connector_tax.base.statistics.percentiles import percentile
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import s_to_ns
 from connector_tax.load.demand import cut_of, demand_of, planned_of
@@ -70,6 +71,10 @@ def result_of(
         cut=cut,
         first_failure=first_failure(requests),
         remarks=remarks_of(spec, outcome, cut),
+        failed=_share(
+            np.array([r.status != "ok" for r in chosen], dtype=np.float64),
+            _why_no_interval(spec, window),
+        ),
     )
 
 
@@ -130,7 +135,7 @@ def _latencies(
         for name, values in columns.items()
     }
     tokens = [outcome.session.token_ns.get(r.seq) for r in chosen if r.status == "ok"]
-    gaps = [np.diff(np.asarray(t, dtype=np.float64)) / 1e6 for t in tokens if t is not None and len(t) > 1]
+    gaps = [read_gaps_ms(t) for t in tokens if t is not None]
     estimates["itl_ms"] = gap_percentiles(gaps, percentiles, DRAWS, rng, length=length, confidence=CONFIDENCE)
     levels = {
         name: {percentile_name(q): _level(estimates[name][q], columns.get(name), q, why) for q in percentiles}
@@ -158,8 +163,10 @@ def _level(estimate: Estimate, values: Floats | None, q: float, why: str | None)
     """With no interval where one would say more than is known, and with a number also of observations too few for one."""
     low, high = estimate.interval(CONFIDENCE)
     point = estimate.point
-    if point is None and values is not None and values.size and np.isfinite(values).all():
-        point = float(np.percentile(values, q))
+    if point is None and values is not None and values.size:
+        point = percentile(values, q)
+        if point is None:
+            return Level(None, n=estimate.n, reason=f"{percentile_name(q)} falls on {FAILED}")
     if why is not None and point is not None:
         return Level(point, None, None, estimate.n, why)
     # An interval is made wider for what few blocks do not tell, and may reach below what a latency can be.

@@ -15,7 +15,7 @@ from typing import Any
 from connector_tax import __version__
 from connector_tax.base.documents.load import Found, Judged, LoadCell, Summary
 from connector_tax.base.errors import ArtifactError, ConfigError
-from connector_tax.base.files import append_lines, write_json, write_text
+from connector_tax.base.files import write_json, write_lines, write_text
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import RequestForm, Target
@@ -106,13 +106,9 @@ class _Run:
         self.pictures.append(pages.picture(cell, requests))
         with self._writing(f"requests of {spec.cell_id}"):
             path = self.load.out / f"requests_{spec.cell_id}.jsonl"
+            # Those of an earlier run would pass for this one's if these cannot be written, or an interrupt comes meanwhile.
             path.unlink(missing_ok=True)
-            try:
-                append_lines(path, [r.to_line() for r in requests])
-            except ArtifactError:
-                # Half of the requests would look like all of them.
-                path.unlink(missing_ok=True)
-                raise
+            write_lines(path, (r.to_line() for r in requests))
         self.write_summary()
 
     @contextmanager

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable
 
+from msgspec import UNSET
+
 from connector_tax.base.documents.load import Demand, Found, Judged, Level, LoadCell
 from connector_tax.base.statistics.overload import MIN_THROUGHPUT_RATIO
 from connector_tax.load.plan import Sweep
@@ -112,7 +114,7 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
         level = _level(cell, limit)
         kept = _kept(cell, limit)
         holds = holds and kept
-        reaches = _reaches(level, limit.limit_ms)
+        reaches = _reaches(level, limit.limit_ms) or _may_fail_by_chance(cell, limit)
         by_stall = (
             not (kept or reaches) and level.point is not None and _low(level) - stalled_ms <= limit.limit_ms
         )
@@ -120,7 +122,7 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
         fails_for_sure = fails_for_sure or not (kept or reaches or by_stall)
         open_ = open_ or reaches or by_stall
         if not kept or reaches:
-            found = level.reason or "unavailable" if level.point is None else f"{level.point:.4g} ms"
+            found = _why_none(cell, level) if level.point is None else f"{level.point:.4g} ms"
             ends = (
                 ""
                 if level.low is None and level.high is None
@@ -180,6 +182,30 @@ def _reaches(level: Level, limit_ms: float) -> bool:
     low = -math.inf if level.low is None else level.low
     high = math.inf if level.high is None else level.high
     return low <= limit_ms < high
+
+
+def _may_fail_by_chance(cell: LoadCell, limit: CellLimit) -> bool:
+    """Whether a percentile that falls on failures may be one that does not: so few requests may fail in the long run, as far as is known,
+    and no lower percentile is beyond the limit for sure.
+    """
+    if _level(cell, limit).point is not None or cell.failed is UNSET or cell.failed.low is None:
+        return False
+    lower = [
+        level
+        for q, level in cell.latencies[f"{limit.metric}_ms"].items()
+        if level.point is not None and float(q.removeprefix("p")) < limit.q
+    ]
+    return cell.failed.low < 1 - limit.q / 100 and all(_low(level) <= limit.limit_ms for level in lower)
+
+
+def _why_none(cell: LoadCell, level: Level) -> str:
+    reason = level.reason or "unavailable"
+    if cell.failed is UNSET or cell.failed.point is None or cell.failed.low is None or not cell.failed.point:
+        return reason
+    share, low, high = (
+        f"{100 * (v or 0.0):.2g}" for v in (cell.failed.point, cell.failed.low, cell.failed.high)
+    )
+    return f"{reason}: {share} % [{low}, {high}] of all"
 
 
 def _end(value: float | None) -> str:

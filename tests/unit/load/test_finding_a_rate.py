@@ -187,6 +187,31 @@ def test_a_rate_that_met_the_clients_own_cap_is_not_said_to_fail_for_sure() -> N
     assert "chance alone" not in said
 
 
+@pytest.mark.parametrize(
+    ("failed", "others_ms", "sure"),
+    [
+        (Level(0.01, 0.0007, 0.12, 200), 20.0, False),
+        (Level(0.3, 0.17, 0.47, 200), 20.0, True),
+        (Level(0.01, 0.0007, 0.12, 200), 900.0, True),
+        (Level(0.3, None, None, 200), 20.0, True),
+    ],
+    ids=["two of 200", "many", "the others are too slow", "of no interval"],
+)
+def test_a_percentile_that_falls_on_few_failures_fails_by_chance(
+    failed: Level, others_ms: float, sure: bool
+) -> None:
+    """Two of 200 are one percent, and may be as few as 0.07: p99 may then well hold, and another cell say so."""
+    none = Level(None, reason="p99 falls on requests that failed", n=200)
+    others = Level(others_ms, others_ms - 2, others_ms + 2, 200)
+    of_it = msgspec.structs.replace(
+        cell(10.0, GOOD), latencies={"ttft_ms": {"p50": others, "p99": none}}, failed=failed
+    )
+    judged = judge_cell(of_it, 10.0, (CellLimit("ttft", 99.0, 500.0),))
+    assert (judged.holds, judged.sure) == (False, sure)
+    assert "p99 falls on requests that failed" in judged.why[0]
+    assert ("1 % [0.07, 12] of all" in judged.why[0]) == (failed.point == 0.01)
+
+
 GOOD = Level(400.0, 380.0, 430.0, 100)
 
 

@@ -432,3 +432,43 @@ def test_each_result_of_a_file_with_several_is_read(sample: Path, tmp_path: Path
     both.write_text(f"{json.dumps(loaded(sample))}\n{json.dumps(loaded(sample))}\n")
     one, other = read_results(both)
     assert one == other and one.latencies_ms == read_result(sample).latencies_ms
+
+
+@pytest.mark.parametrize("factor", [5.0, 0.2, 1.5])
+def test_single_requests_of_another_run_of_aiperf_are_left_out(tmp_path: Path, factor: float) -> None:
+    """Also where their range holds the summary's percentiles: intervals of others would stand beside them."""
+    shutil.copy(WELL / AIPERF, tmp_path / AIPERF)
+    lines = [json.loads(line) for line in (WELL / RECORDS).read_text().splitlines()]
+    for line in lines:
+        for metric in line["metrics"].values():
+            if metric["unit"] in ("ms", "ns", "us") and not isinstance(metric["value"], list):
+                metric["value"] *= factor
+    (tmp_path / RECORDS).write_text("\n".join(map(json.dumps, lines)))
+    found = read_result(tmp_path / AIPERF)
+    assert found.requests is None
+    assert sum("do not agree" in note for note in found.notes) == 1
+    assert "[" not in compare_files([tmp_path / AIPERF]).split("\n\n")[0]
+
+
+@pytest.mark.parametrize(("factor", "kept"), [(5.0, False), (0.2, False), (1.5, False), (1.0, True)])
+def test_single_requests_of_another_run_of_guidellm_are_left_out(
+    tmp_path: Path, factor: float, kept: bool
+) -> None:
+    def slower(value: Any) -> None:
+        for request in value["benchmarks"][0]["requests"]["successful"]:
+            request["time_to_first_token_ms"] *= factor
+            request["request_latency"] *= factor
+
+    found = read_result(altered(GUIDELLM, tmp_path / "r", slower))
+    assert (found.requests is not None) == kept
+    assert any("do not agree" in note for note in found.notes) != kept
+
+
+def test_a_sample_of_guidellm_need_not_hold_the_ends(tmp_path: Path) -> None:
+    def few(value: Any) -> None:
+        requests = value["benchmarks"][0]["requests"]
+        requests["successful"] = sorted(requests["successful"], key=lambda r: r["request_latency"])[:-2]
+
+    found = read_result(altered(GUIDELLM, tmp_path / "r", few))
+    assert found.requests is not None
+    assert any("are a sample of" in note for note in found.notes)

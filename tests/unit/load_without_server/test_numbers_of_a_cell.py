@@ -1,6 +1,7 @@
 """What ``connector-tax load`` makes of the requests of a cell, and what it says of it in words."""
 
 import sys
+from array import array
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from made_outcomes import S, failed, outcome_of, record, spec_of
 
-from connector_tax.base.documents.load import LoadCell, RequestLimit
+from connector_tax.base.documents.load import Level, LoadCell, RequestLimit
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import RequestForm
@@ -112,6 +113,61 @@ def test_latencies_that_fall_on_failures_keep_their_row_and_say_why() -> None:
 def test_answers_in_one_piece_have_one_latency_and_a_reason_for_the_others() -> None:
     cell = cell_of(spec_of(form=RequestForm(stream=False)), steady(t_first_token_ns=None))
     assert "  no TTFT, TPOT, ITL: answers in one piece have none" in cell_text(cell)
+
+
+def test_few_requests_of_which_one_failed_have_the_percentiles_that_there_are() -> None:
+    """Of five, p50 is the third, which did not fail; p90 falls on the one that did, and that is said and not how few they are."""
+    for where in range(5):
+        requests = [
+            failed(k, k * 0.1) if k == where else record(k, k * 0.1, e2e_s=0.1 + k * 0.01) for k in range(5)
+        ]
+        whole = sorted(0.1 + k * 0.01 for k in range(5) if k != where)
+        found = cell_of(spec_of(), requests).latencies["e2e_ms"]
+        assert found["p50"].point == pytest.approx(1000 * whole[2])
+        assert (found["p50"].low, found["p50"].high) == (None, None)
+        assert "5 observations are too few for an interval" in (found["p50"].reason or "")
+        assert (found["p90"].point, found["p90"].n) == (None, 5)
+        assert found["p90"].reason == "p90 falls on requests that failed or did not finish"
+
+
+def test_the_share_of_failures_has_the_interval_of_as_many_blocks() -> None:
+    requests = [failed(k, k * 0.05) if k in (59, 192) else record(k, k * 0.05) for k in range(200)]
+    share = cell_of(spec_of(rate_per_s=20.0), requests).failed
+    assert isinstance(share, Level) and share.low is not None and share.high is not None
+    assert share.point == 0.01 and share.n == 200
+    assert 0 < share.low < 0.003 and 0.03 < share.high < 0.2
+    batch = cell_of(spec_of(num_requests=200, arrival="offline", rate_per_s=0.0), requests).failed
+    assert isinstance(batch, Level) and (batch.point, batch.low) == (0.01, None)
+
+
+def itl_of(token_ms: list[int], n: int = 40) -> dict[str, Level]:
+    outcome = outcome_of(spec_of(), steady(n))
+    stamps = {
+        k: array("q", [outcome.requests[k].t_sched_ns + ms * 1_000_000 for ms in token_ms]) for k in range(n)
+    }
+    of_cell = replace(outcome, session=replace(outcome.session, token_ns=stamps))
+    found = result_of(spec_of(), of_cell, percentiles=(50.0, 90.0), limits=(), hits=None)
+    return found.latencies["itl_ms"]
+
+
+def test_tokens_that_came_in_one_read_have_no_gap() -> None:
+    """Three tokens every 40 ms, as one that takes 40 ms: two of three gaps would be 0, and a limit of 15 ms kept at p50."""
+    packed, single = itl_of([40, 40, 40, 80, 80, 80, 120, 120, 120]), itl_of([40, 80, 120])
+    assert packed == single
+    assert (packed["p50"].point, packed["p50"].low, packed["p50"].high, packed["p50"].n) == (
+        40.0,
+        40.0,
+        40.0,
+        80,
+    )
+    uneven = itl_of([10, 10, 20, 50, 50])
+    assert [uneven[q].point for q in ("p50", "p90")] == [20.0, 30.0]
+
+
+def test_answers_that_came_in_one_read_have_no_itl() -> None:
+    whole = itl_of([40] * 9)
+    assert (whole["p50"].point, whole["p50"].n) == (None, 0)
+    assert "whose tokens came in several reads" in (whole["p50"].reason or "")
 
 
 def test_a_client_that_was_late_is_named() -> None:

@@ -84,6 +84,54 @@ def test_usage_inside_the_last_token_event_is_found() -> None:
     assert scan([TOKEN, last, DONE]).usage == {"prompt_tokens": 1, "completion_tokens": 2}
 
 
+def with_usage(n: int, choices: object, *, first: bool = False, loose: bool = False) -> bytes:
+    usage = {"usage": {"prompt_tokens": 9, "completion_tokens": n}}
+    event = {**usage, "choices": choices} if first else {"choices": choices, **usage}
+    return b"data: " + json.dumps(event, separators=None if loose else (",", ":")).encode() + b"\n\n"
+
+
+GOES_ON = [{"index": 0, "text": "x", "finish_reason": None}]
+ROLE_ONLY = [{"index": 0, "delta": {"role": "assistant", "content": ""}}]
+PLAIN = b'data: {"choices":[{"index":0,"text":"x","finish_reason":null}],"usage":null}\n\n'
+RUNNING = {
+    "in every event": [with_usage(n, GOES_ON) for n in range(1, 9)],
+    "in every event, before choices": [with_usage(n, GOES_ON, first=True) for n in range(1, 9)],
+    "in every event, with spaces": [with_usage(n, GOES_ON, loose=True) for n in range(1, 9)],
+    "0 with the role, then in the last token": [
+        with_usage(0, ROLE_ONLY),
+        *7 * [PLAIN],
+        with_usage(8, GOES_ON),
+    ],
+    "0 with the role, then in an event of its own": [
+        with_usage(0, ROLE_ONLY),
+        *8 * [PLAIN],
+        with_usage(8, []),
+    ],
+    "in every event, and in one of its own": [
+        *(with_usage(n, GOES_ON) for n in range(7)),
+        PLAIN,
+        with_usage(8, []),
+    ],
+    "in the first ones alone": [with_usage(1, GOES_ON), PLAIN, with_usage(8, GOES_ON), *5 * [PLAIN]],
+}
+
+
+@pytest.mark.parametrize(
+    "at_once", [0, 1, 3, 100], ids=["as chunks", "one a read", "three a read", "all in a read"]
+)
+@pytest.mark.parametrize("events", RUNNING.values(), ids=RUNNING)
+def test_of_several_usages_the_last_one_counts(events: list[bytes], at_once: int) -> None:
+    scanner = EventScanner()
+    for k in range(0, len(events), at_once or 1):
+        piece = b"".join(events[k : k + (at_once or 1)])
+        if at_once or not scanner.between_tokens or not scanner.take(b"%x\r\n%b\r\n" % (len(piece), piece)):
+            scanner.feed(piece)
+    scanner.feed(DONE)
+    scanner.finish()
+    assert scanner.usage == {"prompt_tokens": 9, "completion_tokens": 8}
+    assert scanner.tokens == sum(b'"choices":[]' not in e and b"role" not in e for e in events) == 8
+
+
 @pytest.mark.parametrize(
     "event",
     [b"data: {broken\n\n", b'data: {"id":"cmpl-1"}\n\n', b"data: 7\n\n"],

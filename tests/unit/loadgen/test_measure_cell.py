@@ -347,3 +347,19 @@ def test_a_queue_that_grows_until_the_planned_end_is_overload(again: int) -> Non
         own = spec(rate_per_s=40.0, warmup_s=0.1, duration_s=1.0, min_completed=1, drain_timeout_s=2.0)
         outcome = measure_cell(own, target_of(base_url, "m"), queue=growing)
     assert outcome.window.overloaded
+
+
+def test_a_cell_that_kept_up_but_for_one_pause_is_not_overloaded() -> None:
+    """98 % are served and a few were dropped for the cap; what workers have not told of by the planned end counts all the same."""
+
+    async def one_pause(reply: Reply, request: dict[str, Any], number: int) -> None:
+        if number == 70:
+            time.sleep(0.31)  # the whole server is away
+        await asyncio.sleep(0.05)
+        await answer_well(reply, request, number)
+
+    outcome = measure(
+        one_pause, warmup_s=0.0, duration_s=3.1, min_completed=0, inflight_cap=30, max_cell_s=9.0
+    )
+    assert "dropped" in statuses(outcome)
+    assert statuses(outcome) <= {"ok", "dropped"} and outcome.window.flags == ()

@@ -113,3 +113,47 @@ def test_a_cell_too_short_to_judge_its_queue_says_so() -> None:
     assert run(0.7, CALM, **short).window(200 * S).flags == ()
     assert run(2.2, GROWING, **short).window(200 * S).flags == ()
     assert run(0.7, GROWING, duration_s=6.0, min_completed=3).window(200 * S).flags == ("overloaded",)
+
+
+def fast(completed: int, *, told_until: int) -> CellProtocol:
+    """A cell of 100 req/s and 2 s without a warm-up, in which one arrival was dropped and requests end evenly."""
+    spec = cell_spec(rate_per_s=100.0, warmup_s=0.0, duration_s=2.0, min_completed=500, max_cell_s=900.0)
+    cell = CellProtocol(spec, t0_ns=0)
+    ends = [2 * S * k // completed for k in range(completed)]
+    for end_ns in ends:
+        if end_ns <= told_until:
+            cell.ended(end_ns, ok=True, now_ns=end_ns)
+    cell.dropped(S)
+    return cell
+
+
+def test_what_was_sent_is_held_against_what_had_ended_by_the_same_time() -> None:
+    """98 % are served, and what ended in the last 0.2 s has not been told yet: at most 90 % of what was sent by now."""
+    cell = fast(196, told_until=9 * S // 5)
+    assert cell.gives_up(2 * S, 9 * S // 5) is None
+    assert cell.gives_up(11 * S // 5, 2 * S) is not None, (
+        "nothing ended in the last 0.2 s, and all of it was told"
+    )
+
+
+def test_what_ended_behind_the_time_that_is_judged_does_not_count() -> None:
+    cell = fast(180, told_until=2 * S)
+    for _ in range(100):
+        cell.ended(S, ok=True, now_ns=2 * S + 1)
+    assert cell.overloaded_at_end(2 * S) is not None
+    assert cell.overloaded_at_end(2 * S + 1) is None
+
+
+def test_the_end_decides_whatever_was_found_before_it() -> None:
+    """Asked twice within a second; the window flags what held at its end."""
+    cell = fast(200, told_until=8 * S // 5)
+    assert cell.overloaded(2 * S)
+    for k in range(160, 200):
+        cell.ended(S, ok=True, now_ns=S * k // 100)
+    assert cell.overloaded_at_end(2 * S) is None
+    cell.stop(2 * S)
+    assert cell.window(2 * S).flags == ("min_completed_not_reached",)
+    behind = fast(180, told_until=2 * S)
+    assert "found" in (behind.overloaded_at_end(2 * S) or "")
+    behind.stop(2 * S)
+    assert "overloaded" in behind.window(2 * S).flags

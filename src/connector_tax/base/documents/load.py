@@ -27,7 +27,7 @@ class Level(msgspec.Struct, frozen=True):
     Attributes:
         point: None where it is unavailable.
         low, high: None where an end is not known.
-        n: observations behind it: requests, of ITL the gaps between their tokens.
+        n: observations behind it: requests, of ITL the gaps between their reads.
         reason: why there is no number, or no interval.
     """
 
@@ -120,6 +120,7 @@ class LoadCell(msgspec.Struct, frozen=True):
         cut: of a fixed number that was not sent in whole; None for others.
         first_failure: how the first request failed that did; None where none did.
         remarks: what else is to be known of the cell, in words.
+        failed: share of the window's requests that did not end well; unset in files of earlier versions.
     """
 
     cell_id: str
@@ -141,6 +142,7 @@ class LoadCell(msgspec.Struct, frozen=True):
     cut: Cut | None = None
     first_failure: str | None = None
     remarks: tuple[str, ...] = ()
+    failed: Level | UnsetType = UNSET
 
 
 class Judged(msgspec.Struct, frozen=True):

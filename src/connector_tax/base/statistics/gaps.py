@@ -1,4 +1,4 @@
-"""Percentiles of the gaps between tokens, resampled by blocks of requests: gaps of one answer are no independent observations."""
+"""ITL: percentiles of the gaps between reads, resampled by blocks of requests: gaps of one answer are no independent observations."""
 
 from collections.abc import Sequence
 
@@ -20,6 +20,16 @@ from connector_tax.base.statistics.resampling import Floats, counts_of, draw_sta
 LOWER_BINS, UPPER_BINS = 1000, 1000
 
 
+def read_gaps_ms(token_ns: Sequence[int]) -> Floats:
+    """The gaps of one answer: the time between two reads that brought tokens of it. Tokens of one read have one stamp, and no gap.
+
+    Args:
+        token_ns: of each token when it was read.
+    """
+    gaps_ms: Floats = np.diff(np.asarray(token_ns, dtype=np.float64)) / 1e6
+    return gaps_ms[gaps_ms > 0]
+
+
 def gap_percentiles(
     gaps: Sequence[Floats],
     qs: tuple[float, ...],
@@ -34,12 +44,13 @@ def gap_percentiles(
     Points are exact; a resample's percentile is the upper edge of its bin, one of two thousand.
 
     Args:
-        gaps: one array per request, in time order; milliseconds.
+        gaps: one array per request, in time order; milliseconds. Those of one read have none.
         length: requests per block.
     """
+    gaps = [of_one for of_one in gaps if of_one.size]
     n = len(gaps)
     if not n:
-        return {q: unavailable("no answer of several tokens, or no token times") for q in qs}
+        return {q: unavailable("no answer whose tokens came in several reads, or no token times") for q in qs}
     every = np.concatenate(gaps)
     points = {q: float(np.percentile(every, q)) for q in qs}
     length = max(1, min(length, n // 5 or 1))

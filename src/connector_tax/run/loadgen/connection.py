@@ -76,6 +76,7 @@ class Connection(asyncio.Protocol):
         "__weakref__",
         "_answer_bytes",
         "_answered",
+        "_beyond",
         "_bodies",
         "_body",
         "_coding",
@@ -84,6 +85,7 @@ class Connection(asyncio.Protocol):
         "_framed",
         "_hang_up",
         "_in_head",
+        "_is_tls",
         "_last_data_ns",
         "_now_ns",
         "_on_chunk",
@@ -127,6 +129,9 @@ class Connection(asyncio.Protocol):
         self.was_idle = False
         # The server closed in order and had no byte of the request by then, so it cannot have worked on it.
         self.was_missed = False
+        # Something came behind the end of the message.
+        self._beyond = False
+        self._is_tls = False
         # When the last data came to this host at the earliest, where somebody asked; 0 where nobody knows.
         self._last_data_ns: int | None = None
         self._hang_up = select.poll()
@@ -136,6 +141,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
+        self._is_tls = transport.get_extra_info("sslcontext") is not None
         plain = transport.get_extra_info("socket")
         if TELLS and plain is not None:
             self._hang_up.register(plain.fileno(), HANG_UP)
@@ -149,17 +155,24 @@ class Connection(asyncio.Protocol):
         """Whether the server has closed, which this process has not read yet."""
         return bool(self._hang_up.poll(0))
 
-    def came_after(self, t_ns: int) -> bool:
-        """Whether the last that was read came to this host after that time, for sure; it may have been read much later."""
-        return self.last_came_ns() > t_ns
-
     @property
     def has_unread(self) -> bool:
         """Whether more of an answer is in the socket than was read."""
         return self._transport is not None and has_unread(self._transport)
 
+    @property
+    def has_beyond(self) -> bool:
+        """Whether more came than the whole message that was read last: another answer, or the last words of TLS, as far as is known."""
+        if self._beyond or self._flight is not None or self.finishing:
+            return self._beyond
+        if self._transport is None or self._transport.is_closing():
+            return self._is_tls
+        return self.has_unread
+
     def last_came_ns(self) -> int:
-        """The earliest time at which that can have come; 0 where nobody knows."""
+        """The earliest time at which the last data can have come to this host, which may have been read much later, and may be beyond
+        the answer; 0 where nobody knows.
+        """
         if self._last_data_ns is None and self._transport is not None:
             self._last_data_ns = last_data_ns(self._transport, monotonic_ns())
         return self._last_data_ns or 0
@@ -183,6 +196,7 @@ class Connection(asyncio.Protocol):
         self._answered = False
         self.was_missed = False
         self._last_data_ns = None
+        self._beyond = False
         self._status_code = 0
         self._coding = ""
         self._untold_bytes = self._answer_bytes = 0
@@ -220,6 +234,7 @@ class Connection(asyncio.Protocol):
             return
         self._now_ns = now_ns
         if self._flight is None and not self.finishing:
+            self._beyond = True
             self.close()  # a server that talks without being asked
             return
         self._answered = True
@@ -232,6 +247,7 @@ class Connection(asyncio.Protocol):
             # Ours and not the server's; the loop's handler ends the cell and names it.
             raise error.__context__ or error from None
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._beyond = self._flight is None
             self._end("malformed", f"not HTTP: {error}")
             self.close()  # also where the flight had ended: what is left over is no answer to the next one
         else:
@@ -262,6 +278,8 @@ class Connection(asyncio.Protocol):
             self._last_data_ns = last_data_ns(self._transport, monotonic_ns())
         if TELLS and self._flight is not None and not self._answered and self._transport is not None:
             self.was_missed = untaken_bytes(self._transport) >= len(self.payload)
+        if self._is_tls and self._flight is None and not self.finishing:
+            self._beyond = True  # TLS says with data that it closes; without it that is no data
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -304,6 +322,7 @@ class Connection(asyncio.Protocol):
         self._event_stream = False
         self._in_head = True
         if self._flight is None:
+            self._beyond = True
             self.close()  # a second answer to one request
 
     def on_headers_complete(self) -> None:

@@ -16,13 +16,12 @@ from connector_tax.base.units import NS_PER_S
 from connector_tax.run.loadgen.counters import Counters
 from connector_tax.run.loadgen.events import EventLog, SessionEvent
 from connector_tax.run.loadgen.issuer import Flight
-from connector_tax.run.loadgen.messages import Ended
+from connector_tax.run.loadgen.messages import BATCH_S, Ended
 from connector_tax.run.loadgen.parts import Part, Reports
 from connector_tax.run.workload.arrivals import OPEN_LOOP
 from connector_tax.run.workload.inflight import may_send
 
-# Ended requests are handed on this often, or when so many have gathered.
-BATCH_S = 0.2
+# Ended requests are handed on every ``BATCH_S``, or when so many have gathered.
 BATCH_SIZE = 256
 # With so much time to the next send, a prompt is rendered a little after this one.
 RENDER_GAP_NS = 10_000_000
@@ -262,6 +261,8 @@ class LoadGenerator:
         # Woken late, it still has sent nothing that was due since the deadline: what was due before went out above.
         self._stopped = True
         self._timer.close()
+        # What had ended by then is told first: it decides whether the server kept up until the end.
+        self._flush()
         self._on_stopped(min(self._stop_at_ns, now_ns) or now_ns, exhausted)
         self._if_idle()
 

@@ -12,6 +12,7 @@ import asyncio
 import errno
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import takewhile
 from time import monotonic_ns
 
@@ -22,6 +23,7 @@ from connector_tax.base.units import s_to_ns
 from connector_tax.run.loadgen.connection import Connection
 from connector_tax.run.loadgen.events import SILENT, SampleEventHandler
 from connector_tax.run.loadgen.issuer import NO_SOCKET, TURN_S, Flight, SampleIssuer
+from connector_tax.run.loadgen.stalls import AWAY_NS, PERIOD_NS
 
 # The client's own want of descriptors, ports or memory; the server had no part in it.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
@@ -31,10 +33,28 @@ SPARES_AT_ONCE = 2
 FIRST_WITHIN_S = 5.0
 # How often at most is looked for requests whose time is over.
 TIMEOUT_GRAIN_S = 0.05
+# The longest stop that nobody may have seen: what is read came so long before at most.
+UNSEEN_NS = PERIOD_NS + AWAY_NS
 # So often at most are sockets given a turn in which long answers still lie that came while this process was away.
 MOST_TURNS = 100
 # What a server has for the end of a message whose answer is whole; a connection in which it never comes would be lost to the pool.
 FINISH_WITHIN_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class _Undecided:
+    """An answer that was read late.
+
+    Attributes:
+        back: this process was away until then.
+        usable: the connection was, for another flight.
+    """
+
+    connection: Connection
+    flight: Flight
+    last_came_ns: int
+    back: bool
+    usable: bool
 
 
 class HttpIssuer(SampleIssuer):
@@ -68,6 +88,8 @@ class HttpIssuer(SampleIssuer):
         self._timed: dict[int, tuple[int, Flight]] = {}
         self._expiry: asyncio.TimerHandle | None = None
         self._finishing: dict[Connection, int] = {}
+        # By ``seq``, for a turn of the loop.
+        self._undecided: dict[int, _Undecided] = {}
         self._finish: asyncio.TimerHandle | None = None
         self.events = events
         self.collect_ids = collect_ids
@@ -115,6 +137,8 @@ class HttpIssuer(SampleIssuer):
             task.cancel()
             self._report(flight, status, reason, now_ns)
         self._connecting.clear()
+        for seq in list(self._undecided):
+            self._decide(seq)
         for connection in list(self._open):
             abandoned = connection.take_flight()
             connection.close()
@@ -136,18 +160,44 @@ class HttpIssuer(SampleIssuer):
     # Called by connections.
 
     def flight_ended(self, connection: Connection, flight: Flight) -> None:
-        if self._is_back(flight.t_end_ns or 0):
-            flight.came_ns = connection.last_came_ns() or None
+        end_ns = flight.t_end_ns or 0
         timed = self._timed.get(flight.seq)
-        # Read after its time: it may have come in time to a process that was away.
-        if timed is not None and (flight.t_end_ns or 0) > timed[0] and connection.came_after(timed[0]):
-            flight.status, flight.error = "timeout", self._unfinished
-        if connection.usable:
+        back = self._is_back(end_ns)
+        undecided = back or (timed is not None and end_ns > timed[0])
+        if undecided:
+            # When it came is asked now, and what else came with it is known in the next turn of the loop.
+            self._undecided[flight.seq] = _Undecided(
+                connection, flight, connection.last_came_ns(), back, connection.usable
+            )
+            asyncio.get_running_loop().call_soon(self._decide, flight.seq)
+        elif connection.usable:
             self._put_by(connection)
-        elif connection.finishing:
+        if connection.finishing:
             self._finishing[connection] = monotonic_ns() + s_to_ns(FINISH_WITHIN_S)
             if self._finish is None:
                 self._finish_in(FINISH_WITHIN_S)
+        if not undecided:
+            self._end(flight)
+
+    def _decide(self, seq: int) -> None:
+        """Whether an answer that was read after its time had come in time, to a process that was away.
+
+        The kernel says when data last came. Where more came than the answer, that says nothing of the answer. Of one that lay there
+        when this process was back it is known only that it came after it was asked for, so that it counts.
+        """
+        if (found := self._undecided.pop(seq, None)) is None:
+            return
+        connection, flight = found.connection, found.flight
+        came_ns = 0 if connection.has_beyond else found.last_came_ns
+        if not came_ns:
+            came_ns = (flight.t_send_ns or 0) if found.back else (flight.t_end_ns or 0) - UNSEEN_NS
+        if found.back:
+            flight.came_ns = came_ns
+        timed = self._timed.get(seq)
+        if timed is not None and (flight.t_end_ns or 0) > timed[0] and came_ns > timed[0]:
+            flight.status, flight.error = "timeout", self._unfinished
+        if found.usable and connection.usable:
+            self._put_by(connection)
         self._end(flight)
 
     def connection_free(self, connection: Connection) -> None:

@@ -33,7 +33,7 @@ class Flight:
     Attributes:
         output_ids: the answer's token ids, where the workload needs them.
         token_ns: time of every token; None where nobody asked for them.
-        came_ns: the earliest time at which its last data can have come; None where it was read as it came.
+        came_ns: the earliest time at which its end can have come; None where it was read as it came.
         resends: how often it went out once more, since its connection had been closed while it was idle.
         carrier: the connection that it is on.
     """

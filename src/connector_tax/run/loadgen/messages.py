@@ -9,6 +9,9 @@ import msgspec
 from connector_tax.base.records.request import Status
 from connector_tax.base.records.target import Target
 
+# So often at most, and with ``Stopped``, a worker tells of requests that ended.
+BATCH_S = 0.2
+
 
 class Job(msgspec.Struct, array_like=True, tag=1):
     """One cell, to be begun at ``t0_ns``.
@@ -88,7 +91,7 @@ class Batch(msgspec.Struct, array_like=True, tag=12):
 
 
 class Stopped(msgspec.Struct, array_like=True, tag=13):
-    """Sending is over; nothing due at or after ``t_stop_ns`` was sent.
+    """Sending is over; nothing due at or after ``t_stop_ns`` was sent, and what had ended by then was told before.
 
     Attributes:
         exhausted: all that this worker had to send was sent, so it stopped before anybody told it to.

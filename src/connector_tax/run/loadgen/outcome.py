@@ -8,7 +8,7 @@ import msgspec
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.run.loadgen.messages import Ended
-from connector_tax.run.workload.arrivals import OPEN_LOOP
+from connector_tax.run.workload.arrivals import OFFLINE, OPEN_LOOP
 from connector_tax.run.workload.schedulers import Scheduler, Share, scheduler_for
 
 
@@ -35,12 +35,14 @@ def record_of(ended: Ended, window: CellWindow, worker: int) -> RequestRecord:
 
 
 def in_time(ended: Ended, over: tuple[int, str] | None) -> Ended:
-    """An answer that came after the drain to a worker that was away, and was read before it heard of that, is a time-out as any other.
+    """An answer that came after the drain is a time-out, also where nobody ended it then: the worker was away and read it before it heard
+    of that, or the coordinator was, and told nobody.
 
     Args:
-        over: when the drain ended, and what is said of what had not ended by then; None where everything had.
+        over: when the drain was over, and what is said of what had not ended by then; None where it was ended before its time.
     """
-    if over is None or ended.status != "ok" or ended.came_ns is None or ended.came_ns <= over[0]:
+    came_ns = ended.t_end_ns if ended.came_ns is None else ended.came_ns
+    if over is None or ended.status != "ok" or came_ns is None or came_ns <= over[0]:
         return ended
     return msgspec.structs.replace(ended, status="timeout", error=over[1])
 
@@ -60,7 +62,7 @@ def lost_records(
         taken: samples it took from its schedule before it died.
         known: ``seq`` of every request that some worker did tell about.
     """
-    if spec.sessions is None and spec.arrival in OPEN_LOOP:
+    if _is_known_ahead(spec):
         due = _scheduled(scheduler_for(spec, share), window)
     else:
         # When a closed loop or a conversation would have sent is known to its worker alone; how often, to all.
@@ -91,20 +93,27 @@ def lost_records(
 def never_sent(
     spec: CellSpec, of: int, window: CellWindow, stopped: Mapping[int, int], known: Collection[int]
 ) -> list[RequestRecord]:
-    """Arrivals before the cell's end of workers that ended before it; all of them ``aborted``.
+    """What was due before the cell's end of workers that ended before it; all of it ``aborted``.
 
-    There are some only where workers were told the end too late for all to stop at the same time.
+    There is some only where workers were told the end too late for all to stop at the same time, or stopped in the middle of a batch.
 
     Args:
         stopped: when each worker did; it has told of everything that was due before.
     """
     lost: list[RequestRecord] = []
     for index, at_ns in stopped.items():
-        if spec.sessions is None and spec.arrival in OPEN_LOOP and at_ns < window.t_stop_ns:
-            early_ms = (window.t_stop_ns - at_ns) / 1e6
+        early_ms = (window.t_stop_ns - at_ns) / 1e6
+        if _is_known_ahead(spec) and (early_ms > 0 or spec.arrival == OFFLINE):
             reason = f"not sent: worker {index} stopped {early_ms:.3f} ms before the last one"
+            if spec.arrival == OFFLINE:
+                reason = f"not sent: worker {index} was stopped in the middle of the batch"
             lost += lost_records(spec, Share(index, of), window, taken=0, known=known, reason=reason)
     return lost
+
+
+def _is_known_ahead(spec: CellSpec) -> bool:
+    """Whether it was known before the cell when each request would be due: all of an offline batch is at T0."""
+    return spec.sessions is None and spec.arrival in (*OPEN_LOOP, OFFLINE)
 
 
 def _scheduled(scheduler: Scheduler, window: CellWindow) -> dict[int, int]:

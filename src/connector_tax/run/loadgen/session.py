@@ -20,6 +20,7 @@ from connector_tax.run.loadgen.cpu_clock import CpuMeter
 from connector_tax.run.loadgen.descriptors import check_limit
 from connector_tax.run.loadgen.events import SessionEvent, session_log
 from connector_tax.run.loadgen.messages import (
+    BATCH_S,
     Abandon,
     Batch,
     Finished,
@@ -45,6 +46,8 @@ ANSWER_TIMEOUT_S = 30.0
 # Between the workers' being ready and the first arrival.
 LEAD_NS = 20_000_000
 INTERRUPTED = "interrupted"
+# Ends of requests are told in batches; what ended so long ago has been.
+UNTOLD_NS = 2 * s_to_ns(BATCH_S)
 # Several workers that are told so long beforehand stop at the same time.
 STOP_LEAD_NS = 10_000_000
 
@@ -174,7 +177,7 @@ class _Cell:
         self._aborted: str | None = None
         self._interrupted: str | None = None
         self._given_up: str | None = None
-        # Where the drain was ended: when, and what is said of what had not ended by then.
+        # When the drain is over, and what is said of what had not ended by then; None where it was cut short.
         self._over: tuple[int, str] | None = None
         # What else is to be known of the cell.
         self._said: list[str] = []
@@ -257,8 +260,7 @@ class _Cell:
                 return
             for t_ns, waiting in self._queue():
                 self._protocol.sampled(t_ns, waiting)
-            # Also where the cell is at its planned end: it need not be drained then.
-            self._given_up = self._protocol.gives_up(now_ns)
+            self._given_up = self._protocol.gives_up(now_ns, now_ns - UNTOLD_NS)
             if self._given_up is not None:
                 self._tell(Stop(now_ns))
                 return
@@ -275,6 +277,10 @@ class _Cell:
         if not self._listen_until(lambda: self._living() <= self._heard.stopped.keys(), ANSWER_TIMEOUT_S):
             self._kill_silent(self._heard.stopped)
         t_stop_ns = max(self._heard.stopped.values(), default=monotonic_ns())
+        cut = self._aborted or self._interrupted or self._heard.dead
+        if not cut and (self._given_up is None or self._protocol.overloaded(t_stop_ns)):
+            # By now each worker has told of all that had ended when it stopped. An overloaded cell need not be drained.
+            self._given_up = self._protocol.overloaded_at_end(t_stop_ns)
         all_sent = not self._heard.dead and self._living() <= self._heard.exhausted
         self._protocol.stop(t_stop_ns, all_sent=all_sent)
         return t_stop_ns
@@ -292,6 +298,10 @@ class _Cell:
         while not done() and self._aborted is None and monotonic_ns() < deadline_ns:
             self._poll_abort(monotonic_ns())
             self._listen(min(POLL_S, (deadline_ns - monotonic_ns()) / 1e9))
+        reason = f"unfinished {(deadline_ns - sent_ns) / 1e9:.3g} s after the last send"
+        if self._aborted is None and self._given_up is None:
+            # Also where all has ended by now: this process may have been away since then.
+            self._over = (deadline_ns, reason)
         if done():
             return
         if self._aborted is not None:
@@ -299,8 +309,6 @@ class _Cell:
         elif self._given_up is not None:
             self._tell(Abandon("aborted", f"given up: {self._given_up}"))
         else:
-            reason = f"unfinished {(deadline_ns - sent_ns) / 1e9:.3g} s after the last send"
-            self._over = (deadline_ns, reason)
             self._tell(Abandon("timeout", reason))
         if not self._listen_until(done, ANSWER_TIMEOUT_S):
             self._kill_silent(self._heard.finished)

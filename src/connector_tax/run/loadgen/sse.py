@@ -1,6 +1,6 @@
 """Server-sent events as bytes: which of them carry a token, and what the last ones say.
 
-JSON is decoded for the first event, the last one and the usage event only; an event in between is
+JSON is decoded for the first event, the last one and the last one with usage only; an event in between is
 recognised by bytes that cannot occur inside a JSON string (a quote there is always escaped). Where
 those bytes are missing the event is decoded after all, so a server that writes its JSON another way
 costs time, never truth.
@@ -16,6 +16,9 @@ from connector_tax.base.records.request import Status
 from connector_tax.base.redaction import excerpt
 
 _TIGHT, _LOOSE = _TOKEN = (b'"choices":[{', b'"choices": [{')
+# Of an event that says what was used so far; null says nothing.
+_USAGE = b'"usage"'
+_USAGES = (b'"usage":{', b'"usage": {')
 _DONE = b"[DONE]"
 # An event that is longer is none; no server puts more into one, and a stream without an end must not fill memory. Nor does so much
 # come between two tokens: a prompt's ids stand in an event with a token.
@@ -26,7 +29,9 @@ _ERROR = b'"error"'
 _MARK = b"\xef\xbb\xbf"
 # Of one event in its HTTP chunk; of a choice that goes on; and what no chunk ends with.
 _END = b"}\n\n\r\n"
-_GOES_ON = b'"finish_reason":null'
+# Of one in which nothing follows the choices.
+_NO_MORE = b"}]}\n\n\r\n"
+_FINISH = b'"finish_reason":'
 _NO_TAIL = b"\n\n\n"
 MOST_TOKEN_ID = 2**31
 # Of what is no event so much is looked at for a message, of which less is kept: a secret at its end is read whole, and known.
@@ -52,7 +57,7 @@ class EventScanner:
     Attributes:
         tokens: events with a non-empty ``choices`` so far (not tokens: a loaded server packs
             several tokens into one event).
-        usage: the last ``usage`` object seen.
+        usage: the last ``usage`` object of the stream, once ``finish`` was called: a server may write what it used so far into every event.
         done: ``[DONE]`` has come.
         output_ids: the ``token_ids`` of all events, where they are collected; every event is decoded then.
     """
@@ -63,7 +68,9 @@ class EventScanner:
         "_rest",
         "_return",
         "_tail",
+        "_tailless",
         "_tokenless_bytes",
+        "_usage_payload",
         "done",
         "output_ids",
         "tokens",
@@ -78,7 +85,11 @@ class EventScanner:
         self._return = False
         self._begun = False
         self._tail = _NO_TAIL
+        # Its events do not say that they go on.
+        self._tailless = False
+        # Not decoded yet: of the last token, and of the last event with usage, where that came after ``usage``.
         self._last_payload = b""
+        self._usage_payload = b""
         # Since the last token.
         self._tokenless_bytes = 0
         self.tokens = 0
@@ -142,13 +153,7 @@ class EventScanner:
     @property
     def between_tokens(self) -> bool:
         """Whole events have come, one of them with a token, and none of them the last; what comes next may be counted unread."""
-        return (
-            not self._rest
-            and self.tokens > 0
-            and not self.done
-            and self.usage is None
-            and self.output_ids is None
-        )
+        return not self._rest and self.tokens > 0 and not self.done and self.output_ids is None
 
     def take(self, chunk: bytes) -> bool:
         """Count one event in its HTTP chunk, ``...data: {...}\\n\\n\\r\\n``, if it is beyond doubt one token.
@@ -162,9 +167,18 @@ class EventScanner:
         if not chunk.endswith(self._tail):
             if not chunk.endswith(_END) or (chunk.find(_TIGHT, 8) < 0 and chunk.find(_LOOSE, 8) < 0):
                 return False
-            # What follows the text is the same in all events of a stream, and says that there is a choice and no end to it.
-            at = chunk.rfind(_GOES_ON)
-            self._tail = chunk[at:] if at > 0 else _NO_TAIL
+            # Where its events do not say that they go on, usage before the choices is looked for in the first one alone.
+            used = not chunk.endswith(_NO_MORE) or not self._tailless
+            if used and chunk.find(_USAGE, 8) >= 0 and (_USAGES[0] in chunk or _USAGES[1] in chunk):
+                # Where usage stands in an event, each is looked at.
+                self._usage_payload = chunk
+                self._tail = _NO_TAIL
+            elif not self._tailless:
+                # What follows the text is the same in all events of a stream, and says that there is a choice and no end to it.
+                at = chunk.rfind(_FINISH)
+                self._tailless = at < 0
+                goes_on = at > 0 and chunk[at + len(_FINISH) :].lstrip(b" ").startswith(b"null")
+                self._tail = chunk[at:] if goes_on else _NO_TAIL
         self.tokens += 1
         self._tokenless_bytes = 0
         self._last_payload = chunk
@@ -183,21 +197,31 @@ class EventScanner:
         n = buffer.count(marker, 0, boundary)
         if _line_feeds(buffer[: boundary + 2]) != 2 * n:
             return buffer
+        if self.usage is not None or self._usage_payload:
+            # A server that writes usage into events between others may write none into the last one.
+            used = max(buffer.rfind(mark, 0, boundary) for mark in _USAGES)
+            if used >= 0:
+                start = buffer.rfind(b"\n\n", 0, used) + 1
+                self._usage_payload = buffer[start : buffer.find(b"\n\n", used)]
         self.tokens += n
         return buffer[boundary + 2 :]
 
     def finish(self) -> None:
-        """The body has ended: take ``usage`` from the last event if no event of its own had it.
+        """The body has ended: take ``usage`` from the last event that has it.
 
         The last line need not be followed by an empty one if it is the mark of the end.
         """
         if bytes(self._rest).strip() in (b"data: [DONE]", b"data:[DONE]"):
             self.done = True
             self._rest.clear()
-        if self.usage is None and self._last_payload:
+        for payload in (self._last_payload, self._usage_payload):
+            if not payload:
+                continue
             # What was taken as a chunk still has its frame, which holds no brace.
-            start, end = self._last_payload.find(b"{"), self._last_payload.rfind(b"}") + 1
-            self.usage = _decoded(self._last_payload[start:end]).get("usage")
+            start, end = payload.find(b"{"), payload.rfind(b"}") + 1
+            if usage := _decoded(payload[start:end]).get("usage"):
+                self.usage = usage
+                return
 
     def _event(self, event: bytes) -> None:
         if event.startswith(b"data:") and b"\n" not in event:
@@ -221,6 +245,8 @@ class EventScanner:
         ):
             self.tokens += 1
             self._last_payload = payload
+            if _USAGES[0] in payload or _USAGES[1] in payload:
+                self._usage_payload = payload
         else:
             self._decode(payload)
 
@@ -228,6 +254,7 @@ class EventScanner:
         value = _decoded(payload)
         if value.get("usage"):
             self.usage = value["usage"]
+            self._last_payload = self._usage_payload = b""
         choices = value.get("choices")
         if value.get("error") or value.get("object") == "error":
             raise StreamError(f"the server broke off: {excerpt(payload[:MAX_SAID], MAX_SAID_CHARS)}")

@@ -63,7 +63,7 @@ class Errors:
         dispatch: first byte out of the server's socket, against the schedule; transport included.
         ttft: client's TTFT from the send, against last request byte to first token written.
         tpot: mean gap, against that of the writes.
-        itl: every gap between tokens; empty where the client did not keep token times.
+        itl: every gap between tokens, those of one read included, which are errors; empty where the client did not keep token times.
     """
 
     lateness: Array

@@ -19,6 +19,7 @@ from connector_tax.base.units import NS_PER_S, s_to_ns
 # changes an earlier one.
 BLOCK = 1024
 OPEN_LOOP = ("fixed", "poisson", "gamma")
+OFFLINE = "offline"
 
 Offsets = NDArray[np.int64]
 

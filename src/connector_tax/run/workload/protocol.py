@@ -4,7 +4,10 @@ The load generator and the rehearsal both ask this class, so they cannot disagre
 All times are CLOCK_MONOTONIC (or virtual) nanoseconds that the caller hands in.
 """
 
+from array import array
 from typing import Protocol
+
+import numpy as np
 
 from connector_tax.base.records.cell import CellSpec, CellWindow, Look
 from connector_tax.base.records.request import Answered
@@ -101,7 +104,8 @@ class CellProtocol:
             self._failed_in_window += not ok
         if ok and self._window_start_ns is not None:
             self._completed_in_window += t_sched_ns >= self._window_start_ns
-            self._queue.done += now_ns >= self._window_start_ns
+            if now_ns >= self._window_start_ns:
+                self._queue.done_ns.append(now_ns)
 
     def dropped(self, t_sched_ns: int) -> None:
         """An arrival found the in-flight cap reached."""
@@ -117,6 +121,9 @@ class CellProtocol:
         """Whether the cell may end since the engine does not keep up: asked once ``duration_s`` is over.
 
         Waiting for more completions behind a growing queue buys nothing: how long they take depends on how long one waits.
+
+        Args:
+            now_ns: every request that ended before it has been told.
         """
         start_ns = self._window_start_ns
         over = self.t_stop_ns is not None or self._finite
@@ -124,6 +131,16 @@ class CellProtocol:
             return self._overloaded
         self._overloaded = self._overloaded or self._queue.overloaded(self.t0_ns, start_ns, now_ns)
         return self._overloaded
+
+    def overloaded_at_end(self, t_stop_ns: int) -> str | None:
+        """In what words, where the cell is overloaded at its window's real end, whatever was found before it; None where it is not.
+
+        Args:
+            t_stop_ns: when sending stopped; every request that ended before it has been told.
+        """
+        self._overloaded = False
+        self._queue.ask_anew()
+        return self._queue.words(self.spec.inflight_cap) if self.overloaded(t_stop_ns) else None
 
     def end_ns(self) -> int | None:
         """When sending ends if no further request ended; None: not before ``max_cell_s``, for want of
@@ -146,9 +163,13 @@ class CellProtocol:
         slots = self.spec.inflight_cap if self.spec.concurrency is None else self.spec.concurrency
         return self._failed_in_a_row >= max(FAILED_IN_A_ROW, FAILED_PER_SLOT * slots)
 
-    def gives_up(self, now_ns: int) -> str | None:
-        """Why the cell ends now and leaves what is in flight; None where it does not."""
-        if self.overloaded(now_ns):
+    def gives_up(self, now_ns: int, told_ns: int | None = None) -> str | None:
+        """Why the cell ends now and leaves what is in flight; None where it does not.
+
+        Args:
+            told_ns: until when every end has been told; None: until now.
+        """
+        if self.overloaded(now_ns if told_ns is None else told_ns):
             return self._queue.words(self.spec.inflight_cap)
         if self.refused():
             last = f", the last as {self._last_failure}" if self._last_failure else ""
@@ -218,7 +239,7 @@ class _Queue:
     """What is known of the engine's queue in the window so far."""
 
     def __init__(self, spec: CellSpec) -> None:
-        self.done = 0
+        self.done_ns = array("q")
         self.dropped = 0
         self.waiting: list[float] = []
         self._rate_per_s = spec.rate_per_s
@@ -230,14 +251,14 @@ class _Queue:
         self._schedule = schedule_of(spec) if random else None
 
     def overloaded(self, t0_ns: int, start_ns: int, now_ns: int) -> bool:
-        """Fewer completions than were sent, and a queue that grows or stands at the in-flight cap."""
+        """Fewer completions than were sent, both by that time, and a queue that grows or stands at the in-flight cap."""
         if not self._judged or now_ns < self._judged_ns + NS_PER_S:
             return False
         self._judged_ns = now_ns
         sent = self._sent(t0_ns, start_ns, now_ns)
         # One burst leaves a queue for a while, and is asked about every second: it takes a queue over the whole window.
         waits = self._schedule is None or (sent >= FEWEST_RANDOM and queue_stands(self.waiting))
-        return self._behind(sent) and (self.dropped > 0 or (waits and queue_grows(self.waiting)))
+        return self._behind(sent, now_ns) and (self.dropped > 0 or (waits and queue_grows(self.waiting)))
 
     def words(self, inflight_cap: int) -> str:
         """What an overloaded cell is given up for. A queue that nobody saw grow is not said to."""
@@ -247,11 +268,16 @@ class _Queue:
 
     def unjudged(self, t0_ns: int, start_ns: int, now_ns: int) -> bool:
         """Fewer completions than were sent, something that waits, and a window too short to say whether it grows."""
-        behind = self._judged and self._behind(self._sent(t0_ns, start_ns, now_ns))
+        behind = self._judged and self._behind(self._sent(t0_ns, start_ns, now_ns), now_ns)
         return behind and not self.dropped and queue_not_told(self.waiting)
 
-    def _behind(self, sent: float) -> bool:
-        return self.done < MIN_THROUGHPUT_RATIO * sent
+    def ask_anew(self) -> None:
+        """Also where it was asked less than a second ago."""
+        self._judged_ns = 0
+
+    def _behind(self, sent: float, now_ns: int) -> bool:
+        done = np.count_nonzero(np.frombuffer(self.done_ns, dtype=np.int64) <= now_ns) if self.done_ns else 0
+        return bool(done < MIN_THROUGHPUT_RATIO * sent)
 
     def _sent(self, t0_ns: int, start_ns: int, now_ns: int) -> float:
         if self._schedule is None:
