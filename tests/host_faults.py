@@ -21,7 +21,14 @@ def small_campaign(root: Path, *, rates: tuple[float, ...] = (20.0,), **cell: An
     config = load_campaign(ROOT / "config" / "demo.yaml")
     document = campaign_document(config, date=DATE, created_utc="2026-01-01T00:00:00Z")
     settings = document.config
-    settings["cell"] |= {"warmup_s": 0.1, "duration_s": 0.4, "min_completed": 6, "max_cell_s": 1.0, "drain_timeout_s": 1.0, **cell}
+    settings["cell"] |= {
+        "warmup_s": 0.1,
+        "duration_s": 0.4,
+        "min_completed": 6,
+        "max_cell_s": 1.0,
+        "drain_timeout_s": 1.0,
+        **cell,
+    }
     settings["accuracy"]["prompts"] = 1
     settings["engine"]["stop_grace_s"] = 1
     settings["phase_a_rates_per_s"] = list(rates)
@@ -39,8 +46,12 @@ def environment(folder: CampaignFolder, **fault: str) -> dict[str, str]:
     return {**given, **fault, "PYTHONPATH": os.pathsep.join(paths), "CONNECTOR_TAX_CACHE": cache}
 
 
-def measure(folder: CampaignFolder, connector: str = "noop_connector", **fault: str) -> "subprocess.CompletedProcess[str]":
+def measure(
+    folder: CampaignFolder, connector: str = "noop_connector", **fault: str
+) -> "subprocess.CompletedProcess[str]":
     """``scripts/measure.py`` of Phase A."""
     command = [sys.executable, "scripts/measure.py", "--campaign-file", str(folder.campaign_file)]
     command += ["--connector", connector, "--phase", "a"]
-    return subprocess.run(command, cwd=ROOT, env=environment(folder, **fault), capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment(folder, **fault), capture_output=True, text=True, timeout=120
+    )

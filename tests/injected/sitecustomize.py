@@ -36,6 +36,18 @@ def _opened(file, mode="r", *args, **kwargs):
     return _open(file, mode, *args, **kwargs)
 
 
+class _FileIO(io.FileIO):
+    def __init__(self, file, mode="r", *args, **kwargs):
+        if set(mode) & set("wax+"):
+            time.sleep(SLOW_S)
+            if _matches(file, READONLY):
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), os.fspath(file))
+            if _matches(file, FULL):
+                _open(file, "ab").close()
+                file, mode = "/dev/full", "wb"
+        super().__init__(file, mode, *args, **kwargs)
+
+
 def _made(path, *args, **kwargs):
     if _matches(path, READONLY) and not os.path.isdir(path):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), os.fspath(path))
@@ -49,6 +61,7 @@ def _synced(descriptor):
 
 if FULL or READONLY or SLOW_S:
     builtins.open = io.open = _opened
+    io.FileIO = _FileIO
     os.fsync, os.mkdir = _synced, _made
 if STEP_S:
     _time, _time_ns, _turns = time.time, time.time_ns, itertools.count()

@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,8 @@ class Finished:
             for cell in project.results.glob("*/phase_*/cells/[!.]*/cell.json")
         }
         receipts = {
-            str(p.relative_to(project.results)): digest(p) for p in project.results.glob("*/phase_*/receipt.json")
+            str(p.relative_to(project.results)): digest(p)
+            for p in project.results.glob("*/phase_*/receipt.json")
         }
         return cls(cells, receipts)
 
@@ -206,12 +208,15 @@ class Campaign:
                 continue
         role = self.rng.choice([*sorted(there), GROUP, EVERYTHING])
         under_way = self.project.results.glob("*/phase_*/cells/.*")
-        self.hit |= {f"{p.parent.relative_to(self.project.results)}/{p.name[1:].rsplit('.tmp')[0]}" for p in under_way}
+        self.hit |= {
+            f"{p.parent.relative_to(self.project.results)}/{p.name[1:].rsplit('.tmp')[0]}" for p in under_way
+        }
         if role == GROUP:
             os.killpg(running.pid, signal.SIGKILL)
         elif role == EVERYTHING:
-            for process in sum(there.values(), []):
-                _kill(process)
+            for processes in there.values():
+                for process in processes:
+                    _kill(process)
         else:
             _kill(self.rng.choice(there[role]))
         return role
@@ -243,7 +248,8 @@ class Campaign:
         """Every cell of the undisturbed campaign, valid unless it was hit; analysis and report made of them."""
         results = self.project.results
         receipts = {
-            "/".join(p.parts[-3:-1]): json.loads(p.read_text()) for p in results.glob("*/phase_*/receipt.json")
+            "/".join(p.parts[-3:-1]): json.loads(p.read_text())
+            for p in results.glob("*/phase_*/receipt.json")
         }
         hit_runs = {h.split("/cells/")[0] for h in self.hit}
         for run, receipt in receipts.items():
@@ -263,14 +269,14 @@ class Campaign:
         if not (results / "report.html").is_file():
             raise Failure("no report")
         if torn := [p for p in results.rglob(".*") if p.name.endswith((".tmp", ".retired"))]:
-            raise Failure(f"half-written files are left: {', '.join(str(p.relative_to(results)) for p in torn)}")
+            raise Failure(
+                f"half-written files are left: {', '.join(str(p.relative_to(results)) for p in torn)}"
+            )
 
 
 def _kill(process: psutil.Process) -> None:
-    try:
+    with suppress(psutil.NoSuchProcess):  # it ended by itself meanwhile
         process.kill()
-    except psutil.NoSuchProcess:
-        pass  # it ended by itself meanwhile
 
 
 @dataclass
@@ -288,12 +294,17 @@ class Template:
         project = Project(folder / "checkout")
         project.configure(small)
         states = {name: folder / name for name in ("nothing", "preflight")}
-        for name, target in (("nothing", None), ("preflight", str(project.results / "preflight" / "preflight_status.json"))):
+        for name, target in (
+            ("nothing", None),
+            ("preflight", str(project.results / "preflight" / "preflight_status.json")),
+        ):
             states[name].mkdir()
             if target is not None:
                 made = project.snakemake(str(Path(target).relative_to(project.root)))
                 if made.returncode:
-                    raise SystemExit(f"the preflight of an undisturbed campaign failed:\n{made.stderr[-3000:]}")
+                    raise SystemExit(
+                        f"the preflight of an undisturbed campaign failed:\n{made.stderr[-3000:]}"
+                    )
             for part in ("results", ".snakemake"):
                 if (project.root / part).exists():
                     shutil.copytree(project.root / part, states[name] / part, symlinks=True)
@@ -315,10 +326,14 @@ class Template:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--points", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0, help="number of the first campaign, to go on with a seed")
+    parser.add_argument(
+        "--first", type=int, default=0, help="number of the first campaign, to go on with a seed"
+    )
     parser.add_argument("--campaign", type=int, help="this one alone")
     parser.add_argument("--minutes", type=float, help="begin no campaign after so long")
     parser.add_argument("--keep", type=Path, help="folder for checkouts of campaigns that failed")
@@ -334,7 +349,9 @@ def main() -> int:
             if points >= args.points or late:
                 break
             try:
-                for role in _points(template.campaign(random.Random(f"{args.seed} {number}")), code, packages):
+                for role in _points(
+                    template.campaign(random.Random(f"{args.seed} {number}")), code, packages
+                ):
                     points += 1
                     killed[role] += 1
             except Failure as failure:

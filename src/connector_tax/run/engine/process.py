@@ -113,6 +113,10 @@ class RunningEngine:
         """The end of both logs without secrets, standard error last."""
         return self.without_secrets("\n".join(_tail(self.request.folder / n) for n in LOGS))
 
+    def last_words(self) -> str:
+        """Its log's last line, for a message."""
+        return f"its log ends with: {_last_line(self.log_text())}"
+
     def _since_ready(self) -> str:
         """As ``log_text``; of an engine that got ready, without what it overcame on the way there."""
         return self.without_secrets("\n".join(since_ready(_tail(self.request.folder / n)) for n in LOGS))
@@ -143,8 +147,7 @@ class RunningEngine:
                         return
                 time.sleep(POLL_S)
         raise LaunchError(
-            f"{self.request.connector.id}: not ready after {timeout_s:g} s; the log ends with: "
-            f"{_last_line(self.log_text())}\nRaise engine.ready_timeout_s if it only needs longer."
+            f"{self.request.connector.id}: not ready after {timeout_s:g} s; {self.last_words()}\nRaise engine.ready_timeout_s if it only needs longer."
         )
 
     def _serves_model(self, client: direct.Client) -> bool:

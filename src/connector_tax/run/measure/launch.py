@@ -26,9 +26,8 @@ from connector_tax.run.measure.code_version import code_version
 from connector_tax.run.measure.cpu_sets import share_of
 from connector_tax.run.measure.standing import Run
 from connector_tax.run.measure.warmup import warm_up
-from connector_tax.run.sampler.sampler import sampling
+from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, sampling
 
-SAMPLE_INTERVAL_S = 1.0
 # Idle CPU is sampled this long before the first cell: a helper thread that spins shows at once.
 IDLE_SAMPLE_S = {"vllm": 2.0, "virtual_gpu": 1.5, "emulator": 0.3}
 

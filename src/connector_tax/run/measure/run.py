@@ -218,14 +218,15 @@ def _one_launch(
 ) -> list[CellSpec]:
     """Launch once and measure until done or until the engine dies; returns what is still missing."""
     last = pending_cells(guest.run, guest.cells) if guest is not None else []
+    deaths = len(run.deaths)
     with launched(run, [*pending, *last]) as launch:
         engine, pool, about = launch.engine, launch.pool, launch.about
         with sampled(run, engine) as idle:
             missing = measure_pending(run, engine, pool, cells, pending, about, idle, log=run.run)
             if guest is not None and last and not missing:
                 measure_guest(run, guest, last, engine, pool, about, idle)
-        # A launch whose engine died in its last cell answers nothing; the next one is asked, and is the last.
-        if not missing and (not pending or engine.death() is None):
+        # A launch whose engine died in its last cell, or hangs, answers nothing; the next one is asked, and is the last.
+        if not missing and (not pending or (len(run.deaths) == deaths and engine.death() is None)):
             collect_run_outputs(run, engine)
         return missing
 

@@ -49,6 +49,7 @@ def judge(
     steps_agree: bool = True,
     hooks_heard: bool = True,
     others_share: float | None = None,
+    samples_missing: bool = False,
     clock_fault: str | None = None,
     engine_death: str | None,
 ) -> Verdict:
@@ -68,6 +69,7 @@ def judge(
         steps_agree: whether there are as many step records as iterations by the engine's own count.
         hooks_heard: whether the recorder heard the connector's hooks, where there is a connector and step records are wanted.
         others_share: of all cores' time, what neither engine nor client took; None where that is not known.
+        samples_missing: whether the sampler of the engine's metrics was not there for most of the cell.
         clock_fault: why a virtual GPU's clock was none; None where it was, and of an engine with a device of its own.
         engine_death: the root cause if the engine died in this cell.
     """
@@ -95,6 +97,8 @@ def judge(
         )
     if not metrics_read:
         flags.append("metrics_unreadable")
+    if samples_missing:
+        flags.append("samples_missing")
     if prefix_cache_hits_delta is None:
         flags.append("prefix_cache_unchecked")
     if external_hits_delta is None and has_connector:
