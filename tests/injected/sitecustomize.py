@@ -56,6 +56,8 @@ def _made(path, *args, **kwargs):
 
 def _synced(descriptor):
     time.sleep(SLOW_S)
+    if os.readlink(f"/proc/self/fd/{descriptor}") == "/dev/full":  # which says that it cannot be synced
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     return _fsync(descriptor)
 
 

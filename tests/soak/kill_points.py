@@ -207,9 +207,10 @@ class Campaign:
             except psutil.Error:
                 continue
         role = self.rng.choice([*sorted(there), GROUP, EVERYTHING])
-        under_way = self.project.results.glob("*/phase_*/cells/.*")
+        under_way = self.project.results.glob("*/phase_*/cells/.*.partial")
         self.hit |= {
-            f"{p.parent.relative_to(self.project.results)}/{p.name[1:].rsplit('.tmp')[0]}" for p in under_way
+            f"{p.parent.relative_to(self.project.results)}/{p.name[1:].removesuffix('.partial')}"
+            for p in under_way
         }
         if role == GROUP:
             os.killpg(running.pid, signal.SIGKILL)

@@ -30,7 +30,9 @@ def test_an_engine_that_hangs_costs_its_cell_two_launches_and_no_other_cell(
     deaths = measure_run(folder.campaign_file, "noop_connector", "a")
     run = folder.run(DATE, "noop_connector", "a")
     assert [d.cell_id for d in deaths] == ["r60_256x16"] * 2
-    assert all(d.cause.startswith("it hangs: it gave no token within 0.5 s though nobody else asked") for d in deaths)
+    assert all(
+        d.cause.startswith("it hangs: it gave no token within 0.5 s though nobody else asked") for d in deaths
+    )
     first, second = (read_cell(run.cell(c)) for c in ("r10_256x16", "r60_256x16"))
     assert first.verdict == "valid"
     assert second.verdict == "invalid" and second.reasons[0].startswith("engine died: it hangs: ")

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from connector_tax.base.artifacts.cells import open_cell, publish_cell
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CellFolder
-from connector_tax.base.clock import read_clock_pair
+from connector_tax.base.clock import asleep_ns, read_clock_pair
 from connector_tax.base.documents.cell import About, CellDocument, ClockPair, CpuUse, IdleUse, StepTotals
 from connector_tax.base.documents.health import ClockHealth
 from connector_tax.base.records.cell import CellSpec, CellWindow
@@ -26,7 +26,7 @@ from connector_tax.base.steptime import (
     stand_ins,
     unheard_in,
 )
-from connector_tax.base.units import s_to_ns
+from connector_tax.base.units import NS_PER_S, s_to_ns
 from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.engine.supervisor import KILL_WAIT_S
 from connector_tax.run.engine.usage import cpu_seconds, host_busy_seconds, rss_mib
@@ -87,7 +87,7 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
     cache = None if spec.cached_tokens is None else prime_cache(spec, engine, lambda: _counters(engine) or {})
     before, logged = _counters(engine), log_sizes(engine)
     spent = _Spent.by_now(engine)
-    clock = read_clock_pair()
+    clock, asleep = read_clock_pair(), asleep_ns()
     outcome = measure_cell(
         spec,
         target_of(engine.base_url, engine.model, headers=bearing(engine.headers.get("Authorization"))),
@@ -129,6 +129,7 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
         others_share=None if cpu.others_share is UNSET else cpu.others_share,
         samples_missing=records.samples_missing,
         clock_fault=records.clock_fault,
+        suspended_s=(asleep_ns() - asleep) / NS_PER_S,
         engine_death=death,
     )
     publish_cell(

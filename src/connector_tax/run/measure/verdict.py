@@ -16,6 +16,8 @@ MAX_REFUSED_SHARE = 0.05
 # What an engine that is merely overloaded does not do: it lets requests wait (``timeout``), and the client drops some.
 REFUSED = ("http_error", "connect_error", "malformed", "stream_error", "truncated", "wrong_length")
 DIED = "engine died: "
+# Beyond what two clocks that are read one after the other differ by when the process is put aside in between.
+MAX_SUSPENDED_S = 1.0
 SAID_CHARS = 200
 
 
@@ -51,6 +53,7 @@ def judge(
     others_share: float | None = None,
     samples_missing: bool = False,
     clock_fault: str | None = None,
+    suspended_s: float = 0.0,
     engine_death: str | None,
 ) -> Verdict:
     """The verdict of one cell.
@@ -71,6 +74,7 @@ def judge(
         others_share: of all cores' time, what neither engine nor client took; None where that is not known.
         samples_missing: whether the sampler of the engine's metrics was not there for most of the cell.
         clock_fault: why a virtual GPU's clock was none; None where it was, and of an engine with a device of its own.
+        suspended_s: how long the host was suspended meanwhile; both clocks are read some microseconds apart.
         engine_death: the root cause if the engine died in this cell.
     """
     reasons = []
@@ -81,6 +85,8 @@ def judge(
         reasons.append(refused)
     if health.given_up and not window.overloaded:
         reasons.append(f"given up: {health.given_up}")
+    if suspended_s > MAX_SUSPENDED_S:
+        reasons.append(f"the host was suspended for {suspended_s:.1f} s in the middle of it")
     if clock_fault is not None:
         reasons.append(clock_fault)
     if hits_wanted and prefix_cache_hits_delta == 0:
