@@ -1,5 +1,6 @@
 """One cell against a running engine: load, metrics samples, step records, verdict, one rename."""
 
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,8 +31,9 @@ from connector_tax.base.units import NS_PER_S, s_to_ns
 from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.engine.supervisor import KILL_WAIT_S
 from connector_tax.run.engine.usage import cpu_seconds, host_busy_seconds, rss_mib
-from connector_tax.run.loadgen.cell import measure_cell
+from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 from connector_tax.run.loadgen.pool import WorkerPool
+from connector_tax.run.loadgen.session import WorkerLost
 from connector_tax.run.measure.engine_log import error_since, log_sizes
 from connector_tax.run.measure.failure import is_of_the_host
 from connector_tax.run.measure.hanging import hangs
@@ -88,13 +90,11 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
     before, logged = _counters(engine), log_sizes(engine)
     spent = _Spent.by_now(engine)
     clock, asleep = read_clock_pair(), asleep_ns()
-    outcome = measure_cell(
-        spec,
-        target_of(engine.base_url, engine.model, headers=bearing(engine.headers.get("Authorization"))),
-        pool=bench.pool,
-        should_abort=engine.death,
-        queue=QueueTail(bench.raw_metrics),
-    )
+    try:
+        outcome = _loaded(spec, bench)
+    except WorkerLost as lost:
+        print(f"{lost} It is replaced, and the cell begins again.", file=sys.stderr, flush=True)
+        outcome = _loaded(spec, bench)
     if outcome.window.overloaded:
         # What was given up must be gone before the next cell begins.
         wait_idle(engine.base_url)
@@ -154,6 +154,17 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
         ),
     )
     return death
+
+
+def _loaded(spec: CellSpec, bench: Bench) -> CellOutcome:
+    engine = bench.engine
+    return measure_cell(
+        spec,
+        target_of(engine.base_url, engine.model, headers=bearing(engine.headers.get("Authorization"))),
+        pool=bench.pool,
+        should_abort=engine.death,
+        queue=QueueTail(bench.raw_metrics),
+    )
 
 
 @dataclass(frozen=True, slots=True)

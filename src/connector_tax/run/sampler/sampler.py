@@ -133,6 +133,7 @@ def sampling(base_url: str, out: Path, interval_s: float, gpu: str | None = None
     arguments = ["--base-url", base_url, "--out", str(out), "--interval-s", str(interval_s)]
     if gpu is not None:
         arguments += ["--gpu", gpu]
+    out.touch()  # so that none is missed where the sampler does not live to make it
     before = _size(out)  # an earlier sampler of this launch may have written there
     kept = _Kept([*command, *arguments])
     try:
