@@ -38,6 +38,8 @@ from checkout import Project
 START_S = 240.0
 # Time for what was orphaned to notice and to end in order.
 SETTLE_S = 30.0
+# What a launch of this campaign takes, from its engine's start on.
+LAUNCH_S = 3.0
 # A campaign that was hit so often is let through: its next start is undisturbed.
 MOST_POINTS = 12
 ROLES = (
@@ -175,10 +177,14 @@ class Campaign:
         """One start with one kill; what was killed, None where the campaign ended before."""
         before = Finished.of(self.project)
         left_s = max(3.0, self.length_s * (1 - len(before.cells) / self.cells))
-        at_s = self.rng.uniform(0, left_s)
+        # Half of the points are at any moment, half in a launch: most of a small campaign is Snakemake getting ready.
+        in_launch = self.rng.random() < 0.5
+        at_s = self.rng.uniform(0, LAUNCH_S if in_launch else left_s)
         running = self.start()
         killed = None
         try:
+            if in_launch:
+                self.wait_for_launch(running, self.rng.randrange(2))
             running.wait(at_s)
         except subprocess.TimeoutExpired:
             killed = self.kill(running)
@@ -195,6 +201,15 @@ class Campaign:
             self.check_complete()
         return killed
 
+    def wait_for_launch(self, running: "subprocess.Popen[bytes]", passed_over: int) -> None:
+        """Until an engine has been started, after some others; or the start ends."""
+        seen: set[Path] = set()
+        while running.poll() is None:
+            seen |= set(self.project.results.rglob("engine.pid.json"))
+            if len(seen) > passed_over:
+                return
+            time.sleep(0.05)
+
     def names(self) -> set[str]:
         return set(self.project.cells())
 
@@ -206,7 +221,7 @@ class Campaign:
                 there.setdefault(role_of(process), []).append(process)
             except psutil.Error:
                 continue
-        role = self.rng.choice([*sorted(there), GROUP, EVERYTHING])
+        role = self.rng.choice([*sorted(there)] * 4 + [GROUP, EVERYTHING] * len(there))
         under_way = self.project.results.glob("*/phase_*/cells/.*.partial")
         self.hit |= {
             f"{p.parent.relative_to(self.project.results)}/{p.name[1:].removesuffix('.partial')}"
