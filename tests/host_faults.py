@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,29 @@ ROOT = Path(__file__).parents[1]
 DATE = "2026-01-01"
 
 
-def small_campaign(root: Path, *, rates: tuple[float, ...] = (20.0,), **cell: Any) -> CampaignFolder:
-    """The demo with short cells, preflight passed."""
+def small_campaign(
+    root: Path, *, rates: tuple[float, ...] = (20.0,), connectors: tuple[str, ...] = (), **cell: Any
+) -> CampaignFolder:
+    """The demo with short cells, preflight passed.
+
+    Args:
+        connectors: these alone; empty: all of the demo.
+    """
     folder = CampaignFolder(root / "results" / "demo")
     config = load_campaign(ROOT / "config" / "demo.yaml")
-    document = campaign_document(config, date=DATE, created_utc="2026-01-01T00:00:00Z")
+    wanted = tuple(c for c in config.connectors if not connectors or c.id in connectors)
+    document = campaign_document(
+        replace(config, connectors=wanted), date=DATE, created_utc="2026-01-01T00:00:00Z"
+    )
     settings = document.config
-    settings["cell"] |= {
+    short = {
         "warmup_s": 0.1,
         "duration_s": 0.4,
         "min_completed": 6,
         "max_cell_s": 1.0,
         "drain_timeout_s": 1.0,
-        **cell,
     }
+    settings["cell"] |= {**short, **cell}
     settings["accuracy"]["prompts"] = 1
     settings["engine"]["stop_grace_s"] = 1
     settings["phase_a_rates_per_s"] = list(rates)
@@ -50,8 +60,13 @@ def measure(
     folder: CampaignFolder, connector: str = "noop_connector", **fault: str
 ) -> "subprocess.CompletedProcess[str]":
     """``scripts/measure.py`` of Phase A."""
-    command = [sys.executable, "scripts/measure.py", "--campaign-file", str(folder.campaign_file)]
-    command += ["--connector", connector, "--phase", "a"]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment(folder, **fault), capture_output=True, text=True, timeout=120
-    )
+    return door(folder, "measure", "--connector", connector, "--phase", "a", **fault)
+
+
+def door(
+    folder: CampaignFolder, name: str, *arguments: str, **fault: str
+) -> "subprocess.CompletedProcess[str]":
+    """A script of the measuring wing."""
+    command = [sys.executable, f"scripts/{name}.py", "--campaign-file", str(folder.campaign_file), *arguments]
+    given = environment(folder, **fault)
+    return subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=120)

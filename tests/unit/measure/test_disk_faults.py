@@ -11,7 +11,7 @@ from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from host_faults import DATE, measure, small_campaign
+from host_faults import DATE, door, measure, small_campaign
 
 # Every file that a job writes, in the order in which it does; of those with True the engine is up by then.
 WRITTEN = {
@@ -63,6 +63,18 @@ def test_a_disk_that_is_full_at_any_file_of_a_run_is_one_message_and_costs_no_fi
     assert finished == {cell.cell_id: cell.cell_json.stat().st_ino}
     assert read_cell(cell).verdict == "valid"
     assert [p for p in run.path.rglob(".*") if "attempt_" not in str(p)] == []
+
+
+def test_a_preflight_whose_disk_is_full_decides_nothing(tmp_path: Path) -> None:
+    folder = small_campaign(tmp_path, connectors=("plain",))
+    folder.preflight_status.unlink()
+    for pattern in ("*/.decision.json.*", "*/.engine_diff.json.*", "*/.preflight_status.json.*"):
+        found = door(folder, "preflight", INJECTED_FULL=pattern)
+        assert found.returncode == 2 and "No space left on device" in found.stderr, (pattern, found.stderr)
+        assert "Traceback" not in found.stderr
+        assert not folder.preflight_status.exists()
+    assert door(folder, "preflight").returncode == 0
+    assert folder.preflight_status.stat().st_size > 0
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ import pytest
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.supervisor import RECORD
+from connector_tax.run.loadgen.pool import WorkerPool
+from connector_tax.run.measure.run import measure_run
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from host_faults import DATE, ROOT, environment, small_campaign
@@ -78,6 +80,32 @@ def starting(folder: CampaignFolder, run: RunFolder) -> bool:
 
 def in_the_second_cell(folder: CampaignFolder, run: RunFolder) -> bool:
     return bool(run.finished_cells()) and bool(list(run.cells.glob(".*.partial")))
+
+
+def test_a_worker_that_is_lost_before_a_cell_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing was sent by then, so the cell begins again, with another worker."""
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
+    send, killed = WorkerPool.send, []
+
+    def lose_one(pool: WorkerPool, index: int, message: object) -> None:
+        if not killed:
+            killed.append(pool.pid(index))
+            os.kill(killed[0], signal.SIGKILL)
+            until(lambda: bool(pool.dead()))
+        send(pool, index, message)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(WorkerPool, "send", lose_one)
+    folder = small_campaign(tmp_path)
+    measure_run(folder.campaign_file, "noop_connector", "a")
+    (cell,) = folder.run(DATE, "noop_connector", "a").finished_cells()
+    assert killed and read_cell(cell).verdict == "valid"
+    said = capsys.readouterr().err
+    assert (
+        "worker 0 ended by signal 9 before the cell began; see above. It is replaced, and the cell begins again."
+        in said
+    )
 
 
 @pytest.mark.parametrize("victim", [*ENDS, *WORDS])
