@@ -7,13 +7,17 @@ import pytest
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.config import load_campaign
 from connector_tax.base.files import read_json, write_json
+from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.loadgen import outputs
 from connector_tax.run.measure import hanging
 from connector_tax.run.measure.run import measure_run
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from host_faults import DATE, small_campaign
+from cell_specs import cell_spec
+from host_faults import DATE, ROOT, small_campaign
+from made_outcomes import record
 
 
 def test_an_engine_that_hangs_costs_its_cell_two_launches_and_no_other_cell(
@@ -37,6 +41,24 @@ def test_an_engine_that_hangs_costs_its_cell_two_launches_and_no_other_cell(
     assert first.verdict == "valid"
     assert second.verdict == "invalid" and second.reasons[0].startswith("engine died: it hangs: ")
     assert read_receipt(run).status == "measured"
+
+
+def test_who_left_nothing_unanswered_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a queue the client gives requests up itself; an engine that answers now was only busy."""
+    monkeypatch.setattr(hanging, "HUNG_AFTER_S", 0.5)
+    campaign = load_campaign(ROOT / "config" / "demo.yaml")
+
+    def said(fault: str, status: str) -> str | None:
+        folder = tmp_path / f"{fault} {status}".replace(":", "")
+        request = LaunchRequest(campaign.engine, campaign.connector("plain"), folder, fault=fault)
+        with running_engine(request) as engine:
+            engine.wait_ready()
+            return hanging.hangs(engine, cell_spec(), [record(0, 0.0, status=status)])
+
+    assert said("hang_after:1", "ok") is None
+    for status in ("timeout", "aborted"):
+        assert (said("hang_after:1", status) or "").startswith("it hangs: ")
+    assert said("", "timeout") is None
 
 
 def test_an_engine_that_hangs_is_not_waited_for_at_every_prompt(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ from connector_tax.run.engine.process import RunningEngine
 # A step takes milliseconds, and one that meets a shape for the first time up to some ten seconds.
 HUNG_AFTER_S = 60.0
 PROMPT_TOKENS = 8
+# Behind a queue that grows, as before one that hangs as well, the client gives up what is in flight.
+UNANSWERED = ("timeout", "aborted")
 
 
 def hangs(engine: RunningEngine, spec: CellSpec, requests: list[RequestRecord]) -> str | None:
@@ -25,7 +27,7 @@ def hangs(engine: RunningEngine, spec: CellSpec, requests: list[RequestRecord]) 
 
     Nobody else may ask it meanwhile.
     """
-    if not any(r.status == "timeout" for r in requests):
+    if not any(r.status in UNANSWERED for r in requests):
         return None
     rng = stream(time.monotonic_ns(), "hanging")
     prompt = rng.integers(spec.token_id_low, spec.token_id_high, PROMPT_TOKENS, dtype=np.int64).tolist()
