@@ -140,11 +140,15 @@ def strike(folder: CampaignFolder, faults: int, rng: random.Random) -> list[Hit]
     """So many faults, no two in one run."""
     runs = [r for r in folder.runs() if r.finished_cells()]
     hits = []
-    for run in sorted(rng.sample(runs, faults), key=lambda r: r.path):
+    struck = sorted(rng.sample(runs, faults), key=lambda r: r.path)
+    without_plain = {r.phase for r in struck if r.connector_id == "plain"}
+    for run in struck:
         where = run.path.relative_to(folder.root).as_posix()
-        # Plain of another host would take every cell with it that is compared with it.
+        # Plain of another host would take every cell with it that is compared with it, and without plain's nothing is.
         kinds = [
-            k for k in (*OF_A_CELL, "receipt torn") if run.connector_id != "plain" or k != "of another host"
+            k
+            for k in (*OF_A_CELL, "receipt torn")
+            if run.phase not in without_plain or k != "of another host"
         ]
         what = rng.choice(kinds)
         if what == "receipt torn":

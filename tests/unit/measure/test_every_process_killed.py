@@ -44,6 +44,14 @@ def family(folder: CampaignFolder) -> list[psutil.Process]:
     return found
 
 
+def words_of(process: psutil.Process) -> str:
+    """Its first words; none of one that has ended meanwhile."""
+    try:
+        return " ".join(process.cmdline()[:3])
+    except psutil.Error:
+        return ""
+
+
 def until(said: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not said():
@@ -70,11 +78,11 @@ def kill(victim: str, job: "subprocess.Popen[bytes]", folder: CampaignFolder) ->
             process.kill()
     else:
         # The supervisor's words hold those of what it launches.
-        next(p for p in family(folder) if WORDS[victim] in " ".join(p.cmdline()[:3])).kill()
+        next(p for p in family(folder) if WORDS[victim] in words_of(p)).kill()
 
 
 def starting(folder: CampaignFolder, run: RunFolder) -> bool:
-    there = " ".join(word for p in family(folder) for word in p.cmdline()[:3])
+    there = " ".join(map(words_of, family(folder)))
     return (run.path / RECORD).exists() and WORDS["engine"] in there
 
 

@@ -111,7 +111,7 @@ class RunningEngine:
         if code is None:
             return None
         cause = root_cause(self._since_ready(), exit_code=code)
-        if "SIGKILL" in cause and (oom_kills() or 0) > (self.oom_kills or 0):
+        if "SIGKILL" in cause and self.oom_kills is not None and (oom_kills() or 0) > self.oom_kills:
             return f"{cause}; meanwhile the kernel killed a process of this host for want of memory"
         return cause
 
