@@ -1,11 +1,11 @@
 """``python tests/soak/kill_points.py --points 300 --seed 1``: kill -9 at random moments of a small campaign, resume, look.
 
-A point is a kill: of Snakemake, a job, the shell around it, a supervisor, the engine, a
-worker of the load generator, the sampler, Snakemake's whole group, or everything at once. The role is drawn first, then the process,
-so that the rare ones are hit as often. A start has one point, and further ones where it goes on. When it has ended: no process of the campaign is left, the engine's interpreter and the checkout's
-code are as before, and every cell and receipt that was finished is there byte for byte, in the very file that it was. A campaign is started again
-and again, with points in each start, until it is complete; then it must hold each cell of the undisturbed campaign, and analyse and
-report without a problem of a cell that was not hit.
+A point is a kill: of Snakemake, a job, the shell around it, a supervisor, the engine, a worker of the load generator, the sampler,
+Snakemake's whole group, or everything at once. The role is drawn first, then the process, so that the rare ones are hit as often. A start has
+one point, and further ones where it goes on. When it has ended, no process of the campaign is left, the engine's packages and the
+checkout's code are as before, and every cell and receipt that was finished is there byte for byte, in the very file that it was. A campaign is
+started again and again, with points in each start, until it is complete; then it must hold each cell of the undisturbed campaign, and
+analyse and report without a problem of a cell that was not hit.
 
 Not run by CI: a point takes some seconds. A point that fails is one line, with the seed and number that draw it again:
 ``--seed S --campaign N`` runs that campaign alone. Moments are drawn, but the host decides what is under way then.
