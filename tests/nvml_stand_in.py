@@ -36,12 +36,15 @@ class Nvml:
     NVMLError_InvalidArgument = kind("InvalidArgument")
 
     def __init__(self, *cards: Card, failing: NVMLError | None = None) -> None:
-        self.cards, self.failing = cards, failing
+        self.cards, self.failing, self.driver = cards, failing, "580.65.06"
         self.memory_asked_of: list[str] = []
 
     def nvmlInit(self) -> None:
         if self.failing is not None:
             raise self.failing
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return self.driver
 
     def nvmlDeviceGetCount(self) -> int:
         return len(self.cards)

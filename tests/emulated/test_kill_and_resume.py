@@ -57,8 +57,9 @@ def test_killing_snakemake_leaves_nothing_running_and_loses_no_cell(
         running = project.start("phase_b")
         wait_for_cells(project, min(len(seen) + rng.randrange(1, 3), 12), running)
         time.sleep(rng.random())
-        # SIGTERM to the group is what a batch system sends; SIGKILL hits Snakemake alone.
-        os.killpg(running.pid, how) if how == signal.SIGTERM else running.kill()
+        # SIGTERM to the group is what a batch system sends, and to Snakemake alone what a person does; SIGKILL hits Snakemake alone.
+        in_turn = how == signal.SIGTERM and kill % 2 == 0
+        os.killpg(running.pid, how) if in_turn else running.send_signal(how)
         running.wait()
         assert settled(project) == [], f"after kill {kill}"
         now = project.cells()

@@ -4,6 +4,7 @@ Measuring scripts write their log themselves, since a pipe through ``tee`` would
 and Snakemake, and the shell would not die with it.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -23,6 +24,8 @@ BUG = 70
 
 # As for other mistakes that a person can mend.
 UNSAID = 2
+# What a disk says that takes nothing more, whatever was to be written.
+OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
 def nobody_reads(stream: TextIO) -> NoReturn:
@@ -135,10 +138,24 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
             signal.signal(signum, signal.SIG_IGN)
         print(f"interrupted; {interrupted}", file=sys.stderr)
         sys.exit(130)
+    except OSError as error:
+        if error.errno not in OF_THE_DISK:
+            traceback.print_exc()
+            sys.exit(BUG)
+        print(f"error: {_not_written(error)}", file=sys.stderr)
+        sys.exit(2)
     except Exception:  # noqa: BLE001 - whatever it is, it is no verdict
         traceback.print_exc()
         sys.exit(BUG)
     _end_if_unsaid(out, err)
+
+
+def _not_written(error: OSError) -> str:
+    where = error.filename2 or error.filename
+    what = (
+        "a file" if where is None else os.fsdecode(where) if isinstance(where, (str, bytes)) else str(where)
+    )
+    return f"{what}: cannot write ({error.strerror}). Make room or fix permissions, then start again; what was finished is kept."
 
 
 def _end_if_unsaid(out: _Words, err: _Words) -> None:

@@ -3,6 +3,7 @@
 A reader therefore sees a whole file or none, also after ``kill -9`` or a full disk.
 """
 
+import errno
 import hashlib
 import json
 import math
@@ -12,6 +13,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -203,6 +205,48 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
         raise writing_failed(path, error) from error
 
 
+class Lines:
+    """A file that grows by whole lines while others read it; one that an earlier writer left torn is ended first.
+
+    Nothing is buffered: what a full disk refused must not be tried again, behind half of itself, when the file is closed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """
+        Raises:
+            ArtifactError: the file cannot be written.
+        """
+        self._path = path
+        try:
+            self._file = FileIO(path, "a+")
+            size = self._file.seek(0, os.SEEK_END)
+            torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
+        except OSError as error:
+            raise writing_failed(path, error) from error
+        if torn:
+            self._append(b"\n")
+
+    def write(self, line: str) -> None:
+        """
+        Raises:
+            ArtifactError: it cannot be written, or not whole.
+        """
+        self._append(line.encode(errors="backslashreplace") + b"\n")
+
+    def _append(self, content: bytes) -> None:
+        try:
+            if self._file.write(content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise writing_failed(self._path, error) from error
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+
+
 def publish_folder(temporary: Path, final: Path) -> None:
     """Rename a complete folder into place; an older folder of that name is replaced.
 
@@ -210,10 +254,14 @@ def publish_folder(temporary: Path, final: Path) -> None:
     old or the new folder, never a mixture.
     """
     try:
-        for path in sorted(temporary.rglob("*")):
-            if path.is_file():
+        # Files, then the folders that name them, then the folder's own name: what is durable is whole.
+        for path in sorted(temporary.rglob("*"), reverse=True):
+            if path.is_dir():
+                _sync_folder(path)
+            elif path.is_file():
                 with open(path, "rb") as handle:
                     os.fsync(handle.fileno())
+        _sync_folder(temporary)
         retired = final.with_name(f".{final.name}.{uuid.uuid4().hex[:8]}.retired")
         if final.exists():
             os.rename(final, retired)

@@ -3,10 +3,12 @@
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing.connection import wait
 from typing import Protocol, TypeVar
 
 from connector_tax.base.errors import AnalysisError
@@ -43,7 +45,7 @@ def each_in(processes: int) -> Iterator[Each]:
         return
     # Spawn, not fork: a copy of a process in which Arrow's threads run may hold a lock for ever.
     pool = ProcessPoolExecutor(
-        processes, mp_context=multiprocessing.get_context("spawn"), initializer=_ignore_interrupts
+        processes, mp_context=multiprocessing.get_context("spawn"), initializer=begin_in_pool
     )
     try:
         yield pool.map
@@ -55,6 +57,18 @@ def each_in(processes: int) -> Iterator[Each]:
         pool.shutdown(cancel_futures=True)
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal; the first one ends the others."""
+def begin_in_pool() -> None:
+    """Of a process of a pool: it ends with the one that it works for, also where that is killed outright.
+
+    It would wait for work for ever, and hold open whatever it inherited: a pipe into a log, and whoever waits for its end. Ctrl-C
+    reaches every process of a terminal; the first one ends the others.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_after(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)

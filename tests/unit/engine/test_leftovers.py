@@ -15,7 +15,7 @@ import pytest
 
 from connector_tax.base.artifacts.supervisor import RECORD, record_supervisor
 from connector_tax.base.config import load_campaign
-from connector_tax.run.engine import leftovers
+from connector_tax.run.engine import leftovers, process
 from connector_tax.run.engine.leftovers import end_all_leftovers, end_leftovers
 from connector_tax.run.engine.marks import VARIABLE, Marked
 from connector_tax.run.engine.process import LaunchRequest, running_engine
@@ -73,6 +73,27 @@ def test_the_engine_goes_when_its_supervisor_is_killed(tmp_path: Path) -> None:
         assert engine.death() == "killed by SIGKILL; the log gives no reason"
     assert pids and all(gone(pid) for pid in pids)
     assert not (tmp_path / RECORD).exists()
+
+
+def test_an_engine_that_was_killed_for_memory_is_said_to_have_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the kernel's own count; a SIGKILL of somebody else leaves that as it was."""
+    counts = iter([3, 4])
+    monkeypatch.setattr(process, "oom_kills", lambda: next(counts))
+    campaign = load_campaign(CONFIG / "demo.yaml")
+    with running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path)) as engine:
+        engine.wait_ready()
+        engine.supervisor.kill()
+        assert engine.death(within_s=5) == (
+            "killed by SIGKILL; the log gives no reason; meanwhile the kernel killed a process of this host for want of memory"
+        )
+
+
+def test_the_kernels_count_of_processes_killed_for_memory_is_read() -> None:
+    if "oom_kill " not in Path("/proc/vmstat").read_text():
+        pytest.skip("this kernel does not count them")
+    assert isinstance(process.oom_kills(), int)
 
 
 def test_what_a_killed_run_recorded_is_ended(

@@ -69,6 +69,7 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
 
     Attributes:
         packages: of the engine's interpreter, ``name==version``.
+        driver: NVIDIA's, of the cards; None where it does not tell, not there without cards.
         gpu: the cards, in words.
         slot: the number, under ``engine.gpus``, of the place that the engine had; only where several could run side by side.
         host: kernel, cpu, cores and memory_mib, or that it is virtual.
@@ -79,6 +80,7 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
     versions: Versions
     packages: tuple[str, ...] | UnsetType = UNSET
     cuda: str | UnsetType | None = UNSET
+    driver: str | UnsetType | None = UNSET
     gpu: tuple[str, ...]
     slot: Whole | UnsetType = UNSET
     virtual_gpu: DeviceIdentity | UnsetType = UNSET
@@ -95,6 +97,19 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
     def place(self) -> str:
         """Where it ran, in words."""
         return " and ".join(self.gpu) or f"engine.gpu {self.slot if self.has_slot else 0}"
+
+
+def other_versions(own: EngineIdentity, other: EngineIdentity) -> list[str]:
+    """Versions and driver that both know and that differ, ``own`` first.
+
+    A package that one of them has not got took no part in what it measured.
+    """
+    mine, theirs = ({**e.versions, "driver": None if e.driver is UNSET else e.driver} for e in (own, other))
+    return [
+        f"{name} {mine[name]} / {theirs[name]}"
+        for name in sorted(mine.keys() & theirs.keys())
+        if None not in (mine[name], theirs[name]) and mine[name] != theirs[name]
+    ]
 
 
 class CodeVersion(Record, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.documents.campaign import CampaignDocument, asked_of
-from connector_tax.base.documents.identity import kinds_of
+from connector_tax.base.documents.identity import kinds_of, other_versions
 from connector_tax.base.documents.outputs import Output, OutputsFile
 from connector_tax.base.documents.preflight import Decision, PreflightStatus
 from connector_tax.base.documents.put_in import PutInFile
@@ -309,16 +309,16 @@ def _only_comparable(runs: list[RunData], problems: list[Problem], *, may_mix: b
 
 def _differing(cell: CellData, plain: CellData, may_mix: bool) -> list[str]:
     own, other = _engine(cell, may_mix), _engine(plain, may_mix)
-    return [
+    return other_versions(cell.document.engine, plain.document.engine) + [
         f"{name} {own[part].get(name)} / {other[part].get(name)}"
-        for part in ("versions", "host", "gpu")
+        for part in ("host", "gpu")
         for name in sorted({*own[part], *other[part]})
         if own[part].get(name) != other[part].get(name)
     ]
 
 
 def _engine(cell: CellData, any_of_kind: bool) -> dict[str, dict[str, object]]:
-    """What must be equal for two cells to be compared.
+    """What must be equal for two cells to be compared, with all versions; of these see ``other_versions``.
 
     Memory size is left out: the same host reports a few MiB more or less after a reboot.
 

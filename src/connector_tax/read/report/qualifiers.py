@@ -31,6 +31,8 @@ FLAG_MEANINGS = {
     "external_cache_unchecked": "no counter of hits in the connector's cache could be read",
     "external_hits_faked": "the connector claims tokens from a cache that it does not have, so prefill is skipped and TTFT is no tax",
     "metrics_unreadable": "the engine lived and did not answer for its counters before or after the cell, though asked three times",
+    "samples_missing": "the sampler of the engine's metrics and of the host was killed or could not write for most of the cell: what it "
+    "would have seen, a growing queue and throttling among it, is not known",
     "cache_below_level": "the prefix cache held less than the level asked for: it is smaller, or priming failed (cell.json, cache)",
 }
 

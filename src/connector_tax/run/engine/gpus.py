@@ -183,6 +183,18 @@ def host_gpus() -> tuple[tuple[Gpu, ...], str | None]:
         return (), f"NVIDIA's driver does not list its cards ({error})"
 
 
+def driver_version() -> str | None:
+    """NVIDIA's; None where it does not tell."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        told = pynvml.nvmlSystemGetDriverVersion()
+    except pynvml.NVMLError:
+        return None
+    return told.decode() if isinstance(told, bytes) else str(told)
+
+
 def memory_used_mib(gpu: Gpu) -> int | None:
     """Memory in use on the card right now; None where the driver does not tell."""
     import pynvml

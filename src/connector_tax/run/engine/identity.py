@@ -16,7 +16,7 @@ from connector_tax.base.errors import EngineError
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.redaction import excerpt, redacted
 from connector_tax.run.engine.command import engine_environment, engine_python
-from connector_tax.run.engine.gpus import Cards
+from connector_tax.run.engine.gpus import Cards, driver_version
 from connector_tax.run.engine.virtual_gpu import gpu_identity
 
 # Asked of the engine's interpreter, which need not have anything of ours. `vllm` may be installed under
@@ -88,6 +88,7 @@ def engine_identity(engine: EngineConfig, cards: Cards, *, with_device: bool = T
         versions=versions,
         packages=tuple(packages),
         cuda=cuda,
+        driver=driver_version() if cards.gpus else UNSET,
         gpu=tuple(str(gpu) for gpu in cards.gpus),
         virtual_gpu=gpu_identity(engine) or UNSET if with_device else UNSET,
         host={

@@ -73,11 +73,16 @@ class LaunchRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunningEngine:
-    """A handle on the engine's supervisor; every answer is asked of the running processes."""
+    """A handle on the engine's supervisor; every answer is asked of the running processes.
+
+    Attributes:
+        oom_kills: by the kernel's count, when it was launched; None where it does not count them.
+    """
 
     request: LaunchRequest
     port: int
     supervisor: Supervisor
+    oom_kills: int | None = None
 
     @property
     def base_url(self) -> str:
@@ -103,7 +108,12 @@ class RunningEngine:
         with suppress(subprocess.TimeoutExpired):
             self.supervisor.wait(within_s)
         code = self.supervisor.poll()
-        return None if code is None else root_cause(self._since_ready(), exit_code=code)
+        if code is None:
+            return None
+        cause = root_cause(self._since_ready(), exit_code=code)
+        if "SIGKILL" in cause and self.oom_kills is not None and (oom_kills() or 0) > self.oom_kills:
+            return f"{cause}; meanwhile the kernel killed a process of this host for want of memory"
+        return cause
 
     def trouble(self, within_s: float = 0.0) -> str | None:
         """Its root cause if it is dead now, or within ``within_s``; else the last error in its log; None without one."""
@@ -112,6 +122,10 @@ class RunningEngine:
     def log_text(self) -> str:
         """The end of both logs without secrets, standard error last."""
         return self.without_secrets("\n".join(_tail(self.request.folder / n) for n in LOGS))
+
+    def last_words(self) -> str:
+        """Its log's last line, for a message."""
+        return f"its log ends with: {_last_line(self.log_text())}"
 
     def _since_ready(self) -> str:
         """As ``log_text``; of an engine that got ready, without what it overcame on the way there."""
@@ -143,8 +157,7 @@ class RunningEngine:
                         return
                 time.sleep(POLL_S)
         raise LaunchError(
-            f"{self.request.connector.id}: not ready after {timeout_s:g} s; the log ends with: "
-            f"{_last_line(self.log_text())}\nRaise engine.ready_timeout_s if it only needs longer."
+            f"{self.request.connector.id}: not ready after {timeout_s:g} s; {self.last_words()}\nRaise engine.ready_timeout_s if it only needs longer."
         )
 
     def _serves_model(self, client: direct.Client) -> bool:
@@ -215,6 +228,7 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
     if taken is not None:
         raise EngineError(taken)
     before = memory_before(cards.gpus)
+    killed = oom_kills()
     supervisor = _spawn(request, port, environment, cards)
 
     def release() -> None:
@@ -222,7 +236,7 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
         wait_released(before, tolerance_mib=tolerance_mib, timeout_s=timeout_s)
 
     try:
-        yield RunningEngine(request, port, supervisor)
+        yield RunningEngine(request, port, supervisor, killed)
     except Exception as error:
         try:
             _end(request, supervisor)
@@ -274,6 +288,15 @@ def _spawn(request: LaunchRequest, port: int, environment: dict[str, str], cards
             stderr=err,
             cards=cards.names,
         )
+
+
+def oom_kills() -> int | None:
+    """Processes that the kernel has killed for want of memory since it was booted, in any cgroup; None where it does not count them."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
 
 
 def _role(process: psutil.Process) -> str:

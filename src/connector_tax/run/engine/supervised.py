@@ -42,7 +42,14 @@ def start_supervised(
         # A group, for Ctrl-C to reach us alone; not a session: see docs/decisions/0024.
         process_group=0,
     )
-    record_supervisor(folder, supervisor.pid, mark, cards)
+    try:
+        record_supervisor(folder, supervisor.pid, mark, cards)
+    except BaseException:
+        # Of what is recorded nowhere no later start could know.
+        assert supervisor.stdin is not None
+        supervisor.stdin.close()
+        supervisor.wait()
+        raise
     return supervisor
 
 

@@ -14,6 +14,7 @@ from connector_tax.base.documents.outputs import Output
 from connector_tax.base.seeds import stream
 
 TIMEOUT_S = 120.0
+NO_ANSWER = "no answer"
 
 
 def collect_outputs(
@@ -36,7 +37,14 @@ def collect_outputs(
     rng = stream(seed, "accuracy")
     drawn = rng.integers(*token_ids, size=(prompts, input_tokens), dtype=np.int64)
     with direct.Client(base_url=base_url, timeout_s=TIMEOUT_S, headers=headers) as client:
-        return [_ask(client, model, prompt.tolist(), output_tokens) for prompt in drawn]
+        outputs: list[Output] = []
+        for prompt in drawn:
+            if outputs and outputs[-1].get("error", "").startswith(NO_ANSWER):
+                # One that hangs would take as long again for each.
+                outputs.append({"error": f"{NO_ANSWER} to an earlier prompt"})
+            else:
+                outputs.append(_ask(client, model, prompt.tolist(), output_tokens))
+        return outputs
 
 
 def _ask(client: direct.Client, model: str, prompt: list[int], output_tokens: int) -> Output:
@@ -55,5 +63,7 @@ def _ask(client: direct.Client, model: str, prompt: list[int], output_tokens: in
         choice = dict(answer.json()["choices"][0])
         ids = choice.get("token_ids")
         return {"token_ids": ids} if ids is not None else {"text": choice["text"]}
+    except httpx.TimeoutException:
+        return {"error": f"{NO_ANSWER} within {TIMEOUT_S:g} s"}
     except (httpx.HTTPError, ValueError, LookupError, TypeError, RecursionError) as error:
         return {"error": f"{type(error).__name__}: {error}"}

@@ -140,6 +140,10 @@ class BenchmarkSession:
             self._finished.set()
 
 
+class WorkerLost(EngineError):
+    """A worker ended before the cell began: nothing has been sent, and the next cell has another in its place."""
+
+
 @dataclass(slots=True)
 class _Heard:
     """What the workers have said so far."""
@@ -241,7 +245,7 @@ class _Cell:
         self._tell(Abandon("aborted", "the cell was called off"))
         if not in_time:
             raise EngineError(f"the load generator's workers were not ready after {READY_TIMEOUT_S:g} s.")
-        raise EngineError(f"{dead[0]} before the cell began; see above.")
+        raise WorkerLost(f"{dead[0]} before the cell began; see above.")
 
     def _send_phase(self) -> None:
         """Until it is known when sending ends, and that time has come."""

@@ -8,6 +8,9 @@ from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.loadgen.outputs import collect_outputs
 from connector_tax.run.measure.standing import Run
 
+# A dead engine's supervisor needs a moment to end what is left of it.
+DEATH_WAIT_S = 2.0
+
 
 def outputs_collected(run: Run) -> bool:
     """Whether this run's accuracy pass is done, or wanted by nobody."""
@@ -18,7 +21,12 @@ def outputs_collected(run: Run) -> bool:
     return run.run.outputs.exists() and read_document(run.run.outputs, OutputsFile).spec_hash == wanted
 
 
-def collect_run_outputs(run: Run, engine: RunningEngine) -> None:
+def collect_run_outputs(run: Run, engine: RunningEngine, *, last_try: bool) -> None:
+    """Ask, and write down what was answered.
+
+    Args:
+        last_try: also where the engine died of it or meanwhile; else nothing is written then, and another launch is asked.
+    """
     if outputs_collected(run):
         return
     accuracy, cell = run.config.accuracy, run.config.cell
@@ -33,6 +41,10 @@ def collect_run_outputs(run: Run, engine: RunningEngine) -> None:
         token_ids=(cell.token_id_low, cell.token_id_high),
         headers=engine.headers,
     )
+    death = engine.death(within_s=DEATH_WAIT_S) if any("error" in output for output in outputs) else None
+    if death is not None and not last_try:
+        run.progress.say(f"the engine died in the accuracy pass, another launch is asked: {death}")
+        return
     document = OutputsFile(
         campaign=run.config.campaign,
         connector=run.connector_id,

@@ -1,5 +1,6 @@
 """One cell against a running engine: load, metrics samples, step records, verdict, one rename."""
 
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from msgspec import UNSET
 
 from connector_tax.base.artifacts.cells import open_cell, publish_cell
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CellFolder
-from connector_tax.base.clock import read_clock_pair
+from connector_tax.base.clock import asleep_ns, read_clock_pair
 from connector_tax.base.documents.cell import About, CellDocument, ClockPair, CpuUse, IdleUse, StepTotals
 from connector_tax.base.documents.health import ClockHealth
 from connector_tax.base.records.cell import CellSpec, CellWindow
@@ -26,17 +27,23 @@ from connector_tax.base.steptime import (
     stand_ins,
     unheard_in,
 )
+from connector_tax.base.units import NS_PER_S, s_to_ns
 from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.engine.supervisor import KILL_WAIT_S
 from connector_tax.run.engine.usage import cpu_seconds, host_busy_seconds, rss_mib
-from connector_tax.run.loadgen.cell import measure_cell
+from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 from connector_tax.run.loadgen.pool import WorkerPool
+from connector_tax.run.loadgen.session import WorkerLost
 from connector_tax.run.measure.engine_log import error_since, log_sizes
 from connector_tax.run.measure.failure import is_of_the_host
+from connector_tax.run.measure.hanging import hangs
 from connector_tax.run.measure.priming import cache_flags, prime_cache
 from connector_tax.run.measure.queue import QueueTail, wait_idle
 from connector_tax.run.measure.verdict import judge, refused
-from connector_tax.run.sampler.sampler import scrape_patiently
+from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, scrape_patiently
+
+# Of an engine that does not answer at all there is a line every two to three seconds, when the question times out; fewer leaves a sampler that is gone.
+MIN_SAMPLES_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,20 +89,18 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
     cache = None if spec.cached_tokens is None else prime_cache(spec, engine, lambda: _counters(engine) or {})
     before, logged = _counters(engine), log_sizes(engine)
     spent = _Spent.by_now(engine)
-    clock = read_clock_pair()
-    outcome = measure_cell(
-        spec,
-        target_of(engine.base_url, engine.model, headers=bearing(engine.headers.get("Authorization"))),
-        pool=bench.pool,
-        should_abort=engine.death,
-        queue=QueueTail(bench.raw_metrics),
-    )
+    clock, asleep = read_clock_pair(), asleep_ns()
+    try:
+        outcome = _loaded(spec, bench)
+    except WorkerLost as lost:
+        print(f"{lost} It is replaced, and the cell begins again.", file=sys.stderr, flush=True)
+        outcome = _loaded(spec, bench)
     if outcome.window.overloaded:
         # What was given up must be gone before the next cell begins.
         wait_idle(engine.base_url)
     after = _counters(engine)
     engine.check_port()
-    death = engine.death()
+    death = engine.death() or hangs(engine, spec, outcome.requests) or engine.death()
     if death is not None and (not last_try or is_of_the_host(death)):
         return death
     cpu = spent.since(bench, outcome.session.client_cpu_s, died=death is not None)
@@ -122,7 +127,9 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
         steps_agree=steps is None or iterations is None or steps.agrees_with(iterations),
         hooks_heard=unheard is None,
         others_share=None if cpu.others_share is UNSET else cpu.others_share,
+        samples_missing=records.samples_missing,
         clock_fault=records.clock_fault,
+        suspended_s=(asleep_ns() - asleep) / NS_PER_S,
         engine_death=death,
     )
     publish_cell(
@@ -147,6 +154,17 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
         ),
     )
     return death
+
+
+def _loaded(spec: CellSpec, bench: Bench) -> CellOutcome:
+    engine = bench.engine
+    return measure_cell(
+        spec,
+        target_of(engine.base_url, engine.model, headers=bearing(engine.headers.get("Authorization"))),
+        pool=bench.pool,
+        should_abort=engine.death,
+        queue=QueueTail(bench.raw_metrics),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +201,13 @@ class _Records:
 
     Attributes:
         steps: None where step timing is off.
+        samples_missing: whether the sampler was not there for most of the cell.
         device: of a virtual GPU; None where there is none, or where it left no record.
         clock_fault: why the cell is not one of this device.
     """
 
     steps: StepCount | None
+    samples_missing: bool
     device: ClockHealth | None
     clock_fault: str | None
     stand_ins: tuple[str, ...]
@@ -195,7 +215,9 @@ class _Records:
 
 def _records(bench: Bench, window: CellWindow, cell: CellFolder) -> _Records:
     """Cut the cell's part out of the launch's files."""
-    cut([bench.raw_metrics], window.t0_ns, window.drained_ns, cell.metrics)
+    samples = cut([bench.raw_metrics], window.t0_ns, window.drained_ns, cell.metrics)
+    wanted = (window.drained_ns - window.t0_ns) / s_to_ns(SAMPLE_INTERVAL_S)
+    samples_missing = bench.raw_metrics.exists() and samples < MIN_SAMPLES_SHARE * wanted - 1
     if bench.step_log is not None or bench.has_clock:
         # The engine's recorder, and a virtual GPU's clock, flush at intervals; wait until the last rows of the cell are out.
         time.sleep(bench.engine.step_flush_s * 1.5)
@@ -206,9 +228,9 @@ def _records(bench: Bench, window: CellWindow, cell: CellFolder) -> _Records:
         steps = count_steps(cell.engine_step)
     put_in = tuple(stand_ins(bench.engine.request.folder / DEVICE_CLOCK))
     if not bench.has_clock:
-        return _Records(steps, None, None, put_in)
+        return _Records(steps, samples_missing, None, None, put_in)
     device = _device_clock(bench.engine, window, cell)
-    return _Records(steps, device, NO_RECORD if device is None else device.fault, put_in)
+    return _Records(steps, samples_missing, device, NO_RECORD if device is None else device.fault, put_in)
 
 
 def _device_clock(engine: RunningEngine, window: CellWindow, cell: CellFolder) -> ClockHealth | None:

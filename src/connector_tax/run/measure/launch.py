@@ -24,11 +24,11 @@ from connector_tax.run.loadgen.placement import Placement, discover, place
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.run.measure.code_version import code_version
 from connector_tax.run.measure.cpu_sets import share_of
+from connector_tax.run.measure.same_engine import refuse_another_engine
 from connector_tax.run.measure.standing import Run
 from connector_tax.run.measure.warmup import warm_up
-from connector_tax.run.sampler.sampler import sampling
+from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, sampling
 
-SAMPLE_INTERVAL_S = 1.0
 # Idle CPU is sampled this long before the first cell: a helper thread that spins shows at once.
 IDLE_SAMPLE_S = {"vllm": 2.0, "virtual_gpu": 1.5, "emulator": 0.3}
 
@@ -78,10 +78,11 @@ def starting(run: Run, pending: list[CellSpec]) -> Iterator[Starting]:
     """As ``launched``, without waiting for the engine."""
     config, connector = run.config, run.config.connector(run.connector_id)
     clean_logs(run.run.path, launch_secrets(config.engine, connector))  # a killed launch could not
-    attempt = archive_earlier_attempt(run.run)
     identity = engine_identity(config.engine, run.cards)
     if len(config.engine.slots) > 1:
         identity = msgspec.structs.replace(identity, slot=run.cards.slot)
+    refuse_another_engine(run.folder, config, run.run, identity)
+    attempt = archive_earlier_attempt(run.run)
     if run.step_timing:
         step_timing_of(
             config.engine

@@ -35,9 +35,18 @@ class Progress:
         )
         line = published_text(line)
         print(line, file=sys.stderr, flush=True)
-        self.folder.progress_log.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.folder.progress_log, "a", encoding="utf-8", errors="backslashreplace") as log:
-            log.write(line + "\n")
+        log = self.folder.progress_log
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with open(log, "a", encoding="utf-8", errors="backslashreplace") as lines:
+                lines.write(line + "\n")
+        except OSError as error:
+            # No measurement ends for a line that was said already; on a full disk the next file of results does.
+            print(
+                f"{log}: this line is not in it, it cannot be written ({error.strerror or error})",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _standing(self) -> tuple[int, float]:
         # Until Phase A has ended the reference rates are a guess.

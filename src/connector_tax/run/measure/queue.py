@@ -18,7 +18,7 @@ class QueueTail:
     """Samples that the sampler has written since it was asked last.
 
     Each is (monotonic ns, requests waiting in the engine). A line that is still being written is read when it is whole; a sample
-    that failed is left out.
+    that failed, or that is torn, is left out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,7 +35,10 @@ class QueueTail:
         whole = lines[: lines.rfind(b"\n") + 1]
         self._offset += len(whole)
         for line in whole.splitlines():
-            sample = msgspec.json.decode(line, type=Sample)
+            try:
+                sample = msgspec.json.decode(line, type=Sample)
+            except ValueError:  # of a sampler that was killed, or whose disk was full, in the middle of it
+                continue
             waiting = (sample.values or {}).get("num_requests_waiting") if sample.ok else None
             if waiting is not None:
                 yield sample.t_ns, waiting

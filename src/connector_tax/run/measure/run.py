@@ -139,12 +139,13 @@ def _measure(run: Run, cells: tuple[CellSpec, ...], guest: Guest | None) -> None
         OutOfTime: what is missing does not fit within the run's limit.
     """
     pending = pending_cells(run, planned(run, cells))
-    failed_launches = 0
+    failed_launches = unanswered = 0
     while pending or not outputs_collected(run):
         if run.limit is not None and pending:
             run.limit.check_launch(pending[0])
         try:
-            pending = _one_launch(run, cells, pending, guest)
+            pending = _one_launch(run, cells, pending, guest, last_try=unanswered + 1 >= LAUNCH_TRIES)
+            unanswered += not pending
         except LaunchError as error:
             cause = str(error).splitlines()[0]
             blame_the_host(cause, run.connector_id)
@@ -214,19 +215,24 @@ def _why_not_needed(folder: CampaignFolder, config: CampaignConfig, connector_id
 
 
 def _one_launch(
-    run: Run, cells: tuple[CellSpec, ...], pending: list[CellSpec], guest: Guest | None
+    run: Run, cells: tuple[CellSpec, ...], pending: list[CellSpec], guest: Guest | None, *, last_try: bool
 ) -> list[CellSpec]:
-    """Launch once and measure until done or until the engine dies; returns what is still missing."""
+    """Launch once and measure until done or until the engine dies; returns what is still missing.
+
+    Args:
+        last_try: of the accuracy pass; see ``collect_run_outputs``.
+    """
     last = pending_cells(guest.run, guest.cells) if guest is not None else []
+    deaths = len(run.deaths)
     with launched(run, [*pending, *last]) as launch:
         engine, pool, about = launch.engine, launch.pool, launch.about
         with sampled(run, engine) as idle:
             missing = measure_pending(run, engine, pool, cells, pending, about, idle, log=run.run)
             if guest is not None and last and not missing:
                 measure_guest(run, guest, last, engine, pool, about, idle)
-        # A launch whose engine died in its last cell answers nothing; the next one is asked, and is the last.
-        if not missing and (not pending or engine.death() is None):
-            collect_run_outputs(run, engine)
+        # A launch whose engine died in its last cell, or hangs, answers nothing; the next one is asked, and is the last.
+        if not missing and (not pending or (len(run.deaths) == deaths and engine.death() is None)):
+            collect_run_outputs(run, engine, last_try=last_try)
         return missing
 
 

@@ -16,6 +16,8 @@ MAX_REFUSED_SHARE = 0.05
 # What an engine that is merely overloaded does not do: it lets requests wait (``timeout``), and the client drops some.
 REFUSED = ("http_error", "connect_error", "malformed", "stream_error", "truncated", "wrong_length")
 DIED = "engine died: "
+# Beyond what two clocks that are read one after the other differ by when the process is put aside in between.
+MAX_SUSPENDED_S = 1.0
 SAID_CHARS = 200
 
 
@@ -49,7 +51,9 @@ def judge(
     steps_agree: bool = True,
     hooks_heard: bool = True,
     others_share: float | None = None,
+    samples_missing: bool = False,
     clock_fault: str | None = None,
+    suspended_s: float = 0.0,
     engine_death: str | None,
 ) -> Verdict:
     """The verdict of one cell.
@@ -68,7 +72,9 @@ def judge(
         steps_agree: whether there are as many step records as iterations by the engine's own count.
         hooks_heard: whether the recorder heard the connector's hooks, where there is a connector and step records are wanted.
         others_share: of all cores' time, what neither engine nor client took; None where that is not known.
+        samples_missing: whether the sampler of the engine's metrics was not there for most of the cell.
         clock_fault: why a virtual GPU's clock was none; None where it was, and of an engine with a device of its own.
+        suspended_s: how long the host was suspended meanwhile; both clocks are read some microseconds apart.
         engine_death: the root cause if the engine died in this cell.
     """
     reasons = []
@@ -79,6 +85,8 @@ def judge(
         reasons.append(refused)
     if health.given_up and not window.overloaded:
         reasons.append(f"given up: {health.given_up}")
+    if suspended_s > MAX_SUSPENDED_S:
+        reasons.append(f"the host was suspended for {suspended_s:.1f} s in the middle of it")
     if clock_fault is not None:
         reasons.append(clock_fault)
     if hits_wanted and prefix_cache_hits_delta == 0:
@@ -95,6 +103,8 @@ def judge(
         )
     if not metrics_read:
         flags.append("metrics_unreadable")
+    if samples_missing:
+        flags.append("samples_missing")
     if prefix_cache_hits_delta is None:
         flags.append("prefix_cache_unchecked")
     if external_hits_delta is None and has_connector:

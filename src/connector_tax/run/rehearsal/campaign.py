@@ -17,6 +17,7 @@ from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.files import write_json
+from connector_tax.base.parallel import begin_in_pool
 from connector_tax.base.plan import campaign_document, cells_of, run_order, until_overload
 from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S, expected_run_s, guessed_rates
 from connector_tax.base.records.cell import CellSpec, Phase
@@ -115,7 +116,9 @@ def _executor(processes: int | None) -> Executor:
     if processes == 1:
         return ThreadPoolExecutor(1)
     # Spawn, not fork: the parent may hold threads of numpy's libraries.
-    return ProcessPoolExecutor(processes or os.cpu_count(), multiprocessing.get_context("spawn"))
+    return ProcessPoolExecutor(
+        processes or os.cpu_count(), multiprocessing.get_context("spawn"), initializer=begin_in_pool
+    )
 
 
 def _rates(config: CampaignConfig, folder: CampaignFolder) -> ReferenceRates:

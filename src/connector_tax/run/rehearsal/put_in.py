@@ -1,15 +1,15 @@
 """What is put into a campaign on the embedded engine: the taxes of its cost model, to be set beside those that were measured."""
 
 import hashlib
-import multiprocessing
 import os
-from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.put_in import PutInFile, PutInMetric, PutInTax
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.parallel import each_in
 from connector_tax.base.plan import cells_of
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.vllm_model.costs import load_costs
@@ -38,9 +38,9 @@ def taxes_put_in(config: CampaignConfig, rates: ReferenceRatesFile, launches: in
     at = dict.fromkeys((rates.ref_safe_per_s, rates.ref_load_per_s))
     specs = [spec for spec in cells_of(config, "plain", "a") if spec.rate_per_s in at]
     places = [(connector, spec) for spec in specs for connector in config.connector_ids]
-    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
-        jobs = [pool.submit(_percentiles, config, connector, spec, launches) for connector, spec in places]
-        found = {(c, spec.rate_per_s): job.result() for (c, spec), job in zip(places, jobs, strict=True)}
+    with each_in(os.cpu_count() or 1) as each:
+        at_places = each(partial(_percentiles, config, launches), places)
+        found = {(c, spec.rate_per_s): of for (c, spec), of in zip(places, at_places, strict=True)}
     return PutInFile(
         campaign=config.campaign,
         launches=launches,
@@ -66,7 +66,8 @@ def _tax(own: Percentiles, plain: Percentiles, name: str) -> float | None:
     return own[name] / plain[name] - 1 if name in own and name in plain else None
 
 
-def _percentiles(config: CampaignConfig, connector: str, spec: CellSpec, launches: int) -> Percentiles:
+def _percentiles(config: CampaignConfig, launches: int, place: tuple[str, CellSpec]) -> Percentiles:
+    connector, spec = place
     costs = load_costs(
         PROJECT_ROOT / str(config.engine.model_file), config.connector(connector).kv_transfer_config
     )

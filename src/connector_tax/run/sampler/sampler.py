@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from connector_tax.base import direct
+from connector_tax.base.door import run_door
+from connector_tax.base.files import Lines
 from connector_tax.base.records.host import Sample
 from connector_tax.base.units import s_to_ns
 from connector_tax.run.sampler.host_state import HostReader
@@ -45,11 +48,16 @@ NAMES: dict[str, tuple[str, ...]] = {
     "engine_core_failed": ("vllm:engine_core_failed_total",),
 }
 _CANONICAL = {name: canonical for canonical, names in NAMES.items() for name in names}
+SAMPLE_INTERVAL_S = 1.0
 TIMEOUT_S = 2.0
 # Of one question that must be answered: a busy engine answers late once in a while, so each next try waits longer.
 PATIENT_TIMEOUTS_S = (TIMEOUT_S, 5.0, 10.0)
 PAUSE_S = 0.5
 START_TIMEOUT_S = 10.0
+# A sampler that ends by itself, because somebody killed it or the disk is full, is started again so often: each start takes a core
+# for half a second.
+RESTARTS = 3
+RESTART_AFTER_S = 0.5
 # The host's speed changes within seconds, so it is looked at more often than the engine.
 WORK_INTERVAL_S = 0.25
 
@@ -125,21 +133,64 @@ def sampling(base_url: str, out: Path, interval_s: float, gpu: str | None = None
     arguments = ["--base-url", base_url, "--out", str(out), "--interval-s", str(interval_s)]
     if gpu is not None:
         arguments += ["--gpu", gpu]
-    # Standard input is the lifeline: it ends when this process does, however that happens.
+    out.touch()  # so that none is missed where the sampler does not live to make it
     before = _size(out)  # an earlier sampler of this launch may have written there
-    # A group, for Ctrl-C to reach us alone.
-    process = subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE, process_group=0)
+    kept = _Kept([*command, *arguments])
     try:
-        _wait_for_first_sample(out, before)  # its imports take a core for half a second; not in the cell
+        _wait_for_first_sample(
+            out, before, kept
+        )  # its imports take a core for half a second; not in the cell
         yield
     finally:
-        process.terminate()
-        process.wait()
+        kept.end()
 
 
-def _wait_for_first_sample(out: Path, before: int) -> None:
+class _Kept:
+    """A sampler that is started again where it ends before it is told to, ``RESTARTS`` times at most."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._command = command
+        self._told = threading.Event()
+        self._turn = threading.Lock()
+        self._process = self._start()
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._thread.start()
+
+    @property
+    def lives(self) -> bool:
+        """Whether there is a sampler, or there will be one again."""
+        return self._thread.is_alive()
+
+    def end(self) -> None:
+        with self._turn:
+            self._told.set()
+            self._process.terminate()
+        self._thread.join()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        # Standard input is the lifeline: it ends when this process does, however that happens. A group, for Ctrl-C to reach us alone.
+        return subprocess.Popen(self._command, stdin=subprocess.PIPE, process_group=0)
+
+    def _keep(self) -> None:
+        for left in reversed(range(RESTARTS + 1)):
+            code = self._process.wait()
+            if self._told.is_set():
+                return
+            then = "started again" if left else "given up; cells of some seconds are flagged samples_missing"
+            print(
+                f"sampler of /metrics ended by itself (exit code {code}): {then}", file=sys.stderr, flush=True
+            )
+            if not left or self._told.wait(RESTART_AFTER_S):
+                return
+            with self._turn:
+                if self._told.is_set():
+                    return
+                self._process = self._start()
+
+
+def _wait_for_first_sample(out: Path, before: int, kept: _Kept) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline and _size(out) <= before:
+    while time.monotonic() < deadline and _size(out) <= before and kept.lives:
         time.sleep(0.01)
 
 
@@ -148,16 +199,19 @@ def _size(out: Path) -> int:
 
 
 def sample_until_told(base_url: str, out: Path, interval_s: float, gpu: str | None = None) -> None:
-    """One line per interval on an absolute grid, until SIGTERM or the end of standard input."""
+    """One line per interval on an absolute grid, until SIGTERM or the end of standard input.
+
+    Raises:
+        ArtifactError: a line cannot be written.
+    """
     signal.signal(signal.SIGTERM, _exit)
     host = HostReader(gpu)
     start_ns = time.monotonic_ns()
-    with open(out, "a", encoding="utf-8") as stream, direct.Client(timeout_s=TIMEOUT_S) as client:
+    with Lines(out) as lines, direct.Client(timeout_s=TIMEOUT_S) as client:
         beat = 0
         while True:
             sample = msgspec.structs.replace(_sample(client, base_url), host=host.read())
-            stream.write(sample.line + "\n")
-            stream.flush()
+            lines.write(sample.line)
             now_ns = time.monotonic_ns()
             beat = max(beat + 1, (now_ns - start_ns) // s_to_ns(interval_s))
             if _work_until(start_ns + beat * s_to_ns(interval_s), host):
@@ -206,4 +260,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_door(main)

@@ -1,0 +1,92 @@
+"""The sampler of /metrics killed or on a full disk: started again, and where it cannot live, its cells say so."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.files import Lines
+from connector_tax.run.measure.queue import QueueTail
+from connector_tax.run.measure.run import measure_run
+from connector_tax.run.sampler import sampler
+from connector_tax.run.sampler.sampler import sampling
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from host_faults import DATE, small_campaign
+
+NOBODY = "http://127.0.0.1:9"
+
+
+def samplers() -> list[psutil.Process]:
+    return [p for p in psutil.Process().children() if "connector_tax.run.sampler.sampler" in p.cmdline()]
+
+
+def test_a_sampler_that_is_killed_is_started_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the middle of a line, which the next one does not become a part of."""
+    out = tmp_path / "metrics.jsonl"
+    with sampling(NOBODY, out, 0.2):
+        (first,) = samplers()
+        first.kill()
+        with open(out, "a", encoding="utf-8") as torn:
+            torn.write('{"t_ns":1,"ok":tr')
+        before = out.stat().st_size
+        deadline = time.monotonic() + 20
+        while out.stat().st_size < before + 100 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert first.pid not in [p.pid for p in samplers()]
+    assert samplers() == []
+    lines = out.read_text().splitlines()
+    assert '{"t_ns":1,"ok":tr' in lines
+    assert json.loads(lines[-1])["t_ns"] > 1
+    assert "sampler of /metrics ended by itself (exit code -9): started again" in capsys.readouterr().err
+
+
+def test_a_sampler_that_cannot_live_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the launch goes on at once, without waiting for a first sample that does not come."""
+    monkeypatch.setattr(sampler, "RESTART_AFTER_S", 0.0)
+    monkeypatch.setattr(sampler, "START_TIMEOUT_S", 60.0)
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    with sampling(NOBODY, tmp_path / "metrics.jsonl", 0.2):
+        said = capsys.readouterr().err
+    assert said.count("ended by itself") == sampler.RESTARTS + 1
+    assert "given up; cells of some seconds are flagged samples_missing" in said
+
+
+def test_a_cell_without_its_sampler_is_flagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sampler, "RESTARTS", 0)
+    start = sampler._Kept._start
+
+    def killed(kept: sampler._Kept):  # type: ignore[no-untyped-def]
+        process = start(kept)
+        process.kill()
+        return process
+
+    folder = small_campaign(tmp_path, duration_s=5.0, max_cell_s=8.0)
+    measure_run(folder.campaign_file, "plain", "a")
+    monkeypatch.setattr(sampler._Kept, "_start", killed)
+    measure_run(folder.campaign_file, "noop_connector", "a")
+    flags = {}
+    for connector in ("plain", "noop_connector"):
+        (cell,) = folder.run(DATE, connector, "a").finished_cells()
+        flags[connector] = "samples_missing" in read_cell(cell).flags
+        assert read_cell(cell).verdict == "valid"
+    assert flags == {"plain": False, "noop_connector": True}
+
+
+def test_a_torn_line_in_the_middle_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "raw.jsonl"
+    tail = QueueTail(path)
+    path.write_text('{"t_ns":1,"ok":tr')
+    assert list(tail()) == []
+    with Lines(path) as lines:
+        lines.write('{"t_ns":2,"ok":true,"values":{"num_requests_waiting":3.0}}')
+    assert list(tail()) == [(2, 3.0)]

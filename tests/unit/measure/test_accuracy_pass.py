@@ -1,0 +1,44 @@
+"""An engine that dies while it answers the fixed prompts: another launch is asked, and one that always does ends the pass."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from connector_tax.base.documents.outputs import OutputsFile
+from connector_tax.base.documents.reading import read_document
+from connector_tax.run.measure import accuracy
+from connector_tax.run.measure.run import measure_run
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from host_faults import DATE, small_campaign
+
+
+@pytest.mark.parametrize(("kills", "answered"), [(1, True), (2, False)])
+def test_an_engine_killed_in_the_accuracy_pass_is_asked_again_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, answered: bool
+) -> None:
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
+    killed = []
+    collect = accuracy.collect_outputs
+
+    def after_a_kill(*given: Any, **named: Any) -> Any:
+        if len(killed) < kills:
+            engine = next(
+                p
+                for p in psutil.Process().children(recursive=True)
+                if "emulator" in " ".join(p.cmdline()[:4])
+            )
+            engine.kill()
+            killed.append(engine)
+        return collect(*given, **named)
+
+    monkeypatch.setattr(accuracy, "collect_outputs", after_a_kill)
+    folder = small_campaign(tmp_path)
+    measure_run(folder.campaign_file, "noop_connector", "a")
+    run = folder.run(DATE, "noop_connector", "a")
+    (output,) = read_document(run.outputs, OutputsFile).outputs
+    assert ("token_ids" in output) is answered
+    assert len(list(run.path.glob("attempt_*"))) == 1
