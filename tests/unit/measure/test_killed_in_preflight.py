@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from connector_tax.base.documents.preflight import PreflightStatus
@@ -27,8 +26,7 @@ def test_an_engine_killed_in_preflight_is_tried_once_more(
     def killed_first(engine: RunningEngine) -> None:
         if engine.request.connector.id == "noop_connector" and len(killed) < kills:
             killed.append(engine)
-            for process in psutil.Process(engine.supervisor.pid).children(recursive=True):
-                process.kill()
+            engine.supervisor.kill()
         wait(engine)
 
     monkeypatch.setattr(RunningEngine, "wait_ready", killed_first)
