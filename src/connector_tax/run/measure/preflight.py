@@ -190,6 +190,10 @@ def missing_modules(engine: EngineConfig, connectors: tuple[ConnectorSpec, ...])
     return set(json.loads(found.stdout))
 
 
+# What is said of an engine that somebody killed, or the kernel. Once may be an accident, and would cost the configuration the whole campaign.
+KILLED = ("SIGKILL", "ended unexpectedly")
+
+
 def _decide(bench: Bench, connector: ConnectorSpec, missing: set[str]) -> Decision:
     identity = bench.identity
     # The card as well: another one may be too small, and is another speed.
@@ -209,6 +213,10 @@ def _decide(bench: Bench, connector: ConnectorSpec, missing: set[str]) -> Decisi
             return earlier
     findings, idle = _verify(bench, connector)
     failed = next((f for f in findings if not f.ok), None)
+    if failed is not None and any(word in failed.detail for word in KILLED):
+        print(f"preflight: {connector.id}: {failed.check}: {failed.detail}; tried once more")
+        findings, idle = _verify(bench, connector)
+        failed = next((f for f in findings if not f.ok), None)
     decision = Decision(
         "skip" if failed else "include",
         f"{failed.check}: {failed.detail}" if failed else None,
