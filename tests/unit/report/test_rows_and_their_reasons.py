@@ -248,7 +248,7 @@ def test_plains_second_launch_is_said_to_differ_where_it_does(aggregate: dict[st
     """And what launches vary by beside that is not said to be nothing at all."""
     blocks(aggregate, low=0.01)
     said = " ".join(repeats_view(aggregate_of(aggregate))[0].sentences)
-    assert "+8.0 %], so its second launch is told apart from its first." in said
+    assert "+8.0 %] in 4 pairs of launches, so its second launch is told apart from its first." in said
     assert "Beside that, launches of plain differ by up to 2.0 % (standard deviation)" in said
     blocks(aggregate, low=-0.01)
     said = " ".join(repeats_view(aggregate_of(aggregate))[0].sentences)
