@@ -115,6 +115,22 @@ def test_a_cell_too_short_to_judge_its_queue_says_so() -> None:
     assert run(0.7, GROWING, duration_s=6.0, min_completed=3).window(200 * S).flags == ("overloaded",)
 
 
+def test_the_load_generator_says_so_as_well_at_the_end_of_a_cell() -> None:
+    """It ends a cell by ``stop``, at the time at which its workers stopped."""
+    cell = CellProtocol(cell_spec(rate_per_s=100.0, duration_s=3.0, min_completed=20), t0_ns=0)
+    cell.ended(0, ok=True, now_ns=S)
+    start_ns = cell.window_start_ns
+    assert start_ns is not None
+    for k in range(100):
+        cell.ended(start_ns, ok=True, now_ns=start_ns + k * S // 50)
+    for second, waiting in enumerate((20.0, 60.0, 120.0), start=1):
+        cell.sampled(start_ns + second * S, waiting)
+    t_stop_ns = start_ns + 3 * S
+    assert cell.overloaded_at_end(t_stop_ns) is None
+    cell.stop(t_stop_ns)
+    assert cell.window(t_stop_ns).flags == ("overload_unjudged",)
+
+
 def fast(completed: int, *, told_until: int) -> CellProtocol:
     """A cell of 100 req/s and 2 s without a warm-up, in which one arrival was dropped and requests end evenly."""
     spec = cell_spec(rate_per_s=100.0, warmup_s=0.0, duration_s=2.0, min_completed=500, max_cell_s=900.0)

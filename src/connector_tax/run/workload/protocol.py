@@ -140,7 +140,11 @@ class CellProtocol:
         """
         self._overloaded = False
         self._queue.ask_anew()
-        return self._queue.words(self.spec.inflight_cap) if self.overloaded(t_stop_ns) else None
+        if self.overloaded(t_stop_ns):
+            return self._queue.words(self.spec.inflight_cap)
+        start_ns = self._window_start_ns
+        self._unjudged = start_ns is not None and self._queue.unjudged(self.t0_ns, start_ns, t_stop_ns)
+        return None
 
     def end_ns(self) -> int | None:
         """When sending ends if no further request ended; None: not before ``max_cell_s``, for want of
