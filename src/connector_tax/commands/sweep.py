@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from connector_tax.base.config.sweep import Sweep
     from connector_tax.sweep.folder import SweepFolder
     from connector_tax.sweep.running import Outcome
+    from connector_tax.sweep.standing import Standing
 
 EPILOG = """
 examples:
@@ -117,7 +118,7 @@ def plan_text(sweep: "Sweep", results: Path) -> str:
             *cell.entries.values(),
             str(len(cell.config.connector_ids)),
             str(standings[cell.name].runs),
-            _time(standings[cell.name].left_s),
+            _time(standings[cell.name]),
         ]
         for cell in sweep.order
     ]
@@ -156,10 +157,13 @@ def status_text(sweep: "Sweep", results: Path) -> str:
     return "\n".join(lines)
 
 
-def _time(left_s: float) -> str:
+def _time(standing: "Standing") -> str:
     from connector_tax.base.units import duration_text
 
-    return duration_text(left_s) if left_s else "measured"
+    said = duration_text(standing.left_s) if standing.left_s else ""
+    if standing.state in ("edited", "unreadable"):
+        return f"{said}, edited".lstrip(", ") if standing.state == "edited" else standing.state
+    return said or "measured"
 
 
 def _table(sweep: "Sweep", results: Path, args: argparse.Namespace) -> None:

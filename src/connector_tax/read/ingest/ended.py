@@ -34,7 +34,9 @@ def of_plan(config: CampaignConfig, run: RunFolder, receipt: Receipt, rates: Ref
         if ids and (ids - planned.keys() or (all_of_them and planned.keys() - ids)):
             return False
     hashes = {cell.cell_id: cell.spec_hash for cell in receipt.cells}
-    unlike = [i for i in ids if i not in planned or hashes[i] != spec_hash(config, run.connector_id, planned[i])]
+    unlike = [
+        i for i in ids if i not in planned or hashes[i] != spec_hash(config, run.connector_id, planned[i])
+    ]
     return all(_belongs(config, run, run.cell(i)) for i in unlike)
 
 
