@@ -94,7 +94,10 @@ def _run(args: argparse.Namespace) -> int:
         case "status":
             print(status_text(sweep, results))
         case "write":
+            from connector_tax.sweep.guards import refuse_others_results
+
             folder = _folder(sweep)
+            refuse_others_results(sweep, folder, PROJECT_ROOT / "results")
             # Who runs the sweep starts campaigns from these files.
             with folder.held(sweep):
                 paths = folder.write_configs(sweep)
@@ -182,10 +185,13 @@ def _measure(sweep: "Sweep", args: argparse.Namespace) -> int:
     from connector_tax.base.config.checked import PROJECT_ROOT
     from connector_tax.base.documents.sweep import End
     from connector_tax.commands.run import snakemake_command
+    from connector_tax.sweep.guards import refuse_another_release, refuse_others_results
     from connector_tax.sweep.running import run_all
 
     _check_variables(sweep)
     folder = _folder(sweep)
+    refuse_others_results(sweep, folder, PROJECT_ROOT / "results")
+    refuse_another_release(sweep, PROJECT_ROOT / "results")
     profile = [] if args.profile is None else ["--workflow-profile", str(PROJECT_ROOT / args.profile)]
     commands = {}
     for cell in sweep.order:
