@@ -5,6 +5,8 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -145,7 +147,7 @@ def status_text(sweep: "Sweep", results: Path) -> str:
     from connector_tax.sweep.standing import standing_of, table, words
 
     folder = _folder(sweep)
-    ends = folder.read_ends()
+    ends, damaged = folder.read_ends()
     standings = {cell.name: standing_of(cell.config, results) for cell in sweep.order}
     rows = [[name, words(standing, ends.get(name))] for name, standing in standings.items()]
     finished = sum(s.state == "finished" for s in standings.values())
@@ -155,6 +157,8 @@ def status_text(sweep: "Sweep", results: Path) -> str:
         lines[-1] += f", about {duration_text(left_s)} left"
     if finished < len(rows):
         lines.append(f"go on with: connector-tax sweep {sweep.path} run")
+    if damaged:
+        lines.append(f"how starts ended is not known: {damaged}")
     if strangers := folder.strangers(sweep):
         lines.append(f"no longer in the sweep, results are kept: {', '.join(strangers)}")
     return "\n".join(lines)
@@ -184,6 +188,7 @@ def _table(sweep: "Sweep", results: Path, args: argparse.Namespace) -> None:
 def _measure(sweep: "Sweep", args: argparse.Namespace) -> int:
     from connector_tax.base.config.checked import PROJECT_ROOT
     from connector_tax.base.documents.sweep import End
+    from connector_tax.base.errors import ArtifactError
     from connector_tax.commands.run import snakemake_command
     from connector_tax.sweep.guards import refuse_another_release, refuse_others_results
     from connector_tax.sweep.running import run_all
@@ -200,14 +205,49 @@ def _measure(sweep: "Sweep", args: argparse.Namespace) -> int:
         commands[cell.name] = snakemake_command(folder.config(cell), cores, *args.more, *profile)
     with folder.held(sweep):
         folder.write_configs(sweep)
-        ends = folder.read_ends()
+        if _only_shows(args.more):
+            shown = run_all(commands, PROJECT_ROOT, _say, lambda name, code: None)
+            return 128 + shown.interrupted if shown.interrupted is not None else int(bool(shown.failed))
+        ends, damaged = folder.read_ends()
+        if damaged:
+            _note(damaged)
 
-        def ended(name: str, code: int) -> None:
-            ends[name] = End(code=code, utc=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
-            folder.write_ends(sweep, ends)
+        def ended(name: str, code: int | None) -> None:
+            if code is None:
+                ends.pop(name, None)
+            else:
+                ends[name] = End(code=code, utc=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+            try:
+                folder.write_ends(sweep, ends)
+            except (ArtifactError, OSError) as error:
+                # What is measured does not depend on it.
+                _note(f"how campaign {name} ended is not noted: {error}")
 
-        outcome = run_all(commands, PROJECT_ROOT, lambda what: print(what, flush=True), ended)
+        outcome = run_all(commands, PROJECT_ROOT, _say, ended)
+        if outcome.at is not None:
+            # Its earlier end is not that of its last start any more.
+            ended(outcome.at, None)
     return _told(sweep, outcome)
+
+
+def _only_shows(more: Sequence[str]) -> bool:
+    """Whether Snakemake is to say what it would do, and to do nothing."""
+    return any(
+        word in ("--dry-run", "--dryrun") or re.fullmatch(r"-[pqFkr]*n[npqFkr]*", word) for word in more
+    )
+
+
+def _say(what: str) -> None:
+    """Nights of measuring do not end because the window that showed them, or ``tee``, is gone."""
+    try:
+        print(what, flush=True)
+    except SystemExit:  # of ``door``, which has turned the stream to nowhere
+        _note("nobody reads what is said; measuring goes on")
+
+
+def _note(what: str) -> None:
+    with suppress(SystemExit):
+        print(what, file=sys.stderr, flush=True)
 
 
 def _told(sweep: "Sweep", outcome: "Outcome") -> int:
