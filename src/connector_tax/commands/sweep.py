@@ -193,7 +193,7 @@ def _measure(sweep: "Sweep", args: argparse.Namespace) -> int:
     from connector_tax.sweep.guards import refuse_another_release, refuse_others_results
     from connector_tax.sweep.running import run_all
 
-    _check_variables(sweep)
+    _check_what_is_named(sweep)
     folder = _folder(sweep)
     refuse_others_results(sweep, folder, PROJECT_ROOT / "results")
     refuse_another_release(sweep, PROJECT_ROOT / "results")
@@ -276,15 +276,21 @@ def _told(sweep: "Sweep", outcome: "Outcome") -> int:
     return 0
 
 
-def _check_variables(sweep: "Sweep") -> None:
+def _check_what_is_named(sweep: "Sweep") -> None:
     """Before anything is measured, and not when its turn comes in a night or two.
 
     Raises:
-        ConfigError: an interpreter or a model refers to a variable that is not set.
+        ConfigError: an interpreter or a model refers to a variable that is not set, or a cost model is not there.
     """
+    from connector_tax.base.config.checked import PROJECT_ROOT
     from connector_tax.base.errors import ConfigError
 
     for cell in sweep.order:
+        costs = cell.config.engine.model_file
+        if costs is not None and not (PROJECT_ROOT / costs).is_file():
+            raise ConfigError(
+                f"{sweep.path}: campaign {cell.name}: engine.model_file: {costs}: no such file, as seen from {PROJECT_ROOT}."
+            )
         for key in ("python", "model"):
             text = getattr(cell.config.engine, key) or ""
             if found := re.search(r"\$\{(\w+)\}", text):

@@ -43,6 +43,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "Snakefile").write_text("")
     base = yaml.safe_load(BASE.read_text())
     base |= {"connectors": ["plain", "noop_connector", "nixl_both"], "phase_b_prime": {}}
+    base["engine"]["model_file"] = str(checked.PROJECT_ROOT / base["engine"]["model_file"])
     (root / "base.yaml").write_text(yaml.safe_dump(base))
     value = {"sweep": "study", "base": str(root / "base.yaml"), "axes": AXES, "follow": ["release"]}
     (root / "sweep.yaml").write_text(yaml.safe_dump(value, sort_keys=False))

@@ -114,3 +114,25 @@ def test_an_interpreter_of_another_release_is_refused_by_name(project: Path, tmp
     ):
         swept("run")
     assert not (project / "sweeps").exists()
+
+
+def test_a_cost_model_that_is_not_there_is_told_before_the_first_start(project: Path) -> None:
+    release = [{"name": "r1"}, {"name": "r2", "set": {"engine": {"model_file": "no/such.yaml"}}}]
+    rewritten(project, axes={"release": release})
+    with pytest.raises(
+        ConfigError, match=r"campaign study-r2: engine\.model_file: no/such\.yaml: no such file"
+    ):
+        swept("run")
+    assert not (project / "sweeps").exists()
+
+
+@pytest.mark.parametrize(("first", "second"), [(True, 1), ([0], [False])])
+def test_true_and_one_are_two_values(project: Path, first: object, second: object) -> None:
+    def axis(name: str, value: object) -> list[dict[str, Any]]:
+        return [{"name": name, "set": {"engine": {"args": {"foo": value}}}}]
+
+    rewritten(project, axes={"m": axis("a", first), "n": axis("b", second)}, follow=[])
+    with pytest.raises(ConfigError, match="sets it as well, to another value"):
+        sweep_of(project)
+    rewritten(project, axes={"m": axis("a", True), "n": axis("b", True)}, follow=[])
+    assert len(sweep_of(project).cells) == 1
