@@ -5,6 +5,8 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from connector_tax.base.config.sweep import Sweep
     from connector_tax.sweep.folder import SweepFolder
     from connector_tax.sweep.running import Outcome
+    from connector_tax.sweep.standing import Standing
 
 EPILOG = """
 examples:
@@ -93,7 +96,10 @@ def _run(args: argparse.Namespace) -> int:
         case "status":
             print(status_text(sweep, results))
         case "write":
+            from connector_tax.sweep.guards import refuse_others_results
+
             folder = _folder(sweep)
+            refuse_others_results(sweep, folder, PROJECT_ROOT / "results")
             # Who runs the sweep starts campaigns from these files.
             with folder.held(sweep):
                 paths = folder.write_configs(sweep)
@@ -117,7 +123,7 @@ def plan_text(sweep: "Sweep", results: Path) -> str:
             *cell.entries.values(),
             str(len(cell.config.connector_ids)),
             str(standings[cell.name].runs),
-            _time(standings[cell.name].left_s),
+            _time(standings[cell.name]),
         ]
         for cell in sweep.order
     ]
@@ -141,7 +147,7 @@ def status_text(sweep: "Sweep", results: Path) -> str:
     from connector_tax.sweep.standing import standing_of, table, words
 
     folder = _folder(sweep)
-    ends = folder.read_ends()
+    ends, damaged = folder.read_ends()
     standings = {cell.name: standing_of(cell.config, results) for cell in sweep.order}
     rows = [[name, words(standing, ends.get(name))] for name, standing in standings.items()]
     finished = sum(s.state == "finished" for s in standings.values())
@@ -151,15 +157,20 @@ def status_text(sweep: "Sweep", results: Path) -> str:
         lines[-1] += f", about {duration_text(left_s)} left"
     if finished < len(rows):
         lines.append(f"go on with: connector-tax sweep {sweep.path} run")
+    if damaged:
+        lines.append(f"how starts ended is not known: {damaged}")
     if strangers := folder.strangers(sweep):
         lines.append(f"no longer in the sweep, results are kept: {', '.join(strangers)}")
     return "\n".join(lines)
 
 
-def _time(left_s: float) -> str:
+def _time(standing: "Standing") -> str:
     from connector_tax.base.units import duration_text
 
-    return duration_text(left_s) if left_s else "measured"
+    said = duration_text(standing.left_s) if standing.left_s else ""
+    if standing.state in ("edited", "unreadable"):
+        return f"{said}, edited".lstrip(", ") if standing.state == "edited" else standing.state
+    return said or "measured"
 
 
 def _table(sweep: "Sweep", results: Path, args: argparse.Namespace) -> None:
@@ -177,11 +188,15 @@ def _table(sweep: "Sweep", results: Path, args: argparse.Namespace) -> None:
 def _measure(sweep: "Sweep", args: argparse.Namespace) -> int:
     from connector_tax.base.config.checked import PROJECT_ROOT
     from connector_tax.base.documents.sweep import End
+    from connector_tax.base.errors import ArtifactError
     from connector_tax.commands.run import snakemake_command
+    from connector_tax.sweep.guards import refuse_another_release, refuse_others_results
     from connector_tax.sweep.running import run_all
 
-    _check_variables(sweep)
+    _check_what_is_named(sweep)
     folder = _folder(sweep)
+    refuse_others_results(sweep, folder, PROJECT_ROOT / "results")
+    refuse_another_release(sweep, PROJECT_ROOT / "results")
     profile = [] if args.profile is None else ["--workflow-profile", str(PROJECT_ROOT / args.profile)]
     commands = {}
     for cell in sweep.order:
@@ -190,14 +205,49 @@ def _measure(sweep: "Sweep", args: argparse.Namespace) -> int:
         commands[cell.name] = snakemake_command(folder.config(cell), cores, *args.more, *profile)
     with folder.held(sweep):
         folder.write_configs(sweep)
-        ends = folder.read_ends()
+        if _only_shows(args.more):
+            shown = run_all(commands, PROJECT_ROOT, _say, lambda name, code: None)
+            return 128 + shown.interrupted if shown.interrupted is not None else int(bool(shown.failed))
+        ends, damaged = folder.read_ends()
+        if damaged:
+            _note(damaged)
 
-        def ended(name: str, code: int) -> None:
-            ends[name] = End(code=code, utc=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
-            folder.write_ends(sweep, ends)
+        def ended(name: str, code: int | None) -> None:
+            if code is None:
+                ends.pop(name, None)
+            else:
+                ends[name] = End(code=code, utc=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+            try:
+                folder.write_ends(sweep, ends)
+            except (ArtifactError, OSError) as error:
+                # What is measured does not depend on it.
+                _note(f"how campaign {name} ended is not noted: {error}")
 
-        outcome = run_all(commands, PROJECT_ROOT, lambda what: print(what, flush=True), ended)
+        outcome = run_all(commands, PROJECT_ROOT, _say, ended)
+        if outcome.at is not None:
+            # Its earlier end is not that of its last start any more.
+            ended(outcome.at, None)
     return _told(sweep, outcome)
+
+
+def _only_shows(more: Sequence[str]) -> bool:
+    """Whether Snakemake is to say what it would do, and to do nothing."""
+    return any(
+        word in ("--dry-run", "--dryrun") or re.fullmatch(r"-[pqFkr]*n[npqFkr]*", word) for word in more
+    )
+
+
+def _say(what: str) -> None:
+    """Nights of measuring do not end because the window that showed them, or ``tee``, is gone."""
+    try:
+        print(what, flush=True)
+    except SystemExit:  # of ``door``, which has turned the stream to nowhere
+        _note("nobody reads what is said; measuring goes on")
+
+
+def _note(what: str) -> None:
+    with suppress(SystemExit):
+        print(what, file=sys.stderr, flush=True)
 
 
 def _told(sweep: "Sweep", outcome: "Outcome") -> int:
@@ -226,15 +276,21 @@ def _told(sweep: "Sweep", outcome: "Outcome") -> int:
     return 0
 
 
-def _check_variables(sweep: "Sweep") -> None:
+def _check_what_is_named(sweep: "Sweep") -> None:
     """Before anything is measured, and not when its turn comes in a night or two.
 
     Raises:
-        ConfigError: an interpreter or a model refers to a variable that is not set.
+        ConfigError: an interpreter or a model refers to a variable that is not set, or a cost model is not there.
     """
+    from connector_tax.base.config.checked import PROJECT_ROOT
     from connector_tax.base.errors import ConfigError
 
     for cell in sweep.order:
+        costs = cell.config.engine.model_file
+        if costs is not None and not (PROJECT_ROOT / costs).is_file():
+            raise ConfigError(
+                f"{sweep.path}: campaign {cell.name}: engine.model_file: {costs}: no such file, as seen from {PROJECT_ROOT}."
+            )
         for key in ("python", "model"):
             text = getattr(cell.config.engine, key) or ""
             if found := re.search(r"\$\{(\w+)\}", text):

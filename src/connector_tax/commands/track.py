@@ -104,7 +104,7 @@ def _along_axes(args: argparse.Namespace) -> int:
     from connector_tax.base.config.sweep import load_sweep
     from connector_tax.base.errors import ConfigError
     from connector_tax.read.track.history import history
-    from connector_tax.sweep.results import not_started, places_of, require_results
+    from connector_tax.sweep.results import own_of, require_results
 
     if args.confirm is not None:
         raise ConfigError(
@@ -112,10 +112,12 @@ def _along_axes(args: argparse.Namespace) -> int:
         )
     results = PROJECT_ROOT / "results"
     sweeps = [load_sweep(path) for path in args.sweep]
-    require_results(sweeps, results)
-    places = {path: place for sweep in sweeps for path, place in places_of(sweep, results).items()}
+    owned = [own_of(sweep, results) for sweep in sweeps]
+    for sweep, own in zip(sweeps, owned, strict=True):
+        require_results(sweep, own, results)
+    places = {path: place for own in owned for path, place in own.places.items()}
     found = history([*args.folders, *places], args.fail_above, places)
-    missing = [left_out for sweep in sweeps for left_out in not_started(sweep, results)]
+    missing = [left_out for own in owned for left_out in own.left_out]
     return _told(replace(found, left_out=(*found.left_out, *missing)), args.to)
 
 

@@ -11,7 +11,7 @@ import yaml
 from connector_tax.base.config.sweep import Sweep, SweepCell
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.documents.sweep import End, SweepEnds
-from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.errors import ArtifactError, ConfigError, EngineError
 from connector_tax.base.files import Document, write_json, write_text_if_changed
 from connector_tax.base.locks import holder_of, name_holder, open_lock, take_lock
 from connector_tax.base.opening import printable
@@ -36,12 +36,14 @@ class SweepFolder:
         own = {cell.name for cell in sweep.cells}
         return sorted(p.stem for p in self.root.glob("*.yaml") if p.stem not in own)
 
-    def read_ends(self) -> dict[str, End]:
-        """
-        Raises:
-            ArtifactError: the file is damaged.
-        """
-        return dict(read_document(self.ends, SweepEnds).ends) if self.ends.exists() else {}
+    def read_ends(self) -> tuple[dict[str, End], str]:
+        """None where the file is damaged, and what is wrong with it: it is a remark on campaigns, and says nothing of their results."""
+        if not self.ends.exists():
+            return {}, ""
+        try:
+            return dict(read_document(self.ends, SweepEnds).ends), ""
+        except ArtifactError as error:
+            return {}, str(error)
 
     def write_ends(self, sweep: Sweep, ends: dict[str, End]) -> None:
         write_json(self.ends, SweepEnds(sweep=sweep.name, ends=ends))

@@ -16,6 +16,7 @@ from connector_tax.read.figures.questions import reference_flags, reference_rate
 from connector_tax.read.figures.words import METRICS, clean, listing, rate, with_interval
 from connector_tax.read.report.headline import FLAGS
 from connector_tax.read.track.series import number_of
+from connector_tax.sweep.own import fault_of
 from connector_tax.sweep.results import across_of, rows_of
 
 MOST_NAMED = 6
@@ -83,10 +84,11 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Aggregates of campaigns that can be read, and of the others why not."""
+    """Aggregates of campaigns that can be read and are the sweep's, of the others why not, and what of the first is not in them."""
 
     sides: Mapping[str, Side]
     why_not: Mapping[str, str]
+    lacks: Mapping[str, str]
 
 
 def matrix_of(sweep: Sweep, results: Path, across: str | None, reference: Reference) -> Matrix:
@@ -131,23 +133,31 @@ def matrix_of(sweep: Sweep, results: Path, across: str | None, reference: Refere
         sweep.axes[axis],
         len(sweep.axes) > 1,
         tuple(tables),
-        (*_notes(read, rows, reference), *_flags(tables)),
+        (*_notes(read, rows, reference), *_flags(tables), *_versions(sweep, read, axis), *_lacks(read)),
     )
 
 
 def _read(sweep: Sweep, results: Path) -> _Read:
     sides: dict[str, Side] = {}
     why_not: dict[str, str] = {}
+    lacks: dict[str, str] = {}
     for cell in sweep.cells:
         folder = results / cell.name
         if not (folder / "aggregate.json").exists():
             why_not[cell.name] = "not analysed yet" if folder.is_dir() else "not measured yet"
             continue
         try:
-            sides[cell.name] = read_side(cell.name, folder)
+            side = read_side(cell.name, folder)
+            fault = fault_of(cell.config, folder, side.aggregate)
         except ArtifactError as error:
             why_not[cell.name] = f"cannot be read: {error}"
-    return _Read(sides, why_not)
+            continue
+        if fault is None or fault.stands:
+            sides[cell.name] = side
+            lacks |= {} if fault is None else {cell.name: fault.why}
+        else:
+            why_not[cell.name] = fault.why
+    return _Read(sides, why_not, lacks)
 
 
 def _connectors(read: _Read, cells: Sequence[SweepCell | None], metric: LatencyMetric) -> dict[str, str]:
@@ -178,7 +188,7 @@ def _entry(
     if found.value is None:
         return Entry(clean(found.reason))
     value = Interval(found.value.point, found.value.low, found.value.high)
-    under = [found.kind, *(["holds queueing"] if found.overloaded else [])]
+    under = [found.kind, *(["holds queueing"] if found.overloaded else []), *_mark(read, cell)]
     return Entry(with_interval(value), ", ".join(under), known=True, campaign=cell.name, flags=found.flags)
 
 
@@ -189,7 +199,11 @@ def _rate(read: _Read, cell: SweepCell | None, reference: Reference) -> Entry:
     if at is None:
         return Entry("–")
     flags = reference_flags(read.sides[cell.name].aggregate)
-    return Entry(rate(at), ", ".join(map(clean, flags)), known=True)
+    return Entry(rate(at), ", ".join([*map(clean, flags), *_mark(read, cell)]), known=True)
+
+
+def _mark(read: _Read, cell: SweepCell) -> list[str]:
+    return ["older than its campaign"] if cell.name in read.lacks else []
 
 
 def _rate_of(read: _Read, cell: SweepCell | None, reference: Reference) -> float | None:
@@ -216,6 +230,33 @@ def _notes(
     flags = dict.fromkeys(flag for a in aggregates for flag in reference_flags(a))
     notes += [f"{clean(flag)}: {FLAGS[flag]}." for flag in flags if flag in FLAGS]
     return notes
+
+
+def _versions(sweep: Sweep, read: _Read, axis: str) -> list[str]:
+    """What each column was measured with: two entries that are meant to be two releases may be one."""
+    found = []
+    for name in sweep.axes[axis]:
+        versions: dict[str, None] = {}
+        for cell in sweep.cells:
+            if cell.entries[axis] == name and cell.name in read.sides:
+                provenance = read.sides[cell.name].aggregate.provenance
+                version = provenance.versions.get("vllm")
+                embedded = version is None and provenance.engine_kind == "emulator"
+                versions[
+                    "the embedded engine"
+                    if embedded
+                    else f"vLLM {clean(str(version or 'of unknown version'))}"
+                ] = None
+        if versions:
+            found.append(f"{clean(axis)} {clean(name)}: {listing(list(versions), MOST_NAMED)}")
+    return [f"Measured with: {'; '.join(found)}."] if found else []
+
+
+def _lacks(read: _Read) -> list[str]:
+    return [
+        f"{clean(name)}: {clean(why)}. Its numbers are older than its campaign."
+        for name, why in read.lacks.items()
+    ]
 
 
 def _flags(tables: Sequence[Table]) -> list[str]:

@@ -1,50 +1,76 @@
 """The results of a sweep: folders of its campaigns, and where each of them stands along the axes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.base.config.sweep import Sweep, SweepCell
+from connector_tax.base.documents.aggregate import read_aggregate
 from connector_tax.base.documents.history import LeftOut
-from connector_tax.base.errors import ConfigError
+from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.opening import printable
 from connector_tax.read.track.sources import Place
+from connector_tax.sweep.own import fault_of
 
 
-def places_of(sweep: Sweep, results: Path) -> dict[Path, Place]:
-    """Of each campaign that has a folder, by that folder."""
-    return {
-        (results / cell.name).resolve(): Place(
-            {f"axis {axis}": name for axis, name in cell.entries.items() if axis not in sweep.follow},
-            tuple(sweep.axes[axis].index(cell.entries[axis]) for axis in sweep.follow),
-        )
-        for cell in sweep.cells
-        if (results / cell.name).is_dir()
-    }
+@dataclass(frozen=True, slots=True)
+class Own:
+    """Of the campaigns of a sweep.
+
+    Attributes:
+        places: of each that has results of its own, by its folder.
+        left_out: the others, as the history names what it leaves out.
+    """
+
+    places: Mapping[Path, Place]
+    left_out: tuple[LeftOut, ...]
 
 
-def not_started(sweep: Sweep, results: Path) -> tuple[LeftOut, ...]:
-    """Campaigns without a folder, as the history names what it leaves out."""
-    return tuple(
-        LeftOut(
-            path=printable(str(results / cell.name)),
-            reason=printable(f"it was not started yet: connector-tax sweep {sweep.path} run"),
-        )
-        for cell in sweep.cells
-        if not (results / cell.name).is_dir()
-    )
+def own_of(sweep: Sweep, results: Path) -> Own:
+    """Results of another campaign, a link to some, and those from before an edit stand in no series."""
+    places: dict[Path, Place] = {}
+    left_out = []
+    for cell in sweep.cells:
+        folder = results / cell.name
+        if why := _why_not(sweep, cell, folder):
+            left_out.append(LeftOut(path=printable(str(folder)), reason=printable(why)))
+        else:
+            places[folder.resolve()] = Place(
+                {f"axis {axis}": name for axis, name in cell.entries.items() if axis not in sweep.follow},
+                tuple(sweep.axes[axis].index(cell.entries[axis]) for axis in sweep.follow),
+            )
+    return Own(places, tuple(left_out))
 
 
-def require_results(sweeps: Sequence[Sweep], results: Path) -> None:
+def _why_not(sweep: Sweep, cell: SweepCell, folder: Path) -> str:
+    """Empty where the folder is for the history to read, which says itself what is damaged or not analysed."""
+    if not folder.is_dir():
+        return f"it was not started yet: connector-tax sweep {sweep.path} run"
+    if folder.is_symlink():
+        return "it is a link, which is not followed"
+    aggregate = folder / "aggregate.json"
+    try:
+        fault = fault_of(cell.config, folder, read_aggregate(aggregate)) if aggregate.exists() else None
+    except ArtifactError:
+        return ""
+    if fault is None or fault.stands:
+        return ""
+    return f"{fault.why}; connector-tax sweep {sweep.path} status says what is to do"
+
+
+def require_results(sweep: Sweep, own: Own, results: Path) -> None:
     """
     Raises:
-        ConfigError: no campaign has any.
+        ConfigError: no campaign has any of its own.
     """
-    for sweep in sweeps:
-        if not places_of(sweep, results):
-            raise ConfigError(
-                f"{sweep.path}: none of its {len(sweep.cells)} campaigns has results in {results}. Measure them first: "
-                f"connector-tax sweep {sweep.path} run"
-            )
+    if not own.places:
+        said = "; ".join(
+            f"{Path(out.path).name}: {out.reason}" for out in own.left_out if "not started" not in out.reason
+        )
+        raise ConfigError(
+            f"{sweep.path}: none of its {len(sweep.cells)} campaigns has results in {results}{f' ({said[:500]})' if said else ''}. "
+            f"Measure them first: connector-tax sweep {sweep.path} run"
+        )
 
 
 def across_of(sweep: Sweep, wanted: str | None) -> str:

@@ -16,7 +16,7 @@ from types import FrameType
 
 import psutil
 
-from connector_tax.run.engine.lifeline import killed_with_parent
+from connector_tax.base.prctl import killed_with_parent
 
 # A job ends its engine, whose grace a campaign sets, and asks the driver for the memory. It is all waited for, so that the next campaign
 # finds a card that is free; whatever takes longer is somebody's to look at.
@@ -62,11 +62,14 @@ def interruptible() -> Iterator[Interrupt]:
             signal.signal(signum, before[signum])
 
 
-def run_campaign(command: Sequence[str], folder: Path, interrupt: Interrupt) -> int:
+def run_campaign(
+    command: Sequence[str], folder: Path, interrupt: Interrupt, say: Callable[[str], None]
+) -> int:
     """Run ``command`` in ``folder`` to its end, whatever it started included; its exit code.
 
     Args:
         interrupt: is passed on to all of it.
+        say: is told of processes that do not end.
     """
     # A group, and no session: a scheduler that divides cores by session would set engine and client apart.
     with subprocess.Popen(
@@ -75,15 +78,23 @@ def run_campaign(command: Sequence[str], folder: Path, interrupt: Interrupt) -> 
         interrupt.group = process.pid
         interrupt.pass_on()  # one that came while it was started
         code = process.wait()
-    _wait_until_gone(process.pid)
+    if left := _wait_until_gone(process.pid):
+        say(
+            f"still at work {MOST_ENDING_S:g} s after their Snakemake ended, and not waited for any longer: {', '.join(left)}. "
+            "They may hold a card or a port."
+        )
     interrupt.group = None
     return code
 
 
-def _wait_until_gone(group: int) -> None:
+def _wait_until_gone(group: int) -> list[str]:
+    """Processes that are still there after the longest time."""
     deadline = time.monotonic() + MOST_ENDING_S
-    while _lives(group) and time.monotonic() < deadline:
+    while (alive := _lives(group)) and time.monotonic() < deadline:
         time.sleep(0.1)
+    if not alive:
+        return []
+    return [f"process {pid}" for pid in psutil.pids() if _group_of(pid) == group and _at_work(pid)]
 
 
 def _lives(group: int) -> bool:
@@ -145,7 +156,7 @@ def run_all(
             if interrupt.signum is not None:
                 break
             say(f"campaign {k} of {len(commands)}: {name}")
-            code = run_campaign(command, folder, interrupt)
+            code = run_campaign(command, folder, interrupt, say)
             if interrupt.signum is not None:
                 outcome.at = name
                 break

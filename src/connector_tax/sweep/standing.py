@@ -1,6 +1,5 @@
 """Where a campaign of a sweep stands, from what lies on disk; and a line of it for ``plan`` and ``status``."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +8,14 @@ from typing import Literal
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.documents.campaign import CampaignDocument
+from connector_tax.base.documents.aggregate import read_aggregate
 from connector_tax.base.documents.sweep import End
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import to_json
 from connector_tax.base.opening import printable
-from connector_tax.base.plan import campaign_document, read_campaign_file
+from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.units import duration_text
-from connector_tax.read.report.status import seconds_left, worker_of
+from connector_tax.read.report.status import runs_left, seconds_left, worker_of
+from connector_tax.sweep.own import edited, fault_of
 from connector_tax.sweep.running import code_text
 
 State = Literal["not started", "at work", "stopped", "measured", "finished", "edited", "unreadable"]
@@ -26,8 +25,8 @@ State = Literal["not started", "at work", "stopped", "measured", "finished", "ed
 class Standing:
     """
     Attributes:
-        ended, runs: launches of configurations that have a receipt, and all.
-        skipped, failed: of those, with such a receipt.
+        ended, runs: launches of configurations that have a receipt of this plan, and all.
+        skipped, failed: that have such a receipt.
         left_s: expected, by rates that are guessed as long as Phase A is not measured.
         worker: the process that works on it.
         why: of a state that wants a reason.
@@ -59,37 +58,37 @@ def standing_of(config: CampaignConfig, results: Path) -> Standing:
             if (run := folder.run(document.date, connector, phase)).receipt.exists()
         ]
         left_s = seconds_left(config, folder, document.date)
+        ended = runs - runs_left(config, folder, document.date)
+        changed = edited(config, document)
+        older = _analysis_fault(config, folder)
     except ArtifactError as error:
         return Standing("unreadable", 0, runs, 0, 0, 0.0, why=str(error))
-    changed = _changed(config, document)
     worker = worker_of(folder)
-    state: State = "finished" if folder.report.exists() else "measured"
+    state: State = "finished" if folder.report.exists() and not older else "measured"
     if worker is not None:
         state = "at work"
     elif changed:
         state = "edited"
-    elif len(receipts) < runs:
+    elif ended < runs:
         state = "stopped"
     return Standing(
         state,
-        len(receipts),
+        ended,
         runs,
         sum(r.status == "skipped" for r in receipts),
         sum(r.status == "failed" for r in receipts),
         left_s,
         worker,
-        ", ".join(changed) if state == "edited" else "",
+        {"edited": ", ".join(changed), "measured": older}.get(state, ""),
     )
 
 
-def _changed(config: CampaignConfig, document: CampaignDocument) -> list[str]:
-    """Keys that are another today than when the campaign was last started; what is in variables that this shell has not is not known."""
-    today = campaign_document(config, date=document.date, created_utc="")
-    ours, theirs = (json.loads(to_json(d))["config"] for d in (today, document))
-    for key in ("python", "model"):
-        if "${" in (ours["engine"][key] or ""):
-            ours["engine"][key] = theirs.get("engine", {}).get(key)
-    return sorted(k for k in {*ours, *theirs} if ours.get(k) != theirs.get(k))
+def _analysis_fault(config: CampaignConfig, folder: CampaignFolder) -> str:
+    """Why the report is not of all that is measured; empty where it is, as far as its aggregate tells."""
+    if not folder.aggregate.exists():
+        return ""
+    fault = fault_of(config, folder.root, read_aggregate(folder.aggregate))
+    return "" if fault is None else fault.why
 
 
 def words(standing: Standing, end: End | None) -> str:
@@ -99,6 +98,8 @@ def words(standing: Standing, end: End | None) -> str:
         return printable(f"{standing.state}: {standing.why}")
     if standing.state == "edited":
         parts[0] += f" since it was measured ({standing.why}): the next run measures again what that touches"
+    if standing.state == "measured":
+        parts[0] += f", and not analysed{f' since: {standing.why}' if standing.why else ''}"
     if standing.state not in ("not started", "finished"):
         parts.append(f"{standing.ended} of {standing.runs} runs")
     for count, what in ((standing.skipped, "skipped"), (standing.failed, "failed")):

@@ -84,6 +84,21 @@ def test_the_next_one_begins_when_all_that_the_last_one_started_is_gone(tmp_path
     assert codes == {"a": 0, "b": 0}
 
 
+def test_what_does_not_end_is_named_and_no_longer_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connector_tax.sweep.running.MOST_ENDING_S", 0.3)
+    code = (
+        "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(5)']);"
+        "open('pid', 'w').write(str(p.pid))"
+    )
+    codes, said, _ = said_of(tmp_path, a=python(code), b=python("pass"))
+    assert codes == {"a": 0, "b": 0}
+    pid = (tmp_path / "pid").read_text()
+    assert any(s.startswith("still at work 0.3 s after") and f"process {pid}." in s for s in said)
+    os.kill(int(pid), signal.SIGKILL)
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_sweep_ends_all_of_the_campaign_in_order_and_starts_no_other(
     tmp_path: Path, signum: signal.Signals

@@ -18,11 +18,14 @@ from histories import lose, set_tax, small_example
 
 from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.config import checked
-from connector_tax.base.config.sweep import Sweep, load_sweep
+from connector_tax.base.config.sweep import Sweep, SweepCell, load_sweep
 from connector_tax.base.documents.sweep import End
 from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.files import to_json
+from connector_tax.base.plan import campaign_document
 from connector_tax.cli import command
 from connector_tax.commands import run as run_command
+from connector_tax.read.stats.provenance import settings_of
 from connector_tax.sweep.folder import SweepFolder
 
 AXES = {
@@ -40,6 +43,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "Snakefile").write_text("")
     base = yaml.safe_load(BASE.read_text())
     base |= {"connectors": ["plain", "noop_connector", "nixl_both"], "phase_b_prime": {}}
+    base["engine"]["model_file"] = str(checked.PROJECT_ROOT / base["engine"]["model_file"])
     (root / "base.yaml").write_text(yaml.safe_dump(base))
     value = {"sweep": "study", "base": str(root / "base.yaml"), "axes": AXES, "follow": ["release"]}
     (root / "sweep.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
@@ -65,10 +69,25 @@ def analysed(
     value |= {"campaign": name, "date": f"2026-10-{day:02d}"}
     value["provenance"]["created_utc"] = f"2026-10-{day:02d}T02:00:00Z"
     set_tax(value, tax)
+    of = next((c for c in sweep_of(project).cells if c.name == name), None)
+    if of is not None:
+        value["provenance"] |= measured_with(of)
     change(value)
     folder = project / "results" / name
     folder.mkdir(parents=True)
     (folder / "aggregate.json").write_text(json.dumps(value))
+
+
+def measured_with(cell: SweepCell) -> dict[str, Any]:
+    """Of ``provenance``, what a campaign of that cell has there."""
+    config = json.loads(to_json(campaign_document(cell.config, date="", created_utc="")))["config"]
+    return {
+        "engine_kind": config["engine"]["kind"],
+        "model": config["engine"]["model"],
+        "engine_args": config["engine"]["args"],
+        "settings": settings_of(config),
+        "seed": config["seed"],
+    }
 
 
 def test_the_plan_names_each_campaign_with_its_entries_and_time(
@@ -330,7 +349,7 @@ def nixl(found: dict[str, Any]) -> list[list[str]]:
 def test_a_series_follows_releases_in_their_order_and_never_crosses_models(project: Path) -> None:
     """All four campaigns are of one host, engine and model as far as their results tell; r2 was measured before r1."""
     for name, day in (("r2-small", 1), ("r1-small", 2), ("r2-large", 3), ("r1-large", 4)):
-        analysed(project, f"study-{name}", day, 0.05)
+        analysed(project, f"study-{name}", day, 0.05, lambda value: value["provenance"].update(settings=None))
     found = tracked(project)
     assert nixl(found) == [["study-r1-small", "study-r2-small"], ["study-r1-large", "study-r2-large"]]
     assert [e["differs"] for e in found["environments"]] == [{"axis model": "small"}, {"axis model": "large"}]

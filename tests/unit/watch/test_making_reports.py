@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,9 @@ from half import half, listing, maker
 
 from connector_tax.base.artifacts.cells import open_cell
 from connector_tax.base.artifacts.supervisor import RECORD
+from connector_tax.base.documents.aggregate import read_aggregate
+from connector_tax.base.files import write_text
+from connector_tax.base.prctl import PR_SET_CHILD_SUBREAPER, prctl
 from connector_tax.read.watch.making import Maker, Report
 from connector_tax.read.watch.under_way import cell_under_way, finished_cells
 from connector_tax.run.engine.process import LaunchRequest, running_engine
@@ -23,9 +27,11 @@ from connector_tax.run.engine.process import LaunchRequest, running_engine
 WAIT_S = 60
 # Counts, as far as it is let go on, and writes a page; what a report is made of is another test's matter.
 COUNTING = """
-import sys, time
+import json, sys, time
 from pathlib import Path
-made = Path(sys.argv[2])
+root, made = map(Path, sys.argv[1:])
+cells = [c for c in root.glob("*/phase_*/cells/*") if c.name[0] != "."]
+(made / "read.json").write_text(json.dumps({"utc_s": time.time(), "cells": len(cells)}))
 for k in range(STEPS):
     (made / "counted").write_text(str(k))
     time.sleep(0.02)
@@ -141,11 +147,11 @@ def test_no_two_are_made_at_once_nor_too_soon_after_each_other(tmp_path: Path) -
     of.every_s = 0.6
     try:
         of.ask()
-        first = latest(of)
+        first, begun_s = latest(of), of._begun_s
         of.ask()
         until(lambda: of.state.doing == "waiting")
         until(lambda: of.state.latest is not first)
-        assert (latest(of).begun - first.begun).total_seconds() > 0.5
+        assert of._begun_s - begun_s >= 0.6
     finally:
         of.close()
 
@@ -164,6 +170,53 @@ def test_without_being_asked_one_is_made_of_each_new_cell(
         until(lambda: latest(of).cells > 4)
     finally:
         of.close()
+
+
+def test_without_being_asked_one_is_made_of_what_has_ended_behind_the_last_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receipt, the reference rates and a skip come after it; the last report would say "Not finished" for ever."""
+    monkeypatch.setattr("connector_tax.read.watch.making.NEW_CELLS_S", 0.05)
+    found = half(tmp_path)
+    of = maker(found, tmp_path / "made", "auto", command=counting(1))
+    events: list[Callable[[], object]] = [
+        lambda: found.receipt("mooncake_both"),
+        lambda: write_text(found.folder.reference_rates, "{}"),
+        lambda: found.skip("mooncake_both", "it is not installed"),
+    ]
+    try:
+        latest(of)
+        for happens in events:
+            time.sleep(0.3)
+            before = latest(of)
+            time.sleep(0.3)
+            assert latest(of) is before, "of itself none is made"
+            happens()
+            until(lambda before=before: latest(of) is not before)  # type: ignore[misc]
+    finally:
+        of.close()
+
+
+def test_a_report_says_how_many_cells_are_in_it_and_which_runs_are_not(tmp_path: Path) -> None:
+    """It is stopped in its beginning, and a whole configuration is measured meanwhile."""
+    under_way = [False]
+    found = half(tmp_path)
+    of = maker(found, tmp_path / "made", under_way=lambda folder: under_way[0])
+    try:
+        of.ask()
+        until(children)
+        under_way[0] = True
+        until(lambda: of.state.doing == "stopped")
+        found.receipt("mooncake_both")
+        found.measure("plain", "b", rates=(2.0, 2.0))
+        ended = datetime.now(UTC)
+        under_way[0] = False
+        made = latest(of)
+    finally:
+        of.close()
+    held = len(read_aggregate(tmp_path / "made" / "aggregate.json").cells)
+    assert made.cells == held == finished_cells(found.folder)
+    assert made.read > ended and b"3 of 6 runs" in made.html
 
 
 def test_on_request_nothing_is_made_of_itself(tmp_path: Path) -> None:
@@ -236,21 +289,32 @@ time.sleep(60)
 """
 
 
+@pytest.fixture
+def taking_orphans() -> Iterator[None]:
+    """As a container's first process does, or who supervises jobs."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    yield
+    prctl(PR_SET_CHILD_SUBREAPER, 0)
+
+
+@pytest.mark.usefixtures("taking_orphans")
+@pytest.mark.parametrize("new_session", [False, True])
 @pytest.mark.parametrize("stopped", [False, True])
-def test_kill_9_of_who_asked_for_it_ends_it(tmp_path: Path, stopped: bool) -> None:
-    """Also while it is stopped: the kernel ends a stopped group that nobody is left to let go on."""
+def test_kill_9_of_who_asked_for_it_ends_it(tmp_path: Path, stopped: bool, new_session: bool) -> None:
+    """Also while it is stopped, and where somebody is left in the session that could let it go on."""
     here = str(Path(__file__).parent)
     asking = subprocess.Popen(
         [sys.executable, "-c", KILLED, here, str(tmp_path), str(stopped)],
         stdout=subprocess.PIPE,
-        start_new_session=True,
+        start_new_session=new_session,
     )
     assert asking.stdout is not None
     child = psutil.Process(int(asking.stdout.readline()))
     asking.kill()
     asking.wait()
     asking.stdout.close()
-    child.wait(WAIT_S) if not stopped else until(lambda: not child.is_running() or child.status() == "zombie")
+    until(lambda: not child.is_running() or child.status() == "zombie")
+    os.waitpid(child.pid, 0)
     assert stopped or not (tmp_path / "made" / "report.html").exists()
 
 

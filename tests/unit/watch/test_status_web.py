@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,6 +82,15 @@ def test_it_ends_in_order_and_leaves_nothing(
         assert process.returncode == code and said in out and err == ""
         assert list(temporary.iterdir()) == []
         assert listing(tmp_path / "results") == before
+
+
+def test_a_second_ctrl_c_changes_nothing(tmp_path: Path) -> None:
+    with started(tmp_path) as (process, _, temporary):
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.01)
+        err = process.communicate(timeout=30)[1]
+        assert process.returncode == 0 and err == "" and list(temporary.iterdir()) == []
 
 
 def test_a_port_in_use_is_one_message_and_leaves_nothing(tmp_path: Path) -> None:

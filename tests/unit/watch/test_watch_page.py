@@ -8,13 +8,17 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 from half import FILE, HOSTILE, NOW, SECRET, campaign, half, hostile, maker, view
 
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.read.report.status import status_text
 from connector_tax.read.watch.making import Making, Report
-from connector_tax.read.watch.page import live_html, page_html, page_policy
+from connector_tax.read.watch.page import live_html, page_html, page_policy, view_of
+from connector_tax.read.watch.serving import config_now
 
 
 def live(found: object, tmp_path: Path, **options: object) -> str:
@@ -117,10 +121,7 @@ def test_it_says_of_when_the_report_is_and_what_it_took(tmp_path: Path) -> None:
     finally:
         of.close()
     assert "the report is of 20 min before" in text and 'src="report?3"' in text
-    assert (
-        "is of what was measured by 11:40:00 UTC, 4 cells. Making it took 31.5 s of CPU time and 12 min in all"
-        in text
-    )
+    assert "is of 4 cells, read by 11:40:00 UTC. Making it took 31.5 s of CPU time and 12 min in all" in text
 
 
 def test_never_means_no_button(tmp_path: Path) -> None:
@@ -137,3 +138,26 @@ def test_what_disturbs_is_said(tmp_path: Path) -> None:
     assert "stops while a cell is measured" in live(half(tmp_path), tmp_path)
     text = live(half(tmp_path / "other"), tmp_path, during_cells=True)
     assert "disturbed" in text and "stops while" not in text
+
+
+def test_the_config_is_read_anew(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    value = yaml.safe_load((PROJECT_ROOT / "config" / "demo.yaml").read_text())
+    file.write_text(yaml.safe_dump(value))
+    config = config_now(file, "demo")
+    assert isinstance(config, CampaignConfig) and config.seed == value["seed"]
+    file.write_text(yaml.safe_dump(value | {"seed": 12}))
+    config = config_now(file, "demo")
+    assert isinstance(config, CampaignConfig) and config.seed == 12
+    found = half(tmp_path / "results")
+    of = maker(found, tmp_path / "made", "never")
+    try:
+        for text, said in (
+            ("seed: [", "not valid YAML"),
+            (yaml.safe_dump(value | {"campaign": "other"}), "is of campaign other now"),
+        ):
+            file.write_text(text)
+            now = config_now(file, "demo")
+            assert said in view_of(found.folder, now, file, of, NOW).fault
+    finally:
+        of.close()

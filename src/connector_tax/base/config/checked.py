@@ -7,6 +7,7 @@ import copy
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import yaml
 from jsonschema import Draft202012Validator, ValidationError, validators
+from yaml.error import MarkedYAMLError
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.bounds import Foreign
@@ -29,14 +31,54 @@ SCHEMAS = PROJECT_ROOT / "workflow" / "schemas"
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
 
 
+class _Strict(yaml.SafeLoader):
+    """Refuses what PyYAML takes without a word: a key twice in one mapping, of which it keeps the last, and an alias inside of what it stands for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._open: list[str] = []
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        parser: Any = self  # PyYAML's methods have no types
+        if parser.check_event(yaml.AliasEvent) and (event := parser.peek_event()).anchor in self._open:
+            raise MarkedYAMLError(
+                problem="an alias stands inside of what it stands for", problem_mark=event.start_mark
+            )
+        return super().compose_node(parent, index)
+
+    def compose_sequence_node(self, anchor: Any) -> Any:
+        with self._inside(anchor):
+            return super().compose_sequence_node(anchor)
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        with self._inside(anchor):
+            node = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (first := lines.get((key.tag, key.value))) is not None:
+                    raise MarkedYAMLError(
+                        problem=f"this key stands in line {first} of the same mapping already; leave one of them out",
+                        problem_mark=key.start_mark,
+                    )
+                lines[key.tag, key.value] = key.start_mark.line + 1
+        return node
+
+    @contextmanager
+    def _inside(self, anchor: str | None) -> Iterator[None]:
+        self._open.append(anchor or "")
+        yield
+        self._open.pop()
+
+
 def read_yaml(path: Path) -> Foreign:
     """The mapping in ``path``.
 
     Raises:
-        ConfigError: missing, unreadable, not YAML, or no mapping.
+        ConfigError: missing, unreadable, not YAML, a key twice in one mapping, or no mapping.
     """
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        value = _Strict(path.read_text(encoding="utf-8")).get_single_data()
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file. Give an existing one, such as config/demo.yaml.") from error
     except (OSError, UnicodeDecodeError) as error:

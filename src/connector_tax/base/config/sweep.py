@@ -189,7 +189,7 @@ def _check_overlaps(combination: Sequence[Entry], where: str) -> None:
         for key, leaf in _leaves(entry.overrides):
             for other_key, (other, other_leaf) in seen.items():
                 shorter = min(len(key), len(other_key))
-                if key[:shorter] != other_key[:shorter] or (key == other_key and leaf == other_leaf):
+                if key[:shorter] != other_key[:shorter] or (key == other_key and _same(leaf, other_leaf)):
                     continue
                 if entry is not other:
                     raise ConfigError(
@@ -197,6 +197,13 @@ def _check_overlaps(combination: Sequence[Entry], where: str) -> None:
                         "value. Give a key to one axis alone."
                     )
             seen[key] = (entry, leaf)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """``true`` and ``1`` are one value to Python, and two to an engine's command line."""
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
 
 
 def _leaves(value: Any, key: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -20,6 +20,7 @@ from connector_tax.base.plan.duration import expected_run_s, guessed_rates
 from connector_tax.base.records.cell import Phase, is_repeat, phase_label, phase_word
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import duration_text
+from connector_tax.read.ingest.ended import of_plan, own_cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ class Standing:
     Attributes:
         columns: heads of the table; a row has a state for each.
         rows: (configuration, its states).
-        ended: runs that have a receipt, of ``runs``.
-        left: the configurations of each phase that have none; phases that have ended are not in it.
+        ended: runs that have a receipt of this plan, of ``runs``.
+        left: the configurations of each phase that have none, or one of an earlier plan; phases that have ended are not in it.
         left_s: what measuring those takes, about.
         remarks: what cannot be read, was skipped, or failed and how to try it again, and who is at work on which card; a paragraph each.
         worker: the process that works on it; None where nobody does.
@@ -94,14 +95,16 @@ def standing(folder: CampaignFolder, config: CampaignConfig, config_file: Path) 
     date = read_campaign_file(folder.campaign_file).date
     phases = [p for p in config.phases if not is_repeat(p)]
     blocks = [p for p in config.phases if is_repeat(p)]
-    rates, unreadable = _rates(folder, config, date)
+    left, rates, unreadable = _left(folder, config, date)
     rows = []
     for connector_id in config.connector_ids:
-        states = [_state(config, folder.run(date, connector_id, p), rates) for p in phases]
+        states = [
+            _state(config, folder.run(date, connector_id, p), rates, connector_id in left.get(p, ()))
+            for p in phases
+        ]
         if blocks:
-            states.append(_repeats(folder, date, connector_id, blocks))
+            states.append(_repeats(left, connector_id, blocks))
         rows.append((connector_id, tuple(states)))
-    left = _left(folder, config, date)
     last = lines_of(read_whole(folder.progress_log))[-1:] if folder.progress_log.exists() else []
     runs = sum(len(config.members(p)) for p in config.phases)
     remarks = (unreadable, _skips(folder), _failures(folder), _engines(folder, config))
@@ -155,8 +158,7 @@ def unfinished(folder: CampaignFolder) -> list[str]:
     """
     document = read_campaign_file(folder.campaign_file)
     config = config_of(document)
-    left = _left(folder, config, document.date)
-    rates, _ = _rates(folder, config, document.date)
+    left, rates, _ = _left(folder, config, document.date)
     left_s = _left_s(config, left, rates)
     if not left:
         return []
@@ -177,7 +179,13 @@ def seconds_left(config: CampaignConfig, folder: CampaignFolder, date: str | Non
     """
     if date is None:
         return _left_s(config, {phase: config.members(phase) for phase in config.phases}, None)
-    return _left_s(config, _left(folder, config, date), _rates(folder, config, date)[0])
+    left, rates, _ = _left(folder, config, date)
+    return _left_s(config, left, rates)
+
+
+def runs_left(config: CampaignConfig, folder: CampaignFolder, date: str) -> int:
+    """Of a campaign that was started: runs without a receipt, or with one of an earlier plan."""
+    return sum(map(len, _left(folder, config, date)[0].values()))
 
 
 def left_text(config: CampaignConfig, left: Mapping[Phase, Sequence[str]]) -> str:
@@ -194,12 +202,32 @@ def left_text(config: CampaignConfig, left: Mapping[Phase, Sequence[str]]) -> st
     return "; ".join(parts)
 
 
-def _left(folder: CampaignFolder, config: CampaignConfig, date: str) -> dict[Phase, tuple[str, ...]]:
-    found = {
-        phase: tuple(c for c in config.members(phase) if not folder.run(date, c, phase).receipt.exists())
-        for phase in config.phases
-    }
-    return {phase: ids for phase, ids in found.items() if ids}
+def _left(
+    folder: CampaignFolder, config: CampaignConfig, date: str
+) -> tuple[dict[Phase, tuple[str, ...]], ReferenceRates | None, list[str]]:
+    """Also the reference rates, None before all of Phase A has ended; and why they cannot be read.
+
+    Rates that lie there before are of an earlier plan.
+    """
+
+    def of(phase: Phase, rates: ReferenceRates | None) -> tuple[str, ...]:
+        return tuple(
+            c for c in config.members(phase) if not _ended(config, folder.run(date, c, phase), rates)
+        )
+
+    of_a = of("a", None)
+    rates, unreadable = (None, []) if of_a else _rates(folder)
+    found = {phase: of_a if phase == "a" else of(phase, rates) for phase in config.phases}
+    return {phase: ids for phase, ids in found.items() if ids}, rates, unreadable
+
+
+def _ended(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> bool:
+    if not run.receipt.exists():
+        return False
+    try:
+        return of_plan(config, run, read_receipt(run), rates)
+    except ArtifactError:
+        return True  # _failures says why
 
 
 def _left_s(
@@ -214,8 +242,8 @@ def _left_s(
     return side_by_side_s(config, by_phase)
 
 
-def _repeats(folder: CampaignFolder, date: str, connector_id: str, blocks: Sequence[Phase]) -> State:
-    ended = sum(folder.run(date, connector_id, p).receipt.exists() for p in blocks)
+def _repeats(left: Mapping[Phase, Sequence[str]], connector_id: str, blocks: Sequence[Phase]) -> State:
+    ended = sum(connector_id not in left.get(p, ()) for p in blocks)
     mood = "good" if ended == len(blocks) else "open" if ended else "none"
     return State(f"{ended} of {len(blocks)} blocks", mood)
 
@@ -224,8 +252,8 @@ def _command(config: CampaignConfig, config_file: Path) -> str:
     return f".venv/bin/snakemake --cores {len(config.engine.slots)} --configfile {config_file}"
 
 
-def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> State:
-    if run.receipt.exists():
+def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None, left: bool) -> State:
+    if not left:
         try:
             receipt = read_receipt(run)
         except ArtifactError:
@@ -236,14 +264,15 @@ def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None)
         text = f"{len(receipt.cells)} cells" + (f", {invalid} invalid" if invalid else "")
         return State(text, "open" if invalid else "good")
     plan = cells_of(config, run.connector_id, run.phase, rates or guessed_rates(config))
-    # What lies there of an earlier plan, at other rates or shapes, is not part of this one.
-    own = {c.cell_id for c in run.finished_cells()} & {c.cell_id for c in plan}
-    if run.phase != "a" and rates is None:
-        return State("-")
+    own = own_cells(config, run, run.finished_cells(), plan)
     supervisor = recorded_supervisor(run.path)
     if supervisor is not None and supervisor.lives:
-        return State(f"running, {len(own)} of {len(plan)}", "running")
-    return State(f"{len(own)} of {len(plan)}", "open") if own else State("-")
+        return State(f"running, {own} of {len(plan)}", "running")
+    if run.receipt.exists():
+        return State("of an earlier plan", "open")
+    if run.phase != "a" and rates is None:
+        return State("-")
+    return State(f"{own} of {len(plan)}", "open") if own else State("-")
 
 
 def _engines(folder: CampaignFolder, config: CampaignConfig) -> list[str]:
@@ -272,12 +301,9 @@ def worker_of(folder: CampaignFolder) -> int | None:
     return pid if at_work else None
 
 
-def _rates(
-    folder: CampaignFolder, config: CampaignConfig, date: str
-) -> tuple[ReferenceRates | None, list[str]]:
-    """None before all of Phase A has ended, when what lies there is of an earlier plan; and why they cannot be read."""
-    ended = all(folder.run(date, c, "a").receipt.exists() for c in config.members("a"))
-    if not ended or not folder.reference_rates.exists():
+def _rates(folder: CampaignFolder) -> tuple[ReferenceRates | None, list[str]]:
+    """And why they cannot be read."""
+    if not folder.reference_rates.exists():
         return None, []
     try:
         return read_document(folder.reference_rates, ReferenceRatesFile).rates, []

@@ -25,7 +25,7 @@ def provenance(data: CampaignData) -> Provenance:
         model=config["engine"]["model"],
         engine_args=config["engine"]["args"],
         arrival=config["cell"]["arrival"],
-        settings=_settings(config),
+        settings=settings_of(config),
         config_hash=document_hash(data.document),
         order=data.document.order,
         seed=config["seed"],
@@ -58,7 +58,7 @@ def _cards(data: CampaignData) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _settings(config: Foreign) -> Foreign:
+def settings_of(config: Foreign) -> Foreign:
     """By their names in the config, whichever there are, so that two campaigns can be compared by name.
 
     Args:

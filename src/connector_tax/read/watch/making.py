@@ -17,9 +17,12 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.documents.reading import read_document
+from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import printable
-from connector_tax.read.watch.partial import ONE_THREAD
-from connector_tax.read.watch.under_way import cell_under_way, finished_cells
+from connector_tax.base.prctl import killed_with_parent
+from connector_tax.read.watch.partial import ONE_THREAD, READ, Read
+from connector_tax.read.watch.under_way import Progress, cell_under_way, progress_of
 
 When = Literal["on-request", "auto", "never"]
 COMMAND = (sys.executable, "-m", "connector_tax.read.watch.partial")
@@ -34,14 +37,14 @@ class Report:
     """
     Attributes:
         number: 1 for the first.
-        begun: of what lay on disk then it is made.
-        cells: finished ones at that time.
+        read: by when that was read of which it is made.
+        cells: how many those were.
         took_s: from its beginning to its end, with the time that it was stopped.
     """
 
     number: int
     html: bytes
-    begun: datetime
+    read: datetime
     cells: int
     took_s: float
     cpu_s: float
@@ -66,7 +69,7 @@ class Maker:
     """Makes reports of the campaign at ``folder``, whose ``made_in`` they are made in.
 
     Args:
-        when: ``auto``: when a cell has ended since the last one.
+        when: ``auto``: when a cell or a run has ended since the last one was begun, or what was decided of one has changed.
         every_s: at most one report in so many seconds.
         during_cells: also while a cell is measured.
         under_way: whether one is.
@@ -93,7 +96,7 @@ class Maker:
         self._asked = threading.Event()
         self._ending = threading.Event()
         self._begun_s = -float("inf")
-        self._tried_cells = 0
+        self._tried = Progress()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
@@ -130,7 +133,7 @@ class Maker:
             self._make()
 
     def _ask_if_new(self) -> None:
-        if finished_cells(self._folder) != self._tried_cells:
+        if progress_of(self._folder) != self._tried:
             self._asked.set()
 
     def _wait_for_its_time(self) -> bool:
@@ -147,8 +150,7 @@ class Maker:
         return not self.during_cells and self._under_way(self._folder)
 
     def _make(self) -> None:
-        begun = datetime.now(UTC)
-        cells = self._tried_cells = finished_cells(self._folder)
+        self._tried = progress_of(self._folder)
         self._state = replace(self._state, doing="making")
         before_s = _children_cpu_s()
         log = self._folder.made / "making.log"
@@ -161,6 +163,8 @@ class Maker:
                 env=os.environ | ONE_THREAD,
                 # A stopped group of which nobody is left in the session that could let it go on is ended by the kernel.
                 process_group=0,
+                # Not so where a parent of ours in this session takes orphans, as a container's shell does.
+                preexec_fn=killed_with_parent,
             )
             try:
                 code = self._watch(process)
@@ -176,12 +180,17 @@ class Maker:
             )
             self._fail(said.removeprefix("error: "))
             return
+        try:
+            read = read_document(self._folder.made / READ, Read)
+        except ArtifactError as error:
+            self._fail(str(error))
+            return
         latest = self._state.latest
         report = Report(
             number=1 if latest is None else latest.number + 1,
             html=self._folder.report.read_bytes(),
-            begun=begun,
-            cells=cells,
+            read=datetime.fromtimestamp(read.utc_s, UTC),
+            cells=read.cells,
             took_s=time.monotonic() - self._begun_s,
             cpu_s=_children_cpu_s() - before_s,
         )

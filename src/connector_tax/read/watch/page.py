@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.errors import ConnectorTaxError
+from connector_tax.base.errors import ConfigError, ConnectorTaxError
 from connector_tax.base.opening import printable
 from connector_tax.base.redaction import published_text
 from connector_tax.base.units import duration_text
@@ -54,11 +54,21 @@ class View:
 
 
 def view_of(
-    folder: CampaignFolder, config: CampaignConfig, config_file: Path, maker: Maker, now: datetime
+    folder: CampaignFolder,
+    config: CampaignConfig | ConfigError,
+    config_file: Path,
+    maker: Maker,
+    now: datetime,
 ) -> View:
-    """What lies on disk now; a campaign that was not started, or cannot be read, is said."""
+    """What lies on disk now; a campaign that was not started, or cannot be read, is said.
+
+    Args:
+        config: or why its file cannot be read any more.
+    """
     found, fault = None, ""
     try:
+        if isinstance(config, ConfigError):
+            raise config
         folder.links()
         if folder.campaign_file.exists():
             found = standing(folder, config, config_file)
@@ -68,7 +78,7 @@ def view_of(
         fault = str(error)
     state = maker.state
     return View(
-        campaign=config.campaign,
+        campaign=folder.root.name,
         standing=found,
         fault=fault,
         making=_making(maker),
@@ -81,7 +91,7 @@ def view_of(
 
 
 def _age(report: Report, now: datetime) -> str:
-    return duration_text(max((now - report.begun).total_seconds(), 0.0))
+    return duration_text(max((now - report.read).total_seconds(), 0.0))
 
 
 def _making(maker: Maker) -> tuple[str, ...]:
@@ -91,7 +101,7 @@ def _making(maker: Maker) -> tuple[str, ...]:
     lines = [_doing(maker)]
     if latest is not None:
         lines.append(
-            f"The report below is of what was measured by {latest.begun:%H:%M:%S} UTC, {latest.cells} cells. Making it took "
+            f"The report below is of {latest.cells} cells, read by {latest.read:%H:%M:%S} UTC. Making it took "
             f"{latest.cpu_s:.1f} s of CPU time and {duration_text(latest.took_s)} in all."
         )
     return tuple(lines)
@@ -111,7 +121,7 @@ def _doing(maker: Maker) -> str:
     )
     if doing == "making":
         return f"A report is being made. {cost}"
-    when = "when it is asked for" if maker.when == "on-request" else "when a cell has ended"
+    when = "when it is asked for" if maker.when == "on-request" else "when a cell or a run has ended"
     return f"A report is made {when}, {most}. Making it uses CPU time of the host that measures. {cost}"
 
 

@@ -7,18 +7,41 @@ large is imported, and ends when standard input does: whoever started it is gone
 import os
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.door import run_door
+from connector_tax.base.files import write_json
+from connector_tax.base.records.record import Record
 
 # Libraries of numerics would start a thread per core.
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ARROW_IO_THREADS"), "1"
 )
+
+
+# Runs that end while a report is made are few; one that never settles is made of what was read last.
+MOST_TRIES = 3
+READ = "read.json"
+
+
+class Read(Record, frozen=True, kw_only=True):
+    """``read.json``: what a report is made of.
+
+    Attributes:
+        utc_s: by when it was read.
+        cells: how many there were.
+    """
+
+    REMEDY: ClassVar[str] = "Make the report again."
+
+    utc_s: float
+    cells: int
 
 
 def take_idle_cores() -> None:
@@ -42,11 +65,18 @@ def make(root: Path, made_in: Path) -> Path:
     from connector_tax.read.figures.draw_all import draw_figures
     from connector_tax.read.report.page import build_report, what_is_left
 
-    # A campaign goes on while it is analysed: what ends meanwhile is said to be left, and not to be in the numbers.
-    left = what_is_left(CampaignFolder(root))
-    analyse(root, 1, made_in)
+    # A campaign goes on while it is analysed. What is said to be left has to be what is not in the numbers.
+    folder = CampaignFolder(root, made_in)
+    for _ in range(MOST_TRIES):
+        left = what_is_left(CampaignFolder(root))
+        found = analyse(root, 1, made_in).aggregate
+        if what_is_left(CampaignFolder(root)) == left:
+            break
+    read = Read(utc_s=time.time(), cells=len(found.cells))
     draw_figures(made_in)
-    return build_report(root, made_in, 1, left)
+    report = build_report(root, made_in, 1, left)
+    write_json(folder.made / READ, read)
+    return report
 
 
 def _end_with_standard_input() -> None:

@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import subprocess
+from typing import Any
 
 import msgspec
 import psutil
@@ -59,6 +60,24 @@ _TELLING = re.compile(
 )
 
 
+def interpreter_answer(python: str) -> dict[str, Any]:
+    """Versions by package, ``packages`` and ``cuda``.
+
+    Raises:
+        EngineError: the interpreter does not run, or does not answer.
+    """
+    found = subprocess.run([python, "-c", _PROBE, _ANSWER], capture_output=True, text=True, timeout=120)
+    if found.returncode != 0:
+        raise EngineError(f"{python} does not run: {found.stderr.strip().splitlines()[-1:]}")
+    answers = [line for line in found.stdout.splitlines() if line.startswith(_ANSWER)]
+    if not answers:
+        raise EngineError(
+            f"{python} ran without saying which versions it has: is it a Python interpreter? It printed {excerpt(found.stdout, 200)!r}"
+        )
+    answer: dict[str, Any] = json.loads(answers[-1].removeprefix(_ANSWER))
+    return answer
+
+
 def engine_identity(engine: EngineConfig, cards: Cards, *, with_device: bool = True) -> EngineIdentity:
     """Versions of the engine and its connectors, its cards and the host; equal for comparable cells.
 
@@ -69,16 +88,7 @@ def engine_identity(engine: EngineConfig, cards: Cards, *, with_device: bool = T
         ConfigError: the step time of a virtual GPU cannot be worked out.
         EngineError: the engine's interpreter does not run, or does not answer.
     """
-    python = engine_python(engine)
-    found = subprocess.run([python, "-c", _PROBE, _ANSWER], capture_output=True, text=True, timeout=120)
-    if found.returncode != 0:
-        raise EngineError(f"{python} does not run: {found.stderr.strip().splitlines()[-1:]}")
-    answers = [line for line in found.stdout.splitlines() if line.startswith(_ANSWER)]
-    if not answers:
-        raise EngineError(
-            f"{python} ran without saying which versions it has: is it a Python interpreter? It printed {excerpt(found.stdout, 200)!r}"
-        )
-    versions = json.loads(answers[-1].removeprefix(_ANSWER))
+    versions = interpreter_answer(engine_python(engine))
     packages, cuda = versions.pop("packages"), versions.pop("cuda")
     if engine.kind == "emulator":
         versions = {"python": versions["python"], "emulator": True}

@@ -5,15 +5,12 @@ a killed Snakemake leaves its jobs measuring: so those that it starts ask the ke
 a shell may end before what it started, by ``nohup``, ``setsid`` or ``disown``.
 """
 
-import ctypes
 import os
 import signal
 import sys
 from types import FrameType
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-
+from connector_tax.base.prctl import PR_SET_PDEATHSIG, prctl
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
@@ -33,22 +30,6 @@ def end_with_parent() -> None:
     # The parent may have died between the two calls; the kernel then sends nothing.
     if os.getppid() != parent:
         sys.exit(143)
-
-
-def killed_with_parent() -> None:
-    """In a child, before its command: the kernel kills it when its parent is gone, however that ended. It inherits to nobody."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def prctl(option: int, value: int) -> None:
-    """Linux's ``prctl(2)`` with one argument.
-
-    Raises:
-        OSError: the kernel refused.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
 
 
 def _exit_on_signal(signum: int, frame: FrameType | None) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.secrets import with_references
 from connector_tax.base.errors import EngineError
+from connector_tax.base.prctl import killed_with_parent
 from connector_tax.run.engine.command import engine_python
-from connector_tax.run.engine.lifeline import killed_with_parent
 
 # What vLLM reads of a repository with safetensors; the same weights in other formats are left on the hub.
 _DOWNLOAD = """

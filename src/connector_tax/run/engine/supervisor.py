@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
-from connector_tax.run.engine.lifeline import PR_SET_CHILD_SUBREAPER, killed_with_parent, prctl
+from connector_tax.base.prctl import PR_SET_CHILD_SUBREAPER, killed_with_parent, prctl
 
 KILL_WAIT_S = 5.0
 

@@ -18,9 +18,9 @@ from msgspec import UNSET
 from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.documents.cell import Arranged, ArrangedThread
 from connector_tax.base.plan import cells_of, spec_hash
+from connector_tax.base.prctl import killed_with_parent
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.run.engine.leftovers import end_all_leftovers
-from connector_tax.run.engine.lifeline import killed_with_parent
 from connector_tax.run.engine.process import LaunchError, RunningEngine
 from connector_tax.run.engine.threads import (
     Alike,

@@ -1,0 +1,57 @@
+"""Whether a run that has a receipt has ended for the plan as it is now: an edit leaves receipts of an earlier plan until it is measured again."""
+
+from collections.abc import Iterable
+
+from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.artifacts.layout import CellFolder, RunFolder
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.documents.receipt import Receipt
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.plan import cells_of, spec_hash
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.read.ingest.belonging import Belonging
+
+
+def of_plan(config: CampaignConfig, run: RunFolder, receipt: Receipt, rates: ReferenceRates | None) -> bool:
+    """Whether the receipt's cells are those of ``config``, all of them where it was measured; one without cells says nothing of its plan.
+
+    Args:
+        rates: None where they are not known; a cell's own are taken then.
+    """
+    if (receipt.campaign, receipt.connector, receipt.phase) != (config.campaign, run.connector_id, run.phase):
+        return False
+    if receipt.status in ("skipped", "not_needed"):
+        return True
+    ids = {cell.cell_id for cell in receipt.cells}
+    planned: dict[str, CellSpec] = {}
+    if rates is not None or run.phase in ("a", "d"):
+        planned = {cell.cell_id: cell for cell in cells_of(config, run.connector_id, run.phase, rates)}
+        # A sweep of rates may end before its last one.
+        all_of_them = receipt.status == "measured" and not (
+            run.phase == "a" and config.phase_a_stop_after_overloaded
+        )
+        if ids and (ids - planned.keys() or (all_of_them and planned.keys() - ids)):
+            return False
+    hashes = {cell.cell_id: cell.spec_hash for cell in receipt.cells}
+    unlike = [
+        i for i in ids if i not in planned or hashes[i] != spec_hash(config, run.connector_id, planned[i])
+    ]
+    return all(_belongs(config, run, run.cell(i)) for i in unlike)
+
+
+def own_cells(
+    config: CampaignConfig, run: RunFolder, found: Iterable[CellFolder], planned: Iterable[CellSpec]
+) -> int:
+    """How many of the finished cells are of the plan; what lies there of an earlier one, at other rates or shapes or of another launch, is not."""
+    ids = {cell.cell_id for cell in planned}
+    return sum(cell.cell_id in ids and _belongs(config, run, cell) for cell in found)
+
+
+def _belongs(config: CampaignConfig, run: RunFolder, cell: CellFolder) -> bool:
+    """By its own words, since a hash does not say what differs: secrets that a file does not carry, or what preflight put into the launch."""
+    try:
+        document = read_cell(cell)
+    except ArtifactError:
+        return True  # the analysis says why it is left out
+    return not Belonging(config.campaign, config).faults(run, cell, document)

@@ -1,0 +1,86 @@
+"""What a sweep refuses before it writes or starts anything: results of another sweep, and results of another release than the entry now names."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config.sweep import Sweep, SweepCell
+from connector_tax.base.documents.preflight import PreflightStatus
+from connector_tax.base.documents.reading import read_document
+from connector_tax.base.errors import ArtifactError, ConfigError
+from connector_tax.base.opening import printable
+from connector_tax.base.plan import read_campaign_file
+from connector_tax.run.engine.command import engine_python
+from connector_tax.run.engine.identity import interpreter_answer
+from connector_tax.sweep.folder import SweepFolder
+from connector_tax.sweep.own import edited
+
+# A connector's package may be installed after a campaign has begun; preflight then tries it.
+OF_A_RELEASE = ("vllm", "vllm_git_sha", "torch", "python")
+
+
+def refuse_others_results(sweep: Sweep, folder: SweepFolder, results: Path) -> None:
+    """
+    Raises:
+        ConfigError: a campaign's results folder is another sweep's, or a campaign of its name was measured by hand and otherwise.
+    """
+    for cell in sweep.cells:
+        others = sorted(p for p in folder.root.parent.glob(f"*/{cell.name}.yaml") if p.parent != folder.root)
+        if others:
+            raise ConfigError(
+                f"{sweep.path}: campaign {cell.name} ({cell.words}): results/{cell.name} belongs to sweep {others[0].parent.name}, whose file for it is "
+                f"{others[0]}. Rename this sweep or an entry. Where that sweep is no more, remove that file."
+            )
+        file = CampaignFolder(results / cell.name).campaign_file
+        if file.exists() and not folder.config(cell).exists() and (keys := _edited(cell, file)):
+            raise ConfigError(
+                f"{sweep.path}: campaign {cell.name} ({cell.words}): results/{cell.name} was not measured by this sweep, and otherwise ({', '.join(keys)}). "
+                "Rename this sweep or an entry, or move those results away."
+            )
+
+
+def _edited(cell: SweepCell, file: Path) -> list[str]:
+    try:
+        return edited(cell.config, read_campaign_file(file))
+    except ArtifactError:
+        return []  # its own start refuses it, and the other campaigns are measured
+
+
+def refuse_another_release(sweep: Sweep, results: Path) -> None:
+    """Which interpreter a campaign has is in no launch, since an environment may move; so Snakemake would find nothing to do, and call that a success.
+
+    Raises:
+        ConfigError: a campaign has cells of another release than its interpreter has now.
+    """
+    asked = cache(interpreter_answer)
+    for cell in sweep.order:
+        versions = _measured_with(cell, CampaignFolder(results / cell.name))
+        if not versions:
+            continue
+        try:
+            python = engine_python(cell.config.engine)
+        except ConfigError:
+            continue  # it may be on the hosts of a batch system alone; a start that needs it says so
+        now = asked(python)
+        unlike = [k for k in OF_A_RELEASE if k in versions and versions[k] != now.get(k)]
+        if unlike:
+            was, has = (
+                ", ".join(f"{k} {printable(str(v.get(k)), 80)}" for k in unlike) for v in (versions, now)
+            )
+            raise ConfigError(
+                f"{sweep.path}: campaign {cell.name} ({cell.words}) was measured with {was}; engine.python {printable(python, 300)} has {has}. "
+                f"Nothing of it would be measured again. Give the entry another name, so that it is a campaign of its own, or move results/{cell.name} away."
+            )
+
+
+def _measured_with(cell: SweepCell, folder: CampaignFolder) -> dict[str, Any]:
+    """Empty where nothing is measured that could be of another release."""
+    if cell.config.engine.kind == "emulator" or not folder.preflight_status.exists():
+        return {}
+    if not any(run.finished_cells() for run in folder.runs()):
+        return {}
+    try:
+        return dict(read_document(folder.preflight_status, PreflightStatus).engine)
+    except ArtifactError:
+        return {}  # preflight writes it anew

@@ -1,0 +1,138 @@
+"""What ``sweep run`` refuses before it starts anything."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_sweep_command import project, sweep_of, swept
+from test_whose_results import rewritten, started
+
+from connector_tax.base.config.sweep import Sweep, load_sweep
+from connector_tax.base.errors import ConfigError
+from connector_tax.cli import command
+from connector_tax.commands import run as run_command
+from connector_tax.sweep.guards import refuse_another_release
+
+__all__ = ["project"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_command, "snakemake_command", lambda file, cores, *more: ["true"])
+
+
+def other_sweep(project: Path, **changes: Any) -> None:
+    value = yaml.safe_load((project / "sweep.yaml").read_text()) | changes
+    (project / "other.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
+
+
+@pytest.mark.parametrize("action", ["run", "write"])
+def test_two_sweeps_cannot_own_one_folder_of_results(project: Path, action: str) -> None:
+    """``study`` with ``r1-small`` and ``study-r1`` with ``small`` make one name."""
+    assert swept("write") == 0
+    own = (project / "sweeps/study/study-r1-small.yaml").read_text()
+    other_sweep(project, sweep="study-r1", axes={"gpu": [{"name": "small", "set": {"seed": 99}}]}, follow=[])
+    with pytest.raises(
+        ConfigError, match=r"study-r1-small .*results/study-r1-small belongs to sweep study, "
+    ):
+        command("sweep").call(["other.yaml", action])
+    assert not (project / "sweeps/study-r1").exists()
+    assert (project / "sweeps/study/study-r1-small.yaml").read_text() == own
+    assert swept("run") == 0, "the owner goes on"
+
+
+def test_results_that_no_sweep_measured_are_not_measured_over(project: Path) -> None:
+    cell = sweep_of(project).cells[0]
+    started(project, cell)
+    assert swept("run") == 0, "of the same settings they are taken over"
+    for file in (project / "sweeps/study").glob("*.yaml"):
+        file.unlink()
+    base = yaml.safe_load((project / "base.yaml").read_text()) | {"seed": 999}
+    (project / "base.yaml").write_text(yaml.safe_dump(base))
+    with pytest.raises(ConfigError, match=r"was not measured by this sweep, and otherwise \(seed\)"):
+        swept("run")
+
+
+def interpreter(at: Path, vllm: str, torch: str = "2.9.0") -> str:
+    """Answers as one that has these versions would."""
+    answer = {
+        "python": "3.12.4",
+        "torch": torch,
+        "vllm": vllm,
+        "vllm_git_sha": None,
+        "packages": [],
+        "cuda": None,
+        "nixl": "0.7.1",
+    }
+    at.write_text(f"#!{sys.executable}\nimport sys\nprint(sys.argv[3] + {json.dumps(json.dumps(answer))})\n")
+    at.chmod(0o755)
+    return str(at)
+
+
+def of_vllm(project: Path, python: str) -> Sweep:
+    base = yaml.safe_load((Path(__file__).parents[3] / "config/vllm-cpu.yaml").read_text())
+    base["engine"] |= {"python": python, "model": "/models/some"}
+    (project / "base.yaml").write_text(yaml.safe_dump(base))
+    rewritten(project, axes={"release": [{"name": "r1"}]}, follow=[])
+    return load_sweep(project / "sweep.yaml")
+
+
+def test_an_interpreter_of_another_release_is_refused_by_name(project: Path, tmp_path: Path) -> None:
+    first, moved, second = (
+        interpreter(tmp_path / n, v) for n, v in (("a", "0.31.0"), ("b", "0.31.0"), ("c", "0.32.0"))
+    )
+    sweep = of_vllm(project, first)
+    folder = started(project, sweep.cells[0])
+    folder.preflight_status.parent.mkdir(parents=True, exist_ok=True)
+    versions = {"python": "3.12.4", "torch": "2.9.0", "vllm": "0.31.0", "nixl": None}
+    folder.preflight_status.write_text(
+        json.dumps(
+            {
+                "schema": 1,
+                "step_timing_available": True,
+                "step_timing_reason": None,
+                "engine": versions,
+                "configs": {},
+            }
+        )
+    )
+    cells = folder.run("2026-10-01", "plain", "a").cells
+    refuse_another_release(of_vllm(project, second), project / "results")  # nothing is measured yet
+    (cells / "r1_64x16").mkdir(parents=True)
+    (cells / "r1_64x16" / "cell.json").write_text("{}")
+    for python in (first, moved, str(tmp_path / "on the cluster alone")):
+        refuse_another_release(of_vllm(project, python), project / "results")
+    of_vllm(project, second)
+    with pytest.raises(
+        ConfigError,
+        match=r"study-r1 \(release r1\) was measured with vllm 0.31.0; engine.python .*/c has vllm 0.32.0\. .*another name",
+    ):
+        swept("run")
+    assert not (project / "sweeps").exists()
+
+
+def test_a_cost_model_that_is_not_there_is_told_before_the_first_start(project: Path) -> None:
+    release = [{"name": "r1"}, {"name": "r2", "set": {"engine": {"model_file": "no/such.yaml"}}}]
+    rewritten(project, axes={"release": release})
+    with pytest.raises(
+        ConfigError, match=r"campaign study-r2: engine\.model_file: no/such\.yaml: no such file"
+    ):
+        swept("run")
+    assert not (project / "sweeps").exists()
+
+
+@pytest.mark.parametrize(("first", "second"), [(True, 1), ([0], [False])])
+def test_true_and_one_are_two_values(project: Path, first: object, second: object) -> None:
+    def axis(name: str, value: object) -> list[dict[str, Any]]:
+        return [{"name": name, "set": {"engine": {"args": {"foo": value}}}}]
+
+    rewritten(project, axes={"m": axis("a", first), "n": axis("b", second)}, follow=[])
+    with pytest.raises(ConfigError, match="sets it as well, to another value"):
+        sweep_of(project)
+    rewritten(project, axes={"m": axis("a", True), "n": axis("b", True)}, follow=[])
+    assert len(sweep_of(project).cells) == 1

@@ -1,0 +1,157 @@
+"""A folder's name does not say whose results lie in it: those of before an edit, of another campaign or of a link stand in no table and no series."""
+
+import copy
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_sweep_command import AXES, analysed, nixl, project, sweep_of, swept, tracked
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.config.sweep import SweepCell
+from connector_tax.base.files import write_json
+from connector_tax.base.plan import campaign_document
+
+__all__ = ["project"]
+DATE = "2026-10-01"
+
+
+def rewritten(project: Path, **changes: Any) -> None:
+    value = yaml.safe_load((project / "sweep.yaml").read_text()) | changes
+    (project / "sweep.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
+
+
+def started(project: Path, cell: SweepCell) -> CampaignFolder:
+    folder = CampaignFolder(project / "results" / cell.name)
+    write_json(
+        folder.campaign_file, campaign_document(cell.config, date=DATE, created_utc=f"{DATE}T02:00:00Z")
+    )
+    return folder
+
+
+def all_ended(project: Path, cell: SweepCell) -> CampaignFolder:
+    folder = started(project, cell)
+    for phase in cell.config.phases:
+        for connector in cell.config.members(phase):
+            run = folder.run(DATE, connector, phase)
+            write_receipt(run, campaign=cell.name, status="skipped", reason="it is not installed")
+    folder.report.write_text("")
+    return folder
+
+
+def of_nixl(out: str, metric: str = "TPOT") -> dict[str, list[str]]:
+    """Other axes -> what stands in the columns."""
+    lines = out.split(f"### {metric} p90")[1].split("###")[0].splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if "NIXL" in line]
+    return {row[0]: row[2:] for row in rows}
+
+
+def printed(capsys: pytest.CaptureFixture[str], *action: str) -> str:
+    capsys.readouterr()
+    assert swept(*action) == 0
+    return capsys.readouterr().out
+
+
+def test_results_of_before_an_edit_are_no_number_of_the_edited_entry(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for day, name in enumerate(("r1-small", "r2-small"), start=1):
+        analysed(project, f"study-{name}", day, 0.1)
+    assert all(text.startswith("+10 %") for text in of_nixl(printed(capsys, "table"))["model small"])
+    axes: Any = copy.deepcopy(AXES)
+    axes["release"][1]["set"] = {"engine": {"env": {"RELEASE": "3"}, "served_model_name": "another"}}
+    rewritten(project, axes=axes)
+    first, second = of_nixl(printed(capsys, "table"))["model small"]
+    assert first.startswith("+10 %")
+    assert second == "analysed before an edit (engine.env, engine.served_model_name)"
+    found = tracked(project)
+    assert [c["name"] for c in found["campaigns"]] == ["study-r1-small"]
+    assert any("study-r2-small" in o["path"] and "before an edit" in o["reason"] for o in found["left_out"])
+
+
+def test_axes_that_change_places_change_no_number(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copies = [{"name": "a"}, {"name": "b", "set": {"seed": 9}}]
+    models = [{"name": "a"}, {"name": "b", "set": {"cell": {"min_completed": 41}}}]
+    rewritten(project, axes={"model": models, "copy": copies}, follow=["model"])
+    for day, name in enumerate(("a-a", "a-b", "b-a", "b-b"), start=1):
+        analysed(project, f"study-{name}", day, day / 10)
+    rewritten(project, axes={"copy": copies, "model": models})
+    rows = of_nixl(printed(capsys, "table"))
+    assert rows["copy a"][0].startswith("+10 %") and rows["copy b"][1].startswith("+40 %")
+    assert rows["copy a"][1] == rows["copy b"][0] == "analysed before an edit (cell.min_completed, seed)"
+    assert {c["name"] for c in tracked(project)["campaigns"]} == {"study-a-a", "study-b-b"}
+
+
+def test_a_copied_folder_and_a_link_are_nobodys(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    analysed(project, "study-r1-small", 1, 0.1)
+    results = project / "results"
+    shutil.copytree(results / "study-r1-small", results / "study-r2-small")
+    (results / "study-r1-large").symlink_to(results / "study-r1-small")
+    rows = of_nixl(printed(capsys, "table"))
+    assert rows["model small"][1] == "results of campaign study-r1-small, not of this one"
+    assert rows["model large"][0] == "a link, which is not followed"
+    found = tracked(project)
+    assert nixl(found) == [["study-r1-small"]]
+    assert sum("not of this one" in o["reason"] or "link" in o["reason"] for o in found["left_out"]) == 2
+
+
+def test_an_analysis_that_is_older_than_the_plan_is_no_number_and_not_finished(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All was measured again after an edit, and the campaign was ended before its analysis."""
+    analysed(project, "study-r1-small", 1, 0.1)
+    axes: Any = copy.deepcopy(AXES)
+    axes["release"][0]["set"] = {"seed": 1234}
+    rewritten(project, axes=axes)
+    all_ended(project, sweep_of(project).cells[0])
+    assert "measured, and not analysed since: analysed before an edit (seed)" in printed(capsys, "status")
+    assert of_nixl(printed(capsys, "table"))["model small"][0] == "analysed before an edit (seed)"
+
+
+def test_runs_that_ended_after_the_analysis_are_said_beside_its_numbers(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    analysed(project, "study-r1-small", 1, 0.1)
+    folder = all_ended(project, sweep_of(project).cells[0])
+    os.utime(folder.aggregate, (1, 1))
+    out = printed(capsys, "table")
+    assert of_nixl(out)["model small"][0].endswith(", older than its campaign")
+    assert "* study-r1-small: runs that were measured since are not in it." in out
+    os.utime(folder.aggregate)
+    assert "older than its campaign" not in printed(capsys, "table")
+
+
+def test_two_releases_that_are_one_are_seen(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for day, name in enumerate(("r1-small", "r2-small"), start=1):
+        analysed(project, f"study-{name}", day, 0.1)
+    assert "* Measured with: release r1: vLLM 0.32.0; release r2: vLLM 0.32.0." in printed(capsys, "table")
+
+
+def test_what_is_measured_again_is_not_planned_as_measured(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for cell in sweep_of(project).cells:
+        all_ended(project, cell)
+    assert printed(capsys, "plan").count(" measured\n") == 4
+    base = yaml.safe_load((project / "base.yaml").read_text()) | {"seed": 999}
+    (project / "base.yaml").write_text(yaml.safe_dump(base))
+    out = printed(capsys, "plan")
+    assert out.count("edited\n") == 4 and " measured\n" not in out
+
+
+def test_an_edit_that_measures_nothing_again_is_none(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for cell in sweep_of(project).cells:
+        all_ended(project, cell)
+    base = yaml.safe_load((project / "base.yaml").read_text())
+    base["engine"] = {**base["engine"], "stop_grace_s": 7, "python": "/another/bin/python"}
+    (project / "base.yaml").write_text(yaml.safe_dump(base))
+    assert "4 of 4 campaigns finished" in printed(capsys, "status")
