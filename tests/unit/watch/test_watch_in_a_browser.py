@@ -22,7 +22,7 @@ BROWSER = browser_path()
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no headless Chromium on this host")
 WAIT_S = 30
 # Makes the report in this process's own way; how the real one is started is another test's matter.
-COPYING = "import shutil, sys; shutil.copy(sys.argv[1] + '/../ready/report.html', sys.argv[2])"
+COPYING = "import shutil, sys; [shutil.copy(sys.argv[1] + '/../ready/' + n, sys.argv[2]) for n in ('report.html', 'read.json')]"
 SERIOUS = """
 axe.run({ exclude: [['iframe']] }, { resultTypes: ['violations'] }).then((found) => found.violations
   .filter((v) => ['serious', 'critical'].includes(v.impact))
