@@ -55,7 +55,7 @@ def standing_of(config: CampaignConfig, results: Path) -> Standing:
             read_receipt(run)
             for phase in config.phases
             for connector in config.members(phase)
-            if (run := folder.run(document.date, connector, phase)).receipt.exists()
+            if (run := folder.run(document.date, connector, phase)).receipt.exists() and not run.is_link
         ]
         left_s = seconds_left(config, folder, document.date)
         ended = runs - runs_left(config, folder, document.date)

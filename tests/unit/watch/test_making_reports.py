@@ -50,8 +50,20 @@ def until(what: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
+# Whoever else this process has started, for tests before these.
+BEFORE: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    BEFORE.clear()
+    BEFORE.update(p.pid for p in psutil.Process().children())
+
+
 def children() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
+    return [
+        p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE and p.pid not in BEFORE
+    ]
 
 
 def latest(of: Maker) -> Report:

@@ -126,9 +126,9 @@ class CampaignFolder:
         found = []
         for folder in sorted(self.root.glob("????-??-??_*/phase_*")):
             phase = folder.name.removeprefix("phase_")
-            linked = folder.is_symlink() or folder.parent.is_symlink()
-            if folder.is_dir() and not linked and is_phase(phase) and _is_run_name(folder.parent.name):
-                found.append(RunFolder(folder, folder.parent.name[11:], phase))
+            run = RunFolder(folder, folder.parent.name[11:], phase)
+            if folder.is_dir() and not run.is_link and is_phase(phase) and _is_run_name(folder.parent.name):
+                found.append(run)
         return found
 
     def links(self) -> list[Path]:
@@ -171,6 +171,11 @@ class RunFolder:
     path: Path
     connector_id: str
     phase: Phase
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it lies elsewhere: nobody reads it then."""
+        return self.path.is_symlink() or self.path.parent.is_symlink()
 
     @property
     def receipt(self) -> Path:

@@ -50,6 +50,8 @@ def own_cells(
 
 def _belongs(config: CampaignConfig, run: RunFolder, cell: CellFolder) -> bool:
     """By its own words, since a hash does not say what differs: secrets that a file does not carry, or what preflight put into the launch."""
+    if cell.path.is_symlink() or cell.path.parent.is_symlink():
+        return True  # nobody follows it, and the analysis names it
     try:
         document = read_cell(cell)
     except ArtifactError:

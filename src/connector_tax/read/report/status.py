@@ -222,7 +222,7 @@ def _left(
 
 
 def _ended(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> bool:
-    if not run.receipt.exists():
+    if run.is_link or not run.receipt.exists():
         return False
     try:
         return of_plan(config, run, read_receipt(run), rates)
@@ -263,6 +263,8 @@ def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None,
         invalid = sum(c.verdict != "valid" for c in receipt.cells)
         text = f"{len(receipt.cells)} cells" + (f", {invalid} invalid" if invalid else "")
         return State(text, "open" if invalid else "good")
+    if run.is_link:
+        return State("a link", "bad")
     plan = cells_of(config, run.connector_id, run.phase, rates or guessed_rates(config))
     own = own_cells(config, run, run.finished_cells(), plan)
     supervisor = recorded_supervisor(run.path)
