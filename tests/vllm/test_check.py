@@ -57,7 +57,7 @@ def test_a_check_of_the_no_op_connector_answers_every_question(
     printed = run_check(asked, root=tmp_path / "kept", fail_above=None, explain=True, as_json=True)
     found = json.loads(printed.text)
     assert printed.exit_code == found["exit_code"]
-    assert found["exit_code"] == NOT_JUDGED if "not judged" in found["verdict"] else FINE
+    assert found["exit_code"] == (NOT_JUDGED if "not judged" in found["verdict"] else FINE)
     assert found["device"]["name"] == "NVIDIA H200" and found["engine"]["vllm"].startswith("0.32")
     (mode,) = found["modes"].values()
     assert mode["serves"] and mode["requests"]["answered"] == mode["requests"]["sent"] > 10
