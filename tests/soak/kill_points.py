@@ -31,8 +31,10 @@ from typing import Any
 
 import psutil
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulated"))
 from checkout import Project
+from families import family
 
 # What ends a start that does not end: no start of this campaign takes a quarter of it.
 START_S = 240.0
@@ -86,18 +88,8 @@ def role_of(process: psutil.Process) -> str:
     return next((role for word, role in ROLES if word in line), process.name())
 
 
-def family(project: Project) -> list[psutil.Process]:
-    """Every process that inherited the campaign's environment, whoever its parent is by now."""
-    mark = f"CONNECTOR_TAX_CACHE={project.environment['CONNECTOR_TAX_CACHE']}".encode()
-    found = []
-    for process in psutil.process_iter():
-        try:
-            told = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
-            if mark in told and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (OSError, psutil.Error):  # it has ended, or is another user's
-            continue
-    return found
+def family_of(project: Project) -> list[psutil.Process]:
+    return family(Path(project.environment["CONNECTOR_TAX_CACHE"]))
 
 
 def digest(path: Path) -> str:
@@ -232,7 +224,7 @@ class Campaign:
     def kill(self, running: "subprocess.Popen[bytes]", spared: tuple[str, ...] = ()) -> str:
         """SIGKILL to one process or several; what it was."""
         there: dict[str, list[psutil.Process]] = {}
-        for process in family(self.project):
+        for process in family_of(self.project):
             try:
                 there.setdefault(role_of(process), []).append(process)
             except psutil.Error:
@@ -261,7 +253,7 @@ class Campaign:
 
     def settle(self, killed: str | None) -> None:
         deadline = time.monotonic() + SETTLE_S
-        while left := family(self.project):
+        while left := family_of(self.project):
             if time.monotonic() > deadline:
                 told = ", ".join(f"{p.pid} {' '.join(p.cmdline())[:100]}" for p in left)
                 raise Failure(f"{killed}: left running: {told}")
@@ -393,7 +385,7 @@ def main() -> int:
                 print(f"seed {args.seed} campaign {number}: {failure}", flush=True)
                 if args.keep is not None:
                     shutil.copytree(template.project.root, args.keep / f"{args.seed}-{number}", symlinks=True)
-                for process in family(template.project):
+                for process in family_of(template.project):
                     _kill(process)
     told = ", ".join(f"{role} {n}" for role, n in sorted(killed.items()))
     print(

@@ -18,6 +18,7 @@ from connector_tax.run.loadgen.pool import WorkerPool
 from connector_tax.run.measure.run import measure_run
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from families import family
 from host_faults import DATE, ROOT, environment, small_campaign
 
 WORDS = {
@@ -30,18 +31,8 @@ WORDS = {
 ENDS = ("job", "job, in order", "group, in order", "everything")
 
 
-def family(folder: CampaignFolder) -> list[psutil.Process]:
-    """Whoever inherited the environment of the job, with its own cache."""
-    mark = f"CONNECTOR_TAX_CACHE={folder.root.parents[1] / 'cache'}".encode()
-    found = []
-    for process in psutil.process_iter():
-        try:
-            told = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
-            if mark in told and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (OSError, psutil.Error):
-            continue
-    return found
+def family_of(folder: CampaignFolder) -> list[psutil.Process]:
+    return family(folder.root.parents[1] / "cache")
 
 
 def words_of(process: psutil.Process) -> str:
@@ -74,15 +65,15 @@ def kill(victim: str, job: "subprocess.Popen[bytes]", folder: CampaignFolder) ->
     elif victim == "group, in order":
         os.killpg(job.pid, signal.SIGTERM)
     elif victim == "everything":
-        for process in family(folder):
+        for process in family_of(folder):
             process.kill()
     else:
         # The supervisor's words hold those of what it launches.
-        next(p for p in family(folder) if WORDS[victim] in words_of(p)).kill()
+        next(p for p in family_of(folder) if WORDS[victim] in words_of(p)).kill()
 
 
 def starting(folder: CampaignFolder, run: RunFolder) -> bool:
-    there = " ".join(map(words_of, family(folder)))
+    there = " ".join(map(words_of, family_of(folder)))
     return (run.path / RECORD).exists() and WORDS["engine"] in there
 
 
@@ -131,7 +122,7 @@ def test_each_process_killed_outright(tmp_path: Path, victim: str) -> None:
         if victim in ENDS:
             assert job.wait(120) != 0
             job = None
-            until(lambda: not family(folder), 20)
+            until(lambda: not family_of(folder), 20)
         cells = {c.cell_id: c.cell_json.stat().st_ino for c in run.finished_cells()}
         assert kept.items() <= cells.items(), "a finished cell was lost or measured again"
         kept = cells
@@ -143,7 +134,7 @@ def test_each_process_killed_outright(tmp_path: Path, victim: str) -> None:
     assert done.wait(120) == 0
     cells = {c.cell_id: c.cell_json.stat().st_ino for c in run.finished_cells()}
     assert kept.items() <= cells.items() and len(cells) == 2
-    assert not family(folder) and not list(run.path.rglob(".*.partial"))
+    assert not family_of(folder) and not list(run.path.rglob(".*.partial"))
     first, second = (read_cell(c) for c in run.finished_cells())
     assert first.verdict == "valid"
     # Before the cell began the worker is replaced; in its middle it takes what it had in flight with it.

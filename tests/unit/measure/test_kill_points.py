@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "soak"))
 import kill_points
-from kill_points import Campaign, Failure, Finished, family
+from kill_points import Campaign, Failure, Finished, family_of
 
 CELL = "2026-01-01_plain/phase_a/cells/r20_256x16"
 
@@ -86,7 +86,7 @@ def test_a_process_that_is_left_is_found_whoever_its_parent_is(
     monkeypatch.setattr(kill_points, "SETTLE_S", 0.1)
     # Its own parent ends at once.
     subprocess.run(["bash", "-c", "setsid sleep 600 > /dev/null 2>&1 &"], env=project.environment, check=True)
-    (left,) = family(project)
+    (left,) = family_of(project)
     try:
         with pytest.raises(Failure, match=f"left running: {left.pid} sleep 600"):
             campaign(project).settle("engine")

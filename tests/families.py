@@ -1,0 +1,19 @@
+"""Processes of one campaign of a test, whoever started them."""
+
+from pathlib import Path
+
+import psutil
+
+
+def family(cache: Path) -> list[psutil.Process]:
+    """Every process that inherited this cache's folder in its environment, whoever its parent is by now."""
+    mark = f"CONNECTOR_TAX_CACHE={cache}".encode()
+    found = []
+    for process in psutil.process_iter():
+        try:
+            told = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+            if mark in told and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (OSError, psutil.Error):  # it has ended, or is another user's
+            continue
+    return found
