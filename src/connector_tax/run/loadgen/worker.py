@@ -76,12 +76,14 @@ class Mailbox:
         loop.call_soon(self._drain)
 
     def send(self, message: ToCoordinator) -> None:
+        if self._socket.closed:
+            return  # this worker has been told to end, and what its loop still finishes nobody waits for
         self._socket.send(encode((self._cell, message)))
         # A send may swallow the descriptor's edge of a message that arrived meanwhile.
         self._loop.call_soon(self._drain)
 
     def _drain(self) -> None:
-        while True:
+        while not self._socket.closed:
             try:
                 cell, message = decode_for_worker(self._socket.recv(zmq.NOBLOCK))
             except zmq.Again:
