@@ -4,7 +4,8 @@
 #
 #   MODEL=Qwen/Qwen3-Coder-30B-A3B-Instruct bash launch/launch_plain.sh
 #
-# Arguments are passed on to the engine; without any, those of the published experiment are used.
+# Arguments are passed on to the engine; without any, those of the published experiment are used. `--in-container N WORD...` before them
+# are N words that run what follows in a container (connector_tax/run/engine/container.py); the project is mounted there under its own path.
 
 set -euo pipefail
 
@@ -24,6 +25,11 @@ if [ -n "${CONNECTOR_TAX_VIRTUAL_GPU:-}" ]; then   # a JSON document, see docs/v
   [ -z "${VLLM_PLUGINS:-}" ] || export VLLM_PLUGINS="$VLLM_PLUGINS,virtual_gpu"
 fi
 
+container=()
+if [ "${1:-}" = --in-container ]; then
+  container=("${@:3:$2}")
+  shift $(($2 + 2))
+fi
 if [ $# -eq 0 ]; then
   set -- --tensor-parallel-size 1 --max-model-len 200000 --max-num-batched-tokens 8192 \
          --gpu-memory-utilization 0.9 --enable-prefix-caching --enable-chunked-prefill
@@ -33,7 +39,7 @@ model=(--model "$MODEL")
 if [ "$ENGINE_MODULE" = vllm_serve ]; then
   model=(serve "$MODEL")
 fi
-command=("$ENGINE_PYTHON" -m "$ENGINE_MODULE" "${model[@]}"
+command=("${container[@]}" "$ENGINE_PYTHON" -m "$ENGINE_MODULE" "${model[@]}"
          # One word, and before the others: vLLM takes the word after --name.key for its value, whatever that is.
          ${KV_TRANSFER_CONFIG:+"--kv-transfer-config=$KV_TRANSFER_CONFIG"}
          --served-model-name "$SERVED_MODEL_NAME" --host "$HOST" --port "$PORT" "$@")

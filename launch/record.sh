@@ -1,7 +1,7 @@
 # Sourced by common.sh: prints the engine's command, with what shapes it, as a script that runs in any clone.
-# Reads `root` (this project's folder), `command` (without taskset) and common.sh's variables. RECORD_PYTHON, any Python from 3.11
+# Reads `root` (this project's folder), `command` (without taskset), `container` (its first words, if any) and common.sh's variables. RECORD_PYTHON, any Python from 3.11
 # on, says what of it is secret (connector_tax/run/engine/launch_words.py); RECORD_NEEDED are the variables that the config sets,
-# RECORD_STORES is the folder in which each launch with a store has one of its own, if this one has.
+# RECORD_STORES is the folder in which each launch with a store has one of its own, if this one has; RECORD_FOLDER the one that a container writes into.
 shopt -s extglob
 
 # One word for bash. This project's folder, the store and the home folder become variables; a word in $'...' stays as it is,
@@ -18,6 +18,21 @@ portable() {
     [ "${HOME:-/}" = / ] || word=${word//"$home"/'"$HOME"/'}
   fi
   printf %s "$word"
+}
+
+# One word, already for bash, of those that start a container: what is this launch's own becomes a variable as well.
+of_this_launch() {
+  local word=$1 own
+  case "$MODEL" in
+    /*)
+      own=$(portable "$MODEL")
+      word=${word//"=$own\\,"/'="$MODEL"\,'}
+      word=${word/%"=$own"/'="$MODEL"'} ;;
+  esac
+  own=$(portable "$RECORD_FOLDER")
+  word=${word//"=$own\\,"/'="$CONNECTOR_TAX_FOLDER"\,'}
+  word=${word/%"=$own"/'="$CONNECTOR_TAX_FOLDER"'}
+  printf %s "${word//"${CONNECTOR_TAX_RUN:-none}"/'by-hand-"$$"'}"
 }
 
 # Sorts out what is secret: fills `plain`, `needed`, `held` and `given` with names of variables, `was` with what is left of values,
@@ -84,7 +99,7 @@ asked_for() {
 }
 
 launch_sh() {
-  local name word i before='' model=$MODEL plain needed held given shown said needs='vLLM; env.txt beside this script names its version'
+  local name word i before='' first=${#container[@]} model=$MODEL plain needed held given shown said needs='vLLM; env.txt beside this script names its version'
   case "$model" in ./*|../*) model=$PWD/${model#./} ;; esac
   sort_out
   case "$ENGINE_MODULE" in connector_tax.*) needs='the packages of requirements.lock (make env)' ;; esac
@@ -119,7 +134,11 @@ EOF
     fi
   done
   [ -z "${ENGINE_CPUS:-}" ] || printf 'ENGINE_CPUS=${ENGINE_CPUS-%q}   # empty: any core\n' "$ENGINE_CPUS"
-  printf 'command -v "$ENGINE_PYTHON" > /dev/null ||\n  fail "ENGINE_PYTHON: $ENGINE_PYTHON: no such program here. Set it to an interpreter that has %s."\n' "$needs"
+  if [ "$first" -gt 0 ]; then
+    printf 'command -v %q > /dev/null || fail "no %q here, the container runtime that the run had."\n' "${container[0]}" "${container[0]}"
+  else
+    printf 'command -v "$ENGINE_PYTHON" > /dev/null ||\n  fail "ENGINE_PYTHON: $ENGINE_PYTHON: no such program here. Set it to an interpreter that has %s."\n' "$needs"
+  fi
   echo 'case "$MODEL" in'
   echo '  /*) [ -e "$MODEL" ] || fail "MODEL: $MODEL: no such folder here. Set it to the model that the run had, a folder or a hub id." ;;'
   echo 'esac'
@@ -140,6 +159,17 @@ EOF
 CONNECTOR_TAX_STORE=${CONNECTOR_TAX_STORE-$(mktemp -d -t connector-tax-store.XXXXXX)}
 echo "store: $CONNECTOR_TAX_STORE" >&2
 EOF
+  fi
+  if [ "$first" -gt 0 ]; then
+    cat <<'EOF'
+# What the container writes: step records, by default in a new temporary folder, and what the engine caches, in a home folder of its own.
+CONNECTOR_TAX_FOLDER=${CONNECTOR_TAX_FOLDER-$(mktemp -d -t connector-tax-container.XXXXXX)}
+CONNECTOR_TAX_GPU_FOLDER=$CONNECTOR_TAX_FOLDER
+AGENTIC_STEP_LOG_PATH=$CONNECTOR_TAX_FOLDER/steps
+EOF
+    for ((i = 0; i < first; i++)); do
+      case "${container[i]}" in --env=HOME=*) printf 'mkdir -p %s\n' "${shown[i]#--env=HOME=}" ;; esac
+    done
   fi
   for name in PYTHONPATH "${plain[@]}"; do
     before=as_$name
@@ -178,8 +208,12 @@ EOF
   printf ' %s' "${said[@]}"
   printf '\nexec '
   [ -z "${ENGINE_CPUS:-}" ] || printf '${ENGINE_CPUS:+taskset --cpu-list "$ENGINE_CPUS"} '
+  for ((i = 0; i < first; i++)); do
+    # Without a pipe for its standard input the container does not end with one.
+    [ "${container[i]}" = --interactive ] || printf '%s ' "$(of_this_launch "${shown[i]}")"
+  done
   printf '"$ENGINE_PYTHON"'
-  for ((i = 1; i < ${#command[@]}; i++)); do
+  for ((i = first + 1; i < ${#command[@]}; i++)); do
     word=${command[i]}
     case "$before $word" in
       "--model $MODEL"|"serve $MODEL") printf ' "$MODEL"' ;;

@@ -6,12 +6,27 @@ cannot be locked (NFS without its lock service says ENOLCK), is no lock that som
 
 import fcntl
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 from connector_tax.base.errors import EngineError
+
+
+def cache_folder() -> Path:
+    """Where engines and locks live, outside any checkout: several checkouts share a GPU.
+
+    A user without a home (HOME unset, no entry in passwd, as in a container with a number for a user) has it under TMPDIR.
+    """
+    given = os.environ.get("CONNECTOR_TAX_CACHE")
+    if given:
+        return Path(given)
+    try:
+        return Path.home() / ".cache" / "connector-tax"
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / f"connector-tax-cache-{os.getuid()}"
 
 
 def open_lock(path: Path, what: str) -> TextIO:

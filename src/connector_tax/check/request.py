@@ -11,8 +11,8 @@ from pathlib import Path
 from connector_tax.base.config.checked import PROJECT_ROOT, checked, read_yaml
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import parse_json, read_json, sha256_of
+from connector_tax.base.locks import cache_folder
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.run.measure.locks import cache_folder
 
 CONNECTORS = PROJECT_ROOT / "config" / "connectors.yaml"
 MODELS = PROJECT_ROOT / "config" / "models"

@@ -12,11 +12,11 @@ from connector_tax.base.command import Command
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.errors import EngineError
 from connector_tax.base.files import write_text
+from connector_tax.base.locks import cache_folder
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.check.request import model_folder
 from connector_tax.commands.run import start_snakemake
 from connector_tax.run.engine.gpu_host import lacking
-from connector_tax.run.measure.locks import cache_folder
 
 SMOKE = PROJECT_ROOT / "config" / "gpu-smoke.yaml"
 GPU, VIRTUAL = "gpu", "virtual-gpu"

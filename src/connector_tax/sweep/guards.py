@@ -1,11 +1,12 @@
 """What a sweep refuses before it writes or starts anything: results of another sweep, and results of another release than the entry now names."""
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config.model import ContainerConfig
 from connector_tax.base.config.sweep import Sweep, SweepCell
+from connector_tax.base.documents.identity import IMAGE
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError, ConfigError
@@ -53,7 +54,7 @@ def refuse_another_release(sweep: Sweep, results: Path) -> None:
     Raises:
         ConfigError: a campaign has cells of another release than its interpreter has now.
     """
-    asked = cache(interpreter_answer)
+    answers: dict[tuple[str, ContainerConfig | None], dict[str, Any]] = {}
     for cell in sweep.order:
         versions = _measured_with(cell, CampaignFolder(results / cell.name))
         if not versions:
@@ -62,8 +63,12 @@ def refuse_another_release(sweep: Sweep, results: Path) -> None:
             python = engine_python(cell.config.engine)
         except ConfigError:
             continue  # it may be on the hosts of a batch system alone; a start that needs it says so
-        now = asked(python)
+        asked = python, cell.config.engine.container
+        if asked not in answers:
+            answers[asked] = interpreter_answer(cell.config.engine)
+        now = answers[asked]
         unlike = [k for k in OF_A_RELEASE if k in versions and versions[k] != now.get(k)]
+        unlike += [IMAGE] if versions.get(IMAGE) != now.get(IMAGE) else []
         if unlike:
             was, has = (
                 ", ".join(f"{k} {printable(str(v.get(k)), 80)}" for k in unlike) for v in (versions, now)

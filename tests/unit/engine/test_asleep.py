@@ -20,7 +20,9 @@ def engine() -> Iterator[RunningEngine]:
         supervisor.stdout.readline()
         request = SimpleNamespace(connector=SimpleNamespace(id="it"))
         below = psutil.Process(supervisor.pid).children()
-        yield cast(RunningEngine, SimpleNamespace(supervisor=supervisor, request=request))
+        yield cast(
+            RunningEngine, SimpleNamespace(supervisor=supervisor, root=supervisor.pid, request=request)
+        )
         for process in below:
             process.kill()
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from connector_tax.base.errors import EngineError
+from connector_tax.base.locks import cache_folder
 from connector_tax.run.engine.gpus import Cards, Gpu
 from connector_tax.run.measure import locks
-from connector_tax.run.measure.locks import cache_folder, measuring_alone
+from connector_tax.run.measure.locks import measuring_alone
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from connector_tax.base.config.model import Runtime
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import parse_json, write_json
 from connector_tax.base.opening import read_whole
@@ -25,6 +26,7 @@ class Supervisor:
         start_ticks: None if it had ended before it was recorded.
         mark: what the environment of everything that it launched holds; see ``run/engine/marks.py``.
         cards: what it was launched on, by the names of their locks.
+        container: the runtime of the container that it was launched in; None without one.
     """
 
     pid: int
@@ -32,6 +34,7 @@ class Supervisor:
     boot: str
     mark: str
     cards: tuple[str, ...] = ()
+    container: Runtime | None = None
 
     @property
     def of_this_boot(self) -> bool:
@@ -57,9 +60,16 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mark: str
     folder: tuple[int, int]
     cards: tuple[str, ...] = ()
+    container: Runtime | None = None
 
 
-def record_supervisor(folder: Path, pid: int, mark: str, cards: tuple[str, ...] = ()) -> None:
+def record_supervisor(
+    folder: Path,
+    pid: int,
+    mark: str,
+    cards: tuple[str, ...] = (),
+    container: Runtime | None = None,
+) -> None:
     """Note in the run's folder which process looks after its engine."""
     folder.mkdir(parents=True, exist_ok=True)
     process = _Record(
@@ -69,6 +79,7 @@ def record_supervisor(folder: Path, pid: int, mark: str, cards: tuple[str, ...] 
         mark=mark,
         folder=_identity(folder),
         cards=cards,
+        container=container,
     )
     write_json(folder / RECORD, process)
 
@@ -81,7 +92,7 @@ def recorded_supervisor(folder: Path) -> Supervisor | None:
         return None
     if found.folder != _identity(folder):
         return None
-    return Supervisor(found.pid, found.start_ticks, found.boot, found.mark, found.cards)
+    return Supervisor(found.pid, found.start_ticks, found.boot, found.mark, found.cards, found.container)
 
 
 def start_ticks(pid: int) -> int | None:

@@ -17,6 +17,7 @@ from connector_tax.base.config.model import (
     AnalysisConfig,
     CampaignConfig,
     CellConfig,
+    ContainerConfig,
     EngineConfig,
     PhaseBPrimeConfig,
     PhaseCConfig,
@@ -129,7 +130,7 @@ def _engine(value: Foreign, where: str) -> EngineConfig:
     python, gpu = value["python"], value["virtual_gpu"]
     _check_device(value["kind"], gpu, where)
     if value["kind"] != "emulator":
-        if python is None:
+        if python is None and value["container"] is None:
             raise ConfigError(
                 f"{where}: engine.python: null, but engine.kind is {value['kind']}. Give the interpreter that has vLLM, "
                 "for instance ${ENGINE_PYTHON} with that variable set."
@@ -149,8 +150,28 @@ def _engine(value: Foreign, where: str) -> EngineConfig:
             "extra_args": tuple(value["extra_args"]),
             "virtual_gpu": None if gpu is None else virtual_gpu(gpu, where),
             "gpus": None if value["gpus"] is None else tuple(value["gpus"]),
+            "container": _container(value["container"], f"{where}: engine.container"),
         }
     )
+
+
+def _container(value: str | Foreign | None, where: str) -> ContainerConfig | None:
+    """A text is the image alone.
+
+    Raises:
+        ConfigError: a variable in it is not set.
+    """
+    if value is None:
+        return None
+    given: Foreign = {"image": value} if isinstance(value, str) else value
+    image = _expand(given["image"], f"{where}.image")
+    mounts = tuple(_expand(mount, f"{where}.mounts") for mount in given.get("mounts", ()))
+    unset = next((text for text in (image, *mounts) if "${" in text), None)
+    if unset is not None:
+        raise ConfigError(
+            f"{where}: {unset}: that environment variable is not set. Set it, or write the name itself."
+        )
+    return ContainerConfig(image, given.get("runtime"), mounts)
 
 
 def _check_device(kind: str, gpu: Foreign | None, where: str) -> None:

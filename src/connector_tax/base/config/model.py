@@ -10,7 +10,22 @@ from connector_tax.base.records.cell import PHASES, Phase, Shape, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN, ConnectorSpec
 from connector_tax.base.records.gpu import VirtualGpu
 
-ONLY_WHERE_SET = ("virtual_gpu", "gpus", "mix_cards", "wait_for_card_s")
+ONLY_WHERE_SET = ("virtual_gpu", "gpus", "mix_cards", "wait_for_card_s", "container")
+Runtime = Literal["podman", "docker"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerConfig:
+    """The image that every engine of the campaign runs in.
+
+    Attributes:
+        runtime: None: the first that is installed.
+        mounts: folders of this host that engines see as well, under their own paths and to read.
+    """
+
+    image: str
+    runtime: Runtime | None = None
+    mounts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +34,7 @@ class EngineConfig:
 
     Attributes:
         kind: ``vllm``; ``virtual_gpu`` (vLLM, with a clock in place of the model); or ``emulator`` (the embedded engine).
-        python: the engine's interpreter; None means this one (emulator only).
+        python: the engine's interpreter, in the image where there is one; None means this one, or the image's python3.
         model: a model directory or hub id; ``served_model_name`` is what requests ask for.
         args: engine arguments, ``{"max_model_len": 200000}`` -> ``--max-model-len 200000``; true is
             a bare flag, false its ``--no-`` form, null leaves it out.
@@ -30,6 +45,7 @@ class EngineConfig:
         gpus: first cards of as many engines as may run side by side; None: one engine, on ``gpu``.
         mix_cards: whether launches that are compared with one another may run on different cards; None: where there are no cards.
         wait_for_card_s: how long a card that somebody else holds is waited for; None: see ``run/measure/locks.py``.
+        container: None: engines run on the host itself.
     """
 
     kind: Literal["vllm", "virtual_gpu", "emulator"]
@@ -53,6 +69,7 @@ class EngineConfig:
     gpus: tuple[int, ...] | None = None
     mix_cards: bool | None = None
     wait_for_card_s: float | int | None = None
+    container: ContainerConfig | None = None
 
     @property
     def slots(self) -> tuple[int, ...]:

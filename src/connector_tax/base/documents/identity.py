@@ -21,6 +21,8 @@ def kinds_of(cards: Iterable[str]) -> list[str]:
 
 # Of the engine's interpreter, torch, vLLM and each connector's package; None where there is none.
 Versions = dict[str, Fact]
+# Among the versions, of an engine in a container: the digest of its image. It stands for all that is in there.
+IMAGE = "image"
 
 
 class GpuDocument(Record, frozen=True, kw_only=True):
@@ -71,6 +73,7 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
         packages: of the engine's interpreter, ``name==version``.
         driver: NVIDIA's, of the cards; None where it does not tell, not there without cards.
         gpu: the cards, in words.
+        container: runtime, its version and the image's name; not there for an engine of the host itself.
         slot: the number, under ``engine.gpus``, of the place that the engine had; only where several could run side by side.
         host: kernel, cpu, cores and memory_mib, or that it is virtual.
         transports, side_channels: what connectors logged of them, by connector; None where no line tells.
@@ -82,6 +85,7 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
     cuda: str | UnsetType | None = UNSET
     driver: str | UnsetType | None = UNSET
     gpu: tuple[str, ...]
+    container: dict[str, Fact] | UnsetType = UNSET
     slot: Whole | UnsetType = UNSET
     virtual_gpu: DeviceIdentity | UnsetType = UNSET
     host: dict[str, Fact]
@@ -102,9 +106,11 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
 def other_versions(own: EngineIdentity, other: EngineIdentity) -> list[str]:
     """Versions and driver that both know and that differ, ``own`` first.
 
-    A package that one of them has not got took no part in what it measured.
+    A package that one of them has not got took no part in what it measured. An image did, and so did the host where there was none.
     """
-    mine, theirs = ({**e.versions, "driver": None if e.driver is UNSET else e.driver} for e in (own, other))
+    mine, theirs = (
+        {IMAGE: "none", **e.versions, "driver": None if e.driver is UNSET else e.driver} for e in (own, other)
+    )
     return [
         f"{name} {mine[name]} / {theirs[name]}"
         for name in sorted(mine.keys() & theirs.keys())

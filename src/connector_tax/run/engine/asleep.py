@@ -27,7 +27,7 @@ def put_to_sleep(engine: RunningEngine) -> None:
         LaunchError: some go on, or new ones are started all the time.
     """
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    while running := [pid for pid in descendants(engine.supervisor.pid) if not _stands_still(pid)]:
+    while running := [pid for pid in descendants(engine.root) if not _stands_still(pid)]:
         if time.monotonic() > deadline:
             raise LaunchError(
                 f"{engine.request.connector.id}: {len(running)} processes of the engine do not stop within {STOP_TIMEOUT_S:g} s of "
@@ -39,7 +39,7 @@ def put_to_sleep(engine: RunningEngine) -> None:
 
 def wake(engine: RunningEngine) -> None:
     """Let every process of the engine go on."""
-    _signal(descendants(engine.supervisor.pid), signal.SIGCONT)
+    _signal(descendants(engine.root), signal.SIGCONT)
 
 
 @contextmanager

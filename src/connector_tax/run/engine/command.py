@@ -13,7 +13,9 @@ from connector_tax.base.config.secrets import with_references
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.redaction import CONFIG_VARIABLE
+from connector_tax.run.engine.container import instrument, probe_words, visible_inside
 from connector_tax.run.engine.gpus import VISIBLE, Cards
+from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.ports import side_port_environment
 
 LAUNCH = PROJECT_ROOT / "launch"
@@ -30,22 +32,36 @@ def launch_script(connector: ConnectorSpec) -> Path:
 
 
 def engine_python(engine: EngineConfig) -> str:
-    """The engine's interpreter.
+    """The engine's interpreter; of one in a container the name that the image has for it.
 
     Raises:
         ConfigError: an environment variable in it is not set, or there is no such file.
     """
-    if engine.kind == "emulator":
+    if engine.kind == "emulator" and engine.container is None:
         return sys.executable
-    python = engine.python or ""
+    python = engine.python or ("python3" if engine.container is not None else "")
     if "${" in python:
         raise ConfigError(
             f"engine.python: {python}: that environment variable is not set. "
             "Set it to the interpreter that has vLLM: export ENGINE_PYTHON=/path/to/venv/bin/python"
         )
-    if not os.access(python, os.X_OK):
+    if engine.container is None and not os.access(python, os.X_OK):
         raise ConfigError(f"engine.python: {python}: no such program. Give the interpreter that has vLLM.")
     return python
+
+
+def interpreter(engine: EngineConfig) -> list[str]:
+    """What to put before ``-c`` or ``-m`` to ask the engine's interpreter something; in a container, one that ends with the answer.
+
+    Raises:
+        ConfigError: as ``engine_python``, or there is no such image.
+        EngineError: the container runtime does not answer.
+    """
+    python = engine_python(engine)
+    if engine.container is None:
+        return [python]
+    mounts = (*instrument(), *(Path(mount) for mount in engine.container.mounts))
+    return [*probe_words(image_of(engine.container), mounts), python]
 
 
 def check_model(engine: EngineConfig) -> None:
@@ -123,7 +139,7 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Ca
     if engine.kind == "emulator":
         environment["CONNECTOR_TAX_ENGINE_MODEL"] = str(PROJECT_ROOT / str(engine.model_file))
     else:
-        environment |= cards.environment
+        environment |= cards.environment if engine.container is None else visible_inside(cards)
         environment = {**side_port_environment(connector, cards.side_port_slot), **environment}
     return environment
 

@@ -5,19 +5,24 @@ import os
 import platform
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import psutil
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from connector_tax.base.config import EngineConfig
-from connector_tax.base.documents.identity import EngineIdentity
+from connector_tax.base.documents.identity import IMAGE, EngineIdentity
 from connector_tax.base.errors import EngineError
+from connector_tax.base.opening import printable
+from connector_tax.base.records.bounds import Fact
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.redaction import excerpt, redacted
-from connector_tax.run.engine.command import engine_environment, engine_python
+from connector_tax.run.engine.command import engine_environment, given_environment, interpreter
+from connector_tax.run.engine.container import passed_names
 from connector_tax.run.engine.gpus import Cards, driver_version
+from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.virtual_gpu import gpu_identity
 
 # Asked of the engine's interpreter, which need not have anything of ours. `vllm` may be installed under
@@ -49,6 +54,8 @@ if folder:
 file = (folder_of("torch") or pathlib.Path("/nowhere")) / "version.py"
 cuda = re.search(r"^cuda\\b[^=]*= *['\\"]([0-9.]+)['\\"]", file.read_text(), re.M) if file.exists() else None
 out["cuda"] = cuda.group(1) if cuda else None
+boot = pathlib.Path("/proc/sys/kernel/random/boot_id")
+out["boot"] = boot.read_text().strip() if boot.exists() else None
 out["packages"] = sorted(f"{d.metadata['Name']}=={d.version}" for d in m.distributions() if d.metadata["Name"])
 print("\\n" + sys.argv[1] + json.dumps(out))
 """
@@ -60,13 +67,18 @@ _TELLING = re.compile(
 )
 
 
-def interpreter_answer(python: str) -> dict[str, Any]:
-    """Versions by package, ``packages`` and ``cuda``.
+def interpreter_answer(engine: EngineConfig) -> dict[str, Any]:
+    """Versions by package, of a container's image among them, ``packages`` and ``cuda``.
 
     Raises:
-        EngineError: the interpreter does not run, or does not answer.
+        ConfigError: there is no such interpreter, or no such image.
+        EngineError: the interpreter does not run, or does not answer; or its container runs on another host.
     """
-    found = subprocess.run([python, "-c", _PROBE, _ANSWER], capture_output=True, text=True, timeout=120)
+    command = interpreter(engine)
+    python = command[-1]
+    if engine.container is not None:
+        python += f" in image {printable(engine.container.image, 300)}"
+    found = subprocess.run([*command, "-c", _PROBE, _ANSWER], capture_output=True, text=True, timeout=120)
     if found.returncode != 0:
         raise EngineError(f"{python} does not run: {found.stderr.strip().splitlines()[-1:]}")
     answers = [line for line in found.stdout.splitlines() if line.startswith(_ANSWER)]
@@ -75,6 +87,16 @@ def interpreter_answer(python: str) -> dict[str, Any]:
             f"{python} ran without saying which versions it has: is it a Python interpreter? It printed {excerpt(found.stdout, 200)!r}"
         )
     answer: dict[str, Any] = json.loads(answers[-1].removeprefix(_ANSWER))
+    boot = answer.pop("boot", None)
+    if engine.container is not None:
+        image = image_of(engine.container)
+        if boot != Path("/proc/sys/kernel/random/boot_id").read_text().strip():
+            raise EngineError(
+                f"engine.container: {image.runtime} runs its containers on another kernel than this host's (a remote daemon, or one in a virtual "
+                "machine). Their loopback and processes cannot be seen from here. Run the pipeline there, or point "
+                f"{image.runtime} at this host."
+            )
+        answer[IMAGE] = image.digest
     return answer
 
 
@@ -88,10 +110,11 @@ def engine_identity(engine: EngineConfig, cards: Cards, *, with_device: bool = T
         ConfigError: the step time of a virtual GPU cannot be worked out.
         EngineError: the engine's interpreter does not run, or does not answer.
     """
-    versions = interpreter_answer(engine_python(engine))
+    versions = interpreter_answer(engine)
     packages, cuda = versions.pop("packages"), versions.pop("cuda")
     if engine.kind == "emulator":
-        versions = {"python": versions["python"], "emulator": True}
+        image = {IMAGE: versions[IMAGE]} if IMAGE in versions else {}
+        versions = {"python": versions["python"], "emulator": True, **image}
         packages, cuda = [], None
     return EngineIdentity(
         kind=engine.kind,
@@ -100,6 +123,7 @@ def engine_identity(engine: EngineConfig, cards: Cards, *, with_device: bool = T
         cuda=cuda,
         driver=driver_version() if cards.gpus else UNSET,
         gpu=tuple(str(gpu) for gpu in cards.gpus),
+        container=_container(engine),
         virtual_gpu=gpu_identity(engine) or UNSET if with_device else UNSET,
         host={
             "kernel": platform.release(),
@@ -110,9 +134,19 @@ def engine_identity(engine: EngineConfig, cards: Cards, *, with_device: bool = T
     )
 
 
+def _container(engine: EngineConfig) -> dict[str, Fact] | UnsetType:
+    if engine.container is None:
+        return UNSET
+    image = image_of(engine.container)
+    return {"runtime": image.runtime, "version": image.version, "image": image.name}
+
+
 def env_text(engine: EngineConfig, connector: ConnectorSpec, identity: EngineIdentity, cards: Cards) -> str:
     """``env.txt``: identity, telling environment variables, then the engine's installed packages."""
     environment = engine_environment(engine, connector, cards)
+    if engine.container is not None:
+        passed = passed_names(environment, given_environment(engine, connector))
+        environment = {name: value for name, value in environment.items() if name in passed}
     told = msgspec.to_builtins(msgspec.structs.replace(identity, packages=UNSET))
     lines = ["# identity", json.dumps(told, indent=2)]
     lines += ["", "# environment of the engine"]

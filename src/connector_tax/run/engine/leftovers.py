@@ -12,6 +12,7 @@ from pathlib import Path
 
 from connector_tax.base.artifacts.supervisor import RECORD, Supervisor, recorded_supervisor, start_ticks
 from connector_tax.base.errors import EngineError
+from connector_tax.run.engine.container import remove_container
 from connector_tax.run.engine.marks import Found, Marked, signal_if
 
 KILL_AFTER_S = 5.0
@@ -30,7 +31,7 @@ def end_leftovers(folder: Path, *, grace_s: float) -> list[int]:
         The processes that had to be signalled.
 
     Raises:
-        EngineError: some do not end even when killed. The record is kept, so the next start tries again.
+        EngineError: some do not end even when killed, or a container stays. The record is kept, so the next start tries again.
     """
     ended: list[int] = []
     supervisor = recorded_supervisor(folder)
@@ -39,6 +40,8 @@ def end_leftovers(folder: Path, *, grace_s: float) -> list[int]:
             ended.append(supervisor.pid)
             _end_supervisor(supervisor, grace_s + KILL_AFTER_S)
         ended += _end_marked(Marked(supervisor.mark, folder))
+    if supervisor is not None and supervisor.container is not None:
+        remove_container(supervisor.container, supervisor.mark)
     (folder / RECORD).unlink(missing_ok=True)
     return ended
 

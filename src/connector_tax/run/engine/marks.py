@@ -67,7 +67,7 @@ class Marked:
             if fields is None:
                 continue
             parents[pid], ticks[pid] = int(fields[1]), int(fields[19])
-            if self._has_mark(pid):
+            if carries(pid, self.mark):
                 groups[int(fields[2])] = start_ticks(int(fields[2]))
                 found.add(pid)
             elif logs & _written_by(pid):
@@ -79,12 +79,6 @@ class Marked:
         groups.pop(os.getpgrp(), None)
         return Found({pid: ticks[pid] for pid in found}, groups)
 
-    def _has_mark(self, pid: int) -> bool:
-        wanted = f"{VARIABLE}={self.mark}".encode()
-        with suppress(OSError):  # it has ended, or is another user's
-            return wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        return False
-
     def _logs(self) -> set[tuple[int, int]]:
         """Device and inode of the launch's logs; a link or a device in their place, as in a stranger's results, is nobody's sign."""
         found = set()
@@ -94,6 +88,14 @@ class Marked:
                 if stat.S_ISREG(state.st_mode):
                     found.add((state.st_dev, state.st_ino))
         return found
+
+
+def carries(pid: int, mark: str) -> bool:
+    """Whether the environment of a process shows the word."""
+    wanted = f"{VARIABLE}={mark}".encode()
+    with suppress(OSError):  # it has ended, or is another user's
+        return wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False
 
 
 def _written_by(pid: int) -> set[tuple[int, int]]:

@@ -15,7 +15,7 @@ from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import EngineError
 from connector_tax.base.steptime import headers_of, unheard, words
-from connector_tax.run.engine.command import engine_python
+from connector_tax.run.engine.command import engine_python, interpreter
 
 PATCHER = PROJECT_ROOT / "patches" / "scheduler_step_timing.py"
 
@@ -53,7 +53,7 @@ def step_timing_of(engine: EngineConfig) -> StepTiming:
         return StepTiming(False, "engine.step_timing is false")
     if engine.kind == "emulator":
         return StepTiming(True, None)
-    report = _run(engine_python(engine))
+    report = _run(engine)
     if report.state not in ("unpatched", None):
         raise EngineError(str(report.reason))
     return StepTiming(report.step_timing_available, report.reason)
@@ -83,7 +83,7 @@ def vllm_folder(engine: EngineConfig) -> Path:
     Raises:
         EngineError: there is none, or the interpreter does not run.
     """
-    report = _run(engine_python(engine), "--status")
+    report = _run(engine, "--status")
     if report.vllm is None:
         raise EngineError(
             f"engine.python: {report.reason}. Give the interpreter that has vLLM: export ENGINE_PYTHON=/path/to/venv/bin/python"
@@ -99,7 +99,9 @@ def revert(engine: EngineConfig) -> str:
     """
     if engine.kind == "emulator":
         return "the embedded engine has no vLLM"
-    report = _run(engine_python(engine), "--revert")
+    if engine.container is not None:
+        return "the engine's vLLM is in an image, which nothing here changes"
+    report = _run(engine, "--revert")
     if report.state != "unpatched":
         raise EngineError(f"vLLM's files: {report.reason}")
     return f"{report.vllm} holds nothing of connector-tax"
@@ -109,8 +111,15 @@ def _lines(log: Path) -> list[str]:
     return log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
 
 
-def _run(python: str, *flags: str) -> Report:
-    command = [sys.executable, str(PATCHER), "--engine-python", python, *flags]
+def _run(engine: EngineConfig, *flags: str) -> Report:
+    # In an image the script looks at what lies there, and is run by the interpreter that it asks about.
+    python = ["--engine-python", engine_python(engine)]
+    command = [
+        *(interpreter(engine) if engine.container is not None else [sys.executable]),
+        str(PATCHER),
+        *python,
+        *flags,
+    ]
     found = subprocess.run(command, capture_output=True, text=True, timeout=300)
     try:
         return msgspec.json.decode(found.stdout, type=Report)

@@ -25,10 +25,13 @@ from connector_tax.run.engine.command import (
     given_environment,
     launch_script,
 )
+from connector_tax.run.engine.contained import contained, model_inside
+from connector_tax.run.engine.container import LONGER_S, Inside, launch_words
 from connector_tax.run.engine.gpus import Cards, cards_of
+from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.leftovers import end_leftovers
 from connector_tax.run.engine.logs import clean_logs, launch_secrets
-from connector_tax.run.engine.marks import LOGS
+from connector_tax.run.engine.marks import LOGS, new_mark
 from connector_tax.run.engine.ports import api_port, intruder, listens, taken_side_port
 from connector_tax.run.engine.release import memory_before, wait_released
 from connector_tax.run.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
@@ -77,12 +80,20 @@ class RunningEngine:
 
     Attributes:
         oom_kills: by the kernel's count, when it was launched; None where it does not count them.
+        inside: of an engine in a container, the container's first process.
     """
 
     request: LaunchRequest
     port: int
     supervisor: Supervisor
     oom_kills: int | None = None
+    inside: Inside | None = None
+
+    @property
+    def root(self) -> int:
+        """The process below which there is the engine and nothing else: its supervisor; in a container, where one is up, the first process there."""
+        inside = self.inside.pid if self.inside is not None else None
+        return self.supervisor.pid if inside is None else inside
 
     @property
     def base_url(self) -> str:
@@ -153,7 +164,7 @@ class RunningEngine:
                     )
                 if self._serves_model(client):
                     self.check_port()
-                    if listens(self.port, self.supervisor.pid):
+                    if listens(self.port, self.root):
                         return
                 time.sleep(POLL_S)
         raise LaunchError(
@@ -174,14 +185,14 @@ class RunningEngine:
         Raises:
             LaunchError: somebody else listens there as well, or the engine on more than 127.0.0.1.
         """
-        wrong = intruder(self.port, self.supervisor.pid)
+        wrong = intruder(self.port, self.root)
         if wrong is not None and self.death() is None:  # of a dead one, what is left of it is no stranger
             raise LaunchError(f"{self.request.connector.id}: {wrong}")
 
     def processes(self) -> dict[str, psutil.Process]:
-        """The engine's processes by role, without the supervisor and the launching shell."""
+        """The engine's processes by role, without the supervisor and the launching shell, or what looks after a container."""
         found: dict[str, psutil.Process] = {}
-        for process in psutil.Process(self.supervisor.pid).children(recursive=True):
+        for process in psutil.Process(self.root).children(recursive=True):
             try:
                 role = _role(process)
             except psutil.Error:
@@ -229,14 +240,16 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
         raise EngineError(taken)
     before = memory_before(cards.gpus)
     killed = oom_kills()
-    supervisor = _spawn(request, port, environment, cards)
+    mark = new_mark()
+    supervisor = _spawn(request, port, environment, cards, mark)
+    inside = Inside(mark) if request.engine.container is not None else None
 
     def release() -> None:
         tolerance_mib, timeout_s = request.engine.release_tolerance_mib, request.engine.release_timeout_s
         wait_released(before, tolerance_mib=tolerance_mib, timeout_s=timeout_s)
 
     try:
-        yield RunningEngine(request, port, supervisor, killed)
+        yield RunningEngine(request, port, supervisor, killed, inside)
     except Exception as error:
         try:
             _end(request, supervisor)
@@ -253,12 +266,19 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
 
 
 def _end(request: LaunchRequest, supervisor: Supervisor) -> None:
-    stop_supervised(supervisor, request.folder, grace_s=request.engine.stop_grace_s)
+    stop_supervised(supervisor, request.folder, grace_s=_grace_s(request))
     remove_copy(request.folder)
     clean_logs(request.folder, launch_secrets(request.engine, request.connector))
 
 
-def _spawn(request: LaunchRequest, port: int, environment: dict[str, str], cards: Cards) -> Supervisor:
+def _grace_s(request: LaunchRequest) -> float:
+    """A container's first process has as long as any engine's supervisor, and this side a little longer."""
+    return request.engine.stop_grace_s + (LONGER_S if request.engine.container is not None else 0.0)
+
+
+def _spawn(
+    request: LaunchRequest, port: int, environment: dict[str, str], cards: Cards, mark: str
+) -> Supervisor:
     script = launch_script(request.connector)
     # What a shell around us happens to have set is no setting of this launch.
     for name in ("AGENTIC_STEP_LOG_PATH", "ENGINE_CPUS", VIRTUAL_GPU_VARIABLE):
@@ -273,21 +293,49 @@ def _spawn(request: LaunchRequest, port: int, environment: dict[str, str], cards
     gpu = write_gpu(request.engine, request.folder)
     if gpu is not None:
         environment[VIRTUAL_GPU_VARIABLE] = str(gpu)
-    if request.cpus:
-        environment["ENGINE_CPUS"] = ",".join(map(str, request.cpus))
     if request.fault is not None:
         environment["CONNECTOR_TAX_FAULT"] = request.fault
+    container: list[str] = []
+    if request.engine.container is not None:
+        container = _container(request, environment, cards, mark)
+    elif request.cpus:
+        environment["ENGINE_CPUS"] = ",".join(map(str, request.cpus))
     out_log, err_log = (request.folder / name for name in LOGS)
     with open(out_log, "ab") as out, open(err_log, "ab") as err:
         return start_supervised(
-            ["bash", str(script), *engine_arguments(request.engine, request.connector)],
+            ["bash", str(script), *container, *engine_arguments(request.engine, request.connector)],
             folder=request.folder,
             environment=environment,
-            grace_s=request.engine.stop_grace_s,
+            grace_s=_grace_s(request),
             stdout=out,
             stderr=err,
             cards=cards.names,
+            mark=mark,
+            container=image_of(request.engine.container).runtime
+            if request.engine.container is not None
+            else None,
         )
+
+
+def _container(request: LaunchRequest, environment: dict[str, str], cards: Cards, mark: str) -> list[str]:
+    """What tells ``launch/common.sh`` to run its command in a container."""
+    assert request.engine.container is not None
+    steps = (request.folder / "steps").absolute()
+    steps.mkdir(exist_ok=True)
+    environment["MODEL"] = model_inside(request.engine)
+    environment["RECORD_FOLDER"] = str(steps)
+    launch = contained(
+        request.engine,
+        request.connector,
+        image_of(request.engine.container),
+        environment,
+        mark=mark,
+        cards=cards,
+        cpus=request.cpus,
+        writes=tuple({steps, *([] if request.step_log is None else [request.step_log.parent.absolute()])}),
+    )
+    words = launch_words(launch)
+    return ["--in-container", str(len(words)), *words]
 
 
 def oom_kills() -> int | None:

@@ -9,7 +9,9 @@ had better be the same from launch to launch. A slot is held by ``flock``, which
 measurement left that was killed is removed by the next launch on this host, whoever's it is.
 """
 
+import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -62,6 +64,16 @@ def with_store(connector: ConnectorSpec, folder: Path) -> ConnectorSpec:
         env=_filled(connector.env, str(folder)),
         extra_args=tuple(_filled(list(connector.extra_args), str(folder))),
     )
+
+
+def folder_in(connector: ConnectorSpec) -> Path | None:
+    """The folder that stands in ``connector`` for ``${STORE}``; None where there is none."""
+    slot = re.compile(re.escape(str(stores_folder())) + r"/\d+")
+    texts = json.dumps(
+        [connector.kv_transfer_config, connector.env, connector.extra_args], ensure_ascii=False
+    )
+    found = slot.search(texts)
+    return None if found is None else Path(found[0])
 
 
 def _filled(value: Any, path: str) -> Any:

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import IO
 
 from connector_tax.base.artifacts.supervisor import record_supervisor
+from connector_tax.base.config.model import Runtime
 from connector_tax.run.engine.leftovers import end_leftovers
 from connector_tax.run.engine.marks import VARIABLE, new_mark
+from connector_tax.run.engine.supervisor import LIFELINE
 
 Supervisor = subprocess.Popen[bytes]
 # What the supervisor itself takes at most, beyond the grace that it gives.
@@ -23,6 +25,8 @@ def start_supervised(
     stdout: IO[bytes] | None = None,
     stderr: IO[bytes] | None = None,
     cards: tuple[str, ...] = (),
+    mark: str | None = None,
+    container: Runtime | None = None,
 ) -> Supervisor:
     """Start ``command``; it is ended when this process ends, however that happens.
 
@@ -31,10 +35,16 @@ def start_supervised(
         grace_s: from SIGTERM to SIGKILL, when it is ended.
         stdout, stderr: None: this process's own.
         cards: by their names, for the record.
+        mark: the launch's, where the command knows it already.
+        container: by which runtime the command runs one of its own; it then ends with its standard input.
     """
-    mark = new_mark()
+    mark = mark or new_mark()
     supervisor = subprocess.Popen(
-        [sys.executable, "-m", "connector_tax.run.engine.supervisor", str(grace_s), *command],
+        [
+            *(sys.executable, "-m", "connector_tax.run.engine.supervisor", str(grace_s)),
+            *([LIFELINE] if container is not None else []),
+            *command,
+        ],
         stdin=subprocess.PIPE,
         stdout=stdout,
         stderr=stderr,
@@ -43,7 +53,7 @@ def start_supervised(
         process_group=0,
     )
     try:
-        record_supervisor(folder, supervisor.pid, mark, cards)
+        record_supervisor(folder, supervisor.pid, mark, cards, container)
     except BaseException:
         # Of what is recorded nowhere no later start could know.
         assert supervisor.stdin is not None

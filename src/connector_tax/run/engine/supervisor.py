@@ -1,9 +1,10 @@
-"""``python -m connector_tax.run.engine.supervisor GRACE_S COMMAND...``: a command that cannot outlive us.
+"""``python -m connector_tax.run.engine.supervisor GRACE_S [--lifeline] COMMAND...``: a command that cannot outlive us.
 
 Runs COMMAND in a process group of its own and ends it, with every descendant it ever had, when standard
 input reaches its end or SIGTERM arrives. Standard input is a pipe from the measuring script: the
 kernel closes it however that script ends, ``kill -9`` included. As a child subreaper this process
-also inherits grandchildren that left the group, so they are found and ended as well.
+also inherits grandchildren that left the group, so they are found and ended as well. With --lifeline
+COMMAND has a pipe for standard input that ends with this process: for what runs under somebody else's parent, as in a container.
 
 Standard library only; it must start in a few milliseconds.
 """
@@ -21,10 +22,12 @@ from types import FrameType
 from connector_tax.base.prctl import PR_SET_CHILD_SUBREAPER, killed_with_parent, prctl
 
 KILL_WAIT_S = 5.0
+LIFELINE = "--lifeline"
 
 
 def main(arguments: list[str]) -> int:
     grace_s, command = float(arguments[0]), arguments[1:]
+    lifeline = command[:1] == [LIFELINE]
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     wake_read, wake_write = os.pipe()
@@ -32,7 +35,11 @@ def main(arguments: list[str]) -> int:
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGTERM, _woken)
     signal.signal(signal.SIGCHLD, _woken)
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=killed_with_parent)
+    child = subprocess.Popen(
+        command[lifeline:],
+        stdin=subprocess.PIPE if lifeline else subprocess.DEVNULL,
+        preexec_fn=killed_with_parent,
+    )
     code = _wait(child, wake_read)
     _end_descendants(grace_s)
     return code

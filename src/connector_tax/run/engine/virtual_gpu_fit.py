@@ -7,11 +7,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import EngineError
+from connector_tax.run.engine.command import interpreter
 from connector_tax.run.engine.patching import vllm_folder
 
 PLUGINS = PROJECT_ROOT / "launch" / "plugins"
@@ -31,7 +33,7 @@ def refuse_misfit(engine: EngineConfig, version: str | None) -> None:
     if engine.virtual_gpu is None:
         return
     folder = vllm_folder(engine)
-    reason = misfit_of(folder)
+    reason = misfit_of(folder, interpreter(engine) if engine.container is not None else [sys.executable])
     if reason is not None:
         raise EngineError(
             f"engine.kind: virtual_gpu does not fit vLLM {version or 'of an unknown version'} in {folder}: {reason}. "
@@ -52,13 +54,18 @@ def note_on(engine: EngineConfig, version: str | None) -> str | None:
     )
 
 
-def misfit_of(vllm: Path) -> str | None:
+def misfit_of(vllm: Path, python: Sequence[str] = (sys.executable,)) -> str | None:
     """Why the virtual GPU cannot run with the release in the folder ``vllm``; None where nothing is known against it.
+
+    Args:
+        python: an interpreter that sees the folder.
 
     Raises:
         EngineError: it could not be asked.
     """
-    command = [sys.executable, "-m", "virtual_gpu.needed", str(vllm)]
+    # Of a container's interpreter the current folder is its own.
+    ask = f"import runpy, sys; sys.path.insert(0, {str(PLUGINS)!r}); runpy.run_module('virtual_gpu.needed', run_name='__main__', alter_sys=True)"
+    command = [*python, "-c", ask, str(vllm)]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, cwd=PLUGINS)
     try:

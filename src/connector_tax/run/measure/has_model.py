@@ -8,6 +8,7 @@ from msgspec import UNSET
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ConfigError
+from connector_tax.run.engine.container import refuse_a_model_elsewhere
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.identity import engine_identity
 from connector_tax.run.engine.model_files import fetch_model, missing_from_host
@@ -31,6 +32,7 @@ def _have_model(engine: EngineConfig, identity: EngineIdentity) -> None:
     missing = missing_from_host(engine)
     if missing is None:
         return
+    refuse_a_model_elsewhere(engine, missing)
     if identity.versions["vllm"] is None:
         words = "this interpreter has no vLLM. Give the one that has: export ENGINE_PYTHON=/path/to/venv/bin/python"
         raise ConfigError(f"engine.python: {engine.python}: {words}")

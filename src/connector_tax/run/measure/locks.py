@@ -7,7 +7,6 @@ Snakemake's own lock is off (it would have to be removed by hand after ``kill -9
 import math
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.base.locks import holder_of, name_holder, open_lock, take_lock
+from connector_tax.base.locks import cache_folder, holder_of, name_holder, open_lock, take_lock
 from connector_tax.base.units import duration_text, is_number
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.slots import Slot
@@ -28,20 +27,6 @@ WAIT_VARIABLE = "CONNECTOR_TAX_WAIT_FOR_CARD_S"
 # Who waits says for whom: soon, but not for a job that is just ending, and then again and again.
 SAY_AFTER_S, SAY_EVERY_S = 3.0, 30.0
 POLL_S = 0.2
-
-
-def cache_folder() -> Path:
-    """Where engines and locks live, outside any checkout: several checkouts share a GPU.
-
-    A user without a home (HOME unset, no entry in passwd, as in a container with a number for a user) has it under TMPDIR.
-    """
-    given = os.environ.get("CONNECTOR_TAX_CACHE")
-    if given:
-        return Path(given)
-    try:
-        return Path.home() / ".cache" / "connector-tax"
-    except RuntimeError:
-        return Path(tempfile.gettempdir()) / f"connector-tax-cache-{os.getuid()}"
 
 
 def wait_for_card_s(engine: EngineConfig) -> float:

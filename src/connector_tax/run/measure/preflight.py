@@ -29,7 +29,7 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.plan import config_of, launch_hash, read_campaign_file
 from connector_tax.base.records.connector import ConnectorSpec
-from connector_tax.run.engine.command import check_model, engine_environment, engine_python
+from connector_tax.run.engine.command import check_model, engine_environment, interpreter
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.marks import LOGS
@@ -185,7 +185,7 @@ def missing_modules(engine: EngineConfig, connectors: tuple[ConnectorSpec, ...])
         return set()
     code = "import importlib.util, json, sys; print(json.dumps([m for m in sys.argv[1:] if importlib.util.find_spec(m) is None]))"
     found = subprocess.run(
-        [engine_python(engine), "-c", code, *wanted], capture_output=True, text=True, check=True
+        [*interpreter(engine), "-c", code, *wanted], capture_output=True, text=True, check=True
     )
     return set(json.loads(found.stdout))
 

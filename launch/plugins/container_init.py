@@ -1,0 +1,46 @@
+"""The first process of an engine's container: ``python container_init.py PACKAGES GRACE_S CPUS COMMAND...``.
+
+Runs COMMAND under the supervisor that engines have outside of containers as well (``connector_tax/run/engine/supervisor.py``, in the folder
+PACKAGES), so COMMAND ends, with all that it started, on SIGTERM and when standard input ends. That is a pipe which the runtime's client
+holds open: with the client everything in here ends, however it was killed. Without a pipe, by hand, nobody is waited for.
+
+CPUS, ``0,2,3`` or empty for any, is asked of the kernel in here, since a daemon starts containers on cores of its own. Standard library only.
+"""
+
+import os
+import stat
+import sys
+
+
+def stay_on(cpus: str) -> None:
+    """Raises:
+    SystemExit: none of these cores is open to this container.
+    """
+    wanted = {int(cpu) for cpu in cpus.split(",") if cpu}
+    if wanted:
+        open_to_us = os.sched_getaffinity(0)
+        if not wanted & open_to_us:
+            has = ",".join(map(str, sorted(open_to_us)))
+            sys.exit(f"container_init: Error: cores {cpus} are not open to this container, which has {has}")
+        os.sched_setaffinity(0, wanted & open_to_us)
+
+
+def hold_on() -> None:
+    """A standard input that nobody closes, where there is no pipe."""
+    kind = os.fstat(0).st_mode
+    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
+        os.dup2(os.pipe()[0], 0)
+
+
+def main(arguments: list[str]) -> int:
+    packages, grace_s, cpus = arguments[:3]
+    stay_on(cpus)
+    hold_on()
+    sys.path.insert(0, packages)
+    from connector_tax.run.engine import supervisor
+
+    return supervisor.main([grace_s, *arguments[3:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

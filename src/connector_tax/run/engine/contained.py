@@ -1,0 +1,89 @@
+"""One launch of an engine in a container: what it reads, writes and is told, from the campaign's config."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.run.engine.command import engine_python, given_environment
+from connector_tax.run.engine.container import Contained, home_of, instrument, model_mounts, passed_names
+from connector_tax.run.engine.gpus import Cards
+from connector_tax.run.engine.image import Image
+from connector_tax.run.engine.model_files import model_folder
+from connector_tax.run.engine.store import folder_in
+
+
+def contained(
+    engine: EngineConfig,
+    connector: ConnectorSpec,
+    image: Image,
+    environment: Mapping[str, str],
+    *,
+    mark: str,
+    cards: Cards,
+    cpus: tuple[int, ...],
+    writes: tuple[Path, ...],
+) -> Contained:
+    """
+    Args:
+        connector: with its store's folder in place.
+        environment: the launch's, of which the container gets a part.
+        cpus: that the engine stays on; empty: those that this process may use, which a daemon's containers know nothing of.
+        writes: where step records and a virtual GPU's clock go.
+
+    Raises:
+        ConfigError: a folder of ``engine.container.mounts`` or the model is not on this host.
+        ArtifactError: there is no room for a home folder.
+    """
+    assert engine.container is not None
+    home, store = home_of(image), folder_in(connector)
+    own = os.sched_getaffinity(0)
+    return Contained(
+        image=image,
+        python=engine_python(engine),
+        mark=mark,
+        names=passed_names(environment, given_environment(engine, connector)),
+        reads=(*instrument(), *_of_engine(engine), *(_present(mount) for mount in engine.container.mounts)),
+        writes=(*(path.absolute() for path in writes), *([] if store is None else [store]), home),
+        home=home,
+        cards=cards,
+        cpus=cpus or (() if len(own) == os.cpu_count() else tuple(sorted(own))),
+        grace_s=engine.stop_grace_s,
+    )
+
+
+def model_inside(engine: EngineConfig) -> str:
+    """What the engine's command names as its model: the folder itself, also of one in the hub's cache, under the path that is mounted.
+
+    Raises:
+        ConfigError: it is not on this host.
+    """
+    return str(_model(engine)) if engine.is_vllm else engine.model
+
+
+def _of_engine(engine: EngineConfig) -> tuple[Path, ...]:
+    if engine.is_vllm:
+        return model_mounts(_model(engine))
+    return (PROJECT_ROOT / str(engine.model_file),)
+
+
+def _model(engine: EngineConfig) -> Path:
+    folder = model_folder(engine)
+    if folder is None:
+        raise ConfigError(
+            f"engine.model: {engine.model}: not on this host (no config.json), and an engine in a container downloads nothing. "
+            "Bring it here first, or give a model directory."
+        )
+    return folder.resolve()
+
+
+def _present(mount: str) -> Path:
+    path = Path(mount)
+    if not path.exists():
+        raise ConfigError(
+            f"engine.container.mounts: {mount}: no such folder on this host. Make it, or take it out."
+        )
+    return path

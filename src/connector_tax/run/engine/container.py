@@ -1,0 +1,317 @@
+"""An engine in a container: the words that go before its command, and the end of what they start.
+
+The command stays the launch scripts' own; these words run it in an image, with this host's loopback and nothing else of the host that it does not need:
+the instrument and the model to read, the launch's folder of step records and its store to write. The image is not changed. Variables are
+passed by name alone, so no value of one is in an argument or a receipt. Why so: docs/decisions/0035.
+"""
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import connector_tax
+from connector_tax.base.artifacts.supervisor import process_stat, start_ticks
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.config.model import Runtime
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.files import writing_failed
+from connector_tax.base.locks import cache_folder
+from connector_tax.base.opening import printable
+from connector_tax.run.engine.gpus import ORDER, VISIBLE, Cards
+from connector_tax.run.engine.image import ANSWER_WITHIN_S, Image
+from connector_tax.run.engine.marks import carries
+from connector_tax.run.engine.supervisor import newest_first
+
+PLUGINS = PROJECT_ROOT / "launch" / "plugins"
+PATCHES = PROJECT_ROOT / "patches"
+# The first process of every container, and the folder that it imports the supervisor from.
+INIT = PLUGINS / "container_init.py"
+PACKAGE = Path(connector_tax.__file__).resolve().parent
+PREFIX = "connector-tax-"
+# How much longer than a container everything around it has to end.
+LONGER_S = 2.0
+LEAST_SHM_BYTES = 2**30
+# What cannot stand in a mount, whose parts are separated by commas and may be quoted.
+_UNMOUNTABLE = re.compile('[,"\n]')
+# Of what an engine inherits: what shapes it, unless it names a place of this host.
+_SHAPING = re.compile(r"(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF)_\w+", re.ASCII)
+_PLACE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|FILE)$")
+# Set by the pipeline or by launch/common.sh for each launch.
+_OURS = (
+    "AGENTIC_STEP_LOG_PATH",
+    "CONNECTOR_TAX_ENGINE_MODEL",
+    "CONNECTOR_TAX_ENGINE_SEED",
+    "CONNECTOR_TAX_FAULT",
+    "CONNECTOR_TAX_RUN",
+    "CONNECTOR_TAX_STEP_FLUSH_S",
+    "CONNECTOR_TAX_VIRTUAL_GPU",
+    "LAUNCH_SH_OUT",
+    "PYTHONPATH",
+    VISIBLE,
+    ORDER,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contained:
+    """What of one launch the container has to know.
+
+    Attributes:
+        python: the engine's interpreter in the image.
+        names: of the variables that it is given.
+        reads, writes: folders of this host that it sees, under their own paths.
+        home: among ``writes``; what engines cache of compiled code stays there from launch to launch.
+        cpus: that it stays on; empty for any.
+    """
+
+    image: Image
+    python: str
+    mark: str
+    names: tuple[str, ...]
+    reads: tuple[Path, ...]
+    writes: tuple[Path, ...]
+    home: Path
+    cards: Cards
+    cpus: tuple[int, ...]
+    grace_s: float
+
+
+def launch_words(launch: Contained) -> list[str]:
+    """What goes before the engine's command: the runtime's own words, the image, and the container's first process.
+
+    Raises:
+        ConfigError: a folder cannot be mounted.
+    """
+    return [
+        *(
+            launch.image.runtime,
+            "run",
+            "--rm",
+            "--interactive",
+            f"--name={PREFIX}{launch.mark}",
+            f"--label={PREFIX}mark={launch.mark}",
+        ),
+        # The engine listens on this host's loopback, as outside of containers; its sockets in files and its shared memory are its own.
+        *("--network=host", "--ipc=private", f"--shm-size={_shm_bytes()}", "--pids-limit=-1"),
+        *_narrow(launch.image),
+        *gpu_words(launch.image.runtime, launch.cards),
+        *(_mount(path, writable=False) for path in launch.reads),
+        *(_mount(path, writable=True) for path in launch.writes),
+        *(f"--env={name}" for name in launch.names),
+        f"--env=HOME={launch.home}",
+        launch.image.digest,
+        *(
+            launch.python,
+            str(INIT),
+            str(PACKAGE.parent),
+            f"{launch.grace_s:g}",
+            ",".join(map(str, launch.cpus)),
+        ),
+    ]
+
+
+def probe_words(image: Image, reads: Iterable[Path]) -> list[str]:
+    """The same for a question to the image's interpreter: without a network, variables or a place to write."""
+    mounts = [_mount(path, writable=False) for path in reads]
+    return [
+        image.runtime,
+        "run",
+        "--rm",
+        "--network=none",
+        *_narrow(image),
+        *mounts,
+        image.digest,
+    ]
+
+
+def _narrow(image: Image) -> tuple[str, ...]:
+    """This user, without any right beyond what that user has; and the command is the engine's, whatever the image would start.
+
+    No log of the runtime's own: it would keep what an engine prints of its secrets.
+    """
+    return (
+        *(
+            "--pull=never",
+            f"--user={image.user}",
+            "--cap-drop=ALL",
+            "--security-opt=no-new-privileges",
+            "--security-opt=label=disable",
+        ),
+        *("--entrypoint=", "--workdir=/", "--log-driver=none", "--no-healthcheck"),
+        # podman hands on a proxy of the environment, whose address may hold a password.
+        *(["--http-proxy=false"] if image.runtime == "podman" else []),
+        *_limits(),
+    )
+
+
+def gpu_words(runtime: Runtime, cards: Cards) -> list[str]:
+    """Cards by UUID: indices mean other cards where the runtime counts in another order."""
+    uuids = [gpu.uuid for gpu in cards.gpus]
+    if not uuids:
+        return []
+    if runtime == "docker":
+        return [f'--gpus="device={",".join(uuids)}"']  # quotes, since docker splits at commas
+    return [f"--device=nvidia.com/gpu={uuid}" for uuid in uuids]
+
+
+def visible_inside(cards: Cards) -> dict[str, str]:
+    """CUDA_VISIBLE_DEVICES where only these cards are there: they are counted from 0 in the order of the bus."""
+    if not cards.gpus or any(gpu.is_mig for gpu in cards.gpus):
+        return dict(cards.environment)
+    on_the_bus = sorted(gpu.index for gpu in cards.gpus)
+    return {VISIBLE: ",".join(str(on_the_bus.index(gpu.index)) for gpu in cards.gpus), ORDER: "PCI_BUS_ID"}
+
+
+def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[str, ...]:
+    """Which variables a container gets: what the config sets, what the pipeline sets, and what shapes an engine wherever it is run.
+
+    Args:
+        given: names that the config sets.
+    """
+    inherited = (name for name in environment if _SHAPING.fullmatch(name) and not _PLACE.search(name))
+    return tuple(sorted({*inherited, *given, *_OURS}))
+
+
+def instrument() -> tuple[Path, ...]:
+    """What of this project is mounted into every engine's container."""
+    return PLUGINS, PATCHES, PACKAGE
+
+
+def model_mounts(folder: Path) -> tuple[Path, ...]:
+    """The model's folder and where links in it lead, as in the hub's cache, whose weights lie elsewhere."""
+    linked = {path.resolve().parent for path in folder.iterdir() if path.is_symlink()}
+    return folder, *sorted(place for place in linked if not place.is_relative_to(folder))
+
+
+def home_of(image: Image) -> Path:
+    """An own home folder for engines of that image.
+
+    Raises:
+        ArtifactError: it cannot be made.
+    """
+    home = (cache_folder() / "containers" / image.digest.removeprefix("sha256:")[:16]).absolute()
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise writing_failed(home, error) from error
+    return home
+
+
+def refuse_a_model_elsewhere(engine: EngineConfig, missing: str) -> None:
+    """Where an engine of this host would have its model downloaded first.
+
+    Raises:
+        ConfigError: it runs in a container.
+    """
+    if engine.container is not None:
+        raise ConfigError(
+            f"engine.model: {missing}. An engine in a container downloads nothing: bring the model there first, for instance by "
+            f"hf download {printable(engine.model, 200)}, or give a model directory."
+        )
+
+
+def first_process(mark: str) -> int | None:
+    """The host's number of the first process of a launch's container; None while there is none, or where another host runs it."""
+    found = []
+    for pid in newest_first():
+        if carries(pid, mark) and _runs_init(pid) and (fields := process_stat(pid)) is not None:
+            found.append((int(fields[19]), pid))
+    # A child is like its parent from its fork to its command.
+    return min(found)[1] if found else None
+
+
+def _runs_init(pid: int) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return words[1:2] == [os.fsencode(INIT)]
+
+
+class Inside:
+    """The first process of one launch's container, looked up when it is first asked for, and again where that one has ended."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._found: tuple[int, int] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        if self._found is None or start_ticks(self._found[0]) != self._found[1]:
+            pid = first_process(self._mark)
+            ticks = start_ticks(pid) if pid is not None else None
+            self._found = (pid, ticks) if pid is not None and ticks is not None else None
+        return None if self._found is None else self._found[0]
+
+
+def remove_container(runtime: Runtime, mark: str) -> None:
+    """End and remove the container of a launch; nothing where there is none.
+
+    Raises:
+        EngineError: it may still be there.
+    """
+    name = PREFIX + mark
+    now = ("--time=0",) if runtime == "podman" else ()
+    try:
+        done = subprocess.run(
+            [runtime, "rm", "--force", "--volumes", *now, "--", name],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_WITHIN_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EngineError(_not_removed(runtime, name, str(error))) from error
+    if done.returncode != 0 and "no such container" not in done.stderr.lower():
+        raise EngineError(_not_removed(runtime, name, done.stderr.strip()))
+
+
+def _not_removed(runtime: Runtime, name: str, reason: str) -> str:
+    return f"container {name} may still be there: {runtime} rm failed: {printable(reason, 300)}. Remove it by hand: {runtime} rm --force {name}"
+
+
+def _mount(path: Path, *, writable: bool) -> str:
+    if _UNMOUNTABLE.search(str(path)):
+        raise ConfigError(
+            f"{str(path)!r} cannot be mounted into a container: a comma, a quote or a line break in a path means something else there. "
+            "Rename the folder, or reach it by a link without one."
+        )
+    return f"--mount=type=bind,source={path},target={path}" + ("" if writable else ",ro")
+
+
+def _shm_bytes() -> int:
+    """As much as this host's own, which is a limit and no reservation."""
+    try:
+        return max(LEAST_SHM_BYTES, shutil.disk_usage("/dev/shm").total)  # nosec B108  # its size
+    except OSError:
+        return LEAST_SHM_BYTES
+
+
+def _limits() -> tuple[str, ...]:
+    """Of open files, processes and locked memory, as this process has them: runtimes give others, and may not be allowed to."""
+    found = []
+    for name, which in (
+        ("nofile", resource.RLIMIT_NOFILE),
+        ("nproc", resource.RLIMIT_NPROC),
+        ("memlock", resource.RLIMIT_MEMLOCK),
+    ):
+        # podman lowers its own limit of processes to as many as the kernel can number.
+        most = (
+            int(Path("/proc/sys/kernel/pid_max").read_text()) if name == "nproc" else resource.RLIM_INFINITY
+        )
+        limits = (_lower(n, most) for n in resource.getrlimit(which))
+        found.append(
+            f"--ulimit={name}={':'.join(str(-1 if n == resource.RLIM_INFINITY else n) for n in limits)}"
+        )
+    return tuple(found)
+
+
+def _lower(limit: int, most: int) -> int:
+    """RLIM_INFINITY is -1."""
+    return min((n for n in (limit, most) if n != resource.RLIM_INFINITY), default=resource.RLIM_INFINITY)

@@ -1,0 +1,400 @@
+"""What starts an engine in a container, word by word; nothing here needs a container runtime."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from connector_tax.base.artifacts.supervisor import RECORD, record_supervisor, recorded_supervisor
+from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.config.model import ContainerConfig, Runtime
+from connector_tax.base.documents.identity import EngineIdentity, other_versions
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.plan import campaign_document, config_of
+from connector_tax.run.engine import image as image_module
+from connector_tax.run.engine.command import engine_environment, engine_python, given_environment
+from connector_tax.run.engine.contained import contained, model_inside
+from connector_tax.run.engine.container import (
+    INIT,
+    PACKAGE,
+    Contained,
+    gpu_words,
+    launch_words,
+    model_mounts,
+    passed_names,
+    probe_words,
+    refuse_a_model_elsewhere,
+    remove_container,
+    visible_inside,
+)
+from connector_tax.run.engine.gpus import Cards, Gpu
+from connector_tax.run.engine.image import Image, image_of, runtime_of
+from connector_tax.run.engine.leftovers import end_leftovers
+from connector_tax.run.engine.patching import revert
+
+CONFIG = Path(__file__).parents[3] / "config"
+DIGEST = "sha256:" + "ab" * 32
+ODD = "a b$(touch HERE)'{c}"
+
+
+def image(runtime: Runtime, user: str = "0:0") -> Image:
+    return Image(runtime, "1.2", "registry/vllm:v1", DIGEST, user)
+
+
+def cards(*indices: int, mig: bool = False) -> Cards:
+    gpus = tuple(Gpu(i, f"GPU-{i}", "H200", 1, f"GPU-{i}" if not mig else "GPU-card") for i in indices)
+    return Cards(gpus, 0, {"CUDA_VISIBLE_DEVICES": ",".join(g.uuid for g in gpus)})
+
+
+def launch(runtime: Runtime, **changes: Any) -> Contained:
+    return replace(
+        Contained(
+            image=image(runtime),
+            python="python3",
+            mark="c0ffee",
+            names=("HF_TOKEN", "PYTHONPATH"),
+            reads=(Path("/models") / ODD,),
+            writes=(Path("/results/steps"), Path("/home/me")),
+            home=Path("/home/me"),
+            cards=cards(),
+            cpus=(0, 2),
+            grace_s=5.0,
+        ),
+        **changes,
+    )
+
+
+def campaign_with(container: object, tmp_path: Path, **engine: object) -> CampaignConfig:
+    config = yaml.safe_load((CONFIG / "demo.yaml").read_text())
+    config["engine"] |= {"container": container, **engine}
+    path = tmp_path / "campaign.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return load_campaign(path)
+
+
+@pytest.mark.parametrize("runtime", ["podman", "docker"])
+def test_an_engine_has_this_hosts_loopback_and_nothing_else_that_it_does_not_need(runtime: Runtime) -> None:
+    words = launch_words(launch(runtime))
+    assert words[:4] == [runtime, "run", "--rm", "--interactive"]
+    assert words[-6:] == [DIGEST, "python3", str(INIT), str(PACKAGE.parent), "5", "0,2"]
+    assert {"--network=host", "--ipc=private", "--pull=never", "--log-driver=none", "--entrypoint="} <= set(
+        words
+    )
+    assert {"--cap-drop=ALL", "--security-opt=no-new-privileges", "--name=connector-tax-c0ffee"} <= set(words)
+    assert [w for w in words if w.startswith("--mount=")] == [
+        f"--mount=type=bind,source=/models/{ODD},target=/models/{ODD},ro",
+        "--mount=type=bind,source=/results/steps,target=/results/steps",
+        "--mount=type=bind,source=/home/me,target=/home/me",
+    ]
+    assert not any(
+        word.startswith(("--publish", "--privileged", "--pid=", "--device", "--gpus", "--volume"))
+        for word in words
+    )
+
+
+@pytest.mark.parametrize("runtime", ["podman", "docker"])
+def test_variables_are_passed_by_name_alone(runtime: Runtime) -> None:
+    """Whoever lists this host's processes sees the names."""
+    words = launch_words(launch(runtime))
+    assert [w for w in words if w.startswith("--env=")] == [
+        "--env=HF_TOKEN",
+        "--env=PYTHONPATH",
+        "--env=HOME=/home/me",
+    ]
+
+
+def test_a_question_to_the_image_has_no_network_no_variables_and_nothing_to_write(tmp_path: Path) -> None:
+    words = probe_words(image("docker", "1000:1000"), [tmp_path])
+    assert "--network=none" in words and "--user=1000:1000" in words and words[-1] == DIGEST
+    assert not any(word.startswith("--env") for word in words)
+    assert [w for w in words if w.startswith("--mount")] == [
+        f"--mount=type=bind,source={tmp_path},target={tmp_path},ro"
+    ]
+
+
+@pytest.mark.parametrize("name", ["a,b", 'a"b', "a\nb"])
+def test_a_folder_that_a_mount_would_read_otherwise_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be mounted into a container"):
+        launch_words(launch("docker", reads=(Path("/models") / name,)))
+
+
+def test_cards_are_given_by_uuid() -> None:
+    assert gpu_words("docker", cards()) == gpu_words("podman", cards()) == []
+    assert gpu_words("docker", cards(3)) == ['--gpus="device=GPU-3"']
+    assert gpu_words("docker", cards(3, 1)) == ['--gpus="device=GPU-3,GPU-1"']
+    assert gpu_words("podman", cards(3, 1)) == [
+        "--device=nvidia.com/gpu=GPU-3",
+        "--device=nvidia.com/gpu=GPU-1",
+    ]
+
+
+def test_cards_inside_are_counted_from_zero_in_the_order_of_the_bus() -> None:
+    assert visible_inside(cards(5)) == {"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert visible_inside(cards(6, 2, 4))["CUDA_VISIBLE_DEVICES"] == "2,0,1"
+    assert visible_inside(cards(0, mig=True)) == {"CUDA_VISIBLE_DEVICES": "GPU-0"}
+    assert visible_inside(Cards((), 0, {"CUDA_VISIBLE_DEVICES": ""})) == {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_a_container_gets_what_shapes_an_engine_and_no_place_of_this_host() -> None:
+    environment = dict.fromkeys(
+        [
+            "VLLM_USE_V1",
+            "HF_TOKEN",
+            "HF_HOME",
+            "CUDA_HOME",
+            "LD_LIBRARY_PATH",
+            "VLLM_CACHE_ROOT",
+            "PATH",
+            "AWS_SECRET_ACCESS_KEY",
+        ],
+        "x",
+    )
+    environment |= {"CONNECTOR_TAX_CONFIG": "x", "CONNECTOR_TAX_CACHE": "x", "DB": "x"}
+    names = passed_names(environment, ["DB", "LMCACHE_CONFIG_FILE"])
+    assert {"VLLM_USE_V1", "HF_TOKEN", "DB", "LMCACHE_CONFIG_FILE", "CONNECTOR_TAX_RUN", "PYTHONPATH"} <= set(
+        names
+    )
+    unwanted = {"HF_HOME", "CUDA_HOME", "LD_LIBRARY_PATH", "VLLM_CACHE_ROOT", "PATH", "AWS_SECRET_ACCESS_KEY"}
+    assert not set(names) & {*unwanted, "CONNECTOR_TAX_CONFIG", "CONNECTOR_TAX_CACHE"}
+
+
+def test_the_model_is_mounted_with_where_its_links_lead(tmp_path: Path) -> None:
+    """As in the hub's cache."""
+    snapshot, blobs = tmp_path / "snapshots" / "1", tmp_path / "blobs"
+    for folder in (snapshot, blobs):
+        folder.mkdir(parents=True)
+    (blobs / "x").write_text("{}")
+    (snapshot / "config.json").symlink_to("../../blobs/x")
+    assert model_mounts(snapshot) == (snapshot, blobs)
+
+
+def test_a_launch_sees_the_instrument_its_model_and_its_own_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    model, extra = tmp_path / "model", tmp_path / "extra"
+    model.mkdir()
+    extra.mkdir()
+    (model / "config.json").write_text("{}")
+    config = campaign_with(
+        {"image": "i", "mounts": [str(extra)]}, tmp_path, kind="vllm", model=str(model), model_file=None
+    )
+    store = tmp_path / f"connector-tax-stores-{os.getuid()}" / "3"
+    connector = replace(config.connector("lmcache_only"), env={"LMCACHE_LOCAL_DISK": f"file://{store}"})
+    environment = engine_environment(config.engine, connector, cards())
+    steps = tmp_path / "run" / "steps"
+    made = contained(
+        config.engine,
+        connector,
+        image("podman"),
+        environment,
+        mark="m",
+        cards=cards(),
+        cpus=(1,),
+        writes=(steps,),
+    )
+    assert made.reads == (INIT.parent, PROJECT_ROOT / "patches", PACKAGE, model, extra)
+    assert made.writes == (steps, store, made.home) and made.home.parent == tmp_path / "cache" / "containers"
+    assert made.home.stat().st_mode & 0o777 == 0o700
+    assert (made.python, made.cpus, model_inside(config.engine)) == ("python3", (1,), str(model))
+    assert set(given_environment(config.engine, connector)) <= set(made.names)
+
+
+def test_mounts_and_models_that_are_not_here_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
+    config = campaign_with({"image": "i", "mounts": ["/nowhere/at/all"]}, tmp_path)
+    where: dict[str, Any] = {"mark": "m", "cards": cards(), "cpus": (), "writes": ()}
+    with pytest.raises(ConfigError, match=r"engine\.container\.mounts: /nowhere/at/all: no such folder"):
+        contained(config.engine, config.connector("plain"), image("podman"), {}, **where)
+    missing = replace(config.engine, kind="vllm", model="nobody/nothing")
+    with pytest.raises(ConfigError, match=r"engine\.model: nobody/nothing: not on this host"):
+        model_inside(missing)
+    with pytest.raises(ConfigError, match="downloads nothing: bring the model there first"):
+        refuse_a_model_elsewhere(missing, "model nobody/nothing is not on this host")
+
+
+def test_a_text_is_the_image_alone_and_campaigns_without_one_are_as_before(tmp_path: Path) -> None:
+    config = campaign_with("registry/vllm:v1", tmp_path)
+    assert config.engine.container == ContainerConfig("registry/vllm:v1")
+    assert config_of(campaign_document(config, date="2026-01-01", created_utc="")) == config
+    assert engine_python(config.engine) == "python3"
+    assert engine_python(replace(config.engine, python="/opt/venv/bin/python")) == "/opt/venv/bin/python"
+    assert "container" not in load_campaign(CONFIG / "demo.yaml").to_json()["engine"]
+
+
+@pytest.mark.parametrize(
+    ("container", "said"),
+    [
+        ("-v/:/host", "is not allowed; wanted: text matching"),
+        ({"image": "--privileged"}, "is not allowed; wanted: text matching"),
+        (
+            {"image": "i", "runtime": "apptainer"},
+            "'apptainer' is not allowed; wanted: one of 'podman', 'docker', None",
+        ),
+        ({"image": "i", "options": ["--privileged"]}, "unknown key 'options'"),
+        ({"image": "i", "mounts": ["relative"]}, "is not allowed; wanted: text matching"),
+        ({"image": "${NO_SUCH_VARIABLE}"}, "that environment variable is not set"),
+        ({}, "missing 'image'"),
+    ],
+)
+def test_a_section_that_says_something_else_is_one_message(
+    container: object, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"engine\.container") as told:
+        campaign_with(container, tmp_path)
+    assert said in str(told.value)
+
+
+def test_a_runtime_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"engine\.container\.runtime: docker: no such program on PATH"):
+        runtime_of(ContainerConfig("i", "docker"))
+    with pytest.raises(ConfigError, match=r"no container runtime on PATH \(looked for podman, docker\)"):
+        image_of(ContainerConfig("i"))
+    with pytest.raises(EngineError, match="container connector-tax-m may still be there"):
+        remove_container("docker", "m")
+    assert image_module.RUNTIMES == ("podman", "docker")
+
+
+def test_another_image_is_another_engine_and_so_is_none() -> None:
+    def identity(**versions: str) -> EngineIdentity:
+        return EngineIdentity(versions=versions, gpu=(), host={})
+
+    one, other, none = identity(image="sha256:1"), identity(image="sha256:2"), identity()
+    assert other_versions(one, other) == ["image sha256:1 / sha256:2"]
+    assert other_versions(one, none) == ["image sha256:1 / none"]
+    assert other_versions(one, one) == other_versions(none, none) == []
+
+
+def test_nothing_is_taken_out_of_an_image(tmp_path: Path) -> None:
+    config = campaign_with("i", tmp_path)
+    assert "in an image, which nothing here changes" in revert(replace(config.engine, kind="vllm"))
+
+
+def test_a_record_that_names_another_program_names_nobody(tmp_path: Path) -> None:
+    """Whatever a stranger wrote there, no program is run by its name."""
+    record_supervisor(tmp_path, os.getpid(), "m", (), "podman")
+    found = recorded_supervisor(tmp_path)
+    assert found is not None and found.container == "podman"
+    document = json.loads((tmp_path / RECORD).read_text())
+    (tmp_path / RECORD).write_text(json.dumps({**document, "container": "rm"}))
+    assert recorded_supervisor(tmp_path) is None
+    assert end_leftovers(tmp_path, grace_s=0.1) == []
+
+
+# The words of a container that prints what it was asked to run.
+PRINTS = [
+    sys.executable,
+    "-c",
+    "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('MODEL')]))",
+    ODD,
+    "a,b",
+]
+
+
+def test_the_launch_scripts_put_a_container_in_front_of_their_command_and_into_launch_sh(
+    tmp_path: Path,
+) -> None:
+    """Nothing is expanded or split on the way, neither in the launch nor in its receipt."""
+    receipt = tmp_path / "launch.sh"
+    environment = {
+        **os.environ,
+        "MODEL": f"/models/{ODD}",
+        "PORT": "1",
+        "ENGINE_PYTHON": "python3",
+        "LAUNCH_SH_OUT": str(receipt),
+        "RECORD_PYTHON": sys.executable,
+        "RECORD_FOLDER": f"/results/{ODD}/steps",
+        "CONNECTOR_TAX_RUN": "c0ffee",
+    }
+    mounts = [
+        f"--mount=type=bind,source=/results/{ODD}/steps,target=/results/{ODD}/steps",
+        "--name=connector-tax-c0ffee",
+    ]
+    words = [*PRINTS, "--interactive", *mounts]
+    script = PROJECT_ROOT / "launch" / "launch_plain.sh"
+    done = subprocess.run(
+        ["bash", str(script), "--in-container", str(len(words)), *words, "--max-num-seqs", ODD],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    ran = json.loads(done.stdout)[0]
+    engine = [
+        "python3",
+        "-m",
+        "vllm_serve",
+        "serve",
+        f"/models/{ODD}",
+        "--served-model-name",
+        f"/models/{ODD}",
+    ]
+    assert ran == [*words[3:], *engine, "--host", "127.0.0.1", "--port", "1", "--max-num-seqs", ODD]
+    by_hand = {
+        "CONNECTOR_TAX_FOLDER": f"{tmp_path}/{ODD}",
+        "CONNECTOR_TAX_PROJECT": str(PROJECT_ROOT),
+        "PATH": os.environ["PATH"],
+    }
+    again = subprocess.run(
+        ["bash", str(receipt)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**by_hand, "MODEL": ODD, "HOME": str(tmp_path)},
+    )
+    assert again.returncode == 0, again.stderr
+    folder = f"{tmp_path}/{ODD}"
+    told = json.loads(again.stdout)[0]
+    assert f"--mount=type=bind,source={folder},target={folder}" in told and "--interactive" not in told
+    assert told[-8:-6] == ["--served-model-name", f"/models/{ODD}"] and told[told.index("serve") + 1] == ODD
+    assert not any("c0ffee" in word for word in told)
+    assert not list(tmp_path.rglob("HERE")) and not (PROJECT_ROOT / "HERE").exists()
+
+
+def first_process(*command: str, cpus: str = "", **options: Any) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, str(INIT), str(PACKAGE.parent), "1", cpus, *command], **options)
+
+
+def test_what_a_container_runs_ends_with_its_standard_input() -> None:
+    with first_process("sleep", "60", stdin=subprocess.PIPE) as init:
+        time.sleep(0.3)
+        assert init.poll() is None
+        assert init.stdin is not None
+        init.stdin.close()
+        assert init.wait(5) == 128 + signal.SIGTERM
+
+
+def test_by_hand_there_is_no_standard_input_to_end_with() -> None:
+    with first_process("sh", "-c", "sleep 0.4; exit 7", stdin=subprocess.DEVNULL) as init:
+        assert init.wait(5) == 7
+    with first_process("sleep", "60", stdin=subprocess.DEVNULL) as init:
+        time.sleep(0.3)
+        init.terminate()
+        assert init.wait(5) == 128 + signal.SIGTERM
+
+
+def test_a_container_stays_on_the_cores_that_it_is_given() -> None:
+    ask = "import os; print(sorted(os.sched_getaffinity(0)))"
+    mine = min(os.sched_getaffinity(0))
+    with first_process(
+        sys.executable, "-c", ask, cpus=str(mine), stdout=subprocess.PIPE, stdin=subprocess.PIPE
+    ) as init:
+        assert init.stdout is not None and init.stdout.read().decode().strip() == f"[{mine}]"
+    with first_process("true", cpus="4095", stdin=subprocess.PIPE, stderr=subprocess.PIPE) as init:
+        assert init.stderr is not None and b"cores 4095 are not open to this container" in init.stderr.read()
+        assert init.wait(5) == 1
