@@ -59,7 +59,7 @@ fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 	$(BIN)/connector-tax fleet --root $(ROOT) --fleet $(FLEET)
 
 # What is held against the clock runs by itself: campaigns, real engines, the load generator. The rest runs on all cores.
-TIMED := tests/unit/load tests/unit/loadgen tests/emulated tests/slurm tests/vllm
+TIMED := tests/unit/load tests/unit/loadgen tests/emulated tests/slurm tests/container tests/vllm
 UNTIMED := -n auto --dist loadfile $(TIMED:%=--ignore=%)
 # Campaigns that are asked what becomes of them, and not how long a request took: two at a time.
 BESIDE := $(patsubst %,tests/emulated/test_%.py,failures_are_results kill_and_resume no_planted_secret_is_kept odd_places phase_c phase_d \

@@ -37,7 +37,7 @@ from connector_tax.run.engine.container import (
     visible_inside,
 )
 from connector_tax.run.engine.gpus import Cards, Gpu
-from connector_tax.run.engine.image import Image, image_of, runtime_of
+from connector_tax.run.engine.image import Image, image_of, runtimes_of
 from connector_tax.run.engine.leftovers import end_leftovers
 from connector_tax.run.engine.patching import revert
 
@@ -261,7 +261,7 @@ def test_a_section_that_says_something_else_is_one_message(
 def test_a_runtime_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=r"engine\.container\.runtime: docker: no such program on PATH"):
-        runtime_of(ContainerConfig("i", "docker"))
+        runtimes_of(ContainerConfig("i", "docker"))
     with pytest.raises(ConfigError, match=r"no container runtime on PATH \(looked for podman, docker\)"):
         image_of(ContainerConfig("i"))
     with pytest.raises(EngineError, match="container connector-tax-m may still be there"):

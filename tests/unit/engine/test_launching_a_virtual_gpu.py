@@ -12,6 +12,7 @@ import pytest
 from msgspec import UNSET
 
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, VIRTUAL_GPU
+from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ConfigError
@@ -175,8 +176,8 @@ def test_modules_of_a_connector_are_needed(model: Path, tmp_path: Path) -> None:
 def test_steps_are_timed_as_in_any_vllm(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def run(python: str, *flags: str) -> Report:
-        asked.append((python, *flags))
+    def run(engine: EngineConfig, *flags: str) -> Report:
+        asked.append((engine.python, *flags))
         return Report(state="unpatched", step_timing_available=True)
 
     monkeypatch.setattr("connector_tax.run.engine.patching._run", run)

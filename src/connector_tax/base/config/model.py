@@ -19,7 +19,7 @@ class ContainerConfig:
     """The image that every engine of the campaign runs in.
 
     Attributes:
-        runtime: None: the first that is installed.
+        runtime: None: the first that is installed and has the image.
         mounts: folders of this host that engines see as well, under their own paths and to read.
     """
 

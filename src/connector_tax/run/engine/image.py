@@ -39,34 +39,42 @@ class Image:
 
 
 def image_of(container: ContainerConfig) -> Image:
-    """Looked up once in a process, so that what it says of itself is what it launches.
+    """By the runtime that is named, else by the first that is installed and has it.
+
+    Looked up once in a process, so that what it says of itself is what it launches.
 
     Raises:
         ConfigError: no such runtime or image is here.
         EngineError: the runtime does not answer.
     """
-    return _image(runtime_of(container), container.image)
+    refusals: list[ConfigError | EngineError] = []
+    for runtime in runtimes_of(container):
+        try:
+            return _image(runtime, container.image)
+        except (ConfigError, EngineError) as error:
+            refusals.append(error)
+    if len(refusals) == 1:
+        raise refusals[0]
+    raise ConfigError("\n".join(map(str, refusals)))
 
 
-def runtime_of(container: ContainerConfig) -> Runtime:
-    """The one that is named, else the first that is installed.
+def runtimes_of(container: ContainerConfig) -> list[Runtime]:
+    """The one that is named, else all that are installed; one at least.
 
     Raises:
         ConfigError: it is not installed, or none is.
     """
-    if container.runtime is not None:
-        if shutil.which(container.runtime) is None:
-            raise ConfigError(
-                f"engine.container.runtime: {container.runtime}: no such program on PATH. Install it, or name one of {', '.join(RUNTIMES)} that is."
-            )
-        return container.runtime
-    found = next((runtime for runtime in RUNTIMES if shutil.which(runtime) is not None), None)
-    if found is None:
+    installed = [runtime for runtime in RUNTIMES if shutil.which(runtime) is not None]
+    if container.runtime is not None and container.runtime not in installed:
+        raise ConfigError(
+            f"engine.container.runtime: {container.runtime}: no such program on PATH. Install it, or name one of {', '.join(RUNTIMES)} that is."
+        )
+    if not installed:
         raise ConfigError(
             f"engine.container: no container runtime on PATH (looked for {', '.join(RUNTIMES)}). Install one, or leave the section out "
             "and give engine.python an interpreter of this host."
         )
-    return found
+    return installed if container.runtime is None else [container.runtime]
 
 
 @cache
