@@ -5,6 +5,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+from functools import cache
 from pathlib import Path
 
 # Of the standard library; an engine needs none of it.
@@ -29,6 +30,11 @@ print("\\n".join(sorted(f for f in files if f and "site-packages" in f)))
 
 def import_image(runtime: str, name: str) -> None:
     """Give ``runtime`` the image, by that name."""
+    subprocess.run([runtime, "import", "-", name], input=_files(), capture_output=True, check=True)
+
+
+@cache
+def _files() -> bytes:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:
         for folder in ("tmp", "proc", "sys", "dev", "etc", "run"):
@@ -36,7 +42,7 @@ def import_image(runtime: str, name: str) -> None:
             entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
             tar.addfile(entry)
         _add_python(tar)
-    subprocess.run([runtime, "import", "-", name], input=made.getvalue(), capture_output=True, check=True)
+    return made.getvalue()
 
 
 def _add_python(tar: tarfile.TarFile) -> None:

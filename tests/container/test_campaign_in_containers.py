@@ -2,8 +2,12 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,15 @@ SECRET = "hf_NobodyMayReadThis0123456789abc"
 
 
 def containers(runtime: str) -> list[str]:
-    command = [runtime, "ps", "--all", "--format", "{{.Names}}", "--filter", "name=connector-tax-"]
+    command = [
+        runtime,
+        "ps",
+        "--all",
+        "--format",
+        "{{.Names}}",
+        "--filter",
+        "name=^connector-tax-[0-9a-f]{32}$",
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
 
@@ -50,8 +62,8 @@ def campaign(tmp_path: Path, some_runtime: str) -> Project:
     def small(config: dict[str, Any]) -> None:
         config["connectors"] = ["plain", "nixl_both"]
         config["phase_a"]["rates_per_s"] = [20, 40]
-        config["phase_b"] = {"input_tokens": [256], "output_tokens": [16]}
         config["phase_b_prime"] = {}
+        config["accuracy"]["prompts"] = 0
         config["engine"]["container"] = {"image": NAME, "runtime": some_runtime}
         config["engine"]["env"]["HF_TOKEN"] = "${HF_TOKEN}"
         config["engine"]["stop_grace_s"] = 2
@@ -67,66 +79,59 @@ def test_a_campaign_is_measured_killed_and_gone_on_with(campaign: Project, some_
     running = campaign.start("phase_a")
     until(lambda: len(campaign.cells()) == 1, 120, lambda: log.read_text()[-3000:])
     until(lambda: engines(campaign), 20)
-    for process in psutil.process_iter():
-        with_words = " ".join(_words(process))
-        assert SECRET not in with_words
-    # Everything that belongs to the campaign but the container itself, at once: nobody is left to tell anybody anything.
-    ours = [running.pid, *(p.pid for p in psutil.Process(running.pid).children(recursive=True))]
-    for pid in ours:
+    assert not [words for words in map(_words, psutil.process_iter()) if SECRET in " ".join(words)]
+    # Everything that is not in the container, at once: nobody is left to tell anybody anything.
+    for pid in (running.pid, *(p.pid for p in psutil.Process(running.pid).children(recursive=True))):
         _kill(pid)
     running.wait()
     until(lambda: not engines(campaign), 10, lambda: str(engines(campaign)))
     until(lambda: set(containers(some_runtime)) <= before, 10, lambda: str(containers(some_runtime)))
     seen = campaign.cells()
 
-    done = campaign.snakemake()
+    done = campaign.snakemake("phase_a")
     assert done.returncode == 0, done.stderr[-3000:]
     cells = campaign.cells()
-    assert len(cells) == 6 and {k: cells[k] for k in seen} == seen, "a finished cell was measured again"
-    digests = set()
-    for path in campaign.results.glob("*/phase_*/cells/*/cell.json"):
-        cell = json.loads(path.read_text())
-        assert cell["verdict"] == "valid", cell["reasons"]
-        digests.add(cell["engine"]["versions"]["image"])
-        assert cell["engine"]["container"]["image"] == NAME
-    (digest,) = digests
-    assert digest.startswith("sha256:") and (campaign.results / "report.html").is_file()
-    assert list(campaign.results.glob("*/phase_*/cells/*/*step*"))
+    assert len(cells) == 4 and {k: cells[k] for k in seen} == seen, "a finished cell was measured again"
+    measured = [json.loads((campaign.results / cell / "cell.json").read_text()) for cell in cells]
+    assert [cell["verdict"] for cell in measured] == ["valid"] * 4, [cell["reasons"] for cell in measured]
+    assert {cell["engine"]["container"]["image"] for cell in measured} == {NAME}
+    (digest,) = {cell["engine"]["versions"]["image"] for cell in measured}
+    assert digest.startswith("sha256:")
+    assert all(list((campaign.results / cell).glob("engine_step_*")) for cell in cells)
     assert set(containers(some_runtime)) <= before and not engines(campaign)
     kept = [p for p in campaign.root.rglob("*") if p.is_file() and not p.is_symlink()]
-    assert not [str(p) for p in kept if SECRET.encode() in p.read_bytes()]
+    assert kept and not [str(p) for p in kept if SECRET.encode() in p.read_bytes()]
     assert not list(campaign.root.parent.rglob("HERE"))
 
-    # The same name for another image, as after a pull: what is left is not measured with it.
-    subprocess.run([some_runtime, "tag", NAME, f"{NAME}-kept"], check=True, capture_output=True)
+    # What is lost would be measured again, and its image has another content since, as after a pull.
+    (lost,) = campaign.results.glob("*_nixl_both/phase_a")
+    shutil.rmtree(lost)
+    with another_image(some_runtime):
+        refused = campaign.snakemake("phase_a")
+    assert refused.returncode != 0 and len(campaign.cells()) == 2
+    said = refused.stderr + refused.stdout
+    assert re.search(rf"was begun with another engine .*image sha256:[0-9a-f]+ / {digest}", said), said[
+        -3000:
+    ]
+
+
+@contextmanager
+def another_image(runtime: str) -> Iterator[None]:
+    """The name stands for an image that differs by a label."""
+    container = f"connector-tax-test-{os.getpid()}"
+
+    def run(*words: str) -> None:
+        subprocess.run([runtime, *words], check=True, capture_output=True)
+
+    run("tag", NAME, f"{NAME}-kept")
+    run("create", f"--name={container}", "--network=none", NAME, "python3")
     try:
-        _change_image(some_runtime)
-        receipt = next(campaign.results.glob("*_nixl_both/phase_b/receipt.json"))
-        for lost in (receipt, *receipt.parent.glob("cells/*/*")):
-            lost.unlink()
-        for folder in receipt.parent.glob("cells/*"):
-            folder.rmdir()
-        refused = campaign.snakemake("phase_b")
-        assert refused.returncode != 0
-        said = refused.stderr + refused.stdout + log.read_text()
-        assert f"/ {digest}" in said.replace(digest, digest) or "was begun with another engine" in said, said[
-            -3000:
-        ]
+        run("commit", "--change", "LABEL other=1", container, NAME)
+        yield
     finally:
-        subprocess.run([some_runtime, "tag", f"{NAME}-kept", NAME], check=True, capture_output=True)
-        subprocess.run([some_runtime, "rmi", f"{NAME}-kept"], check=True, capture_output=True)
-
-
-def _change_image(runtime: str) -> None:
-    """Give the name to an image that differs by a label."""
-    made = subprocess.run(
-        [runtime, "create", "--network=none", NAME, "python3"], check=True, capture_output=True, text=True
-    )
-    container = made.stdout.split()[-1]
-    subprocess.run(
-        [runtime, "commit", "--change", "LABEL other=1", container, NAME], check=True, capture_output=True
-    )
-    subprocess.run([runtime, "rm", container], check=True, capture_output=True)
+        run("rm", container)
+        run("tag", f"{NAME}-kept", NAME)
+        run("rmi", f"{NAME}-kept")
 
 
 def _words(process: psutil.Process) -> list[str]:

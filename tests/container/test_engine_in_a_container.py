@@ -9,20 +9,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import httpx
 import psutil
 import pytest
 
-from connector_tax.base.artifacts.supervisor import RECORD, recorded_supervisor
+from connector_tax.base.artifacts.supervisor import RECORD, record_supervisor, recorded_supervisor
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.config.model import ContainerConfig, EngineConfig
+from connector_tax.base.config.model import ContainerConfig, EngineConfig, Runtime
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.run.engine.asleep import put_to_sleep, wake
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.identity import engine_identity
 from connector_tax.run.engine.leftovers import end_leftovers
+from connector_tax.run.engine.marks import new_mark
 from connector_tax.run.engine.ports import free_port, listeners
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.engine.usage import cpu_seconds
@@ -154,22 +156,22 @@ def test_nothing_outlives_a_kill_9(runtime: str, image: str, tmp_path: Path, who
 def test_a_container_that_is_left_all_the_same_is_removed_at_the_next_start(
     runtime: str, image: str, tmp_path: Path
 ) -> None:
-    """Of one that was made and never started nobody has a process."""
-    with measuring(runtime, image, tmp_path) as (_, root, _):
-        recorded = recorded_supervisor(tmp_path)
-        assert recorded is not None
-        (tmp_path / "kept.json").write_bytes((tmp_path / RECORD).read_bytes())
-    assert within(10, lambda: not containers(runtime, recorded.mark)) and not root.is_running()
-    made = [runtime, "create", f"--name=connector-tax-{recorded.mark}", "--network=none", image, "python3"]
+    """One that was made and never started has no process by which it could be found."""
+    mark = new_mark()
+    made = [runtime, "create", f"--name=connector-tax-{mark}", "--network=none", image, "python3"]
     subprocess.run(made, capture_output=True, check=True)
-    (tmp_path / "kept.json").rename(tmp_path / RECORD)
+    assert containers(runtime, mark)
+    with subprocess.Popen(["true"]) as supervisor:
+        record_supervisor(tmp_path, supervisor.pid, mark, (), cast(Runtime, runtime))
     end_leftovers(tmp_path, grace_s=0.5)
-    assert not containers(runtime, recorded.mark) and not (tmp_path / RECORD).exists()
+    assert not containers(runtime, mark) and not (tmp_path / RECORD).exists()
+    record_supervisor(tmp_path, supervisor.pid, mark, (), cast(Runtime, runtime))
+    end_leftovers(tmp_path, grace_s=0.5)  # it is no error that there is none
 
 
-def test_launch_sh_starts_the_same_container_by_hand(runtime: str, image: str, tmp_path: Path) -> None:
+def test_launch_sh_starts_the_same_container_by_hand(some_runtime: str, image: str, tmp_path: Path) -> None:
     with running_engine(
-        LaunchRequest(engine_in(image, runtime), CAMPAIGN.connector("plain"), tmp_path)
+        LaunchRequest(engine_in(image, some_runtime), CAMPAIGN.connector("plain"), tmp_path)
     ) as engine:
         engine.wait_ready()
     environment = {**os.environ, "PORT": str(free_port()), "CONNECTOR_TAX_PROJECT": str(PROJECT_ROOT)}
@@ -193,7 +195,7 @@ def test_launch_sh_starts_the_same_container_by_hand(runtime: str, image: str, t
         assert within(20, serves), by_hand.stderr
         by_hand.terminate()
         assert by_hand.wait(15) == 128 + signal.SIGTERM
-    assert within(10, lambda: not containers(runtime, "by-hand"))
+    assert within(10, lambda: not containers(some_runtime, "by-hand"))
 
 
 def test_what_is_not_there_is_said_in_one_message(runtime: str, image: str) -> None:

@@ -41,6 +41,7 @@ LEAST_SHM_BYTES = 2**30
 _UNMOUNTABLE = re.compile('[,"\n]')
 # Of what an engine inherits: what shapes it, unless it names a place of this host.
 _SHAPING = re.compile(r"(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF)_\w+", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLACE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|FILE)$")
 # Set by the pipeline or by launch/common.sh for each launch.
 _OURS = (
@@ -175,7 +176,8 @@ def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[
         given: names that the config sets.
     """
     inherited = (name for name in environment if _SHAPING.fullmatch(name) and not _PLACE.search(name))
-    return tuple(sorted({*inherited, *given, *_OURS}))
+    # podman takes a star for the beginning of many names.
+    return tuple(sorted(name for name in {*inherited, *given, *_OURS} if _VARIABLE.fullmatch(name)))
 
 
 def instrument() -> tuple[Path, ...]:
