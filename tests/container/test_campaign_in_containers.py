@@ -80,9 +80,17 @@ def test_a_campaign_is_measured_killed_and_gone_on_with(campaign: Project, some_
     until(lambda: len(campaign.cells()) == 1, 120, lambda: log.read_text()[-3000:])
     until(lambda: engines(campaign), 20)
     assert not [words for words in map(_words, psutil.process_iter()) if SECRET in " ".join(words)]
-    # Everything that is not in the container, at once: nobody is left to tell anybody anything.
-    for pid in (running.pid, *(p.pid for p in psutil.Process(running.pid).children(recursive=True))):
-        _kill(pid)
+    # All but the runtime's own process and the engine, at once: nobody is left to tell them anything.
+    of_runtime = {
+        p
+        for c in psutil.process_iter(["name"])
+        if c.info["name"] == "conmon"
+        for p in (c, *c.children(recursive=True))
+    }
+    for process in psutil.Process(running.pid).children(recursive=True):
+        if process not in of_runtime:
+            _kill(process.pid)
+    _kill(running.pid)
     running.wait()
     until(lambda: not engines(campaign), 10, lambda: str(engines(campaign)))
     until(lambda: set(containers(some_runtime)) <= before, 10, lambda: str(containers(some_runtime)))

@@ -264,6 +264,7 @@ def test_a_runtime_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
         runtimes_of(ContainerConfig("i", "docker"))
     with pytest.raises(ConfigError, match=r"no container runtime on PATH \(looked for podman, docker\)"):
         image_of(ContainerConfig("i"))
+    monkeypatch.setattr("connector_tax.run.engine.container.REMOVE_WITHIN_S", 0.0)
     with pytest.raises(EngineError, match="container connector-tax-m may still be there"):
         remove_container("docker", "m")
     assert image_module.RUNTIMES == ("podman", "docker")

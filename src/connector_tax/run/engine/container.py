@@ -10,6 +10,7 @@ import re
 import resource
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,8 @@ PACKAGE = Path(connector_tax.__file__).resolve().parent
 PREFIX = "connector-tax-"
 # How much longer than a container everything around it has to end.
 LONGER_S = 2.0
+REMOVE_WITHIN_S = 10.0
+POLL_S = 0.3
 LEAST_SHM_BYTES = 2**30
 # What cannot stand in a mount, whose parts are separated by commas and may be quoted.
 _UNMOUNTABLE = re.compile('[,"\n]')
@@ -255,10 +258,23 @@ class Inside:
 def remove_container(runtime: Runtime, mark: str) -> None:
     """End and remove the container of a launch; nothing where there is none.
 
+    Asked again for ``REMOVE_WITHIN_S``: podman fails where the container's process has just been killed, and nobody told it yet.
+
     Raises:
         EngineError: it may still be there.
     """
-    name = PREFIX + mark
+    deadline = time.monotonic() + REMOVE_WITHIN_S
+    while (reason := _removed(runtime, PREFIX + mark)) is not None:
+        if time.monotonic() > deadline:
+            raise EngineError(
+                f"container {PREFIX}{mark} may still be there: {runtime} rm failed: {printable(reason, 300)}. "
+                f"Remove it by hand: {runtime} rm --force {PREFIX}{mark}"
+            )
+        time.sleep(POLL_S)
+
+
+def _removed(runtime: Runtime, name: str) -> str | None:
+    """Why it is not; None where it is, or was not there."""
     now = ("--time=0",) if runtime == "podman" else ()
     try:
         done = subprocess.run(
@@ -269,13 +285,8 @@ def remove_container(runtime: Runtime, mark: str) -> None:
             timeout=ANSWER_WITHIN_S,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise EngineError(_not_removed(runtime, name, str(error))) from error
-    if done.returncode != 0 and "no such container" not in done.stderr.lower():
-        raise EngineError(_not_removed(runtime, name, done.stderr.strip()))
-
-
-def _not_removed(runtime: Runtime, name: str, reason: str) -> str:
-    return f"container {name} may still be there: {runtime} rm failed: {printable(reason, 300)}. Remove it by hand: {runtime} rm --force {name}"
+        return str(error)
+    return None if done.returncode == 0 or "no such container" in done.stderr.lower() else done.stderr.strip()
 
 
 def _mount(path: Path, *, writable: bool) -> str:

@@ -1,0 +1,77 @@
+"""An engine in a container of a SLURM job ends with the job, also where its processes are no children of the job's."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from test_engine_in_a_container import MEASURES, containers, within
+
+from connector_tax.base.artifacts.supervisor import recorded_supervisor
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.run.engine.leftovers import end_leftovers
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "slurm"))
+from cluster import COMMANDS, DAEMONS, Cluster, cluster
+
+MISSING = [name for name in (*DAEMONS, *COMMANDS) if shutil.which(name) is None]
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=f"no SLURM here: {', '.join(MISSING)} missing"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="slurmd wants to be root"),
+]
+
+
+def submit(slurm: Cluster, folder: Path, image: str, runtime: str) -> str:
+    script = folder / "job.sh"
+    words = [
+        sys.executable,
+        "-c",
+        MEASURES,
+        str(PROJECT_ROOT / "config" / "demo.yaml"),
+        image,
+        runtime,
+        str(folder / "run"),
+    ]
+    (folder / "words").write_bytes(b"".join(os.fsencode(word) + b"\0" for word in words))
+    script.write_text(
+        f"#!/bin/bash\nexport PATH={os.environ['PATH']} PYTHONPATH={PROJECT_ROOT / 'src'}\n"
+        f"mapfile -d '' -t words < '{folder}/words'\nexec \"${{words[@]}}\"\n"
+    )
+    return slurm.ask("sbatch", "--parsable", f"--output={folder}/job.out", str(script)).strip()
+
+
+@pytest.mark.parametrize(
+    "how", ["scancel", "scancel --full --signal=KILL", "kill -9 of slurmstepd and the job"]
+)
+def test_a_container_ends_with_its_job(some_runtime: str, image: str, tmp_path: Path, how: str) -> None:
+    with cluster(tmp_path / "c") as slurm:
+        job = submit(slurm, tmp_path, image, some_runtime)
+        out = tmp_path / "job.out"
+        assert within(40, lambda: out.exists() and len(out.read_text().split()) == 2), (
+            out.read_text() if out.exists() else ""
+        )
+        recorded = recorded_supervisor(tmp_path / "run")
+        assert recorded is not None and containers(some_runtime, recorded.mark)
+        root = psutil.Process(int(out.read_text().split()[0]))
+        engine = [root, *root.children(recursive=True)]
+        if how.startswith("scancel"):
+            slurm.ask(*how.split(), job)
+        else:
+            _kill_the_job(recorded.pid)
+        assert within(
+            20, lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in engine)
+        )
+        if not how.startswith("scancel"):
+            # Among what was killed is podman's own process, who would have told that the container has ended.
+            end_leftovers(tmp_path / "run", grace_s=1.0)
+        assert within(10, lambda: not containers(some_runtime, recorded.mark))
+
+
+def _kill_the_job(supervisor: int) -> None:
+    """By its supervisor: other clusters on this machine have jobs of that number as well."""
+    step = next(p for p in psutil.Process(supervisor).parents() if p.name().startswith("slurmstepd"))
+    below = step.children(recursive=True)
+    for process in (step, *below):
+        process.kill()
