@@ -1,6 +1,5 @@
 """Container runtimes that run here, and one image for each."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -14,9 +13,10 @@ from connector_tax.run.engine.image import RUNTIMES
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulated"))
-from small_image import import_image
+from small_image import NAME, import_image
 
-NAME = f"localhost/connector-tax-test-{os.getpid()}:1"
+# For a try; an engine gets this process's own.
+NPROC, NOFILE = 1024, 1024
 
 
 @cache
@@ -44,9 +44,6 @@ def made_image(runtime: str) -> str | None:
     return None if done.returncode == 0 else f"{runtime} runs nothing here: {done.stderr.strip()[-300:]}"
 
 
-NPROC, NOFILE = 1024, 1024
-
-
 @pytest.fixture(scope="session", params=RUNTIMES)
 def runtime(request: pytest.FixtureRequest) -> str:
     reason = made_image(request.param)
@@ -58,10 +55,9 @@ def runtime(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def some_runtime() -> str:
     """The first that runs here."""
-    reasons = {runtime: made_image(runtime) for runtime in RUNTIMES}
-    found = next((runtime for runtime, reason in reasons.items() if reason is None), None)
+    found = next((runtime for runtime in RUNTIMES if made_image(runtime) is None), None)
     if found is None:
-        pytest.skip("; ".join(filter(None, reasons.values())))
+        pytest.skip("; ".join(str(made_image(runtime)) for runtime in RUNTIMES))
     return found
 
 

@@ -1,6 +1,7 @@
 """An image that holds this Python and what the embedded engine imports, made of this host's own files: nothing is downloaded."""
 
 import io
+import os
 import subprocess
 import sys
 import sysconfig
@@ -8,6 +9,7 @@ import tarfile
 from functools import cache
 from pathlib import Path
 
+NAME = f"localhost/connector-tax-test-{os.getpid()}:1"
 # Of the standard library; an engine needs none of it.
 UNNEEDED = {
     "test",

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from checkout import Project
-from conftest import NAME
+from small_image import NAME
 
 SECRET = "hf_NobodyMayReadThis0123456789abc"
 
