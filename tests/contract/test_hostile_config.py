@@ -59,13 +59,29 @@ CONFIG_PLACES: dict[str, Callable[[dict[str, Any], Any], Any]] = {
     "extra_args": lambda c, v: c["engine"].update(extra_args=[v]),
     "a variable": lambda c, v: c["engine"].update(env={"VLLM_X": v}),
     "a variable's name": lambda c, v: c["engine"].update(env={v: "1"}),
+    "an image": lambda c, v: c["engine"].update(container=v),
+    "a folder that a container sees": lambda c, v: c["engine"].update(
+        container={"image": "i", "mounts": [v]}
+    ),
+    "a container runtime": lambda c, v: c["engine"].update(container={"image": "i", "runtime": v}),
     "a session file": lambda c, v: c.update(phase_c={"sessions": [v]}),
     "arrival": lambda c, v: c["cell"].update(arrival=v),
     "a key": lambda c, v: c.update({v: 1}),
 }
 # Of all texts so many are taken there; elsewhere what a file can hold is.
 REFUSED = {
-    **dict.fromkeys(("campaign", "a connector", "connectors_file", "a session file", "arrival", "a key"), 0),
+    **dict.fromkeys(
+        (
+            "campaign",
+            "a connector",
+            "connectors_file",
+            "a container runtime",
+            "a session file",
+            "arrival",
+            "a key",
+        ),
+        0,
+    ),
     **dict.fromkeys(("an argument's name", "a variable's name"), 1),
 }
 NAMES_FILES = ("connectors_file", "a session file")

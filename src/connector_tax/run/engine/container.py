@@ -301,7 +301,7 @@ def _mount(path: Path, *, writable: bool) -> str:
 def _shm_bytes() -> int:
     """As much as this host's own, which is a limit and no reservation."""
     try:
-        return max(LEAST_SHM_BYTES, shutil.disk_usage("/dev/shm").total)  # nosec B108  # its size
+        return max(LEAST_SHM_BYTES, shutil.disk_usage("/dev/shm").total)  # nosec B108  # only its size is asked
     except OSError:
         return LEAST_SHM_BYTES
 
