@@ -20,6 +20,7 @@ from connector_tax.base.config.model import ContainerConfig, Runtime
 from connector_tax.base.documents.identity import EngineIdentity, other_versions
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.plan import campaign_document, config_of
+from connector_tax.run.engine import identity
 from connector_tax.run.engine import image as image_module
 from connector_tax.run.engine.command import engine_environment, engine_python, given_environment
 from connector_tax.run.engine.contained import contained, model_inside
@@ -271,13 +272,27 @@ def test_a_runtime_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
 
 
 def test_another_image_is_another_engine_and_so_is_none() -> None:
-    def identity(**versions: str) -> EngineIdentity:
+    def measured(**versions: str) -> EngineIdentity:
         return EngineIdentity(versions=versions, gpu=(), host={})
 
-    one, other, none = identity(image="sha256:1"), identity(image="sha256:2"), identity()
+    one, other, none = measured(image="sha256:1"), measured(image="sha256:2"), measured()
     assert other_versions(one, other) == ["image sha256:1 / sha256:2"]
     assert other_versions(one, none) == ["image sha256:1 / none"]
     assert other_versions(one, one) == other_versions(none, none) == []
+
+
+def test_containers_on_another_kernel_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a remote daemon, or of one in a virtual machine: its answer comes, and its loopback is another one."""
+    config = campaign_with("i", tmp_path)
+    monkeypatch.setattr(identity, "interpreter", lambda engine: [sys.executable])
+    monkeypatch.setattr(identity, "image_of", lambda container: image("docker"))
+    answer = identity.interpreter_answer(config.engine)
+    assert answer["image"] == DIGEST and "boot" not in answer
+    elsewhere = identity._PROBE.replace("kernel/random/boot_id", "kernel/random/uuid")
+    assert elsewhere != identity._PROBE
+    monkeypatch.setattr(identity, "_PROBE", elsewhere)
+    with pytest.raises(EngineError, match="docker runs its containers on another kernel than this host's"):
+        identity.interpreter_answer(config.engine)
 
 
 def test_nothing_is_taken_out_of_an_image(tmp_path: Path) -> None:
