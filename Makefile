@@ -103,7 +103,7 @@ revert-patch: env  ## take out what an earlier version wrote into ENGINE_PYTHON'
 	patches/apply.sh --revert
 
 audit:  ## what the lock file installs, as a list (sbom.cdx.json, CycloneDX), and what of it is known to be vulnerable
-	$(PYTHON) scripts/audit.py
+	$(PYTHON) .ci/audit.py
 
 clean:  ## remove caches; results and environments stay
 	rm -rf .snakemake .mypy_cache .ruff_cache .hypothesis .import_linter_cache site

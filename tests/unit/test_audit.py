@@ -1,4 +1,4 @@
-"""``scripts/audit.py``: a package that nobody could be asked about is no clean package."""
+"""``.ci/audit.py``: a package that nobody could be asked about is no clean package."""
 
 import importlib.util
 import sys
@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "audit.py"
+SCRIPT = Path(__file__).parents[2] / ".ci" / "audit.py"
 
 
 @pytest.fixture
