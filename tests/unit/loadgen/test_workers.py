@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 import uvloop
+import zmq
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 import self_signed
@@ -27,11 +28,12 @@ from connector_tax.base.records.target import RequestForm, target_of
 from connector_tax.run.loadgen import session
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 from connector_tax.run.loadgen.health import STALL_US
-from connector_tax.run.loadgen.messages import Abandon, Job
+from connector_tax.run.loadgen.messages import Abandon, Ended, Hello, Job, Stopped, decode_for_coordinator
 from connector_tax.run.loadgen.observe import NOTHING, Observe
 from connector_tax.run.loadgen.placement import Placement
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.run.loadgen.stalls import StallWatch
+from connector_tax.run.loadgen.worker import Mailbox
 
 SPEC = CellSpec("a", 100.0, 8, 4, "fixed", 0.05, 0.4, 10, 3.0, 1.0, 64, 1, 10, 100)
 
@@ -278,6 +280,58 @@ def test_answers_that_came_after_the_drain_while_the_client_was_away_are_time_ou
         outcome = measure(pool, script, **timing, drain_timeout_s=0.3, inflight_cap=100)
     assert Counter(r.status for r in outcome.requests) == {"timeout": 30}
     assert outcome.health.client_stalled
+
+
+class Away:
+    """A watcher in which the coordinator is once away, from when so many requests have been sent."""
+
+    def __init__(self, sent: int, seconds: float) -> None:
+        self._sent = sent
+        self._seconds = seconds
+
+    def ended(self, request: Ended) -> None: ...
+
+    def tick(self, sent: int) -> None:
+        if sent >= self._sent:
+            time.sleep(self._seconds)
+            self._seconds = 0.0
+
+
+def test_the_drain_begins_with_the_last_send_also_where_the_coordinator_was_away() -> None:
+    """The last one is sent after 0.6 s, and the drain may take 0.3. All answers but one take 1 s, and have come when it is back."""
+
+    async def slow(reply: Reply, request: dict[str, Any], number: int) -> None:
+        await asyncio.sleep(1.0 if number > 1 else 0.0)
+        await answer_well(reply, request, number)
+
+    with worker_pool(1) as pool:
+        timing = {"max_cell_s": 0.6, "min_completed": 1000, "drain_timeout_s": 0.3}
+        outcome = measure(pool, slow, Observe(watcher=Away(20, 1.6)), **timing, inflight_cap=100)
+    assert [r.status for r in outcome.requests] == ["ok", *59 * ["timeout"]]
+    assert {r.error for r in outcome.requests[1:]} == {"unfinished 0.3 s after the last send"}
+
+
+def test_a_worker_that_has_been_told_to_end_says_nothing_and_reads_nothing_more(tmp_path: Path) -> None:
+    """Its loop has turns left then: a reading that a send put off, and requests that end."""
+    failures: list[dict[str, Any]] = []
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: failures.append(context))
+        mailbox = Mailbox(loop, endpoint, lambda message: None)
+        mailbox.send(Hello())
+        mailbox.close()
+        mailbox.send(Stopped(0))
+        await asyncio.sleep(0.01)
+
+    endpoint = f"ipc://{tmp_path}/line"
+    with zmq.Context() as context, context.socket(zmq.PAIR) as line:
+        line.bind(endpoint)
+        uvloop.run(serve())
+        assert line.poll(5000)
+        assert decode_for_coordinator(line.recv()) == (0, Hello())
+        assert not line.poll(50)
+    assert failures == []
 
 
 def test_a_stop_behind_which_the_last_answer_waits_is_seen() -> None:
