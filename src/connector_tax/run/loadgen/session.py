@@ -48,6 +48,8 @@ LEAD_NS = 20_000_000
 INTERRUPTED = "interrupted"
 # Ends of requests are told in batches; what ended so long ago has been.
 UNTOLD_NS = 2 * s_to_ns(BATCH_S)
+# Between two looks of the coordinator; it was away where there is more, and hears first what was said meanwhile.
+AWAY_NS = 2 * s_to_ns(POLL_S)
 # Several workers that are told so long beforehand stop at the same time.
 STOP_LEAD_NS = 10_000_000
 
@@ -252,7 +254,11 @@ class _Cell:
     def _send_phase(self) -> None:
         """Until it is known when sending ends, and that time has come."""
         told_ns: int | None = None
+        looked_ns = monotonic_ns()
         while True:
+            before_ns, looked_ns = looked_ns, monotonic_ns()
+            if looked_ns - before_ns > AWAY_NS:
+                self._listen(POLL_S)
             now_ns = monotonic_ns()
             self._meter.count_from(self._protocol.window_start_ns)
             self._poll_abort(now_ns)
