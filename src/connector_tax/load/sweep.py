@@ -101,7 +101,7 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
     assert cell.demand is not None, "a search measures open loops"
     why: list[str] = []
     overloaded = "overloaded" in cell.flags
-    short, for_sure = _falls_short(cell.demand)
+    short, for_sure = _falls_short(cell.demand, _failed_by_chance(cell, cell.demand))
     served = not (overloaded or short)
     if not served:
         why.append(served_text(cell.demand, rate_per_s))
@@ -154,16 +154,26 @@ def _kept(cell: LoadCell, limit: CellLimit) -> bool:
     return point is not None and point <= limit.limit_ms
 
 
-def _falls_short(demand: Demand) -> tuple[bool, bool]:
+def _falls_short(demand: Demand, failed_by_chance: float = 0.0) -> tuple[bool, bool]:
     """Whether less was completed than came due, and whether that is beyond chance.
 
     What is left over is held against what arrived: of sessions a turn that waits keeps later ones from coming due, so that
     their turns fall short of one another by less than the server falls short of the sessions. One request more in flight at the
     end than at the start is no overload. Chance moves the numbers in flight by about their square root.
+
+    Args:
+        failed_by_chance: so many of the requests that failed may not fail in the long run.
     """
     left = demand.due - demand.done
     allowed = max((1 - MIN_THROUGHPUT_RATIO) * demand.arrived, 1.0)
-    return left > allowed, left - 2 * math.sqrt(sum(demand.in_flight)) > allowed
+    return left > allowed, left - failed_by_chance - 2 * math.sqrt(sum(demand.in_flight)) > allowed
+
+
+def _failed_by_chance(cell: LoadCell, demand: Demand) -> float:
+    """By how much the requests that failed exceed the lower end of their share, as far as that is known."""
+    if cell.failed is UNSET or cell.failed.point is None or cell.failed.low is None:
+        return 0.0
+    return (cell.failed.point - cell.failed.low) * demand.due
 
 
 def served_text(demand: Demand, rate_per_s: float) -> str:
