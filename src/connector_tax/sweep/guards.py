@@ -1,5 +1,6 @@
 """What a sweep refuses before it writes or starts anything: results of another sweep, and results of another release than the entry now names."""
 
+import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config.sweep import Sweep, SweepCell
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.reading import read_document
-from connector_tax.base.errors import ArtifactError, ConfigError
+from connector_tax.base.errors import ArtifactError, ConfigError, EngineError
 from connector_tax.base.opening import printable
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.run.engine.command import engine_python
@@ -23,7 +24,7 @@ OF_A_RELEASE = ("vllm", "vllm_git_sha", "torch", "python")
 def refuse_others_results(sweep: Sweep, folder: SweepFolder, results: Path) -> None:
     """
     Raises:
-        ConfigError: a campaign's results folder is another sweep's, or a campaign of its name was measured by hand and otherwise.
+        ConfigError: a campaign's results folder is another sweep's or a link, or a campaign of its name was measured by hand and otherwise.
     """
     for cell in sweep.cells:
         others = sorted(p for p in folder.root.parent.glob(f"*/{cell.name}.yaml") if p.parent != folder.root)
@@ -32,19 +33,33 @@ def refuse_others_results(sweep: Sweep, folder: SweepFolder, results: Path) -> N
                 f"{sweep.path}: campaign {cell.name} ({cell.words}): results/{cell.name} belongs to sweep {others[0].parent.name}, whose file for it is "
                 f"{others[0]}. Rename this sweep or an entry. Where that sweep is no more, remove that file."
             )
-        file = CampaignFolder(results / cell.name).campaign_file
-        if file.exists() and not folder.config(cell).exists() and (keys := _edited(cell, file)):
+        if (results / cell.name).is_symlink():
             raise ConfigError(
-                f"{sweep.path}: campaign {cell.name} ({cell.words}): results/{cell.name} was not measured by this sweep, and otherwise ({', '.join(keys)}). "
-                "Rename this sweep or an entry, or move those results away."
+                f"{sweep.path}: campaign {cell.name} ({cell.words}): results/{cell.name} is a link, perhaps to another campaign's results, which would be "
+                "measured over; no table or series reads behind it. Put the folder itself there, or remove the link."
             )
+        try:
+            _refuse_other_campaign(sweep, cell, folder, CampaignFolder(results / cell.name).campaign_file)
+        except (ArtifactError, OSError):
+            continue  # its own start refuses it, and the other campaigns are measured
 
 
-def _edited(cell: SweepCell, file: Path) -> list[str]:
-    try:
-        return edited(cell.config, read_campaign_file(file))
-    except ArtifactError:
-        return []  # its own start refuses it, and the other campaigns are measured
+def _refuse_other_campaign(sweep: Sweep, cell: SweepCell, folder: SweepFolder, file: Path) -> None:
+    if not file.exists():
+        return
+    document, where = (
+        read_campaign_file(file),
+        f"{sweep.path}: campaign {cell.name} ({cell.words}): results/{cell.name}",
+    )
+    if document.campaign != cell.name:
+        # Its receipts would do for Snakemake, which then finds nothing to do and calls that a success.
+        raise ConfigError(
+            f"{where} holds results of campaign {printable(document.campaign, 100)}, as a copied folder does. Move it away."
+        )
+    if not folder.config(cell).exists() and (keys := edited(cell.config, document)):
+        raise ConfigError(
+            f"{where} was not measured by this sweep, and otherwise ({', '.join(keys)}). Rename this sweep or an entry, or move those results away."
+        )
 
 
 def refuse_another_release(sweep: Sweep, results: Path) -> None:
@@ -60,9 +75,9 @@ def refuse_another_release(sweep: Sweep, results: Path) -> None:
             continue
         try:
             python = engine_python(cell.config.engine)
-        except ConfigError:
-            continue  # it may be on the hosts of a batch system alone; a start that needs it says so
-        now = asked(python)
+            now = asked(python)
+        except (ConfigError, EngineError, OSError, subprocess.TimeoutExpired):
+            continue  # it may run on the hosts of a batch system alone; a start that needs it says so, and the other campaigns are measured
         unlike = [k for k in OF_A_RELEASE if k in versions and versions[k] != now.get(k)]
         if unlike:
             was, has = (

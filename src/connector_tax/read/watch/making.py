@@ -174,7 +174,8 @@ class Maker:
             return
         if code != 0:
             text = log.read_text(encoding="utf-8", errors="replace")
-            sys.stderr.write(text)
+            with suppress(SystemExit):  # of ``door``: nobody reads what is said, and the page says it, too
+                sys.stderr.write(text)
             said = next(
                 (s for s in reversed(text.split("\n")) if s.strip()), f"its process ended with {code}"
             )
