@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -156,7 +157,7 @@ def status_text(sweep: "Sweep", results: Path) -> str:
     if left_s:
         lines[-1] += f", about {duration_text(left_s)} left"
     if finished < len(rows):
-        lines.append(f"go on with: connector-tax sweep {sweep.path} run")
+        lines.append(f"go on with: connector-tax sweep {sweep.word} run")
     if damaged:
         lines.append(f"how starts ended is not known: {damaged}")
     if strangers := folder.strangers(sweep):
@@ -259,11 +260,11 @@ def _told(sweep: "Sweep", outcome: "Outcome", more: Sequence[str]) -> int:
     from connector_tax.base.opening import printable
     from connector_tax.sweep.running import code_text
 
-    n, again = len(sweep.order), f"connector-tax sweep {sweep.path} run"
+    n, again = len(sweep.order), f"connector-tax sweep {sweep.word} run"
     for name, code in outcome.failed.items():
         config = _shown(_folder(sweep).root / f"{name}.yaml")
         print(
-            f"failed: {name} ({code_text(code)}); connector-tax status --configfile {config} says where it stands, logs lie in results/{name}/logs",
+            f"failed: {name} ({code_text(code)}); connector-tax status --configfile {shlex.quote(config)} says where it stands, logs lie in results/{name}/logs",
             file=sys.stderr,
         )
     end = f"the end of what was asked for ({printable(' '.join(more), 200)})" if more else "their end"
@@ -279,7 +280,7 @@ def _told(sweep: "Sweep", outcome: "Outcome", more: Sequence[str]) -> int:
         print(f"{went}, {len(outcome.failed)} failed. Try those again with: {again}", file=sys.stderr)
         return 1
     then = "What is left of them" if more else "Their taxes"
-    print(f"{went}. {then}: connector-tax sweep {sweep.path} {'status' if more else 'table'}")
+    print(f"{went}. {then}: connector-tax sweep {sweep.word} {'status' if more else 'table'}")
     return 0
 
 

@@ -72,7 +72,7 @@ class SweepFolder:
             if not take_lock(lock, what):
                 raise EngineError(
                     f"{what} is run already (process {holder_of(lock)}). Wait for it, or end it; "
-                    f"`connector-tax sweep {sweep.path} status` says how far it is."
+                    f"`connector-tax sweep {sweep.word} status` says how far it is."
                 )
             name_holder(lock, what, str(os.getpid()))
             yield

@@ -56,7 +56,7 @@ def own_of(sweep: Sweep, results: Path) -> Own:
 def _why_not(sweep: Sweep, cell: SweepCell, folder: Path) -> str:
     """Empty where the folder is for the history to read, which says itself what is damaged or not analysed."""
     if not folder.is_dir():
-        return f"it was not started yet: connector-tax sweep {sweep.path} run"
+        return f"it was not started yet: connector-tax sweep {sweep.word} run"
     if folder.is_symlink():
         return "it is a link, which is not followed"
     aggregate = folder / "aggregate.json"
@@ -68,7 +68,7 @@ def _why_not(sweep: Sweep, cell: SweepCell, folder: Path) -> str:
         return f"cannot be read: {error}"
     if fault is None or fault.stands:
         return ""
-    return f"{fault.why}; connector-tax sweep {sweep.path} status says what is to do"
+    return f"{fault.why}; connector-tax sweep {sweep.word} status says what is to do"
 
 
 def require_results(sweep: Sweep, own: Own, results: Path) -> None:
@@ -84,7 +84,7 @@ def require_results(sweep: Sweep, own: Own, results: Path) -> None:
         )
         raise ConfigError(
             f"{sweep.path}: none of its {len(sweep.cells)} campaigns has results in {results}{f' ({said[:500]})' if said else ''}. "
-            f"Measure them first: connector-tax sweep {sweep.path} run"
+            f"Measure them first: connector-tax sweep {sweep.word} run"
         )
 
 

@@ -160,6 +160,12 @@ def test_a_variable_that_another_shell_has_is_no_edit(
     assert "study-r1-large  edited since it was measured (engine): " in capsys.readouterr().out
 
 
+def test_a_command_to_copy_is_one_for_a_shell(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "sweep.yaml").rename(project / "my sweep.yaml")
+    assert command("sweep").call(["my sweep.yaml", "status"]) == 0
+    assert capsys.readouterr().out.endswith("go on with: connector-tax sweep 'my sweep.yaml' run\n")
+
+
 def test_a_damaged_campaign_keeps_no_other_from_being_told(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

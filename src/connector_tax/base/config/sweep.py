@@ -6,6 +6,7 @@ combination.
 
 import copy
 import itertools
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,11 @@ class Sweep:
     cells: tuple[SweepCell, ...]
     order: tuple[SweepCell, ...]
     excluded: int
+
+    @property
+    def word(self) -> str:
+        """Its file as a shell takes it, for commands that somebody copies."""
+        return shlex.quote(str(self.path))
 
 
 def load_sweep(path: Path) -> Sweep:
