@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config.checked import read_yaml
 from connector_tax.base.config.sweep import Sweep, SweepCell
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError, ConfigError, EngineError
-from connector_tax.base.opening import printable
+from connector_tax.base.opening import printable, read_whole
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.run.engine.command import engine_python
 from connector_tax.run.engine.identity import interpreter_answer
@@ -24,8 +25,10 @@ OF_A_RELEASE = ("vllm", "vllm_git_sha", "torch", "python")
 def refuse_others_results(sweep: Sweep, folder: SweepFolder, results: Path) -> None:
     """
     Raises:
-        ConfigError: a campaign's results folder is another sweep's or a link, or a campaign of its name was measured by hand and otherwise.
+        ConfigError: another file has this sweep's name, a campaign's results folder is another sweep's or a link, or a campaign of its name was
+            measured by hand and otherwise.
     """
+    _refuse_other_file(sweep, folder)
     for cell in sweep.cells:
         others = sorted(p for p in folder.root.parent.glob(f"*/{cell.name}.yaml") if p.parent != folder.root)
         if others:
@@ -42,6 +45,20 @@ def refuse_others_results(sweep: Sweep, folder: SweepFolder, results: Path) -> N
             _refuse_other_campaign(sweep, cell, folder, CampaignFolder(results / cell.name).campaign_file)
         except (ArtifactError, OSError):
             continue  # its own start refuses it, and the other campaigns are measured
+
+
+def _refuse_other_file(sweep: Sweep, folder: SweepFolder) -> None:
+    """A copy of a sweep's file that kept its name would be taken for an edit, and measured over the original's results."""
+    try:
+        other = Path(read_whole(folder.made_of).decode(errors="surrogateescape").strip())
+        named = other.is_file() and not other.samefile(sweep.path) and read_yaml(other).get("sweep")
+    except (OSError, ArtifactError, ConfigError):
+        return  # nobody's any more
+    if named == sweep.name:
+        raise ConfigError(
+            f"{sweep.path}: sweep: {sweep.name} is the name of {printable(str(other), 300)}, whose campaigns would be measured over. Give one of the two "
+            "another name; where this file takes the other's place, remove the other."
+        )
 
 
 def _refuse_other_campaign(sweep: Sweep, cell: SweepCell, folder: SweepFolder, file: Path) -> None:

@@ -47,6 +47,18 @@ def test_two_sweeps_cannot_own_one_folder_of_results(project: Path, action: str)
     assert swept("run") == 0, "the owner goes on"
 
 
+def test_a_copy_of_a_sweep_that_kept_its_name_measures_over_nothing(project: Path) -> None:
+    assert swept("write") == 0
+    other_sweep(project, axes={"release": [{"name": "r1", "set": {"seed": 99}}]})
+    with pytest.raises(
+        ConfigError, match=r"other.yaml: sweep: study is the name of .*/sweep\.yaml, whose campaigns"
+    ):
+        command("sweep").call(["other.yaml", "run"])
+    assert swept("run") == 0, "the owner goes on"
+    (project / "sweep.yaml").unlink()
+    assert command("sweep").call(["other.yaml", "run"]) == 0, "it took the other's place"
+
+
 def test_results_that_no_sweep_measured_are_not_measured_over(project: Path) -> None:
     cell = sweep_of(project).cells[0]
     started(project, cell)
