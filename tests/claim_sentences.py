@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from claim_cells import BETWEEN_HOOKS, SOURCES, Cell, Entry, called_between, is_wide, sign, usable
+from claim_cells import BETWEEN_HOOKS, SOURCES, Cell, Entry, called_between, holds, is_wide, sign, usable
 from claim_head import Head
 from claim_numbers import estimate, the
 from claim_phrases import phrases
@@ -53,6 +53,7 @@ class Sentences(Head):
             (r"^head details \| ", self.details),
             (r"^Taxes \| (Against plain|A connector's own hooks)", self.about),
             (r"^Taxes / At [^|]*\| At", self.at),
+            (r"^Taxes / What was put in \| Nothing is burnt by", self.burnt),
             (r"^Outputs \| After", self.asked),
             (r"/ Repeated launches / [^|]*\| (TTFT|TPOT) p90 at ref_\w+, ", self.repeats_title),
             (r"/ Repeated launches / The host over[^|]*\| The host over", self.host_title),
@@ -174,6 +175,14 @@ class Sentences(Head):
         return said(["each launch below answered", "at temperature 0", *words], the(len(again) or None))
 
     # Under *Taxes*.
+    def burnt(self, _: Statement) -> Cell:
+        """Who burns nothing, and of how many numbers that were put in and found the interval holds it."""
+        found = self.a["burns"]
+        told = [h for e in found["rows"] if (h := holds(e["put_in_us"], e["found"])) is not None]
+        counts = the(sum(told)) + the(len(told)) + self.confidence if told else []
+        words = ["intervals of", "hold what was put in."] if told else ["No number was both put in and found."]  # fmt: skip
+        return said([f"Nothing is burnt by {self.labels[found['base']]}.", *words], counts)
+
     def at(self, s: Statement) -> Cell:
         reference = s.text.split()[1].rstrip(",")
         rate = self.rates[reference]

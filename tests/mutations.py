@@ -263,6 +263,26 @@ FEW = {"cell": {"min_completed": 8, "duration_s": 2, "max_cell_s": 4}}
 ONE_RATE = {"phase_a": {"rates_per_s": [4]}}
 WIDE = {"phase_a": {"rates_per_s": [1, 2, 4, 8, 16]}}
 MATCHED = {"connectors": ["plain", "noop_connector", "mooncake_both", "plain_matched_mooncake_both"]}
+BURNING = {
+    **BLOCKS,
+    "connectors": ["plain", "burning_0", "burning_200", "burning_1000"],
+    "phase_a": {"rates_per_s": [2]},
+    "phase_b_prime": {"configs": [], "shapes": []},
+    "engine": {
+        "kind": "virtual_gpu",
+        "python": "/bin/true",
+        "model": "m",
+        "model_file": None,
+        "virtual_gpu": {"gpu": "h200"},
+        "args": {"async_scheduling": False},
+    },
+}
+# Hooks that take 1 us more than was put in are told apart from it, since they take as long in every step.
+BURNT = {
+    "burning_0": replace(PLAIN, hooks_us=(5.0, 2.0, 1.0)),
+    "burning_200": replace(PLAIN, hooks_us=(206.0, 2.0, 1.0), step_us=9200.0, tpot_ms=10.2),
+    "burning_1000": replace(PLAIN, hooks_us=(1005.0, 2.0, 1.0), step_us=10000.0, tpot_ms=11.0),
+}
 LEVELS = {"cached_tokens": [0, 8000], "running": [1, 4], "output_tokens": 8, "duration_s": 5}
 
 MUTATIONS: dict[str, Mutation] = {
@@ -413,6 +433,11 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "answers": Mutation(then=answers),
     "virtual GPU": Mutation(BLOCKS, told=virtual),
+    "test connectors that burn": Mutation(BURNING, behaviours=BURNT, told=virtual),
+    "test connectors under asynchronous scheduling": Mutation(
+        {**BURNING, "engine": {**BURNING["engine"], "args": {"async_scheduling": True}}, "repeats": 1},
+        behaviours=BURNT, then=lost("burning_200", "r1"), told=virtual,
+    ),
     "embedded engine": Mutation(told=embedded),
     "connector that fakes hits": Mutation(
         {"connectors": ["plain", "noop_connector", "decode_bench", "example_connector", "multi_noop_example"], "phase_b_prime": {"configs": [], "shapes": []}},
