@@ -24,6 +24,7 @@ QUANTITIES = {
 BURNT = {
     "hooks_p50_us": "hooks per step (median)",
     "step_p50_us": "median step",
+    "tpot_p50_us": "TPOT p50",
     "tpot_p90_us": "TPOT p90",
     "ttft_p90_us": "TTFT p90",
 }

@@ -434,10 +434,6 @@ MUTATIONS: dict[str, Mutation] = {
     "answers": Mutation(then=answers),
     "virtual GPU": Mutation(BLOCKS, told=virtual),
     "test connectors that burn": Mutation(BURNING, behaviours=BURNT, told=virtual),
-    "test connectors under asynchronous scheduling": Mutation(
-        {**BURNING, "engine": {**BURNING["engine"], "args": {"async_scheduling": True}}, "repeats": 1},
-        behaviours=BURNT, then=lost("burning_200", "r1"), told=virtual,
-    ),
     "embedded engine": Mutation(told=embedded),
     "connector that fakes hits": Mutation(
         {"connectors": ["plain", "noop_connector", "decode_bench", "example_connector", "multi_noop_example"], "phase_b_prime": {"configs": [], "shapes": []}},

@@ -202,6 +202,17 @@ OPEN = {
     "no taxes over blocks": (("; that tax is ", "; the largest of these taxes is "),),
     "no plain": (("Plain has no number here.", ""),),
     "settings": ((">not known<", ">none<"),),
+    "test connectors that burn": (
+        ("Nothing is burnt by burns 0 µs. 7 of 8", "Nothing is burnt by burns 0 µs. 8 of 8"),
+        ("Nothing is burnt by burns 0 µs", "Nothing is burnt by burns 200 µs"),
+        ("of 95 % hold what was put in", "of 99 % hold what was put in"),
+        ("<td>hooks per step (median)</td>", "<td>median step</td>"),
+        ('<td class="wide">200 µs</td>', '<td class="wide">1,000 µs</td>'),
+        ("+201 µs [+201 µs, +201 µs]<small>over 4 blocks", "+201 µs [+201 µs, +201 µs]<small>over 3 blocks"),
+        ("+201 µs [+201 µs, +201 µs]<small>over 4 blocks", "+200 µs [+200 µs, +200 µs]<small>over 4 blocks"),
+        (">outside the interval<", ">inside<"),
+        ("none: the first token leaves", "none: a burn leaves"),
+    ),
     "observer": ((", unrecorded</td>", "</td>"),),
 }  # fmt: skip
 
