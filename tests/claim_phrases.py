@@ -20,6 +20,9 @@ PAST = ("At", "is", "without a connector", "one launch each")
 PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^head \| ", (), ("Connector tax:",)),
     (r"^head banner[^|]*\| These are", (EMULATOR,), ()),
+    (r"^head banner[^|]*\| Put in:", (
+        "Put in: the tax that the model of the embedded engine itself gives, from", "launches of each configuration in virtual time.", "intervals of",
+        "hold it."), ()),
     (r"^head banner[^|]*\| The device", (
         "The device was a clock: vLLM's API server, engine core, scheduler, KV-cache manager and connectors ran as they are, and in place of the "
         "model's forward pass a step lasted as long as the profile of the", "says"), ("per prompt token,", "per decoding sequence and", "per token of context.")),

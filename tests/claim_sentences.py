@@ -46,6 +46,7 @@ class Sentences(Head):
             (r"^head banner[^|]*\| It cannot show", self.not_shown),
             (r"^head banner[^|]*\| Stand-ins for", self.stand_ins),
             (r"^head banner[^|]*\| In its \d", self.kept_time),
+            (r"^head banner[^|]*\| Put in:", self.put_in),
             (r"^head banner[^|]*\| (?!The device)", self.source),
             (r"^head headline \| ", self.headline),
             (r"^head flags \| ", self.flag),

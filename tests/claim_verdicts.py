@@ -52,7 +52,18 @@ class Judged:
         )
 
     def burns(self) -> Iterator[str]:
-        """Which intervals hold what was put in, and how many do; of a virtual GPU alone."""
+        """Which intervals hold what was put in, and how many do; of a virtual GPU, or of the embedded engine's model."""
+        model = self.a.get("put_in") or {"taxes": [], "asked": 0, "held": 0}
+        of_model = {
+            (r["config"], r["metric"], r["rate_per_s"]): r["held"]
+            for r in model["taxes"]
+            if r["held"] is not None
+        }
+        if (model["asked"], model["held"]) != (len(of_model), sum(of_model.values())):
+            yield f"{model['held']} of {model['asked']} intervals hold the model's tax: {sum(of_model.values())} of {len(of_model)} do"
+        for r in model["taxes"]:
+            if r["held"] != holds(r["tax"], self.main.get((r["config"], r["reference"], r["metric"]), {})):
+                yield f"{r['config']}: its interval is said to hold the model's tax, or not to, and the other is so"
         found = self.a.get("burns")
         if found is None:
             return

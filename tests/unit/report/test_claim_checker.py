@@ -213,6 +213,13 @@ OPEN = {
         (">outside the interval<", ">inside<"),
         ("none: the first token leaves", "none: a burn leaves"),
     ),
+    "embedded engine": (
+        ("from 1,200 launches", "from 1,201 launches"),
+        ("7 of 9 intervals", "8 of 9 intervals"),
+        (", inside<", ", outside the interval<"),
+        (", outside the interval<", ", inside<"),
+        ("<small>put in +", "<small>put in −"),
+    ),
     "observer": ((", unrecorded</td>", "</td>"),),
 }  # fmt: skip
 
