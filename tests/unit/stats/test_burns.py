@@ -11,6 +11,7 @@ import pytest
 
 from connector_tax.base.documents.aggregate import Burns
 from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.student import mean_interval
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.burns import FIRST_TOKEN, HIDDEN, OVERLAP, burns, known_burns_us
@@ -89,17 +90,25 @@ def test_a_number_of_latency_is_in_microseconds(measured: tuple[dict[str, Any], 
     assert own["tpot_p90_us"] == pytest.approx(1e3 * float(np.mean(by_hand)))
 
 
+@pytest.mark.parametrize("late", ["ended later", "never ended"])
 def test_where_requests_run_side_by_side_a_step_does_not_follow(
-    measured: tuple[dict[str, Any], Found],
+    measured: tuple[dict[str, Any], Found], late: str
 ) -> None:
-    """One that was sent a moment too early is enough, in any cell of either side."""
+    """One that was sent a moment too early is enough, in any cell of either side; one that was never sent runs beside none."""
     config, found = measured
     key = ("burning_0", "r1", "r2_256x16")
     first, second, *others = found[key].cell.requests
-    early = replace(second, t_send_ns=first.t_end_ns - 1)  # type: ignore[operator]
-    cell = replace(found[key], cell=replace(found[key].cell, requests=[first, early, *others]))
-    told = reasons(of(config, {**found, key: cell}))
+
+    def reasons_with(one: RequestRecord) -> dict[str, str | None]:
+        cell = replace(found[key].cell, requests=[*others, second, one])
+        return reasons(of(config, {**found, key: replace(found[key], cell=cell)}))
+
+    assert second.t_send_ns is not None
+    end_ns = None if late == "never ended" else second.t_send_ns + 1
+    told = reasons_with(replace(first, t_end_ns=end_ns))
     assert told == {**dict.fromkeys(FOLLOWING, OVERLAP), "hooks_p50_us": None, "ttft_p90_us": FIRST_TOKEN}
+    dropped = replace(first, t_send_ns=None, t_end_ns=None, status="dropped")
+    assert reasons_with(dropped)["tpot_p90_us"] is None
 
 
 @pytest.mark.parametrize("args", [{}, {"async_scheduling": True}, {"async_scheduling": None}])

@@ -7,6 +7,8 @@ number grows by the burn, and of which numbers that does not follow.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
 from typing import Annotated
 
 import msgspec
@@ -145,14 +147,10 @@ def _why_nothing_follows(metric: BurnMetric, synchronous: bool, pair: _Pair) -> 
 
 
 def _alone(requests: Collection[RequestRecord]) -> bool:
-    ended_ns = 0
-    for request in sorted(requests, key=lambda r: r.seq):
-        if request.status != "ok" or request.t_send_ns is None or request.t_end_ns is None:
-            return False
-        if request.t_send_ns < ended_ns:
-            return False
-        ended_ns = request.t_end_ns
-    return True
+    """Whether each had ended, well or not, before the next one was sent."""
+    sent = [(r.t_send_ns, r.t_end_ns) for r in requests if r.t_send_ns is not None]
+    sent.sort(key=itemgetter(0))
+    return all(end is not None and end <= later for (_, end), (later, _) in pairwise(sent))
 
 
 def _found(metric: BurnMetric, pair: _Pair, confidence: float) -> QuantityOfKind:
