@@ -35,7 +35,7 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
         "Stand-ins for the device, and for copies between it and the host:",
         "What of a connector then runs for real, what is clocked and what is left out: docs/virtual-gpu.md."), ()),
     (r"^head banner[^|]*\| In its", ("In its", "usable cells the clock ran late by at most", "of the device's time;"), (
-        "in nine of ten steps the host was done", ", in the cell with the least.", "in the cell with the least to spare,", "or more.")),
+        "in nine of ten steps the host was done", "in the cell with the least.", "in the cell with the least to spare,", "or more.")),
     (r"^head banner[^|]*\| CPU host", ("not the numbers of a GPU. A connector may cost a different share of a step there.",), ("with", "cores:")),
     (r"^head headline", (), ("On the embedded engine:", "Merely", "interval")),
     (r"^head flags[^|]*\| Flag fallback_lowest_rate:", (

@@ -54,7 +54,7 @@ class Sentences(Head):
             (r"^head details \| ", self.details),
             (r"^Taxes \| (Against plain|A connector's own hooks)", self.about),
             (r"^Taxes / At [^|]*\| At", self.at),
-            (r"^Taxes / What was put in \| Nothing is burnt by", self.burnt),
+            (r"^Taxes / What was put in \| Without a burn:", self.burnt),
             (r"^Outputs \| After", self.asked),
             (r"/ Repeated launches / [^|]*\| (TTFT|TPOT) p90 at ref_\w+, ", self.repeats_title),
             (r"/ Repeated launches / The host over[^|]*\| The host over", self.host_title),
@@ -182,7 +182,7 @@ class Sentences(Head):
         told = [h for e in found["rows"] if (h := holds(e["put_in_us"], e["found"])) is not None]
         counts = the(sum(told)) + the(len(told)) + self.confidence if told else []
         words = ["intervals of", "hold what was put in."] if told else ["No number was both put in and found."]  # fmt: skip
-        return said([f"Nothing is burnt by {self.labels[found['base']]}.", *words], counts)
+        return said([f"Without a burn: {self.labels[found['base']]}.", *words], counts)
 
     def at(self, s: Statement) -> Cell:
         reference = s.text.split()[1].rstrip(",")

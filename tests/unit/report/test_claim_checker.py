@@ -203,8 +203,8 @@ OPEN = {
     "no plain": (("Plain has no number here.", ""),),
     "settings": ((">not known<", ">none<"),),
     "test connectors that burn": (
-        ("Nothing is burnt by burns 0 µs. 7 of 8", "Nothing is burnt by burns 0 µs. 8 of 8"),
-        ("Nothing is burnt by burns 0 µs", "Nothing is burnt by burns 200 µs"),
+        ("Without a burn: test connector, 0 µs. 7 of 8", "Without a burn: test connector, 0 µs. 8 of 8"),
+        ("Without a burn: test connector, 0 µs", "Without a burn: test connector, 200 µs"),
         ("of 95 % hold what was put in", "of 99 % hold what was put in"),
         ("<td>hooks per step (median)</td>", "<td>median step</td>"),
         ('<td class="wide">200 µs</td>', '<td class="wide">1,000 µs</td>'),

@@ -126,7 +126,9 @@ def test_two_blocks_have_no_interval(measured: tuple[dict[str, Any], Found]) -> 
     fewer = {key: own for key, own in found.items() if key[:2] != ("burning_0", "b")}
     value = of(config, fewer)
     assert (value.asked, value.held) == (0, 0)
-    assert {row.found.reason for row in value.rows} == {"2 blocks of launches have both; an interval needs 3"}
+    assert {row.found.reason for row in value.rows} == {
+        "both have a number in 2 of the blocks of launches; an interval needs 3"
+    }
 
 
 def test_nothing_is_known_of_other_connectors_and_other_engines(

@@ -48,7 +48,7 @@ def burns_view(aggregate: Aggregate) -> BurnsView | None:
         else "No number was both put in and found."
     )
     return BurnsView(
-        summary=f"Nothing is burnt by {clean(aggregate.label_of(found.base))}. {held}",
+        summary=f"Without a burn: {clean(aggregate.label_of(found.base))}. {held}",
         rows=[_text(aggregate, row) for row in in_order(aggregate, found.rows)],
     )
 

@@ -156,7 +156,7 @@ def _alone(requests: Collection[RequestRecord]) -> bool:
 def _found(metric: BurnMetric, pair: _Pair, confidence: float) -> QuantityOfKind:
     """The mean difference over blocks; Student's t. None where a cell that counts has no number: the others would flatter it."""
     blocks = pair.blocks
-    reason = f"{len(blocks)} blocks of launches have both; an interval needs {MIN_BLOCKS}"
+    reason = f"both have a number in {len(blocks)} of the blocks of launches; an interval needs {MIN_BLOCKS}"
     values: Mapping[str, list[float]] = {"own": [], "base": []}
     for block in blocks:
         for name, side in (("own", pair.own), ("base", pair.base)):
