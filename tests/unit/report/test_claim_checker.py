@@ -211,7 +211,7 @@ OPEN = {
         ("+201 µs [+201 µs, +201 µs]<small>over 4 blocks", "+201 µs [+201 µs, +201 µs]<small>over 3 blocks"),
         ("+201 µs [+201 µs, +201 µs]<small>over 4 blocks", "+200 µs [+200 µs, +200 µs]<small>over 4 blocks"),
         (">outside the interval<", ">inside<"),
-        ("none: the first token leaves", "none: a burn leaves"),
+        ("none: the first token waits", "none: the last token waits"),
     ),
     "embedded engine": (
         ("from 1,200 launches", "from 1,201 launches"),

@@ -34,7 +34,7 @@ METRICS: dict[BurnMetric, Callable[[CellEstimates], tuple[Estimate, float]]] = {
     "ttft_p90_us": lambda cell: (cell.latency("ttft_ms", 90.0), 1e3),
 }
 # Why nothing follows from a burn.
-FIRST_TOKEN = "the first token leaves the engine while the next step burns, and how long it waits for that depends on the host"
+FIRST_TOKEN = "the first token waits for its own step's burn and then, as long as the interpreter makes it, for that of the next step"
 HIDDEN = "under asynchronous scheduling a burn runs while the device is busy"
 OVERLAP = (
     "requests run side by side: a longer step lets more of them run at once, which makes it longer again"
