@@ -20,6 +20,9 @@ PAST = ("At", "is", "without a connector", "one launch each")
 PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^head \| ", (), ("Connector tax:",)),
     (r"^head banner[^|]*\| These are", (EMULATOR,), ()),
+    (r"^head banner[^|]*\| Put in:", (
+        "Put in: the tax that the model of the embedded engine itself gives, from", "launches of each configuration in virtual time.", "intervals of",
+        "hold it."), ()),
     (r"^head banner[^|]*\| The device", (
         "The device was a clock: vLLM's API server, engine core, scheduler, KV-cache manager and connectors ran as they are, and in place of the "
         "model's forward pass a step lasted as long as the profile of the", "says"), ("per prompt token,", "per decoding sequence and", "per token of context.")),
@@ -32,7 +35,7 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
         "Stand-ins for the device, and for copies between it and the host:",
         "What of a connector then runs for real, what is clocked and what is left out: docs/virtual-gpu.md."), ()),
     (r"^head banner[^|]*\| In its", ("In its", "usable cells the clock ran late by at most", "of the device's time;"), (
-        "in nine of ten steps the host was done", ", in the cell with the least.", "in the cell with the least to spare,", "or more.")),
+        "in nine of ten steps the host was done", "in the cell with the least.", "in the cell with the least to spare,", "or more.")),
     (r"^head banner[^|]*\| CPU host", ("not the numbers of a GPU. A connector may cost a different share of a step there.",), ("with", "cores:")),
     (r"^head headline", (), ("On the embedded engine:", "Merely", "interval")),
     (r"^head flags[^|]*\| Flag fallback_lowest_rate:", (
