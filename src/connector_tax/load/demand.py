@@ -132,7 +132,7 @@ def _what_cut(spec: CellSpec, outcome: CellOutcome) -> str:
     return f"a cell lasts {spec.max_cell_s:g} s at most (--max-seconds)"
 
 
-def falls_short(demand: Demand, failed: float = 0.0) -> tuple[bool, bool]:
+def falls_short(demand: Demand, failed: float = 0.0, *, random: bool = False) -> tuple[bool, bool]:
     """Whether less was completed than came due, and whether that is beyond chance.
 
     What is left over is held against what arrived: of sessions a turn that waits keeps later ones from coming due, so that
@@ -141,10 +141,12 @@ def falls_short(demand: Demand, failed: float = 0.0) -> tuple[bool, bool]:
 
     Args:
         failed: so many of the requests that are left over may be so since they failed, and not since the server falls behind.
+        random: chance also moves how many come due, by about the square root of their number.
     """
+    moved = max(sum(demand.in_flight), demand.arrived if random else 0)
     left = demand.due - demand.done
     allowed = max((1 - MIN_THROUGHPUT_RATIO) * demand.arrived, 1.0)
-    return left > allowed, left - failed - 2 * math.sqrt(sum(demand.in_flight)) > allowed
+    return left > allowed, left - failed - 2 * math.sqrt(moved) > allowed
 
 
 def served_text(demand: Demand, rate_per_s: float) -> str:
@@ -156,14 +158,19 @@ def served_text(demand: Demand, rate_per_s: float) -> str:
     return f"served {done:.3g} of {due:.3g} turns/s that came due at {rate_per_s:g} {demand.unit}/s"
 
 
-def unserved(demand: Demand | None, rate_per_s: float | None, failed: int) -> str | None:
+def unserved(spec: CellSpec, demand: Demand | None) -> str | None:
     """What is to be said of an open loop that the server does not keep up with, so that its queue grows as long as the cell lasts.
 
-    None where it keeps up or may do so, and where answers are so long that the cell does not tell.
-
-    Args:
-        failed: requests of the window that failed, which are left over and wait in no queue.
+    None where it keeps up or may do so, and where the cell does not tell: answers are long, or a ramp or sessions that go on ask for more
+    as it goes on, so that the number in flight grows without a queue. A request that failed in the window, or was dropped, waits in no
+    queue; one that failed after the window's end did.
     """
-    if demand is None or rate_per_s is None or demand.fills_s or not falls_short(demand, failed)[1]:
+    if demand is None or spec.rate_per_s is None or demand.fills_s:
         return None
-    return f"the server did not keep up: {served_text(demand, rate_per_s)}; its queue grew, and latencies say how long the cell was"
+    if spec.ramp_from_per_s is not None or spec.sessions is not None:
+        return None
+    at_start, at_end = demand.in_flight
+    in_window = demand.due - (at_end - at_start) - demand.done
+    if not falls_short(demand, max(in_window, 0), random=spec.arrival != "fixed")[1]:
+        return None
+    return f"the server did not keep up: {served_text(demand, spec.rate_per_s)}; its queue grew, and latencies say how long the cell was"
