@@ -26,7 +26,8 @@ def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
     if spec.arrival not in OPEN_LOOP:
         return None
     requests, ramp = outcome.requests, spec.ramp_from_per_s is not None
-    window = outcome.window if ramp else _when_full(requests, outcome.window)
+    spans = _spans(spec, requests)
+    window = outcome.window if ramp else _when_full(spans, outcome.window)
     chosen = in_window(requests, window)
     start_ns, stop_ns = window.window_start_ns, window.t_stop_ns
     return Demand(
@@ -36,47 +37,58 @@ def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
         done=sum(r.t_done_ns is not None and start_ns <= r.t_done_ns < stop_ns for r in requests),
         in_flight=(_in_flight(requests, start_ns), _in_flight(requests, stop_ns)),
         over_s=window.window_s,
-        fills_s=UNSET if ramp else _fills_s(requests, outcome.window),
+        fills_s=UNSET if ramp else _fills_s(spans, outcome.window),
     )
 
 
-def _fills_s(requests: list[RequestRecord], window: CellWindow) -> float | UnsetType:
-    """The longest answer to a request of the cell's first tenth, in which no queue had much time to grow; unset where that was over by
-    the window's middle. A tenth in which hardly anything came due says little: then the first ``FEW`` are asked, of the first quarter.
+def _spans(spec: CellSpec, requests: list[RequestRecord]) -> list[tuple[int, int | None]]:
+    """When what arrives came due and was over: a request, or a session with all of its turns so far, in which it asks for more."""
+    if spec.sessions is None:
+        return [(r.t_sched_ns, r.t_done_ns) for r in requests]
+    begun: dict[int, int] = {}
+    over: dict[int, int] = {}
+    for r in requests:
+        if r.session is not None:
+            begun[r.session] = min(begun.get(r.session, r.t_sched_ns), r.t_sched_ns)
+            if r.t_done_ns is not None:
+                over[r.session] = max(over.get(r.session, r.t_done_ns), r.t_done_ns)
+    return sorted((at_ns, over.get(session)) for session, at_ns in begun.items())
+
+
+def _fills_s(spans: list[tuple[int, int | None]], window: CellWindow) -> float | UnsetType:
+    """How long the longest lasted of those that began in the cell's first tenth, in which no queue had much time to grow; unset where that
+    was over by the window's middle. A tenth in which hardly anything came due says little: then the first ``FEW`` are asked, of the
+    first quarter.
     """
-    done = [(r.t_done_ns, r.t_sched_ns) for r in requests if r.t_done_ns is not None]
     whole_ns = window.t_stop_ns - window.t0_ns
-    few = [r for r in requests[:FEW] if r.t_sched_ns < window.t0_ns + whole_ns // 4]
+    few = [span for span in spans[:FEW] if span[0] < window.t0_ns + whole_ns // 4]
     early_ns = window.t0_ns + whole_ns // 10
     if few and not _is_queue(few):
-        early_ns = max(early_ns, few[-1].t_sched_ns + 1)
-    longest_ns = max((done_ns - due_ns for done_ns, due_ns in done if due_ns < early_ns), default=0)
+        early_ns = max(early_ns, few[-1][0] + 1)
+    longest_ns = max(_lengths_ns(spans, early_ns), default=0)
     full_ns = window.t0_ns + longest_ns
     return longest_ns / 1e9 if full_ns > (window.window_start_ns + window.t_stop_ns) // 2 else UNSET
 
 
-def _is_queue(requests: list[RequestRecord]) -> bool:
+def _lengths_ns(spans: list[tuple[int, int | None]], before_ns: int) -> list[int]:
+    """Of what came due before that time and was over at some time."""
+    return [over_ns - due_ns for due_ns, over_ns in spans if over_ns is not None and due_ns < before_ns]
+
+
+def _is_queue(spans: list[tuple[int, int | None]]) -> bool:
     """Whether answers grow from nearly each request to the next one, as they do behind a queue and not by their length."""
-    e2e_ns = [r.t_done_ns - r.t_sched_ns for r in requests if r.t_done_ns is not None]
+    e2e_ns = [over_ns - due_ns for due_ns, over_ns in spans if over_ns is not None]
     longer = sum(later > earlier for earlier, later in pairwise(e2e_ns))
     return len(e2e_ns) > 3 and longer >= 0.8 * (len(e2e_ns) - 1)
 
 
-def _when_full(requests: list[RequestRecord], window: CellWindow) -> CellWindow:
-    """From when on as many requests end as begin: T0 and the longest answer of those that came due before the window's middle.
+def _when_full(spans: list[tuple[int, int | None]], window: CellWindow) -> CellWindow:
+    """From when on as many requests end as begin: T0 and the longest answer, or session, of those that began before the window's middle.
 
     Until then what is in flight grows, however well the server keeps up, and would count as left over.
     """
     middle_ns = (window.window_start_ns + window.t_stop_ns) // 2
-    longest_ns = max(
-        (
-            r.t_done_ns - r.t_sched_ns
-            for r in requests
-            if r.t_done_ns is not None and r.t_sched_ns < middle_ns
-        ),
-        default=0,
-    )
-    full_ns = min(window.t0_ns + longest_ns, middle_ns)
+    full_ns = min(window.t0_ns + max(_lengths_ns(spans, middle_ns), default=0), middle_ns)
     return replace(window, window_start_ns=max(window.window_start_ns, full_ns))
 
 

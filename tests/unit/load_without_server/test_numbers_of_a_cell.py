@@ -1,5 +1,6 @@
 """What ``connector-tax load`` makes of the requests of a cell, and what it says of it in words."""
 
+import json
 import sys
 from array import array
 from collections.abc import Callable
@@ -316,3 +317,19 @@ def test_a_ramp_and_sessions_ask_for_more_without_a_queue() -> None:
         falls_short(turns)[1] and unserved(replace(spec_of(), sessions="conversations.jsonl"), turns) is None
     )
     assert unserved(spec_of(), turns) is not None
+
+
+@pytest.mark.parametrize(("turns", "fills"), [(3, False), (20, True)])
+def test_sessions_that_go_on_are_no_queue(tmp_path: Path, turns: int, fills: bool) -> None:
+    """Two begin each second, and each turn takes 0.5 s: what is in flight grows until the first ones are over."""
+    file = tmp_path / "sessions.jsonl"
+    file.write_text(json.dumps({"turns": [{"new_tokens": 16, "output_tokens": 4}] * turns}) + "\n")
+    begun = [(session, turn, session / 2 + turn / 2) for session in range(20) for turn in range(turns)]
+    sent = sorted((due_s, session, turn) for session, turn, due_s in begun if due_s < 10)
+    requests = [
+        record(k, due_s, e2e_s=0.5, session=session, turn=turn)
+        for k, (due_s, session, turn) in enumerate(sent)
+    ]
+    demand = cell_of(spec_of(rate_per_s=2.0, sessions=str(file)), requests).demand
+    assert demand is not None and bool(demand.fills_s) == fills
+    assert fills or not falls_short(demand)[0]
