@@ -91,7 +91,7 @@ def too_short(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
     if not falls_short(demand)[0] or not all(_kept(cell, limit) for limit in limits):
         return None
     return (
-        f"answers took up to {demand.fills_s:.3g} s, so that the number in flight still grew in the middle of its window, which it "
+        f"{'answers' if demand.unit == 'requests' else 'sessions'} took up to {demand.fills_s:.3g} s, so that the number in flight still grew in the middle of its window, which it "
         f"does also where the server keeps up; give --warmup {math.ceil(demand.fills_s)} or more"
     )
 
