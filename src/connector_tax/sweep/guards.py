@@ -6,6 +6,7 @@ from typing import Any
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config.sweep import Sweep, SweepCell
+from connector_tax.base.documents.identity import unlike_versions
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError, ConfigError
@@ -15,9 +16,6 @@ from connector_tax.run.engine.command import engine_python
 from connector_tax.run.engine.identity import interpreter_answer
 from connector_tax.sweep.folder import SweepFolder
 from connector_tax.sweep.own import edited
-
-# A connector's package may be installed after a campaign has begun; preflight then tries it.
-OF_A_RELEASE = ("vllm", "vllm_git_sha", "torch", "python")
 
 
 def refuse_others_results(sweep: Sweep, folder: SweepFolder, results: Path) -> None:
@@ -63,8 +61,7 @@ def refuse_another_release(sweep: Sweep, results: Path) -> None:
         except ConfigError:
             continue  # it may be on the hosts of a batch system alone; a start that needs it says so
         now = asked(python)
-        unlike = [k for k in OF_A_RELEASE if k in versions and versions[k] != now.get(k)]
-        if unlike:
+        if unlike := unlike_versions(versions, now):
             was, has = (
                 ", ".join(f"{k} {printable(str(v.get(k)), 80)}" for k in unlike) for v in (versions, now)
             )
