@@ -79,18 +79,19 @@ def schedule(config: CampaignConfig, run_s: RunSeconds, gpus: int | None = None)
     slots = len(config.engine.slots)
     most = min(slots, slots if gpus is None else gpus)
     waiting = {
-        p: deque(c for c in run_order(config, p) if c in run_s[p]) for p in config.phases if p in run_s
+        p: launches
+        for p in config.phases
+        if (launches := deque(c for c in run_order(config, p) if c in run_s.get(p, ())))
     }
     left = {phase: len(launches) for phase, launches in waiting.items()}
     stays = {phase: slot_of(config, phase) for phase in waiting}
     # Everything else is measured at rates that are made of Phase A.
-    after = {p: (*phases_before(config, p), "a") if p != "a" else () for p in waiting}
+    before = {p: {*phases_before(config, p), "a"} & left.keys() - {p} for p in waiting}
+    ready = [phase for phase in waiting if not before[phase]]
     free, running, found, now_s = set(range(slots)), list[tuple[float, int, Turn]](), list[Turn](), 0.0
-    while any(left.values()):
-        for phase, launches in waiting.items():
-            if any(left.get(earlier) for earlier in after[phase]):
-                continue
-            place = stays[phase]
+    while ready or running:
+        for phase in ready:
+            launches, place = waiting[phase], stays[phase]
             while launches and len(running) < most and (place is None or place in free):
                 own = min(free) if place is None else place
                 connector_id = launches.popleft()
@@ -99,8 +100,13 @@ def schedule(config: CampaignConfig, run_s: RunSeconds, gpus: int | None = None)
                 heappush(running, (turn.end_s, own, turn))
         now_s, own, turn = heappop(running)
         free.add(own)
-        left[turn.phase] -= 1
         found.append(turn)
+        left[turn.phase] -= 1
+        if not left[turn.phase]:
+            ended = {turn.phase}
+            ready += [p for p in waiting if before[p] and before[p] <= ended]
+            before = {p: of - ended for p, of in before.items()}
+        ready = [p for p in waiting if p in ready and waiting[p]]
     return tuple(found)
 
 
