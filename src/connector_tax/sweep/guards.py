@@ -8,6 +8,7 @@ from typing import Any
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config.checked import read_yaml
 from connector_tax.base.config.sweep import Sweep, SweepCell
+from connector_tax.base.documents.identity import unlike_versions
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError, ConfigError, EngineError
@@ -17,9 +18,6 @@ from connector_tax.run.engine.command import engine_python
 from connector_tax.run.engine.identity import interpreter_answer
 from connector_tax.sweep.folder import SweepFolder
 from connector_tax.sweep.own import edited
-
-# A connector's package may be installed after a campaign has begun; preflight then tries it.
-OF_A_RELEASE = ("vllm", "vllm_git_sha", "torch", "python")
 
 
 def refuse_others_results(sweep: Sweep, folder: SweepFolder, results: Path) -> None:
@@ -95,8 +93,7 @@ def refuse_another_release(sweep: Sweep, results: Path) -> None:
             now = asked(python)
         except (ConfigError, EngineError, OSError, subprocess.TimeoutExpired):
             continue  # it may run on the hosts of a batch system alone; a start that needs it says so, and the other campaigns are measured
-        unlike = [k for k in OF_A_RELEASE if k in versions and versions[k] != now.get(k)]
-        if unlike:
+        if unlike := unlike_versions(versions, now):
             was, has = (
                 ", ".join(f"{k} {printable(str(v.get(k)), 80)}" for k in unlike) for v in (versions, now)
             )
