@@ -9,7 +9,7 @@ import pytest
 
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures.questions import main_taxes
-from connector_tax.read.figures.words import with_interval
+from connector_tax.read.figures.words import hold_together, with_interval
 from connector_tax.read.report.sections import part_of, with_part
 from connector_tax.read.report.tax_table import tax_table
 
@@ -37,7 +37,7 @@ def test_every_configuration_but_plain_has_a_row_with_its_taxes(aggregate: dict[
         tax = taxes.get(config)
         wanted = ("–", "–")
         if tax is not None and tax.interval is not None:
-            wanted = (with_interval(tax.interval), f"{tax.n} and {tax.n_plain}")
+            wanted = (hold_together(with_interval(tax.interval)), f"{tax.n} and {tax.n_plain}")
         assert (found[whole.label_of(config)][1], found[whole.label_of(config)][2]) == wanted
 
 

@@ -6,7 +6,13 @@ from collections.abc import Callable, Sequence
 from connector_tax.base.documents.aggregate import Aggregate, Attribution, Hook
 from connector_tax.base.documents.rates import Reference
 from connector_tax.read.figures.questions import Tax, blocks_of, in_order, main_taxes
-from connector_tax.read.figures.words import METRICS, clean, of_reference_rates, with_interval
+from connector_tax.read.figures.words import (
+    METRICS,
+    clean,
+    hold_together,
+    of_reference_rates,
+    with_interval,
+)
 from connector_tax.read.report.hooks import cpu_us
 from connector_tax.read.report.tax_text import OF_ONE_LAUNCH, stands_in
 from connector_tax.read.stats.attribution import BETWEEN_HOOKS
@@ -105,7 +111,7 @@ def _tax(tax: Tax | None, usual: str) -> str:
 
 
 def _with_kind(text: str, kind: str, usual: str) -> str:
-    return text if kind == usual else f"{text}, {kind}"
+    return hold_together(text) if kind == usual else f"{hold_together(text)}, {kind}"
 
 
 def _requests(taxes: Sequence[Tax | None]) -> str:
