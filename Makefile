@@ -8,7 +8,7 @@ BIN := .venv/bin
 SNAKEMAKE := $(BIN)/snakemake --cores 1
 CONFIG ?= config/config.yaml
 
-.PHONY: help env demo demo-vllm demo-cpu test test-quick lint docs gpu-smoke format status revert-patch rehearse fleet figures clean
+.PHONY: help env demo demo-vllm demo-cpu test test-quick lint audit docs gpu-smoke format status revert-patch rehearse fleet figures clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -100,6 +100,9 @@ status:  ## what is done, running, skipped and left of CONFIG; WEB=1: as a page 
 revert-patch: env  ## take out what an earlier version wrote into ENGINE_PYTHON's vLLM
 	@test -n "$${ENGINE_PYTHON:-}" || { echo "error: ENGINE_PYTHON is not set: give the interpreter whose vLLM is meant" >&2; exit 2; }
 	patches/apply.sh --revert
+
+audit:  ## what the lock file installs, as a list (sbom.cdx.json, CycloneDX), and what of it is known to be vulnerable
+	$(PYTHON) .ci/audit.py
 
 clean:  ## remove caches; results and environments stay
 	rm -rf .snakemake .mypy_cache .ruff_cache .hypothesis .import_linter_cache site

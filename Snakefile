@@ -41,6 +41,11 @@ include: "workflow/rules/read.smk"
 rule all:
     default_target: True
     input:
+        # Also what the rest is made of: of a file between two that are there Snakemake does not ask whether it is there.
+        STUDY.receipts_to_read() if MEASURING else [],
+        STUDY.rates_to_read(),
+        FOLDER.aggregate,
+        FOLDER.figures / "index.json",
         FOLDER.report,
         FOLDER.manifest,
         LOGS / "patch_reverted" if MEASURING else [],

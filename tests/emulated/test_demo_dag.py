@@ -51,6 +51,11 @@ def test_the_study_runs_ends_in_a_report_and_is_then_done(project: Project) -> N
     assert "## test\n" in (results.parent / "MANIFEST.md").read_text()
 
     assert "Nothing to be done" in project.snakemake().stderr
+    # Of a file between two that are there Snakemake does not ask by itself.
+    for made, rule in ((results / "aggregate.json", "aggregate"), (run / "receipt.json", "measure_a")):
+        made.rename(project.root / "away")
+        assert f"rule {rule}:" in project.snakemake("--dry-run").stdout, made
+        (project.root / "away").rename(made)
 
     before = project.cells()
     scramble_times(project.root)

@@ -18,6 +18,8 @@ from pathlib import Path
 DAEMONS = ("munged", "slurmctld", "slurmd")
 COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
 PLUGIN = "snakemake_executor_plugin_slurm"
+# For schedulers that have none of their own.
+GENERIC = "snakemake_executor_plugin_cluster_generic"
 UP_WITHIN_S = 30.0
 CONF = """\
 ClusterName=test
@@ -54,12 +56,16 @@ def lacking() -> str | None:
     missing = [name for name in (*DAEMONS, *COMMANDS) if shutil.which(name) is None]
     if missing:
         return f"{', '.join(missing)} missing: apt-get install slurm-wlm munge"
-    return None if find_spec(PLUGIN) else f"{PLUGIN} missing: pip install snakemake-executor-plugin-slurm"
+    return lacking_plugin(PLUGIN)
 
 
-def plugin_folder() -> Path:
+def lacking_plugin(name: str) -> str | None:
+    return None if find_spec(name) else f"{name} missing: pip install {name.replace('_', '-')}"
+
+
+def plugin_folder(name: str) -> Path:
     """Where the plugin is installed, which need not be the environment's own folder."""
-    spec = find_spec(PLUGIN)
+    spec = find_spec(name)
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parents[1]
 

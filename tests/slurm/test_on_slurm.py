@@ -18,7 +18,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulated"))
 from checkout import Project
-from cluster import Cluster, cluster, lacking, plugin_folder
+from cluster import GENERIC, PLUGIN, Cluster, cluster, lacking, lacking_plugin, plugin_folder
 
 pytestmark = pytest.mark.skipif(lacking() is not None, reason=f"no SLURM here: {lacking()}")
 
@@ -32,7 +32,12 @@ QUICK = (
 )
 QUICK += ("--seconds-between-status-checks", "2", "--latency-wait", "5", "--slurm-keep-successful-logs")
 SMALL = {"runtime": "10", "mem_mb": "500", "cpus_per_task": "1"}
+GENERIC_QUICK = ("--seconds-between-status-checks", "2", "--latency-wait", "5")
 RULES = ("preflight", "measure_a", "measure_b", "measure_b_prime")
+
+
+# As a batch system gives its jobs one.
+TOKEN, PLANTED = "PBS_JOBCOOKIE", "8a3f0c1d9e5b77aa12"
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +47,13 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class Submitted:
-    """A copy of the project whose jobs go to the cluster."""
+    """A copy of the project whose jobs go to the cluster, through SLURM's plugin or the one for any scheduler."""
 
-    def __init__(self, project: Project, slurm: Cluster) -> None:
-        self.project, self.slurm = project, slurm
+    def __init__(self, project: Project, slurm: Cluster, generic: bool = False) -> None:
+        self.project, self.slurm, self.generic = project, slurm, generic
         project.environment.update(slurm.environment)
-        project.environment["PYTHONPATH"] += f"{os.pathsep}{plugin_folder()}"
+        project.environment["PYTHONPATH"] += f"{os.pathsep}{plugin_folder(GENERIC if generic else PLUGIN)}"
+        project.environment[TOKEN] = PLANTED
 
     def start(self, *targets: str) -> "subprocess.Popen[bytes]":
         command = [
@@ -56,10 +62,10 @@ class Submitted:
             "snakemake",
             *targets,
             "--workflow-profile",
-            "profiles/slurm",
-            *QUICK,
+            *(("profiles/cluster", *GENERIC_QUICK) if self.generic else ("profiles/slurm", *QUICK)),
         ]
         command += ["--configfile", "config/test.yaml", "--default-resources", "runtime=10", "mem_mb=500"]
+        command += ["cpus_per_task=1", "gres='none'"] if self.generic else []
         command += ["--set-resources", *(f"{rule}:{k}={v}" for rule in RULES for k, v in SMALL.items())]
         command += [f"{rule}:gres='gpu:1'" for rule in RULES]
         log = (self.project.root / "snakemake.log").open("ab")
@@ -76,7 +82,7 @@ class Submitted:
         assert self.start(*targets).wait(400) == 0, self.said()
 
     def said(self) -> str:
-        jobs = sorted((self.project.root / ".snakemake" / "slurm_logs").rglob("*.log"), key=os.path.getmtime)
+        jobs = sorted((self.project.root / ".snakemake").glob("*_logs/**/*.log"), key=os.path.getmtime)
         of_last = jobs[-1].read_text(errors="replace")[-2000:] if jobs else ""
         return (self.project.root / "snakemake.log").read_text()[-4000:] + of_last
 
@@ -142,6 +148,15 @@ def submitted(project: Project, slurm: Cluster) -> Iterator[Submitted]:
     made.nothing_left()
 
 
+@pytest.fixture
+def through_generic(project: Project, slurm: Cluster) -> Iterator[Submitted]:
+    made = Submitted(project, slurm, generic=True)
+    yield made
+    for job in slurm.jobs():
+        slurm.ask("scancel", job)
+    made.nothing_left()
+
+
 def kept(before: dict[str, int], after: dict[str, int]) -> bool:
     """Whether no finished cell was measured again or lost."""
     return all(after.get(cell) == at for cell, at in before.items())
@@ -165,6 +180,8 @@ def test_every_job_goes_through_the_scheduler(submitted: Submitted) -> None:
     submitted.run()
     assert submitted.project.cells() == cells
     submitted.nothing_left()
+    written = [p for p in results.rglob("*") if p.is_file()]
+    assert [p for p in written if PLANTED.encode() in p.read_bytes()] == []
 
 
 def longer(config: dict[str, Any]) -> None:
@@ -222,3 +239,32 @@ def test_trouble_on_the_way_costs_no_finished_cell(submitted: Submitted) -> None
     assert kept(before, project.cells())
     submitted.complete()
     submitted.nothing_left()
+
+
+@pytest.mark.skipif(lacking_plugin(GENERIC) is not None, reason=f"{lacking_plugin(GENERIC)}")
+def test_the_profile_for_any_scheduler_loses_no_finished_cell(through_generic: Submitted) -> None:
+    """kill -9 of Snakemake while a job measures, then scancel; the plain command goes on behind each."""
+    project, slurm = through_generic.project, through_generic.slurm
+    project.configure(longer)
+
+    running = through_generic.start("phase_a")
+    through_generic.until(lambda: bool(project.cells()) and through_generic.measuring())
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    before = project.cells()
+    through_generic.run("phase_a")
+    assert kept(before, project.cells()) and len(project.cells()) == 6
+
+    before = project.cells()
+    running = through_generic.start("phase_b")
+    through_generic.until(lambda: len(project.cells()) > len(before) and through_generic.measuring())
+    before = project.cells()
+    for job in slurm.jobs():
+        slurm.ask("scancel", job)
+    assert running.wait(200) != 0
+    assert kept(before, project.cells())
+
+    through_generic.run()
+    assert kept(before, project.cells())
+    through_generic.complete()
+    through_generic.nothing_left()

@@ -1,5 +1,8 @@
 """``python tests/soak/kill_points.py --points 300 --seed 1``: kill -9 at random moments of a small campaign, resume, look.
 
+``--engine virtual_gpu`` does the same to real vLLM and NIXL on the virtual GPU, with ENGINE_PYTHON and MODEL_FOLDER in the environment as
+``make demo-vllm`` sets them: ``--engine virtual_gpu --points 50``.
+
 A point is a kill: of Snakemake, a job, the shell around it, a supervisor, the engine, a worker of the load generator, the sampler,
 Snakemake's whole group, or everything at once. The role is drawn first, then the process, so that the rare ones are hit as often. A start has
 one point, and further ones where it goes on. When it has ended, no process of the campaign is left, the engine's packages and the
@@ -23,25 +26,22 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
+import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulated"))
-from checkout import Project
+from checkout import ROOT, Project
 from families import family
 
-# What ends a start that does not end: no start of this campaign takes a quarter of it.
-START_S = 240.0
 # Time for what was orphaned to notice and to end in order.
 SETTLE_S = 30.0
-# What a launch of this campaign takes, from its engine's start on.
-LAUNCH_S = 3.0
 # Of an undisturbed campaign: what it takes without figures, report and manifest.
 MEASURING_SHARE = 0.6
 # Points in one start: one that ends it is its last.
@@ -54,6 +54,7 @@ ROLES = (
     ("snakemake", "snakemake"),
     ("connector_tax.run.engine.supervisor", "supervisor"),
     ("connector_tax.run.emulator", "engine"),
+    ("vllm", "engine"),
     ("connector_tax.run.sampler", "sampler"),
     ("connector_tax.run.loadgen", "worker"),
     ("scripts/preflight.py", "preflight"),
@@ -81,11 +82,46 @@ def small(config: dict[str, Any]) -> None:
     config["analysis"]["bootstrap_draws"] = 200
 
 
+def small_on_vllm(config: dict[str, Any]) -> None:
+    """The same on the virtual GPU: as short as has step records, with a connector whose threads outlive careless ends."""
+    small(config)
+    virtual = yaml.safe_load((ROOT / "config" / "virtual-gpu.yaml").read_text())
+    config["engine"] = virtual["engine"] | {"stop_grace_s": 2}
+    config["connectors"] = ["plain", "nixl_virtual"]
+    config["cell"].update(duration_s=1.0, max_cell_s=4, drain_timeout_s=4)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What points are drawn for.
+
+    Attributes:
+        start_s: what ends a start that does not end: no start of this campaign takes a quarter of it.
+        launch_s: what a launch takes, from its engine's start on.
+    """
+
+    small: Callable[[dict[str, Any]], None]
+    python: str
+    start_s: float
+    launch_s: float
+
+
+def engine_of(kind: str) -> Engine:
+    if kind == "emulator":
+        return Engine(small, sys.executable, start_s=240, launch_s=3)
+    missing = [name for name in ("ENGINE_PYTHON", "MODEL_FOLDER") if name not in os.environ]
+    if missing:
+        raise SystemExit(
+            f"--engine {kind}: {' and '.join(missing)} not set. make demo-vllm shows how they are made."
+        )
+    return Engine(small_on_vllm, os.environ["ENGINE_PYTHON"], start_s=1200, launch_s=30)
+
+
 def role_of(process: psutil.Process) -> str:
     words = process.cmdline()
-    # A supervisor's words hold those of what it launches.
+    # A supervisor's words hold those of what it launches. vLLM's processes give themselves names of one word.
     line = " ".join(words[:3])
-    return next((role for word, role in ROLES if word in line), process.name())
+    return next((role for word, role in ROLES if word in line or word in line.lower()), process.name())
 
 
 def family_of(project: Project) -> list[psutil.Process]:
@@ -106,10 +142,12 @@ def code_of(project: Project) -> dict[str, str]:
     }
 
 
-def installed() -> dict[str, tuple[int, int]]:
+def installed(python: str) -> dict[str, tuple[int, int]]:
     """Size and time of each file of the engine's interpreter's packages."""
     found = {}
-    for folder in {Path(p) for p in sys.path if p.endswith("site-packages")}:
+    asked = [python, "-c", "import json, sys; print(json.dumps(sys.path))"]
+    paths = json.loads(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+    for folder in {Path(p) for p in paths if p.endswith("site-packages")}:
         for here, folders, files in os.walk(folder):
             folders[:] = [f for f in folders if f != "__pycache__"]
             for name in files:
@@ -163,6 +201,7 @@ class Campaign:
     """
 
     project: Project
+    engine: Engine
     rng: random.Random
     length_s: float
     cells: int
@@ -179,7 +218,7 @@ class Campaign:
         left_s = max(3.0, self.length_s * (1 - len(before.cells) / self.cells))
         # Half of the points are at any moment, half in a launch: most of a small campaign is Snakemake getting ready.
         in_launch = self.rng.random() < 0.5
-        at_s = self.rng.uniform(0, LAUNCH_S if in_launch else left_s)
+        at_s = self.rng.uniform(0, self.engine.launch_s if in_launch else left_s)
         running = self.start()
         roles: list[str] = []
         try:
@@ -191,7 +230,7 @@ class Campaign:
         at_kill = self.names()
         while roles and roles[-1] in SURVIVED and len(roles) < MOST_IN_A_START:
             try:
-                running.wait(self.rng.uniform(0.5, LAUNCH_S))
+                running.wait(self.rng.uniform(0.5, self.engine.launch_s))
                 break
             except subprocess.TimeoutExpired:
                 at_kill = self.names()
@@ -247,9 +286,9 @@ class Campaign:
 
     def wait(self, running: "subprocess.Popen[bytes]") -> None:
         try:
-            running.wait(START_S)
+            running.wait(self.engine.start_s)
         except subprocess.TimeoutExpired:
-            raise Failure(f"the start did not end within {START_S:g} s") from None
+            raise Failure(f"the start did not end within {self.engine.start_s:g} s") from None
 
     def settle(self, killed: str | None) -> None:
         deadline = time.monotonic() + SETTLE_S
@@ -262,7 +301,7 @@ class Campaign:
     def check_untouched(self, code: dict[str, str], packages: dict[str, tuple[int, int]]) -> None:
         for what, was, now in (
             ("the checkout", code, code_of(self.project)),
-            ("the engine's packages", packages, installed()),
+            ("the engine's packages", packages, installed(self.engine.python)),
         ):
             if was != now:
                 changed = sorted(k for k in {*was, *now} if was.get(k) != now.get(k))
@@ -308,15 +347,16 @@ class Template:
     """A checkout, and states of its campaign that points begin from: before anything, and after preflight."""
 
     project: Project
+    engine: Engine
     states: dict[str, Path]
     length_s: float
     cells: int
 
     @classmethod
-    def made(cls, folder: Path) -> "Template":
+    def made(cls, folder: Path, engine: Engine) -> "Template":
         """Also runs the campaign undisturbed, for its length and its cells."""
         project = Project(folder / "checkout")
-        project.configure(small)
+        project.configure(engine.small)
         states = {name: folder / name for name in ("nothing", "preflight")}
         for name, target in (
             ("nothing", None),
@@ -336,7 +376,7 @@ class Template:
         done = project.snakemake()
         if done.returncode:
             raise SystemExit(f"an undisturbed campaign failed:\n{done.stderr[-3000:]}")
-        return cls(project, states, time.monotonic() - begun, len(project.cells()))
+        return cls(project, engine, states, time.monotonic() - begun, len(project.cells()))
 
     def campaign(self, rng: random.Random) -> Campaign:
         """One in four begins with preflight, the others after it; one in four is read to the end."""
@@ -348,13 +388,14 @@ class Template:
         (self.project.root / "snakemake.log").unlink(missing_ok=True)
         whole = rng.random() < 0.25
         length_s = self.length_s if whole else MEASURING_SHARE * self.length_s
-        return Campaign(self.project, rng, length_s, self.cells, whole)
+        return Campaign(self.project, self.engine, rng, length_s, self.cells, whole)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--engine", choices=("emulator", "virtual_gpu"), default="emulator")
     parser.add_argument("--points", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
@@ -364,11 +405,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="begin no campaign after so long")
     parser.add_argument("--keep", type=Path, help="folder for checkouts of campaigns that failed")
     args = parser.parse_args()
+    engine = engine_of(args.engine)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kill-points-") as folder:
-        template = Template.made(Path(folder))
+        template = Template.made(Path(folder), engine)
         print(f"undisturbed: {template.cells} cells in {template.length_s:.0f} s after preflight", flush=True)
-        code, packages = code_of(template.project), installed()
+        code, packages = code_of(template.project), installed(engine.python)
         points, failed, killed = 0, 0, Counter[str]()
         for number in _numbers(args.first, args.campaign):
             late = args.minutes is not None and time.monotonic() - begun > 60 * args.minutes

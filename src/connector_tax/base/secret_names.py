@@ -7,7 +7,7 @@ WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _ALWAYS = re.compile(
     r"pass_?w(or)?d|passphrase|secret|credential|authorization"
     r"|(require|user|db|root|admin|redis)pass(?![a-z])|(master|basic|proxy|http)auth(?![a-z])|(session|vault)token(?![a-z])"
-    r"|((api|access|private|signing|auth)_?key|(api|access|auth|hf|bearer|refresh)_?token)s?(?![a-z])"
+    r"|cookies?(?![a-z])|((api|access|private|signing|auth)_?key|(api|access|auth|hf|bearer|refresh)_?token)s?(?![a-z])"
     # Beginnings that vLLM's parser takes.
     r"|(^|_)(api_ke?|hf_t(o(ke?)?)?)(?![a-z])"
 )

@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -156,7 +157,7 @@ def status_text(sweep: "Sweep", results: Path) -> str:
     if left_s:
         lines[-1] += f", about {duration_text(left_s)} left"
     if finished < len(rows):
-        lines.append(f"go on with: connector-tax sweep {sweep.path} run")
+        lines.append(f"go on with: connector-tax sweep {sweep.word} run")
     if damaged:
         lines.append(f"how starts ended is not known: {damaged}")
     if strangers := folder.strangers(sweep):
@@ -227,7 +228,7 @@ def _measure(sweep: "Sweep", args: argparse.Namespace) -> int:
         if outcome.at is not None:
             # Its earlier end is not that of its last start any more.
             ended(outcome.at, None)
-    return _told(sweep, outcome)
+    return _told(sweep, outcome, args.more)
 
 
 def _only_shows(more: Sequence[str]) -> bool:
@@ -250,18 +251,24 @@ def _note(what: str) -> None:
         print(what, file=sys.stderr, flush=True)
 
 
-def _told(sweep: "Sweep", outcome: "Outcome") -> int:
-    """What came of it; the exit code."""
+def _told(sweep: "Sweep", outcome: "Outcome", more: Sequence[str]) -> int:
+    """What came of it; the exit code.
+
+    Args:
+        more: what Snakemake was asked for. A stage that was measured is no campaign that was.
+    """
+    from connector_tax.base.opening import printable
     from connector_tax.sweep.running import code_text
 
-    n, again = len(sweep.order), f"connector-tax sweep {sweep.path} run"
+    n, again = len(sweep.order), f"connector-tax sweep {sweep.word} run"
     for name, code in outcome.failed.items():
         config = _shown(_folder(sweep).root / f"{name}.yaml")
         print(
-            f"failed: {name} ({code_text(code)}); connector-tax status --configfile {config} says where it stands, logs lie in results/{name}/logs",
+            f"failed: {name} ({code_text(code)}); connector-tax status --configfile {shlex.quote(config)} says where it stands, logs lie in results/{name}/logs",
             file=sys.stderr,
         )
-    went = f"{len(outcome.codes) - len(outcome.failed)} of {n} campaigns came to their end"
+    end = f"the end of what was asked for ({printable(' '.join(more), 200)})" if more else "their end"
+    went = f"{len(outcome.codes) - len(outcome.failed)} of {n} campaigns came to {end}"
     if outcome.interrupted is not None:
         where = f" in campaign {outcome.at}" if outcome.at else ""
         print(
@@ -272,7 +279,8 @@ def _told(sweep: "Sweep", outcome: "Outcome") -> int:
     if outcome.failed:
         print(f"{went}, {len(outcome.failed)} failed. Try those again with: {again}", file=sys.stderr)
         return 1
-    print(f"{went}. Their taxes: connector-tax sweep {sweep.path} table")
+    then = "What is left of them" if more else "Their taxes"
+    print(f"{went}. {then}: connector-tax sweep {sweep.word} {'status' if more else 'table'}")
     return 0
 
 

@@ -116,8 +116,9 @@ def _along_axes(args: argparse.Namespace) -> int:
     for sweep, own in zip(sweeps, owned, strict=True):
         require_results(sweep, own, results)
     places = {path: place for own in owned for path, place in own.places.items()}
-    found = history([*args.folders, *places], args.fail_above, places)
-    missing = [left_out for own in owned for left_out in own.left_out]
+    left_out = {path: out for own in owned for path, out in own.left_out.items() if path not in places}
+    found = history([*args.folders, *places], args.fail_above, places, left_out)
+    missing = left_out.values()
     return _told(replace(found, left_out=(*found.left_out, *missing)), args.to)
 
 

@@ -1,5 +1,6 @@
 """What a cell asked of the server, by its schedule: in its window, and in all."""
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +12,7 @@ from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.sessions import read_sessions
 from connector_tax.base.statistics.cell import in_window
+from connector_tax.base.statistics.overload import MIN_THROUGHPUT_RATIO
 from connector_tax.base.units import s_to_ns
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.workload.arrivals import OPEN_LOOP
@@ -128,3 +130,40 @@ def _what_cut(spec: CellSpec, outcome: CellOutcome) -> str:
     if session.deaths and window.t_stop_ns - window.t0_ns < s_to_ns(spec.max_cell_s):
         return session.deaths[0]
     return f"a cell lasts {spec.max_cell_s:g} s at most (--max-seconds)"
+
+
+def falls_short(demand: Demand, failed: float = 0.0) -> tuple[bool, bool]:
+    """Whether less was completed than came due, and whether that is beyond chance.
+
+    What is left over is held against what arrived: of sessions a turn that waits keeps later ones from coming due, so that
+    their turns fall short of one another by less than the server falls short of the sessions. One request more in flight at the
+    end than at the start is no overload. Chance moves the numbers in flight by about their square root.
+
+    Args:
+        failed: so many of the requests that are left over may be so since they failed, and not since the server falls behind.
+    """
+    left = demand.due - demand.done
+    allowed = max((1 - MIN_THROUGHPUT_RATIO) * demand.arrived, 1.0)
+    return left > allowed, left - failed - 2 * math.sqrt(sum(demand.in_flight)) > allowed
+
+
+def served_text(demand: Demand, rate_per_s: float) -> str:
+    """By what came due in the window, which chance or sessions make another number than the rate."""
+    over_s = demand.over_s or math.inf
+    done, due = demand.done / over_s, demand.due / over_s
+    if demand.unit == "requests":
+        return f"served {done:.3g} of {due:.3g} requests/s"
+    return f"served {done:.3g} of {due:.3g} turns/s that came due at {rate_per_s:g} {demand.unit}/s"
+
+
+def unserved(demand: Demand | None, rate_per_s: float | None, failed: int) -> str | None:
+    """What is to be said of an open loop that the server does not keep up with, so that its queue grows as long as the cell lasts.
+
+    None where it keeps up or may do so, and where answers are so long that the cell does not tell.
+
+    Args:
+        failed: requests of the window that failed, which are left over and wait in no queue.
+    """
+    if demand is None or rate_per_s is None or demand.fills_s or not falls_short(demand, failed)[1]:
+        return None
+    return f"the server did not keep up: {served_text(demand, rate_per_s)}; its queue grew, and latencies say how long the cell was"

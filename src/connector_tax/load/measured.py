@@ -16,7 +16,7 @@ from connector_tax.base.statistics.gaps import gap_percentiles, read_gaps_ms
 from connector_tax.base.statistics.percentiles import percentile
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import s_to_ns
-from connector_tax.load.demand import cut_of, demand_of, planned_of
+from connector_tax.load.demand import cut_of, demand_of, planned_of, unserved
 from connector_tax.load.remarks import first_failure, flags_of, not_believed, remarks_of
 from connector_tax.load.slo import percentile_name
 from connector_tax.run.loadgen.cell import CellOutcome
@@ -49,8 +49,10 @@ def result_of(
     chosen = in_window(requests, window)
     ok = [r for r in chosen if r.status == "ok"]
     hit = hits is not None and bool(hits["hit_tokens"] or hits["store_hit_tokens"]) and spec.sessions is None
-    planned, cut = planned_of(spec), cut_of(spec, outcome)
+    planned, cut, demand = planned_of(spec), cut_of(spec, outcome), demand_of(spec, outcome)
     counted = _completions(spec, requests, window)
+    # An overloaded cell has its flag, and no percentile.
+    queued = None if window.overloaded else unserved(demand, spec.rate_per_s, len(chosen) - len(ok))
     return LoadCell(
         cell_id=spec.cell_id,
         spec=spec,
@@ -67,10 +69,10 @@ def result_of(
         not_believed=not_believed(spec, outcome),
         health=outcome.health,
         window=window,
-        demand=demand_of(spec, outcome),
+        demand=demand,
         cut=cut,
         first_failure=first_failure(requests),
-        remarks=remarks_of(spec, outcome, cut),
+        remarks=(*remarks_of(spec, outcome, cut), *([queued] if queued else [])),
         failed=_share(
             np.array([r.status != "ok" for r in chosen], dtype=np.float64),
             _why_no_interval(spec, window),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from connector_tax.base.documents.load import Demand, Found, Judged, Level, LoadCell
-from connector_tax.base.statistics.overload import MIN_THROUGHPUT_RATIO
+from connector_tax.load.demand import falls_short, served_text
 from connector_tax.load.plan import Sweep
 from connector_tax.load.slo import CellLimit, percentile_name
 
@@ -88,7 +88,7 @@ def too_short(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
     demand = cell.demand
     if demand is None or not demand.fills_s or "overloaded" in cell.flags or "dropped" in cell.requests:
         return None
-    if not _falls_short(demand)[0] or not all(_kept(cell, limit) for limit in limits):
+    if not falls_short(demand)[0] or not all(_kept(cell, limit) for limit in limits):
         return None
     return (
         f"answers took up to {demand.fills_s:.3g} s, so that the number in flight still grew in the middle of its window, which it "
@@ -101,7 +101,7 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
     assert cell.demand is not None, "a search measures open loops"
     why: list[str] = []
     overloaded = "overloaded" in cell.flags
-    short, for_sure = _falls_short(cell.demand)
+    short, for_sure = falls_short(cell.demand, _failed_by_chance(cell, cell.demand))
     served = not (overloaded or short)
     if not served:
         why.append(served_text(cell.demand, rate_per_s))
@@ -154,25 +154,11 @@ def _kept(cell: LoadCell, limit: CellLimit) -> bool:
     return point is not None and point <= limit.limit_ms
 
 
-def _falls_short(demand: Demand) -> tuple[bool, bool]:
-    """Whether less was completed than came due, and whether that is beyond chance.
-
-    What is left over is held against what arrived: of sessions a turn that waits keeps later ones from coming due, so that
-    their turns fall short of one another by less than the server falls short of the sessions. One request more in flight at the
-    end than at the start is no overload. Chance moves the numbers in flight by about their square root.
-    """
-    left = demand.due - demand.done
-    allowed = max((1 - MIN_THROUGHPUT_RATIO) * demand.arrived, 1.0)
-    return left > allowed, left - 2 * math.sqrt(sum(demand.in_flight)) > allowed
-
-
-def served_text(demand: Demand, rate_per_s: float) -> str:
-    """By what came due in the window, which chance or sessions make another number than the rate."""
-    over_s = demand.over_s or math.inf
-    done, due = demand.done / over_s, demand.due / over_s
-    if demand.unit == "requests":
-        return f"served {done:.3g} of {due:.3g} requests/s"
-    return f"served {done:.3g} of {due:.3g} turns/s that came due at {rate_per_s:g} {demand.unit}/s"
+def _failed_by_chance(cell: LoadCell, demand: Demand) -> float:
+    """By how much the requests that failed exceed the lower end of their share, as far as that is known."""
+    if cell.failed is UNSET or cell.failed.point is None or cell.failed.low is None:
+        return 0.0
+    return (cell.failed.point - cell.failed.low) * demand.due
 
 
 def _reaches(level: Level, limit_ms: float) -> bool:

@@ -31,6 +31,11 @@ class SweepFolder:
     def ends(self) -> Path:
         return self.root / "ends.json"
 
+    @property
+    def made_of(self) -> Path:
+        """Holds the path of the sweep's own file."""
+        return self.root / "made_of"
+
     def strangers(self, sweep: Sweep) -> list[str]:
         """Campaigns that have a file here and are in the sweep no more."""
         own = {cell.name for cell in sweep.cells}
@@ -58,6 +63,7 @@ class SweepFolder:
         texts = {self.config(cell): _text(sweep, cell) for cell in sweep.cells}
         for path, text in texts.items():
             write_text_if_changed(path, Document(text))
+        write_text_if_changed(self.made_of, f"{sweep.path.resolve()}\n")
         return list(texts)
 
     @contextmanager
@@ -72,7 +78,7 @@ class SweepFolder:
             if not take_lock(lock, what):
                 raise EngineError(
                     f"{what} is run already (process {holder_of(lock)}). Wait for it, or end it; "
-                    f"`connector-tax sweep {sweep.path} status` says how far it is."
+                    f"`connector-tax sweep {sweep.word} status` says how far it is."
                 )
             name_holder(lock, what, str(os.getpid()))
             yield

@@ -1,15 +1,17 @@
 """What a sweep refuses before it writes or starts anything: results of another sweep, and results of another release than the entry now names."""
 
+import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config.checked import read_yaml
 from connector_tax.base.config.sweep import Sweep, SweepCell
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.reading import read_document
-from connector_tax.base.errors import ArtifactError, ConfigError
-from connector_tax.base.opening import printable
+from connector_tax.base.errors import ArtifactError, ConfigError, EngineError
+from connector_tax.base.opening import printable, read_whole
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.run.engine.command import engine_python
 from connector_tax.run.engine.identity import interpreter_answer
@@ -23,8 +25,10 @@ OF_A_RELEASE = ("vllm", "vllm_git_sha", "torch", "python")
 def refuse_others_results(sweep: Sweep, folder: SweepFolder, results: Path) -> None:
     """
     Raises:
-        ConfigError: a campaign's results folder is another sweep's, or a campaign of its name was measured by hand and otherwise.
+        ConfigError: another file has this sweep's name, a campaign's results folder is another sweep's or a link, or a campaign of its name was
+            measured by hand and otherwise.
     """
+    _refuse_other_file(sweep, folder)
     for cell in sweep.cells:
         others = sorted(p for p in folder.root.parent.glob(f"*/{cell.name}.yaml") if p.parent != folder.root)
         if others:
@@ -32,19 +36,47 @@ def refuse_others_results(sweep: Sweep, folder: SweepFolder, results: Path) -> N
                 f"{sweep.path}: campaign {cell.name} ({cell.words}): results/{cell.name} belongs to sweep {others[0].parent.name}, whose file for it is "
                 f"{others[0]}. Rename this sweep or an entry. Where that sweep is no more, remove that file."
             )
-        file = CampaignFolder(results / cell.name).campaign_file
-        if file.exists() and not folder.config(cell).exists() and (keys := _edited(cell, file)):
+        if (results / cell.name).is_symlink():
             raise ConfigError(
-                f"{sweep.path}: campaign {cell.name} ({cell.words}): results/{cell.name} was not measured by this sweep, and otherwise ({', '.join(keys)}). "
-                "Rename this sweep or an entry, or move those results away."
+                f"{sweep.path}: campaign {cell.name} ({cell.words}): results/{cell.name} is a link, perhaps to another campaign's results, which would be "
+                "measured over; no table or series reads behind it. Put the folder itself there, or remove the link."
             )
+        try:
+            _refuse_other_campaign(sweep, cell, folder, CampaignFolder(results / cell.name).campaign_file)
+        except (ArtifactError, OSError):
+            continue  # its own start refuses it, and the other campaigns are measured
 
 
-def _edited(cell: SweepCell, file: Path) -> list[str]:
+def _refuse_other_file(sweep: Sweep, folder: SweepFolder) -> None:
+    """A copy of a sweep's file that kept its name would be taken for an edit, and measured over the original's results."""
     try:
-        return edited(cell.config, read_campaign_file(file))
-    except ArtifactError:
-        return []  # its own start refuses it, and the other campaigns are measured
+        other = Path(read_whole(folder.made_of).decode(errors="surrogateescape").strip())
+        named = other.is_file() and not other.samefile(sweep.path) and read_yaml(other).get("sweep")
+    except (OSError, ArtifactError, ConfigError):
+        return  # nobody's any more
+    if named == sweep.name:
+        raise ConfigError(
+            f"{sweep.path}: sweep: {sweep.name} is the name of {printable(str(other), 300)}, whose campaigns would be measured over. Give one of the two "
+            "another name; where this file takes the other's place, remove the other."
+        )
+
+
+def _refuse_other_campaign(sweep: Sweep, cell: SweepCell, folder: SweepFolder, file: Path) -> None:
+    if not file.exists():
+        return
+    document, where = (
+        read_campaign_file(file),
+        f"{sweep.path}: campaign {cell.name} ({cell.words}): results/{cell.name}",
+    )
+    if document.campaign != cell.name:
+        # Its receipts would do for Snakemake, which then finds nothing to do and calls that a success.
+        raise ConfigError(
+            f"{where} holds results of campaign {printable(document.campaign, 100)}, as a copied folder does. Move it away."
+        )
+    if not folder.config(cell).exists() and (keys := edited(cell.config, document)):
+        raise ConfigError(
+            f"{where} was not measured by this sweep, and otherwise ({', '.join(keys)}). Rename this sweep or an entry, or move those results away."
+        )
 
 
 def refuse_another_release(sweep: Sweep, results: Path) -> None:
@@ -60,9 +92,9 @@ def refuse_another_release(sweep: Sweep, results: Path) -> None:
             continue
         try:
             python = engine_python(cell.config.engine)
-        except ConfigError:
-            continue  # it may be on the hosts of a batch system alone; a start that needs it says so
-        now = asked(python)
+            now = asked(python)
+        except (ConfigError, EngineError, OSError, subprocess.TimeoutExpired):
+            continue  # it may run on the hosts of a batch system alone; a start that needs it says so, and the other campaigns are measured
         unlike = [k for k in OF_A_RELEASE if k in versions and versions[k] != now.get(k)]
         if unlike:
             was, has = (

@@ -143,13 +143,13 @@ def _read(sweep: Sweep, results: Path) -> _Read:
     lacks: dict[str, str] = {}
     for cell in sweep.cells:
         folder = results / cell.name
-        if not (folder / "aggregate.json").exists():
-            why_not[cell.name] = "not analysed yet" if folder.is_dir() else "not measured yet"
-            continue
         try:
+            if not (folder / "aggregate.json").exists():
+                why_not[cell.name] = "not analysed yet" if folder.is_dir() else "not measured yet"
+                continue
             side = read_side(cell.name, folder)
             fault = fault_of(cell.config, folder, side.aggregate)
-        except ArtifactError as error:
+        except (ArtifactError, OSError) as error:
             why_not[cell.name] = f"cannot be read: {error}"
             continue
         if fault is None or fault.stands:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
+from connector_tax.base.config.sweep import unlike
 from connector_tax.base.documents.aggregate import Aggregate
 from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.files import to_json
@@ -39,8 +40,8 @@ def fault_of(config: CampaignConfig, folder: Path, aggregate: Aggregate) -> Faul
         return Fault("a link, which is not followed")
     if aggregate.campaign != config.campaign:
         return Fault(f"results of campaign {printable(aggregate.campaign, 100)}, not of this one")
-    if unlike := sorted(_unlike(config, aggregate)):
-        return Fault(f"analysed before an edit ({printable(', '.join(unlike), 200)})")
+    if keys := sorted(_unlike(config, aggregate)):
+        return Fault(f"analysed before an edit ({printable(', '.join(keys), 200)})")
     if others := sorted(set(config.connector_ids) ^ set(_connectors_of(aggregate))):
         return Fault(f"analysed with other connectors ({printable(', '.join(others), 200)})", stands=True)
     if _has_newer_receipts(folder):
@@ -55,8 +56,8 @@ def edited(config: CampaignConfig, document: CampaignDocument) -> list[str]:
         ArtifactError: ``campaign.json`` is of another version.
     """
     ours, theirs = _written(config, document.config), document.config
-    keys = sorted(k for k in {*ours, *theirs} if ours.get(k) != theirs.get(k))
-    if not keys or ours["analysis"] != theirs.get("analysis"):
+    keys = sorted(k for k in {*ours, *theirs} if unlike(ours.get(k), theirs.get(k)))
+    if not keys or unlike(ours["analysis"], theirs.get("analysis")):
         return keys
     # Of both as a file has them, since secrets are in hashes and in no file.
     return keys if _hashes(replace(document, config=ours)) != _hashes(document) else []
@@ -93,7 +94,7 @@ def _unlike(config: CampaignConfig, aggregate: Aggregate) -> Iterator[str]:
         ("engine.args", engine["args"], found.engine_args),
         ("seed", ours["seed"], found.seed),
     ):
-        if its is not None and own != its:
+        if its is not None and unlike(own, its):
             yield name
     yield from _differing(settings_of(ours), found.settings or {}, "")
 
@@ -103,7 +104,7 @@ def _differing(own: Foreign, its: Foreign, place: str) -> Iterator[str]:
         a, b = own[name], its[name]
         if isinstance(a, dict) and isinstance(b, dict) and name != "env" and name != "kv_transfer_config":
             yield from _differing(a, b, f"{place}{name}.")
-        elif a != b:
+        elif unlike(a, b):
             yield f"{place}{name}"
 
 

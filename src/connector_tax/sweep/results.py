@@ -19,33 +19,44 @@ class Own:
 
     Attributes:
         places: of each that has results of its own, by its folder.
-        left_out: the others, as the history names what it leaves out.
+        left_out: the others by their folders, as the history names what it leaves out.
     """
 
     places: Mapping[Path, Place]
-    left_out: tuple[LeftOut, ...]
+    left_out: Mapping[Path, LeftOut]
 
 
 def own_of(sweep: Sweep, results: Path) -> Own:
     """Results of another campaign, a link to some, and those from before an edit stand in no series."""
     places: dict[Path, Place] = {}
-    left_out = []
+    left_out: dict[Path, LeftOut] = {}
     for cell in sweep.cells:
         folder = results / cell.name
         if why := _why_not(sweep, cell, folder):
-            left_out.append(LeftOut(path=printable(str(folder)), reason=printable(why)))
+            # A link is looked at where it lies, as whoever reads folders does.
+            left_out[folder.parent.resolve() / folder.name] = LeftOut(
+                path=printable(str(folder)), reason=printable(why)
+            )
         else:
             places[folder.resolve()] = Place(
-                {f"axis {axis}": name for axis, name in cell.entries.items() if axis not in sweep.follow},
+                {
+                    # Positions are of one sweep; between those of two, or those and a time, there is no order.
+                    "sweep": sweep.name,
+                    **{
+                        f"axis {axis}": name
+                        for axis, name in cell.entries.items()
+                        if axis not in sweep.follow
+                    },
+                },
                 tuple(sweep.axes[axis].index(cell.entries[axis]) for axis in sweep.follow),
             )
-    return Own(places, tuple(left_out))
+    return Own(places, left_out)
 
 
 def _why_not(sweep: Sweep, cell: SweepCell, folder: Path) -> str:
     """Empty where the folder is for the history to read, which says itself what is damaged or not analysed."""
     if not folder.is_dir():
-        return f"it was not started yet: connector-tax sweep {sweep.path} run"
+        return f"it was not started yet: connector-tax sweep {sweep.word} run"
     if folder.is_symlink():
         return "it is a link, which is not followed"
     aggregate = folder / "aggregate.json"
@@ -53,9 +64,11 @@ def _why_not(sweep: Sweep, cell: SweepCell, folder: Path) -> str:
         fault = fault_of(cell.config, folder, read_aggregate(aggregate)) if aggregate.exists() else None
     except ArtifactError:
         return ""
+    except OSError as error:  # it may not be entered
+        return f"cannot be read: {error}"
     if fault is None or fault.stands:
         return ""
-    return f"{fault.why}; connector-tax sweep {sweep.path} status says what is to do"
+    return f"{fault.why}; connector-tax sweep {sweep.word} status says what is to do"
 
 
 def require_results(sweep: Sweep, own: Own, results: Path) -> None:
@@ -65,11 +78,13 @@ def require_results(sweep: Sweep, own: Own, results: Path) -> None:
     """
     if not own.places:
         said = "; ".join(
-            f"{Path(out.path).name}: {out.reason}" for out in own.left_out if "not started" not in out.reason
+            f"{Path(out.path).name}: {out.reason}"
+            for out in own.left_out.values()
+            if "not started" not in out.reason
         )
         raise ConfigError(
             f"{sweep.path}: none of its {len(sweep.cells)} campaigns has results in {results}{f' ({said[:500]})' if said else ''}. "
-            f"Measure them first: connector-tax sweep {sweep.path} run"
+            f"Measure them first: connector-tax sweep {sweep.word} run"
         )
 
 

@@ -46,9 +46,9 @@ def standing_of(config: CampaignConfig, results: Path) -> Standing:
     """Reads files only."""
     folder = CampaignFolder(results / config.campaign)
     runs = sum(len(config.members(phase)) for phase in config.phases)
-    if not folder.campaign_file.exists():
-        return Standing("not started", 0, runs, 0, 0, seconds_left(config, folder, None))
     try:
+        if not folder.campaign_file.exists():
+            return Standing("not started", 0, runs, 0, 0, seconds_left(config, folder, None))
         document = read_campaign_file(folder.campaign_file)
         folder.links()
         receipts = [
@@ -61,10 +61,12 @@ def standing_of(config: CampaignConfig, results: Path) -> Standing:
         ended = runs - runs_left(config, folder, document.date)
         changed = edited(config, document)
         older = _analysis_fault(config, folder)
-    except ArtifactError as error:
+    # Also where a folder may not be entered, or a run that begins anew removes its own.
+    except (ArtifactError, OSError) as error:
         return Standing("unreadable", 0, runs, 0, 0, 0.0, why=str(error))
     worker = worker_of(folder)
-    state: State = "finished" if folder.report.exists() and not older else "measured"
+    whole = folder.aggregate.exists() and folder.report.exists() and not older
+    state: State = "finished" if whole else "measured"
     if worker is not None:
         state = "at work"
     elif changed:

@@ -146,6 +146,25 @@ def test_a_limit_that_fails_by_the_clients_own_stop_fails_not_for_sure() -> None
         assert (judged.why[-1] == "the client was away for 150 ms at once") == (not sure)
 
 
+@pytest.mark.parametrize(
+    ("share", "sure"),
+    [
+        (Level(0.07, 0.016, 0.26, 1000), False),
+        (Level(0.3, 0.17, 0.47, 1000), True),
+        (Level(0.07, None, None, 1000), True),
+    ],
+    ids=["few", "many", "of no interval"],
+)
+def test_what_is_left_over_since_it_failed_is_by_chance_as_far_as_failures_are(
+    share: Level, sure: bool
+) -> None:
+    """All others were served: of 1000 requests 70 failed, and in the long run it may be 16."""
+    assert share.point is not None
+    few = Demand("requests", 1000, 1000, round(1000 * (1 - share.point)), (0, 0), 100.0)
+    judged = judge_cell(msgspec.structs.replace(cell(0.0, GOOD, demand=few), failed=share), 10.0, LIMIT)
+    assert (judged.holds, judged.sure) == (False, sure)
+
+
 def test_a_cell_too_short_for_its_answers_fails_no_rate() -> None:
     """Half of the answers take 50 s: in the middle of the window those of its start have not ended yet."""
     filling = Demand("requests", 900, 900, 751, (617, 766), 30.0, fills_s=49.5)

@@ -273,3 +273,17 @@ def test_a_client_that_was_away_says_so() -> None:
     cell = result_of(spec_of(), away, percentiles=(50.0,), limits=(), hits=None)
     assert cell.flags == ("client_stalled",) and cell.not_believed == ()
     assert "client stalled: a load-generating process was away for 2,000 ms at once" in cell_text(cell)
+
+
+def test_a_server_that_falls_behind_without_a_drop_is_named() -> None:
+    """40 requests/s asked of one that answers 25/s: no drop and no failure, and latencies that grow with the cell."""
+    behind = [record(k, k * 0.025, e2e_s=k * 0.015 + 0.1) for k in range(400)]
+    (said,) = cell_of(spec_of(rate_per_s=40.0), behind).remarks
+    assert said.startswith("the server did not keep up: served 25 of 39.9 requests/s; its queue grew")
+
+
+def test_failures_and_long_answers_are_no_queue() -> None:
+    failing = [failed(k, k * 0.1) if k % 2 else record(k, k * 0.1) for k in range(100)]
+    long = steady(e2e_s=3.0)
+    for requests in (steady(), failing, long):
+        assert not any("keep up" in remark for remark in cell_of(spec_of(), requests).remarks)

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 import uvloop
+import zmq
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 import self_signed
@@ -27,11 +28,12 @@ from connector_tax.base.records.target import RequestForm, target_of
 from connector_tax.run.loadgen import session
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 from connector_tax.run.loadgen.health import STALL_US
-from connector_tax.run.loadgen.messages import Abandon, Job
+from connector_tax.run.loadgen.messages import Abandon, Ended, Hello, Job, Stopped, decode_for_coordinator
 from connector_tax.run.loadgen.observe import NOTHING, Observe
 from connector_tax.run.loadgen.placement import Placement
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.run.loadgen.stalls import StallWatch
+from connector_tax.run.loadgen.worker import Mailbox
 
 SPEC = CellSpec("a", 100.0, 8, 4, "fixed", 0.05, 0.4, 10, 3.0, 1.0, 64, 1, 10, 100)
 
@@ -252,13 +254,13 @@ def test_answers_that_came_while_the_client_was_away_are_no_time_outs() -> None:
 
 @pytest.mark.parametrize("away_at", [40, 119], ids=["over the cell's end", "in the drain"])
 def test_answers_that_came_while_the_client_was_away_are_not_abandoned(away_at: int) -> None:
-    """SIGSTOP for 1.5 s where the drain may take 0.4: the server answers each in 0.1."""
+    """SIGSTOP for 2.2 s where the drain may take 0.9: the server answers each in 0.1."""
     with worker_pool(1) as pool:
         pool.revive()
         pid = pool.pid(0)
-        script = at_request(away_at, late, partial(after, 0.05, partial(suspend, pid, 1.5)))
+        script = at_request(away_at, late, partial(after, 0.05, partial(suspend, pid, 2.2)))
         timing = {"warmup_s": 0.3, "duration_s": 0.9, "max_cell_s": 1.2}
-        outcome = measure(pool, script, **timing, drain_timeout_s=0.4, inflight_cap=300)
+        outcome = measure(pool, script, **timing, drain_timeout_s=0.9, inflight_cap=300)
     assert Counter(r.status for r in outcome.requests) == {"ok": 120}
     assert outcome.health.client_stalled
 
@@ -278,6 +280,58 @@ def test_answers_that_came_after_the_drain_while_the_client_was_away_are_time_ou
         outcome = measure(pool, script, **timing, drain_timeout_s=0.3, inflight_cap=100)
     assert Counter(r.status for r in outcome.requests) == {"timeout": 30}
     assert outcome.health.client_stalled
+
+
+class Away:
+    """A watcher in which the coordinator is once away, from when so many requests have been sent."""
+
+    def __init__(self, sent: int, seconds: float) -> None:
+        self._sent = sent
+        self._seconds = seconds
+
+    def ended(self, request: Ended) -> None: ...
+
+    def tick(self, sent: int) -> None:
+        if sent >= self._sent:
+            time.sleep(self._seconds)
+            self._seconds = 0.0
+
+
+def test_the_drain_begins_with_the_last_send_also_where_the_coordinator_was_away() -> None:
+    """The last one is sent after 0.6 s, and the drain may take 0.3. Each answer takes 1.4 s, and all have come when it is back."""
+
+    async def slow(reply: Reply, request: dict[str, Any], number: int) -> None:
+        await asyncio.sleep(1.4)
+        await answer_well(reply, request, number)
+
+    with worker_pool(1) as pool:
+        timing = {"max_cell_s": 0.6, "min_completed": 1000, "drain_timeout_s": 0.3}
+        outcome = measure(pool, slow, Observe(watcher=Away(20, 2.2)), **timing, inflight_cap=100)
+    assert Counter(r.status for r in outcome.requests) == {"timeout": 60}
+    assert {r.error for r in outcome.requests} == {"unfinished 0.3 s after the last send"}
+
+
+def test_a_worker_that_has_been_told_to_end_says_nothing_and_reads_nothing_more(tmp_path: Path) -> None:
+    """Its loop has turns left then: a reading that a send put off, and requests that end."""
+    failures: list[dict[str, Any]] = []
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: failures.append(context))
+        mailbox = Mailbox(loop, endpoint, lambda message: None)
+        mailbox.send(Hello())
+        mailbox.close()
+        mailbox.send(Stopped(0))
+        await asyncio.sleep(0.01)
+
+    endpoint = f"ipc://{tmp_path}/line"
+    with zmq.Context() as context, context.socket(zmq.PAIR) as line:
+        line.bind(endpoint)
+        uvloop.run(serve())
+        assert line.poll(5000)
+        assert decode_for_coordinator(line.recv()) == (0, Hello())
+        assert not line.poll(50)
+    assert failures == []
 
 
 def test_a_stop_behind_which_the_last_answer_waits_is_seen() -> None:

@@ -338,6 +338,7 @@ def test_no_name_begins_inside_of_another(part: str) -> None:
     [
         *("storage_key", "AZURE_STORAGE_KEY", "tls_key", "ssl_key", "rsa_key", "session_key", "LMCACHE_REMOTE_KEY"),
         *("minio_pass", "pass-word", "requirepass", "masterauth", "userpass", "sessiontoken"),
+        *("SLURM_JWT", "PBS_JOBCOOKIE", "FLUX_TOKEN"),
     ],
 )  # fmt: skip
 def test_more_names_of_secrets(name: str) -> None:

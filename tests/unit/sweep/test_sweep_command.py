@@ -74,7 +74,7 @@ def analysed(
         value["provenance"] |= measured_with(of)
     change(value)
     folder = project / "results" / name
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "aggregate.json").write_text(json.dumps(value))
 
 
@@ -120,6 +120,7 @@ def test_the_status_is_a_line_for_each_campaign(project: Path, capsys: pytest.Ca
                         status=status,  # type: ignore[arg-type]
                         reason=reason,
                     )
+    analysed(project, "study-r1-small", 1, 0.1)
     (project / "results" / "study-r1-small" / "report.html").write_text("")
     folder = SweepFolder(project / "sweeps" / "study")
     folder.write_ends(sweep, {"study-r1-large": End(code=1, utc="2026-11-20T00:00:00Z")})
@@ -157,6 +158,12 @@ def test_a_variable_that_another_shell_has_is_no_edit(
     monkeypatch.setenv("SOME_MODEL", "/models/other")
     swept("status")
     assert "study-r1-large  edited since it was measured (engine): " in capsys.readouterr().out
+
+
+def test_a_command_to_copy_is_one_for_a_shell(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "sweep.yaml").rename(project / "my sweep.yaml")
+    assert command("sweep").call(["my sweep.yaml", "status"]) == 0
+    assert capsys.readouterr().out.endswith("go on with: connector-tax sweep 'my sweep.yaml' run\n")
 
 
 def test_a_damaged_campaign_keeps_no_other_from_being_told(
@@ -197,10 +204,14 @@ def test_run_measures_each_campaign_once_and_says_which_failed(
     assert out.count("not started") == 4 and out.count("its last start failed (exit code 1, ") == 1
     (project / "mended").write_text("")
     assert swept("run", "--cores", "3", "--profile", "profiles/slurm", "--", "phase_a") == 0
-    assert "4 of 4 campaigns came to their end" in capfd.readouterr().out
+    out, _ = capfd.readouterr()
+    assert out.splitlines()[-1] == (
+        "4 of 4 campaigns came to the end of what was asked for (phase_a). What is left of them: connector-tax sweep sweep.yaml status"
+    )
     assert asked[0] == (1,)
     assert asked[-1] == (3, "phase_a", "--workflow-profile", str(project / "profiles/slurm"))
     assert swept("run", "--profile", "profiles/slurm") == 0
+    assert "4 of 4 campaigns came to their end. Their taxes: " in capfd.readouterr().out
     assert asked[-1][0] is None, "the profile says how many jobs there are"
 
 

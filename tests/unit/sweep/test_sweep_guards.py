@@ -1,6 +1,7 @@
 """What ``sweep run`` refuses before it starts anything."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,18 @@ def test_two_sweeps_cannot_own_one_folder_of_results(project: Path, action: str)
     assert swept("run") == 0, "the owner goes on"
 
 
+def test_a_copy_of_a_sweep_that_kept_its_name_measures_over_nothing(project: Path) -> None:
+    assert swept("write") == 0
+    other_sweep(project, axes={"release": [{"name": "r1", "set": {"seed": 99}}]})
+    with pytest.raises(
+        ConfigError, match=r"other.yaml: sweep: study is the name of .*/sweep\.yaml, whose campaigns"
+    ):
+        command("sweep").call(["other.yaml", "run"])
+    assert swept("run") == 0, "the owner goes on"
+    (project / "sweep.yaml").unlink()
+    assert command("sweep").call(["other.yaml", "run"]) == 0, "it took the other's place"
+
+
 def test_results_that_no_sweep_measured_are_not_measured_over(project: Path) -> None:
     cell = sweep_of(project).cells[0]
     started(project, cell)
@@ -56,6 +69,30 @@ def test_results_that_no_sweep_measured_are_not_measured_over(project: Path) -> 
     (project / "base.yaml").write_text(yaml.safe_dump(base))
     with pytest.raises(ConfigError, match=r"was not measured by this sweep, and otherwise \(seed\)"):
         swept("run")
+
+
+def test_a_copied_folder_is_not_taken_for_measured(project: Path) -> None:
+    """Of two releases that differ in ``engine.python`` alone every hash is one: ``run`` measured nothing and said that all came to their end."""
+    rewritten(
+        project, axes={"release": [{"name": "r1"}, {"name": "r2", "set": {"engine": {"stop_grace_s": 9}}}]}
+    )
+    started(project, sweep_of(project).cells[0])
+    assert swept("run") == 0
+    shutil.copytree(project / "results/study-r1", project / "results/study-r2")
+    with pytest.raises(
+        ConfigError, match=r"study-r2 .* holds results of campaign study-r1, as a copied folder does"
+    ):
+        swept("run")
+
+
+def test_nothing_is_measured_into_a_link(project: Path) -> None:
+    """It may lead to another campaign of the sweep, whose cells would be in the way."""
+    results = project / "results"
+    started(project, sweep_of(project).cells[0])
+    (results / "study-r2-small").symlink_to("study-r1-small")
+    with pytest.raises(ConfigError, match=r"results/study-r2-small is a link, perhaps to another campaign's"):
+        swept("run")
+    assert not (project / "sweeps").exists()
 
 
 def interpreter(at: Path, vllm: str, torch: str = "2.9.0") -> str:
@@ -107,6 +144,11 @@ def test_an_interpreter_of_another_release_is_refused_by_name(project: Path, tmp
     (cells / "r1_64x16" / "cell.json").write_text("{}")
     for python in (first, moved, str(tmp_path / "on the cluster alone")):
         refuse_another_release(of_vllm(project, python), project / "results")
+    broken = tmp_path / "d"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    for python in (broken, tmp_path):  # its own start says so, where one needs it
+        refuse_another_release(of_vllm(project, str(python)), project / "results")
     of_vllm(project, second)
     with pytest.raises(
         ConfigError,

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_sweep_command import AXES, analysed, nixl, project, sweep_of, swept, tracked
+from test_sweep_command import AXES, analysed, measured_with, nixl, project, sweep_of, swept, tracked
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import write_receipt
-from connector_tax.base.config.sweep import SweepCell
+from connector_tax.base.config.sweep import SweepCell, load_sweep
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document
 
@@ -42,6 +42,8 @@ def all_ended(project: Path, cell: SweepCell) -> CampaignFolder:
         for connector in cell.config.members(phase):
             run = folder.run(DATE, connector, phase)
             write_receipt(run, campaign=cell.name, status="skipped", reason="it is not installed")
+    if not folder.aggregate.exists():
+        analysed(project, cell.name, 1, 0.1)
     folder.report.write_text("")
     return folder
 
@@ -155,3 +157,73 @@ def test_an_edit_that_measures_nothing_again_is_none(
     base["engine"] = {**base["engine"], "stop_grace_s": 7, "python": "/another/bin/python"}
     (project / "base.yaml").write_text(yaml.safe_dump(base))
     assert "4 of 4 campaigns finished" in printed(capsys, "status")
+
+
+def test_an_edit_that_changes_a_type_alone_is_one(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``true`` and ``1`` are one to Python; Snakemake measures all of it again, since an engine is launched otherwise."""
+    all_ended(project, sweep_of(project).cells[0])
+    base = yaml.safe_load((project / "base.yaml").read_text())
+    assert base["engine"]["args"]["enable_prefix_caching"] is True
+    base["engine"]["args"]["enable_prefix_caching"] = 1
+    (project / "base.yaml").write_text(yaml.safe_dump(base))
+    assert "study-r1-small  edited since it was measured (engine)" in printed(capsys, "status")
+    assert of_nixl(printed(capsys, "table"))["model small"][0] == "analysed before an edit (engine.args)"
+
+
+def test_a_report_without_what_it_is_made_of_is_not_finished(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its message says to remove a damaged one."""
+    all_ended(project, sweep_of(project).cells[0]).aggregate.unlink()
+    assert "study-r1-small  measured, and not analysed, 9 of 9 runs" in printed(capsys, "status")
+
+
+def test_sweeps_are_in_no_series_of_one_another_or_of_folders(project: Path) -> None:
+    """Each has its releases at positions of its own: r1, r3, r2, r4 hid a rise."""
+    for name, releases, tax in (("old", ("r1", "r2"), 0.1), ("new", ("r3", "r4"), 0.2)):
+        rewritten(project, sweep=name, axes={"release": [{"name": r} for r in releases]})
+        shutil.copy(project / "sweep.yaml", project / f"{name}.yaml")
+        for release in releases:
+            analysed(project, f"{name}-{release}", int(release[1]), tax)
+    found = tracked(project, "--sweep", "old.yaml")
+    assert nixl(found) == [["old-r1", "old-r2"], ["new-r3", "new-r4"]]
+    of_old = measured_with(load_sweep(project / "old.yaml").cells[0])
+    analysed(project, "by-hand", 5, 0.3, lambda value: value["provenance"].update(of_old))
+    (project / "old.yaml").unlink()
+    assert nixl(tracked(project, "results")) == [["old-r1", "old-r2", "by-hand"], ["new-r3", "new-r4"]]
+
+
+def test_what_a_sweep_leaves_out_comes_in_by_no_folder(project: Path) -> None:
+    for day, name in enumerate(("r1-small", "r2-small"), start=1):
+        analysed(project, f"study-{name}", day, 0.1)
+    axes: Any = copy.deepcopy(AXES)
+    axes["release"][1]["set"] = {"seed": 1234}
+    rewritten(project, axes=axes)
+    found = tracked(project, "results")
+    assert [c["name"] for c in found["campaigns"]] == ["study-r1-small"]
+    assert sum("study-r2-small" in out["path"] for out in found["left_out"]) == 1
+
+
+def test_a_folder_that_may_not_be_entered_keeps_no_other_from_being_told(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another user; whoever is root may enter every folder, so the system's answer is put in."""
+    for day, name in enumerate(("r1-small", "r2-small"), start=1):
+        analysed(project, f"study-{name}", day, 0.1)
+    real = Path.stat
+
+    def stat(path: Path, **options: Any) -> os.stat_result:
+        if path.parent.name == "study-r2-small":
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    out = printed(capsys, "status")
+    assert (
+        "study-r2-small  unreadable: [Errno 13] Permission denied: " in out and out.count("not started") == 3
+    )
+    first, second = of_nixl(printed(capsys, "table"))["model small"]
+    assert first.startswith("+10 %") and second.startswith("cannot be read: [Errno 13] Permission denied: ")
+    found = tracked(project)
+    assert [c["name"] for c in found["campaigns"]] == ["study-r1-small"]
+    assert any("Permission denied" in o["reason"] for o in found["left_out"])

@@ -60,6 +60,21 @@ def test_a_cell_that_knows_enough_is_overloaded_all_the_same() -> None:
     assert cell.window(70 * S).overloaded
 
 
+@pytest.mark.parametrize(
+    ("completed_per_s", "flags"), [(1.4, ("overloaded",)), (1.98, ("min_completed_not_reached",))]
+)
+def test_a_cell_that_its_longest_time_ends_first_is_judged_at_that_end(
+    completed_per_s: float, flags: tuple[str, ...]
+) -> None:
+    """30 s of a window that was to last 60."""
+    assert run(completed_per_s, GROWING, max_cell_s=40.0).window(41 * S).flags == flags
+    cell = run(completed_per_s, GROWING, max_cell_s=40.0, until_s=40)
+    assert cell.t_stop_ns is None
+    cell.overloaded_at_end(39 * S)
+    cell.stop(39 * S)
+    assert cell.window(41 * S).flags == flags
+
+
 def test_a_queue_at_the_in_flight_cap_cannot_grow_and_drops_instead() -> None:
     cell = run(1.4, lambda s: 200.0, until_s=69)
     cell.dropped(60 * S)

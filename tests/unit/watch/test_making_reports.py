@@ -123,6 +123,27 @@ def test_it_stops_when_a_cell_begins_and_goes_on_when_it_has_ended(tmp_path: Pat
     assert children() == []
 
 
+def test_a_reader_of_its_words_that_is_gone_ends_no_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``2>&1 | tee`` that was ended: the thread would be gone, and the page would say for ever that a report is being made."""
+
+    class Gone:
+        def write(self, text: str) -> int:
+            raise SystemExit(141)
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    of = maker(
+        half(tmp_path), tmp_path / "made", command=[sys.executable, "-c", "raise SystemExit('no cell')"]
+    )
+    try:
+        of.ask()
+        until(lambda: of.state.failed)
+        assert (of.state.failed, of.state.doing) == ("no cell", "nothing")
+    finally:
+        of.close()
+
+
 def test_during_cells_it_goes_on(tmp_path: Path) -> None:
     of = maker(
         half(tmp_path),

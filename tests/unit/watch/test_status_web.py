@@ -8,10 +8,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
@@ -91,6 +92,29 @@ def test_a_second_ctrl_c_changes_nothing(tmp_path: Path) -> None:
             time.sleep(0.01)
         err = process.communicate(timeout=30)[1]
         assert process.returncode == 0 and err == "" and list(temporary.iterdir()) == []
+
+
+def test_ctrl_z_stops_the_report_that_is_made_as_well(tmp_path: Path) -> None:
+    """Nobody would look whether a cell is measured beside it."""
+    with started(tmp_path, "--report", "auto", "--every", "0") as (process, _, _):
+        own = psutil.Process(process.pid)
+        until(own.children)
+        (child,) = own.children()
+        until(
+            lambda: "partial" in " ".join(child.cmdline()) and child.cpu_times().user > 0
+        )  # no fork of ours any more
+        process.send_signal(signal.SIGTSTP)
+        until(lambda: own.status() == psutil.STATUS_STOPPED)
+        until(lambda: child.status() == psutil.STATUS_STOPPED)
+        process.send_signal(signal.SIGCONT)
+        until(lambda: not child.is_running() or child.status() != psutil.STATUS_STOPPED)
+
+
+def until(what: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_port_in_use_is_one_message_and_leaves_nothing(tmp_path: Path) -> None:

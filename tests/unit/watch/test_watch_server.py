@@ -1,6 +1,7 @@
 """Who is answered on 127.0.0.1, and what: requests of other pages are refused, whatever they call themselves."""
 
 import http.client
+import http.server
 import socket
 import subprocess
 import sys
@@ -218,3 +219,12 @@ def test_options_that_do_not_fit_are_said(options: list[str], said: str) -> None
     command = [sys.executable, "-m", "connector_tax", "status", "--configfile", "config/demo.yaml", *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2 and said in ended.stderr and "Traceback" not in ended.stderr
+
+
+def test_no_two_pages_share_a_port_whatever_the_standard_library_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As alphas of Python 3.14 had it. The kernel would hand each request to either."""
+    monkeypatch.setattr(http.server.HTTPServer, "allow_reuse_port", True)
+    with served(tmp_path) as page, pytest.raises(EngineError, match="is in use"):
+        Server(page.server.port, page.server.view, page.maker)

@@ -6,6 +6,7 @@ combination.
 
 import copy
 import itertools
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,11 @@ class Sweep:
     cells: tuple[SweepCell, ...]
     order: tuple[SweepCell, ...]
     excluded: int
+
+    @property
+    def word(self) -> str:
+        """Its file as a shell takes it, for commands that somebody copies."""
+        return shlex.quote(str(self.path))
 
 
 def load_sweep(path: Path) -> Sweep:
@@ -189,7 +195,9 @@ def _check_overlaps(combination: Sequence[Entry], where: str) -> None:
         for key, leaf in _leaves(entry.overrides):
             for other_key, (other, other_leaf) in seen.items():
                 shorter = min(len(key), len(other_key))
-                if key[:shorter] != other_key[:shorter] or (key == other_key and _same(leaf, other_leaf)):
+                if key[:shorter] != other_key[:shorter] or (
+                    key == other_key and not unlike(leaf, other_leaf)
+                ):
                     continue
                 if entry is not other:
                     raise ConfigError(
@@ -199,11 +207,13 @@ def _check_overlaps(combination: Sequence[Entry], where: str) -> None:
             seen[key] = (entry, leaf)
 
 
-def _same(a: Any, b: Any) -> bool:
-    """``true`` and ``1`` are one value to Python, and two to an engine's command line."""
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(_same, a, b))
-    return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
+def unlike(a: Any, b: Any) -> bool:
+    """Whether two values of a campaign file are two: ``true``, ``1`` and ``1.0`` are one to Python, and three to an engine's command line and to a hash."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() != b.keys() or any(unlike(value, b[key]) for key, value in a.items())
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) != len(b) or any(map(unlike, a, b))
+    return type(a) is not type(b) or bool(a != b)
 
 
 def _leaves(value: Any, key: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

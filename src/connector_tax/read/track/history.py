@@ -1,6 +1,6 @@
 """Folders of campaigns to one document: series, their changes, a verdict; and the verdict in words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 from connector_tax.base.documents.history import ChangePoint, History, LeftOut, Point, Series, Verdict
@@ -18,16 +18,20 @@ MOST_NAMED = 6
 
 
 def history(
-    folders: Sequence[Path], fail_above: float = 0.0, places: Mapping[Path, Place] | None = None
+    folders: Sequence[Path],
+    fail_above: float = 0.0,
+    places: Mapping[Path, Place] | None = None,
+    without: Container[Path] = (),
 ) -> History:
     """
     Args:
         places: of campaigns of a sweep, by their resolved folder.
+        without: campaigns that are passed over in those folders; whoever gives them says why.
 
     Raises:
         ConfigError: no campaign that can be read.
     """
-    sides, left_out = read_campaigns(folders, places)
+    sides, left_out = read_campaigns(folders, places, without)
     many = many_of(sides, places)
     found, apart = series_of(many)
     left_out += [

@@ -1,7 +1,7 @@
 """Folders to campaigns in order of time; what cannot be read is left out with its reason, and the others are tracked."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,19 +33,21 @@ _UTC = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 
 def read_campaigns(
-    folders: Sequence[Path], places: Mapping[Path, Place] | None = None
+    folders: Sequence[Path], places: Mapping[Path, Place] | None = None, without: Container[Path] = ()
 ) -> tuple[list[Side], list[LeftOut]]:
     """
     Args:
         folders: each a campaign's, or one with folders of campaigns in it.
         places: of campaigns of a sweep, by their resolved folder; these are in order of the axes that are followed, then of time.
+        without: campaigns that are passed over.
 
     Raises:
         ConfigError: no such folder, or none of them holds a campaign that can be read.
     """
     sides: list[Side] = []
     left_out: list[LeftOut] = []
-    for path in dict.fromkeys(found for folder in folders for found in _campaigns_in(folder)):
+    every = dict.fromkeys(found for folder in folders for found in _campaigns_in(folder))
+    for path in (found for found in every if found not in without):
         if path.is_symlink():
             left_out.append(
                 LeftOut(

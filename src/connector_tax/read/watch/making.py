@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -95,6 +95,8 @@ class Maker:
         self._state = Making()
         self._asked = threading.Event()
         self._ending = threading.Event()
+        self._holding = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
         self._begun_s = -float("inf")
         self._tried = Progress()
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -113,6 +115,17 @@ class Maker:
         self._ending.set()
         self._asked.set()
         self._thread.join()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """What is being made stands still until this is left, or until a cell has ended that is measured then."""
+        self._holding.set()
+        if (process := self._process) is not None:
+            _signal(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._holding.clear()
 
     def _work(self) -> None:
         while not self._ending.is_set():
@@ -147,7 +160,7 @@ class Maker:
         return False
 
     def _measuring(self) -> bool:
-        return not self.during_cells and self._under_way(self._folder)
+        return self._holding.is_set() or (not self.during_cells and self._under_way(self._folder))
 
     def _make(self) -> None:
         self._tried = progress_of(self._folder)
@@ -166,15 +179,18 @@ class Maker:
                 # Not so where a parent of ours in this session takes orphans, as a container's shell does.
                 preexec_fn=killed_with_parent,
             )
+            self._process = process
             try:
                 code = self._watch(process)
             finally:
+                self._process = None
                 _end(process)
         if code is None:
             return
         if code != 0:
             text = log.read_text(encoding="utf-8", errors="replace")
-            sys.stderr.write(text)
+            with suppress(SystemExit):  # of ``door``: nobody reads what is said, and the page says it, too
+                sys.stderr.write(text)
             said = next(
                 (s for s in reversed(text.split("\n")) if s.strip()), f"its process ended with {code}"
             )
@@ -201,15 +217,20 @@ class Maker:
 
     def _watch(self, process: subprocess.Popen[bytes]) -> int | None:
         """Until it has ended: its exit status; None where all is to end."""
-        stopped = False
         while not self._ending.is_set():
             with suppress(subprocess.TimeoutExpired):
                 return process.wait(LOOK_S)
-            if self._measuring() != stopped:
-                stopped = not stopped
-                os.killpg(process.pid, signal.SIGSTOP if stopped else signal.SIGCONT)
-                self._state = replace(self._state, doing="stopped" if stopped else "making")
+            stopped = self._measuring()
+            # Each time, since others stop it as well: ``held`` does.
+            _signal(process, signal.SIGSTOP if stopped else signal.SIGCONT)
+            self._state = replace(self._state, doing="stopped" if stopped else "making")
         return None
+
+
+def _signal(process: subprocess.Popen[bytes], signum: signal.Signals) -> None:
+    """To all of it; it may have ended, and another thread may just have seen that."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signum)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -39,6 +39,8 @@ class Server(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    # Where the standard library shares ports, as in alphas of Python 3.14, two pages would answer by turns.
+    allow_reuse_port = False
 
     def __init__(self, port: int, view: Callable[[], View], maker: Maker) -> None:
         self.view = view

@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig, load_campaign
@@ -55,6 +56,13 @@ def serve(config: CampaignConfig, results: Path, config_file: Path, port: int, r
                 beside, config_now(config_file, config.campaign), config_file, maker, datetime.now(UTC)
             )
 
+        def suspended(signum: int, frame: FrameType | None) -> None:
+            # Ctrl-Z stops this process, and nobody would look whether a cell is measured beside the report that is made.
+            with maker.held():
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+        if signal.getsignal(signal.SIGTSTP) != signal.SIG_IGN:
+            signal.signal(signal.SIGTSTP, suspended)
         try:
             with Server(port, view, maker) as server:
                 print(

@@ -95,10 +95,12 @@ class Stopped(msgspec.Struct, array_like=True, tag=13):
 
     Attributes:
         exhausted: all that this worker had to send was sent, so it stopped before anybody told it to.
+        told_ns: when this was said: later than ``t_stop_ns`` where the worker was away then, and sent its last requests since.
     """
 
     t_stop_ns: int
     exhausted: bool = False
+    told_ns: int = 0
 
 
 class Finished(msgspec.Struct, array_like=True, tag=14):

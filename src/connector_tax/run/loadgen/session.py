@@ -48,6 +48,8 @@ LEAD_NS = 20_000_000
 INTERRUPTED = "interrupted"
 # Ends of requests are told in batches; what ended so long ago has been.
 UNTOLD_NS = 2 * s_to_ns(BATCH_S)
+# Between two looks of the coordinator; it was away where there is more, and hears first what was said meanwhile.
+AWAY_NS = 2 * s_to_ns(POLL_S)
 # Several workers that are told so long beforehand stop at the same time.
 STOP_LEAD_NS = 10_000_000
 
@@ -151,6 +153,8 @@ class _Heard:
     ready: set[int] = field(default_factory=set)
     stopped: dict[int, int] = field(default_factory=dict)
     exhausted: set[int] = field(default_factory=set)
+    # When the last one stopped in fact, which a worker that was away did later than at the cell's end.
+    sent_ns: int = 0
     finished: dict[int, Finished] = field(default_factory=dict)
     dead: dict[int, str] = field(default_factory=dict)
     # Left encoded: a cell of an hour keeps a hundred thousand of them.
@@ -250,7 +254,11 @@ class _Cell:
     def _send_phase(self) -> None:
         """Until it is known when sending ends, and that time has come."""
         told_ns: int | None = None
+        looked_ns = monotonic_ns()
         while True:
+            before_ns, looked_ns = looked_ns, monotonic_ns()
+            if looked_ns - before_ns > AWAY_NS:
+                self._listen(POLL_S)
             now_ns = monotonic_ns()
             self._meter.count_from(self._protocol.window_start_ns)
             self._poll_abort(now_ns)
@@ -293,8 +301,8 @@ class _Cell:
         def done() -> bool:
             return self._living() <= self._heard.finished.keys()
 
-        # A worker that was away at the cell's end has sent its last requests only now.
-        sent_ns = max(t_stop_ns, monotonic_ns())
+        # By the workers' clock: this process may have been away since then.
+        sent_ns = max(t_stop_ns, self._heard.sent_ns)
         deadline_ns = sent_ns + s_to_ns(0.0 if self._given_up is not None else self._spec.drain_timeout_s)
         if self._spec.num_requests is not None and self._given_up is None:
             # All of a batch is sent at T0: what bounds a fixed number is the time of its cell.
@@ -345,6 +353,7 @@ class _Cell:
                 self._heard.ready.add(index)
             elif isinstance(message, Stopped):
                 self._heard.stopped[index] = message.t_stop_ns
+                self._heard.sent_ns = max(self._heard.sent_ns, message.told_ns)
                 if message.exhausted:
                     self._heard.exhausted.add(index)
             elif isinstance(message, Finished):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from time import process_time_ns
+from time import monotonic_ns, process_time_ns
 from typing import Any
 
 import psutil
@@ -167,7 +167,9 @@ class Worker:
             self._counters,
             Reports(
                 on_batch=lambda ended: self.mailbox.send(Batch.of(ended)),
-                on_stopped=lambda at_ns, exhausted: self.mailbox.send(Stopped(at_ns, exhausted)),
+                on_stopped=lambda at_ns, exhausted: self.mailbox.send(
+                    Stopped(at_ns, exhausted, monotonic_ns())
+                ),
                 on_idle=self._finish,
             ),
             stop_at_ns=job.stop_at_ns,

@@ -135,15 +135,19 @@ class CellProtocol:
     def overloaded_at_end(self, t_stop_ns: int) -> str | None:
         """In what words, where the cell is overloaded at its window's real end, whatever was found before it; None where it is not.
 
+        Also where ``max_cell_s`` ended it before ``duration_s`` was over.
+
         Args:
             t_stop_ns: when sending stopped; every request that ended before it has been told.
         """
-        self._overloaded = False
+        self._overloaded = self._unjudged = False
         self._queue.ask_anew()
-        if self.overloaded(t_stop_ns):
+        if (start_ns := self._window_start_ns) is None:
+            return None
+        if not self._finite and self._queue.overloaded(self.t0_ns, start_ns, t_stop_ns):
+            self._overloaded = True
             return self._queue.words(self.spec.inflight_cap)
-        start_ns = self._window_start_ns
-        self._unjudged = start_ns is not None and self._queue.unjudged(self.t0_ns, start_ns, t_stop_ns)
+        self._unjudged = self._queue.unjudged(self.t0_ns, start_ns, t_stop_ns)
         return None
 
     def end_ns(self) -> int | None:
@@ -200,7 +204,7 @@ class CellProtocol:
             and now_ns >= start_ns + s_to_ns(self.spec.duration_s)
         )
         if self.gives_up(now_ns) is not None or done or now_ns >= self.give_up_ns:
-            self._unjudged = start_ns is not None and self._queue.unjudged(self.t0_ns, start_ns, now_ns)
+            self.overloaded_at_end(now_ns)
             self.t_stop_ns = now_ns
             return True
         return False
