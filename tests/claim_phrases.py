@@ -103,13 +103,13 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^Figures  fig6\w* title", (), ("at", "connectors", "connector", "without plain's to hold them against")),
     (r"^Figures  fig6\w* caption", (
         "Distribution of step durations at", "phase A,", "steps without tokens excluded; n =",
-        "steps per line. A step runs from the scheduler's entry to the end of the update with its output."), ("interval",)),
+        "steps per line. A step runs from the scheduler's entry, or from the end of the step before where the two overlap, to the end of the update with its output."), ("interval",)),
     (r"^Figures  fig7\w* title", (), ()),
     (r"^Figures  fig7\w* caption", (
         "flags = plain vLLM with the connector's settings against plain;", "implementation = the rest. Each part begins where the one before ends;",
-        "whiskers are", "intervals of that part; n =", "requests per point."), ("In two parts,", "implementation = the rest, with what settings cost")),
+        "the dot at its end is its estimate, and the whisker on it the", "interval; one that is narrower than the dot is not seen; n =", "requests per point."), ("In two parts,", "implementation = the rest, with what settings cost")),
     (r"^Figures  fig8\w* title", (), ()),
-    (r"^Figures  fig8\w* caption", ("Whiskers are", "intervals; n ="), ("requests", "bar.", "requests per bar.")),
+    (r"^Figures  fig8\w* caption", ("The dashed line is at the sum of the two. Whiskers are", "intervals; n ="), ("requests", "bar.", "requests per bar.")),
     (r"^Figures  fig9\w* title", (), ("connectors", "connector")),
     (r"^Figures  fig9\w* caption", (
         "Phase A", "steps that only decode, means", "schedule() and update_from_output() without the hooks that they call; n =",
