@@ -101,7 +101,8 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
     assert cell.demand is not None, "a search measures open loops"
     why: list[str] = []
     overloaded = "overloaded" in cell.flags
-    short, for_sure = falls_short(cell.demand, _failed_by_chance(cell, cell.demand))
+    random = cell.spec.arrival != "fixed"
+    short, for_sure = falls_short(cell.demand, _failed_by_chance(cell, cell.demand), random=random)
     served = not (overloaded or short)
     if not served:
         why.append(served_text(cell.demand, rate_per_s))
