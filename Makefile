@@ -46,9 +46,8 @@ demo-cpu: env  ## a small campaign on real vLLM whose model really runs, on two 
 	  && ENGINE_PYTHON=$$engine TINY_MODEL=$(CACHE)/tiny-model $(SNAKEMAKE) --quiet rules --configfile config/vllm-cpu.yaml
 	@echo "report: $$PWD/results/vllm-cpu/report.html"
 
-gpu-smoke: env  ## plain, no-op and NIXL on this host's GPU, with a report, about ten minutes; says what is missing
-	@test -n "$${ENGINE_PYTHON:-}" || { echo "error: ENGINE_PYTHON is not set: give an interpreter that has vLLM" >&2; exit 2; }
-	@$(BIN)/connector-tax gpu-smoke --engine-python "$$ENGINE_PYTHON"
+gpu-smoke: env  ## plain, no-op and NIXL on this host's GPU by the vLLM of ENGINE_PYTHON, with a report, about ten minutes; says what is missing
+	@$(BIN)/connector-tax gpu-smoke
 
 rehearse: env  ## simulate CONFIG in virtual time: how long it takes, how small a tax it finds
 	$(BIN)/connector-tax rehearse --configfile $(CONFIG) --analyze

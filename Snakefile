@@ -1,9 +1,9 @@
 # The study on one page. What is measured: config/*.yaml. How: workflow/rules/*.smk.
 #
-#   snakemake --cores 1                                  the full campaign, config/config.yaml
-#   snakemake --cores 1 --configfile config/demo.yaml    another campaign, and that file alone
-#   snakemake --cores 1 figures                          from the results on disk; never measures
-#   snakemake report --report study.html                 Snakemake's own report of what is finished: figures, captions, rules, times
+#   .venv/bin/snakemake --cores 1                                  the full campaign, config/config.yaml
+#   .venv/bin/snakemake --cores 1 --configfile config/demo.yaml    another campaign, and that file alone
+#   .venv/bin/snakemake --cores 1 figures                          from the results on disk; never measures
+#   .venv/bin/snakemake report --report study.html                 Snakemake's own report of what is finished: figures, captions, rules, times
 
 from snakemake.utils import min_version
 

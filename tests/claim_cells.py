@@ -122,6 +122,12 @@ def is_open(value: Entry) -> bool:
     return sign(value) == 0 and None in (value.get("low"), value.get("high"))
 
 
+def holds(number: float | None, value: Entry) -> bool | None:
+    """Whether the interval holds a number; None where either is not there."""
+    low, high = value.get("low"), value.get("high")
+    return None if None in (number, low, high) else low <= number <= high  # type: ignore[operator]
+
+
 def is_wide(value: Entry) -> bool:
     """Whether the interval of a ratio holds zero and more than 100 points, so that it says neither of a tax nor of none."""
     low, high = value.get("low"), value.get("high")

@@ -315,9 +315,22 @@ class Figures(LeftOut):
                 words.append(f"Known {head} blocks than the whole: {listing(named, 9)}.")
         words += [f"No setting of plain's is switched by {listing(whole, 6)}."] if whole else []
         words += ["framework = the no-op connector's whole tax"] if two else []
-        words += [f"in either: {'; '.join(f'{c}, since {why}' for c, why in two.items())}."] if two else []
+        words += [f"in either: {'; '.join(self.reasons_once(two))}."] if two else []
         words += [f"{c} is not split: {why}." for c, why in torn.items()]
         return said(words, [*self.confidence, *sizes([t.get("n") for t in main])])
+
+    @staticmethod
+    def reasons_once(two: dict[str, str]) -> list[str]:
+        """What is the same of several but for the name of their baseline is said once."""
+        said_of: dict[str, list[str]] = {}
+        for name, why in two.items():
+            said_of.setdefault(
+                why.replace(f"plain_matched_{name.split(' (')[0]}", "plain_matched_…"), []
+            ).append(name)
+        return [
+            f"{listing(names)}, each since {why}" if names[1:] else f"{names[0]}, since {two[names[0]]}"
+            for why, names in said_of.items()
+        ]
 
     def drawn(self, metric: str) -> set[str]:
         """Whose taxes are behind the bars: those that are split, and those that are parts."""

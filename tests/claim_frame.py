@@ -120,4 +120,6 @@ def _banners(aggregate: Mapping[str, Any]) -> int:
     emulator = provenance.get("engine_kind") == "emulator" or (provenance.get("versions") or {}).get(
         "emulator"
     )
-    return int(bool(emulator) or not provenance.get("gpu"))
+    return int(bool(emulator) or not provenance.get("gpu")) + bool(
+        (aggregate.get("put_in") or {}).get("asked")
+    )

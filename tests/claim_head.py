@@ -2,7 +2,7 @@
 
 import re
 
-from claim_cells import Cell, Entry, behind, is_open, is_wide, launch_of, no_number, sign, usable
+from claim_cells import Cell, Entry, behind, holds, is_open, is_wide, launch_of, no_number, sign, usable
 from claim_numbers import estimate, the
 from claim_told import Told, listing, said, short
 from claim_values import PLAINS
@@ -68,6 +68,19 @@ class Head(Told):
         if provenance.get("engine_kind") == "emulator" or (provenance.get("versions") or {}).get("emulator"):
             return said(["These are numbers of the embedded engine, a model of a server"], ())
         return said(["CPU host"], the((provenance.get("host") or {}).get("cores")))
+
+    def put_in(self, _: Statement) -> Cell:
+        """How many intervals hold the model's tax, each rate once."""
+        found = self.a["put_in"]
+        told = {
+            (e["config"], e["metric"], e["rate_per_s"]): held
+            for e in found["taxes"]
+            for tax in [self.main(e["metric"], e["reference"]).get(e["config"])]
+            if tax is not None and (held := holds(e["tax"], tax)) is not None
+        }
+        return said(
+            (), [*the(found["launches"]), *the(sum(told.values())), *the(len(told)), *self.confidence]
+        )
 
     def flag(self, s: Statement) -> Cell:
         """One of the flags of the reference rates, and what it means."""

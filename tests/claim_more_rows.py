@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
-from claim_cells import Cell, Entry, has_gap, phase_word, usable, word
+from claim_cells import Cell, Entry, has_gap, holds, phase_word, usable, word
 from claim_numbers import estimate, the
 from claim_rows import TaxRows
 from claim_values import Value
@@ -20,6 +20,13 @@ QUANTITIES = {
     "all hooks together": "connector_total_us",
     "decoding step (control)": "decode_step_us",
     "decoding step less plain's": "decode_step_over_plain_us",
+}
+BURNT = {
+    "hooks_p50_us": "hooks per step (median)",
+    "step_p50_us": "median step",
+    "tpot_p50_us": "TPOT p50",
+    "tpot_p90_us": "TPOT p90",
+    "ttft_p90_us": "TTFT p90",
 }
 DECIDED = ("supported", "refuted", "undetermined")
 SIGNS = {"pass": "✓", "fail": "✗"}
@@ -56,6 +63,7 @@ class Rows(TaxRows):
         return (
             (r"/ Taxes at every shape", self.shapes),
             (r"^Taxes / At ", self.taxes),
+            (r"^Taxes / What was put in", self.burns),
             (r"/ The host over", self.host),
             (r"/ Repeated launches / ", self.repeats),
             (r"/ The same measured", self.twice),
@@ -78,6 +86,16 @@ class Rows(TaxRows):
             (r"^Flags", self.flags),
             (r"^Problems", self.problems),
         )
+
+    def burns(self, s: Statement) -> Iterator[list[Cell]]:
+        for e in self.own(self.a["burns"]["rows"], s.cells[0]):
+            found, put_in = e["found"], e["put_in_us"]
+            kind = str(found.get("kind") or f"not available: {found.get('reason')}")
+            nothing = () if put_in is not None else (f"none: {e['reason']}",)
+            yield [
+                word(s.cells[0]), Cell((), the(e["rate_per_s"], "rate")), word(BURNT[e["metric"]]), Cell(nothing, the(put_in, "us")),
+                Cell((kind,), estimate(found, "us")), word({True: "inside", False: "outside the interval", None: ""}[holds(put_in, found)]),
+            ]  # fmt: skip
 
     def verdicts(self, s: Statement) -> Iterator[list[Cell]]:
         for h in self.a["hypotheses"]:

@@ -20,6 +20,9 @@ PAST = ("At", "is", "without a connector", "one launch each")
 PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^head \| ", (), ("Connector tax:",)),
     (r"^head banner[^|]*\| These are", (EMULATOR,), ()),
+    (r"^head banner[^|]*\| Put in:", (
+        "Put in: the tax that the model of the embedded engine itself gives, from", "launches of each configuration in virtual time.", "intervals of",
+        "hold it."), ()),
     (r"^head banner[^|]*\| The device", (
         "The device was a clock: vLLM's API server, engine core, scheduler, KV-cache manager and connectors ran as they are, and in place of the "
         "model's forward pass a step lasted as long as the profile of the", "says"), ("per prompt token,", "per decoding sequence and", "per token of context.")),
@@ -32,7 +35,7 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
         "Stand-ins for the device, and for copies between it and the host:",
         "What of a connector then runs for real, what is clocked and what is left out: docs/virtual-gpu.md."), ()),
     (r"^head banner[^|]*\| In its", ("In its", "usable cells the clock ran late by at most", "of the device's time;"), (
-        "in nine of ten steps the host was done", ", in the cell with the least.", "in the cell with the least to spare,", "or more.")),
+        "in nine of ten steps the host was done", "in the cell with the least.", "in the cell with the least to spare,", "or more.")),
     (r"^head banner[^|]*\| CPU host", ("not the numbers of a GPU. A connector may cost a different share of a step there.",), ("with", "cores:")),
     (r"^head headline", (), ("On the embedded engine:", "Merely", "interval")),
     (r"^head flags[^|]*\| Flag fallback_lowest_rate:", (
@@ -100,13 +103,13 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^Figures  fig6\w* title", (), ("at", "connectors", "connector", "without plain's to hold them against")),
     (r"^Figures  fig6\w* caption", (
         "Distribution of step durations at", "phase A,", "steps without tokens excluded; n =",
-        "steps per line. A step runs from the scheduler's entry to the end of the update with its output."), ("interval",)),
+        "steps per line. A step runs from the scheduler's entry, or from the end of the step before where the two overlap, to the end of the update with its output."), ("interval",)),
     (r"^Figures  fig7\w* title", (), ()),
     (r"^Figures  fig7\w* caption", (
         "flags = plain vLLM with the connector's settings against plain;", "implementation = the rest. Each part begins where the one before ends;",
-        "whiskers are", "intervals of that part; n =", "requests per point."), ("In two parts,", "implementation = the rest, with what settings cost")),
+        "the dot at its end is its estimate, and the whisker on it the", "interval; one that is narrower than the dot is not seen; n =", "requests per point."), ("In two parts,", "implementation = the rest, with what settings cost")),
     (r"^Figures  fig8\w* title", (), ()),
-    (r"^Figures  fig8\w* caption", ("Whiskers are", "intervals; n ="), ("requests", "bar.", "requests per bar.")),
+    (r"^Figures  fig8\w* caption", ("The dashed line is at the sum of the two. Whiskers are", "intervals; n ="), ("requests", "bar.", "requests per bar.")),
     (r"^Figures  fig9\w* title", (), ("connectors", "connector")),
     (r"^Figures  fig9\w* caption", (
         "Phase A", "steps that only decode, means", "schedule() and update_from_output() without the hooks that they call; n =",

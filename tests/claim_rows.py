@@ -14,6 +14,7 @@ from claim_cells import (
     Cell,
     Entry,
     behind,
+    holds,
     is_open,
     launch_of,
     listed,
@@ -89,7 +90,14 @@ class TaxRows:
         words += ["did not keep up"] if tax.get("overloaded") else []
         words += [f"holds {tax['holds']}"] if tax.get("holds") else []
         words += [str(tax.get("reason") or "an end is not known")] if is_open(tax) else []
-        return Cell(words, estimate(tax, str(tax.get("unit") or "ratio")) + sizes)
+        found = (self.a.get("put_in") or {}).get("taxes", ()) if main else ()
+        place = [tax.get(k) for k in ("config", "metric", "reference")]
+        own = next(
+            (r["tax"] for r in found if [r[k] for k in ("config", "metric", "reference")] == place), None
+        )
+        if own is not None:
+            words += ["put in", {True: "inside", False: "outside the interval", None: ""}[holds(own, tax)]]
+        return Cell(words, estimate(tax, str(tax.get("unit") or "ratio")) + sizes + the(own, "ratio"))
 
     def flagged(self, tax: Entry) -> list[str]:
         """Flags of the cells behind it that not every cell carries, and whose they are where one side alone has them."""

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from claim_cells import BETWEEN_HOOKS, SOURCES, Cell, Entry, called_between, is_wide, sign, usable
+from claim_cells import BETWEEN_HOOKS, SOURCES, Cell, Entry, called_between, holds, is_wide, sign, usable
 from claim_head import Head
 from claim_numbers import estimate, the
 from claim_phrases import phrases
@@ -46,6 +46,7 @@ class Sentences(Head):
             (r"^head banner[^|]*\| It cannot show", self.not_shown),
             (r"^head banner[^|]*\| Stand-ins for", self.stand_ins),
             (r"^head banner[^|]*\| In its \d", self.kept_time),
+            (r"^head banner[^|]*\| Put in:", self.put_in),
             (r"^head banner[^|]*\| (?!The device)", self.source),
             (r"^head headline \| ", self.headline),
             (r"^head flags \| ", self.flag),
@@ -53,6 +54,7 @@ class Sentences(Head):
             (r"^head details \| ", self.details),
             (r"^Taxes \| (Against plain|A connector's own hooks)", self.about),
             (r"^Taxes / At [^|]*\| At", self.at),
+            (r"^Taxes / What was put in \| Without a burn:", self.burnt),
             (r"^Outputs \| After", self.asked),
             (r"/ Repeated launches / [^|]*\| (TTFT|TPOT) p90 at ref_\w+, ", self.repeats_title),
             (r"/ Repeated launches / The host over[^|]*\| The host over", self.host_title),
@@ -174,6 +176,14 @@ class Sentences(Head):
         return said(["each launch below answered", "at temperature 0", *words], the(len(again) or None))
 
     # Under *Taxes*.
+    def burnt(self, _: Statement) -> Cell:
+        """Who burns nothing, and of how many numbers that were put in and found the interval holds it."""
+        found = self.a["burns"]
+        told = [h for e in found["rows"] if (h := holds(e["put_in_us"], e["found"])) is not None]
+        counts = the(sum(told)) + the(len(told)) + self.confidence if told else []
+        words = ["intervals of", "hold what was put in."] if told else ["No number was both put in and found."]  # fmt: skip
+        return said([f"Without a burn: {self.labels[found['base']]}.", *words], counts)
+
     def at(self, s: Statement) -> Cell:
         reference = s.text.split()[1].rstrip(",")
         rate = self.rates[reference]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from claim_cells import Entry, behind, is_open, sign
+from claim_cells import Entry, behind, holds, is_open, sign
 from scipy import stats
 
 REPLAYED = ("mooncake_both", "nixl_both", "nixl_virtual")
@@ -47,8 +47,37 @@ class Judged:
                 *self.load(),
                 *self.blocks(),
                 *self.drifts(),
+                *self.burns(),
             )
         )
+
+    def burns(self) -> Iterator[str]:
+        """Which intervals hold what was put in, and how many do; of a virtual GPU, or of the embedded engine's model."""
+        model = self.a.get("put_in") or {"taxes": [], "asked": 0, "held": 0}
+        of_model = {
+            (r["config"], r["metric"], r["rate_per_s"]): r["held"]
+            for r in model["taxes"]
+            if r["held"] is not None
+        }
+        if (model["asked"], model["held"]) != (len(of_model), sum(of_model.values())):
+            yield f"{model['held']} of {model['asked']} intervals hold the model's tax: {sum(of_model.values())} of {len(of_model)} do"
+        for r in model["taxes"]:
+            if r["held"] != holds(r["tax"], self.main.get((r["config"], r["reference"], r["metric"]), {})):
+                yield f"{r['config']}: its interval is said to hold the model's tax, or not to, and the other is so"
+        found = self.a.get("burns")
+        if found is None:
+            return
+        if self.a["provenance"].get("engine_kind") != "virtual_gpu":
+            yield "burns are known of a virtual GPU alone"
+        told = [holds(e["put_in_us"], e["found"]) for e in found["rows"]]
+        if told != [e["held"] for e in found["rows"]]:
+            yield "an interval is said to hold what was put in, or not to, and the other is so"
+        known = [h for h in told if h is not None]
+        if (found["asked"], found["held"]) != (len(known), sum(known)):
+            yield f"{found['held']} of {found['asked']} intervals hold what was put in: {sum(known)} of {len(known)} do"
+        for e in found["rows"]:
+            if (e["put_in_us"] is None) != bool(e["reason"]):
+                yield f"{e['config']} has a reason for nothing put in beside what was put in, or neither"
 
     def counts(self) -> Iterator[str]:
         """Requests behind a TTFT: those of its cells' windows, over blocks of all of them; and behind what is made of taxes."""

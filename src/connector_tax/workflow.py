@@ -32,8 +32,8 @@ from connector_tax.base.plan import (
     config_of,
     launch_spec,
     phases_before,
+    priority_of,
     read_campaign_file,
-    run_order,
     run_spec_hash,
     slot_of,
 )
@@ -242,18 +242,8 @@ class Study:
         return {"gpu": min(slots, slots if wanted is None else wanted), **dict.fromkeys(self.card("a"), 1)}
 
     def position(self, phase: Phase | None) -> Callable[[Any], int]:
-        """For ``priority``: earlier in the phase's seeded random order is started earlier. None: it is a wildcard.
-
-        On several cards earlier phases come before all later ones.
-        """
-
-        def place(wildcards: Any) -> int:
-            own = phase or wildcards.phase
-            order, phases = run_order(self.config, own), self.config.phases
-            later = len(phases) - phases.index(own) if len(self.config.engine.slots) > 1 else 0
-            return len(order) * later + len(order) - order.index(wildcards.connector)
-
-        return place
+        """For ``priority``, as ``priority_of``. None: the phase is a wildcard."""
+        return lambda wildcards: priority_of(self.config, phase or wildcards.phase, wildcards.connector)
 
     def begin(self) -> None:
         """Before the first job of a start: nobody else works on this campaign, and ``campaign.json`` is as configured.

@@ -138,8 +138,9 @@ def another_image(runtime: str) -> Iterator[None]:
         yield
     finally:
         run("rm", container)
+        run("tag", NAME, f"{NAME}-other")
         run("tag", f"{NAME}-kept", NAME)
-        run("rmi", f"{NAME}-kept")
+        run("rmi", f"{NAME}-kept", f"{NAME}-other")
 
 
 def _words(process: psutil.Process) -> list[str]:

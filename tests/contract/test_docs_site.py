@@ -55,3 +55,50 @@ def test_links_of_pages_outside_the_site_lead_to_a_file(page: str) -> None:
     path = ROOT / page
     links = re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text())
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+# How the pages write a command, in their own words.
+CONVENTION = (
+    "A block of commands is run in the checkout's folder, as it stands. A sentence names a command of `.venv/bin/` without that folder: "
+    "`connector-tax report` is `.venv/bin/connector-tax report`."
+)
+INSTALLED = "connector-tax|snakemake|mkdocs|pytest|ruff|mypy"
+# Where a command begins: a line of a block, also behind variables that are set for it, a comment's mark or another command.
+BARE = re.compile(
+    rf"^(?:.*(?:&&|;|\|) )?(?:# +|\$ )?(?:[A-Z_]+=\S+ )*(?:{INSTALLED}) (?!.*\.$)", re.MULTILINE
+)
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def with_commands() -> list[Path]:
+    """Pages of today; decisions say what was true at their time."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "config" / "README.md"]
+    return pages + [p for p in (ROOT / "docs").rglob("*.md") if p.parent.name != "decisions"]
+
+
+def test_a_block_of_commands_runs_as_it_stands_and_a_sentence_names_them_without_their_folder() -> None:
+    found = []
+    for path in with_commands():
+        text = one_line(path.read_text()).replace(CONVENTION, "")
+        found += [f"{path.name}: `{span}`" for span in re.findall(r"(?<!`)`(\.venv/bin/[^`]*)`", text)]
+        blocks = re.findall(r"^ *```(?:bash)?\n(.*?)^ *```$", path.read_text(), re.MULTILINE | re.DOTALL)
+        found += [
+            f"{path.name}: {line}"
+            for block in blocks
+            for line in BARE.findall(re.sub("^ +", "", block, flags=re.MULTILINE))
+        ]
+    assert found == []
+
+
+def test_examples_in_files_that_people_edit_run_as_they_stand() -> None:
+    files = [ROOT / "Snakefile", *(ROOT / "config").glob("*.yaml"), *(ROOT / "profiles").rglob("*.yaml")]
+    indented = {p.name: re.findall(rf"^# {{3}}({INSTALLED}) ", p.read_text(), re.MULTILINE) for p in files}
+    assert {name: found for name, found in indented.items() if found} == {}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/commands.md"])
+def test_how_a_command_is_written_is_said(page: str) -> None:
+    assert CONVENTION in one_line((ROOT / page).read_text())

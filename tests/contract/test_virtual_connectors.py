@@ -8,10 +8,13 @@ import pytest
 import yaml
 
 from connector_tax.base.config import load_campaign
+from connector_tax.base.plan import campaign_document
 from connector_tax.read.figures.style import look_of
+from connector_tax.read.stats.burns import known_burns_us
 
 ROOT = Path(__file__).parents[2]
 VIRTUAL = ("virtual-gpu", "virtual-gpu-sync")
+PUT_IN = "virtual-gpu-put-in"
 # Read and not imported: it needs torch.
 STAND_INS = (ROOT / "launch" / "plugins" / "virtual_gpu" / "stand_ins" / "__init__.py").read_text()
 COPYING = set(re.findall(r'^    "(\w+)": \w+\.put_in,$', STAND_INS, re.MULTILINE))
@@ -45,8 +48,23 @@ def test_both_campaigns_ask_the_same_connectors() -> None:
     assert asynchronous["connectors"] == synchronous["connectors"]
 
 
-def test_no_two_of_them_look_alike() -> None:
-    looks = [look_of(connector) for connector in campaign(VIRTUAL[0])["connectors"]]
+def test_the_burns_of_the_test_connectors_are_known() -> None:
+    """By the analysis, as campaign.json has them; those of the other campaigns are not."""
+    config = load_campaign(ROOT / "config" / f"{PUT_IN}.yaml")
+    assert known_burns_us(campaign_document(config, date="2026-01-31", created_utc="").config) == {
+        "burning_0": 0.0,
+        "burning_200": 200.0,
+        "burning_1000": 1000.0,
+    }
+    assert config.engine.args["async_scheduling"] is False
+    for name in VIRTUAL:
+        config = load_campaign(ROOT / "config" / f"{name}.yaml")
+        assert known_burns_us(campaign_document(config, date="2026-01-31", created_utc="").config) == {}
+
+
+@pytest.mark.parametrize("name", [VIRTUAL[0], PUT_IN])
+def test_no_two_of_them_look_alike(name: str) -> None:
+    looks = [look_of(connector) for connector in campaign(name)["connectors"]]
     assert len({(look.colour, look.hatch) for look in looks}) == len(looks)
 
 

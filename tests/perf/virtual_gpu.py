@@ -5,14 +5,13 @@
     .venv/bin/python tests/perf/virtual_gpu.py truth [--blocks 3] [--duration-s 12] [--sync] [--burn-us 200 1000]
 
 ``pairs`` launches plain vLLM twice a pair and prints by how much TPOT p50 and TTFT p90 differ. ``truth`` launches connectors that burn a
-known time in one hook (tests/vllm/plugins/burning_connector.py) and prints what the step records say of that hook, by how much what
+known time in one hook (launch/plugins/burning_connector.py) and prints what the step records say of that hook, by how much what
 the host adds to a step grew, and what docs/virtual-gpu.md predicts for it from the slack. A launch takes 15 s. TTFT p90 of
 a launch depends on where in a step its requests happen to arrive: 100 of them, 12 s, differ by some 1 to 2 % for that reason alone.
 """
 
 import argparse
 import json
-import os
 import random
 import statistics
 import tempfile
@@ -206,8 +205,6 @@ def main() -> None:
     parser.add_argument("--duration-s", type=float, default=12.0)
     parser.add_argument("--sync", action="store_true", help="synchronous scheduling")
     args = parser.parse_args()
-    plugins = PROJECT_ROOT / "tests" / "vllm" / "plugins"
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(plugins), os.environ.get("PYTHONPATH")]))
     config = load_campaign(
         PROJECT_ROOT / "config" / ("virtual-gpu-sync.yaml" if args.sync else "virtual-gpu.yaml")
     )

@@ -1,10 +1,10 @@
 """The command line of ``connector-tax check``."""
 
 import argparse
-import os
 from pathlib import Path
 
 from connector_tax.base.units import ratio_of
+from connector_tax.check.engine_python import add_engine_python, engine_python_of
 from connector_tax.check.request import (
     ASYNC,
     GIVEN,
@@ -44,8 +44,7 @@ def add_arguments(found: argparse.ArgumentParser) -> None:
     what = found.add_mutually_exclusive_group(required=True)
     what.add_argument("--kv-transfer-config", metavar="JSON", help="as vLLM takes it")
     what.add_argument("--connector", metavar="ID", help="an entry of config/connectors.yaml")
-    python = os.environ.get("ENGINE_PYTHON")
-    add("--engine-python", default=python, required=python is None, help="has vLLM; default $ENGINE_PYTHON")
+    add_engine_python(found)
     add("--gpu", default="h200", help="a file of config/gpus/, or a path to one; default h200")
     add("--model-config", default=MODEL, help=f"of config/models/, or a path; default {MODEL}")
     add("--scheduling", choices=[ASYNC, SYNC, "both"], default="both")
@@ -77,16 +76,17 @@ def add_arguments(found: argparse.ArgumentParser) -> None:
 def request_of(args: argparse.Namespace) -> CheckRequest:
     """
     Raises:
-        ConfigError: the connector, the model or an argument is none.
+        ConfigError: the connector, the model or an argument is none, or no interpreter is given.
     """
+    python = engine_python_of(args)
     entry, notes = entry_by_id(args.connector) if args.connector else entry_of_json(args.kv_transfer_config)
     own_args = engine_args(args.engine_args)
-    name, folder = model_folder(args.model_config, args.engine_python)
+    name, folder = model_folder(args.model_config, python)
     return CheckRequest(
         connector_id=args.connector or GIVEN,
         entry=entry,
         notes=notes,
-        engine_python=args.engine_python,
+        engine_python=python,
         gpu=args.gpu,
         model_name=name,
         model=folder,

@@ -14,6 +14,7 @@ from connector_tax.base.errors import EngineError
 from connector_tax.base.files import write_text
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.records.bounds import Foreign
+from connector_tax.check.engine_python import add_engine_python, engine_python_of
 from connector_tax.check.request import model_folder
 from connector_tax.commands.run import start_snakemake
 from connector_tax.run.engine.gpu_host import lacking
@@ -25,10 +26,7 @@ MODELS = {GPU: "Qwen3-0.6B", VIRTUAL: "Qwen3-Coder-30B-A3B-Instruct"}
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    python = os.environ.get("ENGINE_PYTHON")
-    parser.add_argument(
-        "--engine-python", default=python, required=python is None, help="has vLLM; default $ENGINE_PYTHON"
-    )
+    add_engine_python(parser)
     parser.add_argument(
         "--model-config",
         help="of config/models/, or a path to a config.json; default "
@@ -40,10 +38,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    if args.on == GPU and (missing := lacking(args.engine_python)):
+    python = engine_python_of(args)
+    if args.on == GPU and (missing := lacking(python)):
         raise EngineError("\n".join(["this host cannot run it:", *(f"- {what}" for what in missing)]))
-    name, folder = model_folder(args.model_config or MODELS[args.on], args.engine_python)
-    os.environ |= {"ENGINE_PYTHON": args.engine_python, "MODEL_FOLDER": str(folder)}
+    name, folder = model_folder(args.model_config or MODELS[args.on], python)
+    os.environ |= {"ENGINE_PYTHON": python, "MODEL_FOLDER": str(folder)}
     config = read_yaml(SMOKE)
     config["engine"]["served_model_name"] = name
     if args.on == VIRTUAL:

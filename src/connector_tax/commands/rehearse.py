@@ -18,6 +18,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--configfile", type=Path, required=True)
     parser.add_argument("--root", type=Path, default=Path("results"))
     parser.add_argument("--seed", type=int, default=0, help="another seed is another day")
+    parser.add_argument(
+        "--gpus",
+        type=int,
+        metavar="N",
+        help="of the cards under engine.gpus so many at a time, as `--resources gpu=N` of a run; default: all",
+    )
     parser.add_argument("--analyze", action="store_true", help="also analyse it and print detectable taxes")
     parser.add_argument(
         "--earlier", type=Path, help="a measured campaign's folder: what its variance would find"
@@ -34,10 +40,17 @@ def _run(args: argparse.Namespace) -> int:
         raise ConfigError(
             "--hours wants --analyze: what launches differ by is taken from the analysed rehearsal"
         )
-    root, times = rehearse(load_campaign(args.configfile), args.root, seed=args.seed)
+    config = load_campaign(args.configfile)
+    slots = config.engine.slots
+    if args.gpus is not None and not 1 <= args.gpus <= len(slots):
+        raise ConfigError(
+            f"--gpus {args.gpus}: campaign {config.campaign} may use {len(slots)} (engine.gpus: {', '.join(map(str, slots))}). "
+            "Give a number from 1 to that, or name more cards there."
+        )
+    root, times = rehearse(config, args.root, seed=args.seed)
     if args.analyze:
         analyse(root)
-    print(outlook(root, times, args.hours))
+    print(outlook(root, times, config, args.hours, args.gpus))
     if args.earlier is not None:
         lines = [
             "",
@@ -47,8 +60,7 @@ def _run(args: argparse.Namespace) -> int:
         if args.hours is not None:
             earlier = read_aggregate(CampaignFolder(args.earlier).aggregate)
             rates = read_document(CampaignFolder(root).reference_rates, ReferenceRatesFile).rates
-            config = load_campaign(args.configfile)
-            lines += ["", *hours_lines(earlier, config, rates, times, args.hours)]
+            lines += ["", *hours_lines(earlier, config, rates, times, args.hours, args.gpus)]
         print("\n".join(lines))
     return 0
 

@@ -44,7 +44,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         return actions.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
 
     for own in (
-        action("plan", "say what would be measured, and for how long"),
+        plan := action("plan", "say what would be measured, and for how long"),
         action("status", "say where each campaign stands"),
         table := action("table", "print the taxes of all campaigns in Markdown"),
     ):
@@ -54,10 +54,17 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
             metavar="DIR",
             help="where results are read; default results/ of the checkout",
         )
+    plan.add_argument(
+        "--gpus",
+        type=_one_or_more,
+        help="engines side by side at most, as run takes --resources gpu=N; default: as many as a campaign has cards",
+    )
     action("write", "write each campaign's config, and measure nothing")
     run = action("run", "measure one campaign after another, or go on")
     run.add_argument(
-        "--cores", type=_cores, help="Snakemake's; default: as many as the campaign has engines side by side"
+        "--cores",
+        type=_one_or_more,
+        help="Snakemake's; default: as many as the campaign has engines side by side",
     )
     run.add_argument(
         "--profile",
@@ -78,7 +85,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     table.add_argument("--page", type=Path, metavar="FILE", help="write an HTML page as well")
 
 
-def _cores(text: str) -> int:
+def _one_or_more(text: str) -> int:
     if (value := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"{text}: give 1 or more")
     return value
@@ -93,7 +100,7 @@ def _run(args: argparse.Namespace) -> int:
     results = getattr(args, "results", None) or PROJECT_ROOT / "results"
     match args.action:
         case "plan":
-            print(plan_text(sweep, results))
+            print(plan_text(sweep, results, args.gpus))
         case "status":
             print(status_text(sweep, results))
         case "write":
@@ -112,12 +119,13 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def plan_text(sweep: "Sweep", results: Path) -> str:
+def plan_text(sweep: "Sweep", results: Path, gpus: int | None = None) -> str:
     """Each campaign in the order of measuring: entries, configurations, expected time; and the sum."""
+    from connector_tax.base.plan import SIDE_BY_SIDE
     from connector_tax.base.units import duration_text
     from connector_tax.sweep.standing import standing_of, table
 
-    standings = {cell.name: standing_of(cell.config, results) for cell in sweep.order}
+    standings = {cell.name: standing_of(cell.config, results, gpus) for cell in sweep.order}
     rows = [
         [
             cell.name,
@@ -130,6 +138,7 @@ def plan_text(sweep: "Sweep", results: Path) -> str:
     ]
     left_s = sum(s.left_s for s in standings.values())
     excluded = f", {sweep.excluded} excluded" if sweep.excluded else ""
+    beside = gpus != 1 and any(len(cell.config.engine.slots) > 1 for cell in sweep.order)
     return "\n".join(
         [
             f"sweep {sweep.name}: {len(sweep.cells)} campaigns of {sweep.base}{excluded}, measured in this order",
@@ -138,6 +147,7 @@ def plan_text(sweep: "Sweep", results: Path) -> str:
             "",
             f"{duration_text(left_s)} in all, as far as rates and a launch's time are guessed; preflight, figures and reports come on top. "
             "`connector-tax rehearse --configfile FILE` simulates one campaign.",
+            *([SIDE_BY_SIDE] if beside else []),
         ]
     )
 

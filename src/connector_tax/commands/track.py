@@ -145,18 +145,19 @@ def measured_again(configfile: Path) -> Path:
     from connector_tax.base.config.checked import PROJECT_ROOT
     from connector_tax.commands.run import snakemake_command
 
-    name = load_campaign(configfile).campaign
+    config = load_campaign(configfile)
+    name = config.campaign
     results = PROJECT_ROOT / "results"
     taken = {path.name for path in results.glob("*")}
     again = next(f"{name}-again-{k}" for k in range(1, len(taken) + 2) if f"{name}-again-{k}" not in taken)
     print(f"measuring {name} once more, as {again}", flush=True)
-    code = subprocess.run(
-        snakemake_command(configfile, 1, "--config", f"campaign={again}"), cwd=PROJECT_ROOT, check=False
-    ).returncode
+    # One after the other on cards that the nights used side by side would be of another series.
+    command = snakemake_command(configfile, len(config.engine.slots), "--config", f"campaign={again}")
+    code = subprocess.run(command, cwd=PROJECT_ROOT, check=False).returncode
     if code or not (results / again / "aggregate.json").is_file():
         raise EngineError(
             f"{again}: the second measurement did not come to its end (Snakemake's exit code {code}), so nothing is confirmed. "
-            f"Go on with it: connector-tax run --configfile {configfile} -- --config campaign={again}; then track once more."
+            f"Go on with it: connector-tax run --configfile {configfile} --cores {len(config.engine.slots)} -- --config campaign={again}; then track once more."
         )
     return results / again
 

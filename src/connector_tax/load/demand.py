@@ -26,7 +26,8 @@ def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
     if spec.arrival not in OPEN_LOOP:
         return None
     requests, ramp = outcome.requests, spec.ramp_from_per_s is not None
-    window = outcome.window if ramp else _when_full(requests, outcome.window)
+    spans = _spans(spec, requests)
+    window = outcome.window if ramp else _when_full(spans, outcome.window)
     chosen = in_window(requests, window)
     start_ns, stop_ns = window.window_start_ns, window.t_stop_ns
     return Demand(
@@ -36,47 +37,58 @@ def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
         done=sum(r.t_done_ns is not None and start_ns <= r.t_done_ns < stop_ns for r in requests),
         in_flight=(_in_flight(requests, start_ns), _in_flight(requests, stop_ns)),
         over_s=window.window_s,
-        fills_s=UNSET if ramp else _fills_s(requests, outcome.window),
+        fills_s=UNSET if ramp else _fills_s(spans, outcome.window),
     )
 
 
-def _fills_s(requests: list[RequestRecord], window: CellWindow) -> float | UnsetType:
-    """The longest answer to a request of the cell's first tenth, in which no queue had much time to grow; unset where that was over by
-    the window's middle. A tenth in which hardly anything came due says little: then the first ``FEW`` are asked, of the first quarter.
+def _spans(spec: CellSpec, requests: list[RequestRecord]) -> list[tuple[int, int | None]]:
+    """When what arrives came due and was over: a request, or a session with all of its turns so far, in which it asks for more."""
+    if spec.sessions is None:
+        return [(r.t_sched_ns, r.t_done_ns) for r in requests]
+    begun: dict[int, int] = {}
+    over: dict[int, int] = {}
+    for r in requests:
+        if r.session is not None:
+            begun[r.session] = min(begun.get(r.session, r.t_sched_ns), r.t_sched_ns)
+            if r.t_done_ns is not None:
+                over[r.session] = max(over.get(r.session, r.t_done_ns), r.t_done_ns)
+    return sorted((at_ns, over.get(session)) for session, at_ns in begun.items())
+
+
+def _fills_s(spans: list[tuple[int, int | None]], window: CellWindow) -> float | UnsetType:
+    """How long the longest lasted of those that began in the cell's first tenth, in which no queue had much time to grow; unset where that
+    was over by the window's middle. A tenth in which hardly anything came due says little: then the first ``FEW`` are asked, of the
+    first quarter.
     """
-    done = [(r.t_done_ns, r.t_sched_ns) for r in requests if r.t_done_ns is not None]
     whole_ns = window.t_stop_ns - window.t0_ns
-    few = [r for r in requests[:FEW] if r.t_sched_ns < window.t0_ns + whole_ns // 4]
+    few = [span for span in spans[:FEW] if span[0] < window.t0_ns + whole_ns // 4]
     early_ns = window.t0_ns + whole_ns // 10
     if few and not _is_queue(few):
-        early_ns = max(early_ns, few[-1].t_sched_ns + 1)
-    longest_ns = max((done_ns - due_ns for done_ns, due_ns in done if due_ns < early_ns), default=0)
+        early_ns = max(early_ns, few[-1][0] + 1)
+    longest_ns = max(_lengths_ns(spans, early_ns), default=0)
     full_ns = window.t0_ns + longest_ns
     return longest_ns / 1e9 if full_ns > (window.window_start_ns + window.t_stop_ns) // 2 else UNSET
 
 
-def _is_queue(requests: list[RequestRecord]) -> bool:
+def _lengths_ns(spans: list[tuple[int, int | None]], before_ns: int) -> list[int]:
+    """Of what came due before that time and was over at some time."""
+    return [over_ns - due_ns for due_ns, over_ns in spans if over_ns is not None and due_ns < before_ns]
+
+
+def _is_queue(spans: list[tuple[int, int | None]]) -> bool:
     """Whether answers grow from nearly each request to the next one, as they do behind a queue and not by their length."""
-    e2e_ns = [r.t_done_ns - r.t_sched_ns for r in requests if r.t_done_ns is not None]
+    e2e_ns = [over_ns - due_ns for due_ns, over_ns in spans if over_ns is not None]
     longer = sum(later > earlier for earlier, later in pairwise(e2e_ns))
     return len(e2e_ns) > 3 and longer >= 0.8 * (len(e2e_ns) - 1)
 
 
-def _when_full(requests: list[RequestRecord], window: CellWindow) -> CellWindow:
-    """From when on as many requests end as begin: T0 and the longest answer of those that came due before the window's middle.
+def _when_full(spans: list[tuple[int, int | None]], window: CellWindow) -> CellWindow:
+    """From when on as many requests end as begin: T0 and the longest answer, or session, of those that began before the window's middle.
 
     Until then what is in flight grows, however well the server keeps up, and would count as left over.
     """
     middle_ns = (window.window_start_ns + window.t_stop_ns) // 2
-    longest_ns = max(
-        (
-            r.t_done_ns - r.t_sched_ns
-            for r in requests
-            if r.t_done_ns is not None and r.t_sched_ns < middle_ns
-        ),
-        default=0,
-    )
-    full_ns = min(window.t0_ns + longest_ns, middle_ns)
+    full_ns = min(window.t0_ns + max(_lengths_ns(spans, middle_ns), default=0), middle_ns)
     return replace(window, window_start_ns=max(window.window_start_ns, full_ns))
 
 
@@ -132,7 +144,7 @@ def _what_cut(spec: CellSpec, outcome: CellOutcome) -> str:
     return f"a cell lasts {spec.max_cell_s:g} s at most (--max-seconds)"
 
 
-def falls_short(demand: Demand, failed: float = 0.0) -> tuple[bool, bool]:
+def falls_short(demand: Demand, failed: float = 0.0, *, random: bool = False) -> tuple[bool, bool]:
     """Whether less was completed than came due, and whether that is beyond chance.
 
     What is left over is held against what arrived: of sessions a turn that waits keeps later ones from coming due, so that
@@ -141,10 +153,12 @@ def falls_short(demand: Demand, failed: float = 0.0) -> tuple[bool, bool]:
 
     Args:
         failed: so many of the requests that are left over may be so since they failed, and not since the server falls behind.
+        random: chance also moves how many come due, by about the square root of their number.
     """
+    moved = max(sum(demand.in_flight), demand.arrived if random else 0)
     left = demand.due - demand.done
     allowed = max((1 - MIN_THROUGHPUT_RATIO) * demand.arrived, 1.0)
-    return left > allowed, left - failed - 2 * math.sqrt(sum(demand.in_flight)) > allowed
+    return left > allowed, left - failed - 2 * math.sqrt(moved) > allowed
 
 
 def served_text(demand: Demand, rate_per_s: float) -> str:
@@ -156,14 +170,19 @@ def served_text(demand: Demand, rate_per_s: float) -> str:
     return f"served {done:.3g} of {due:.3g} turns/s that came due at {rate_per_s:g} {demand.unit}/s"
 
 
-def unserved(demand: Demand | None, rate_per_s: float | None, failed: int) -> str | None:
+def unserved(spec: CellSpec, demand: Demand | None) -> str | None:
     """What is to be said of an open loop that the server does not keep up with, so that its queue grows as long as the cell lasts.
 
-    None where it keeps up or may do so, and where answers are so long that the cell does not tell.
-
-    Args:
-        failed: requests of the window that failed, which are left over and wait in no queue.
+    None where it keeps up or may do so, and where the cell does not tell: answers are long, or a ramp or sessions that go on ask for more
+    as it goes on, so that the number in flight grows without a queue. A request that failed in the window, or was dropped, waits in no
+    queue; one that failed after the window's end did.
     """
-    if demand is None or rate_per_s is None or demand.fills_s or not falls_short(demand, failed)[1]:
+    if demand is None or spec.rate_per_s is None or demand.fills_s:
         return None
-    return f"the server did not keep up: {served_text(demand, rate_per_s)}; its queue grew, and latencies say how long the cell was"
+    if spec.ramp_from_per_s is not None or spec.sessions is not None:
+        return None
+    at_start, at_end = demand.in_flight
+    in_window = demand.due - (at_end - at_start) - demand.done
+    if not falls_short(demand, max(in_window, 0), random=spec.arrival != "fixed")[1]:
+        return None
+    return f"the server did not keep up: {served_text(demand, spec.rate_per_s)}; its queue grew, and latencies say how long the cell was"

@@ -52,7 +52,7 @@ def result_of(
     planned, cut, demand = planned_of(spec), cut_of(spec, outcome), demand_of(spec, outcome)
     counted = _completions(spec, requests, window)
     # An overloaded cell has its flag, and no percentile.
-    queued = None if window.overloaded else unserved(demand, spec.rate_per_s, len(chosen) - len(ok))
+    queued = None if window.overloaded else unserved(spec, demand)
     return LoadCell(
         cell_id=spec.cell_id,
         spec=spec,

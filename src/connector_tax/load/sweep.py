@@ -91,7 +91,7 @@ def too_short(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
     if not falls_short(demand)[0] or not all(_kept(cell, limit) for limit in limits):
         return None
     return (
-        f"answers took up to {demand.fills_s:.3g} s, so that the number in flight still grew in the middle of its window, which it "
+        f"{'answers' if demand.unit == 'requests' else 'sessions'} took up to {demand.fills_s:.3g} s, so that the number in flight still grew in the middle of its window, which it "
         f"does also where the server keeps up; give --warmup {math.ceil(demand.fills_s)} or more"
     )
 
@@ -101,7 +101,8 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
     assert cell.demand is not None, "a search measures open loops"
     why: list[str] = []
     overloaded = "overloaded" in cell.flags
-    short, for_sure = falls_short(cell.demand, _failed_by_chance(cell, cell.demand))
+    random = cell.spec.arrival != "fixed"
+    short, for_sure = falls_short(cell.demand, _failed_by_chance(cell, cell.demand), random=random)
     served = not (overloaded or short)
     if not served:
         why.append(served_text(cell.demand, rate_per_s))

@@ -8,7 +8,7 @@ from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config.checked import read_yaml
 from connector_tax.base.config.model import ContainerConfig
 from connector_tax.base.config.sweep import Sweep, SweepCell
-from connector_tax.base.documents.identity import IMAGE
+from connector_tax.base.documents.identity import unlike_versions
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError, ConfigError, EngineError
@@ -18,9 +18,6 @@ from connector_tax.run.engine.command import engine_python
 from connector_tax.run.engine.identity import interpreter_answer
 from connector_tax.sweep.folder import SweepFolder
 from connector_tax.sweep.own import edited
-
-# A connector's package may be installed after a campaign has begun; preflight then tries it.
-OF_A_RELEASE = ("vllm", "vllm_git_sha", "torch", "python")
 
 
 def refuse_others_results(sweep: Sweep, folder: SweepFolder, results: Path) -> None:
@@ -98,12 +95,10 @@ def refuse_another_release(sweep: Sweep, results: Path) -> None:
                 answers[asked] = interpreter_answer(cell.config.engine)
         except (ConfigError, EngineError, OSError, subprocess.TimeoutExpired):
             continue  # it may run on the hosts of a batch system alone; a start that needs it says so, and the other campaigns are measured
-        now = answers[asked]
-        unlike = [k for k in OF_A_RELEASE if k in versions and versions[k] != now.get(k)]
-        unlike += [IMAGE] if versions.get(IMAGE) != now.get(IMAGE) else []
-        if unlike:
+        if unlike := unlike_versions(versions, answers[asked]):
             was, has = (
-                ", ".join(f"{k} {printable(str(v.get(k)), 80)}" for k in unlike) for v in (versions, now)
+                ", ".join(f"{k} {printable(str(v.get(k)), 80)}" for k in unlike)
+                for v in (versions, answers[asked])
             )
             raise ConfigError(
                 f"{sweep.path}: campaign {cell.name} ({cell.words}) was measured with {was}; engine.python {printable(python, 300)} has {has}. "

@@ -42,13 +42,17 @@ class Standing:
     why: str = ""
 
 
-def standing_of(config: CampaignConfig, results: Path) -> Standing:
-    """Reads files only."""
+def standing_of(config: CampaignConfig, results: Path, gpus: int | None = None) -> Standing:
+    """Reads files only.
+
+    Args:
+        gpus: engines side by side at most, where a campaign has more cards.
+    """
     folder = CampaignFolder(results / config.campaign)
     runs = sum(len(config.members(phase)) for phase in config.phases)
     try:
         if not folder.campaign_file.exists():
-            return Standing("not started", 0, runs, 0, 0, seconds_left(config, folder, None))
+            return Standing("not started", 0, runs, 0, 0, seconds_left(config, folder, None, gpus))
         document = read_campaign_file(folder.campaign_file)
         folder.links()
         receipts = [
@@ -57,7 +61,7 @@ def standing_of(config: CampaignConfig, results: Path) -> Standing:
             for connector in config.members(phase)
             if (run := folder.run(document.date, connector, phase)).receipt.exists() and not run.is_link
         ]
-        left_s = seconds_left(config, folder, document.date)
+        left_s = seconds_left(config, folder, document.date, gpus)
         ended = runs - runs_left(config, folder, document.date)
         changed = edited(config, document)
         older = _analysis_fault(config, folder)

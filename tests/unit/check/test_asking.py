@@ -14,7 +14,9 @@ from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.records.gpu import StepCosts
 from connector_tax.base.units import ratio_of
 from connector_tax.check.campaigns import rates_for, write_campaigns
+from connector_tax.check.engine_python import engine_python_of
 from connector_tax.check.request import ASYNC, GIVEN, LOAD_SHARES, SYNC, entry_by_id, entry_of_json
+from connector_tax.cli import command
 
 ROOT = Path(__file__).parents[3]
 NIXL = '{"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cuda"}'
@@ -161,6 +163,35 @@ def test_a_model_that_is_none_ends_with_code_2_and_one_message(
     (tmp_path / "config.json").write_text(document)
     command = [sys.executable, "scripts/check.py", "--engine-python", "/bin/true"]
     _refused([*command, "--connector", "noop_connector", "--model-config", str(tmp_path)], words)
+
+
+@pytest.mark.parametrize("name", ["check", "gpu-smoke"])
+def test_usage_does_not_ask_for_the_interpreter_twice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may come from the environment, so usage shows it as what may be left out, in every environment."""
+    monkeypatch.delenv("ENGINE_PYTHON", raising=False)
+    without = command(name).parser(name).format_help()
+    monkeypatch.setenv("ENGINE_PYTHON", "/bin/true")
+    assert command(name).parser(name).format_help() == without
+    assert "[--engine-python PYTHON]" in without and "$ENGINE_PYTHON" in without
+
+
+@pytest.mark.parametrize(("name", "asked"), [("check", ["--connector", "noop_connector"]), ("gpu-smoke", [])])
+def test_without_an_interpreter_both_ways_to_give_one_are_said(
+    name: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ENGINE_PYTHON", raising=False)
+    with pytest.raises(ConfigError, match=r"--engine-python .* or export ENGINE_PYTHON="):
+        command(name).call(asked)
+
+
+def test_the_interpreter_of_the_environment_is_taken_where_none_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ENGINE_PYTHON", "/of/the/environment")
+    parser = command("check").parser()
+    asked = ["--connector", "noop_connector"]
+    assert engine_python_of(parser.parse_args(asked)) == "/of/the/environment"
+    assert engine_python_of(parser.parse_args([*asked, "--engine-python", "/given"])) == "/given"
 
 
 def _refused(command: list[str], words: str) -> None:

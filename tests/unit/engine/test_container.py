@@ -277,7 +277,7 @@ def test_another_image_is_another_engine_and_so_is_none() -> None:
 
     one, other, none = measured(image="sha256:1"), measured(image="sha256:2"), measured()
     assert other_versions(one, other) == ["image sha256:1 / sha256:2"]
-    assert other_versions(one, none) == ["image sha256:1 / none"]
+    assert other_versions(one, none) == ["image sha256:1 / None"]
     assert other_versions(one, one) == other_versions(none, none) == []
 
 

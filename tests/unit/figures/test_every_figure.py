@@ -332,6 +332,17 @@ def test_figure_7_splits_what_can_be_split(example: dict[str, Any]) -> None:
     assert _texts(result).count("flags not told apart") == 2
 
 
+def test_figure_7_says_a_reason_once_that_several_have(example: dict[str, Any]) -> None:
+    aggregate = copy.deepcopy(example)
+    for row in aggregate["decomposition"]:
+        if row["config"] in ("nixl_both", "lmcache_only"):
+            _in_two(row, f"it changes engine settings, and plain_matched_{row['config']} was not measured")
+    result = drawn("fig7_decomposition", aggregate)
+    assert isinstance(result, Drawn)
+    told = "nixl_both and lmcache_only, each since it changes engine settings, and plain_matched_… was not measured."
+    assert told in result.caption and result.caption.count("was not measured") == 1
+
+
 def test_figure_7_stays_where_no_connector_has_a_matched_baseline(example: dict[str, Any]) -> None:
     """As on a GPU, where every real connector changes a setting."""
     aggregate = copy.deepcopy(example)

@@ -229,10 +229,14 @@ def test_a_bundle_has_the_page_alone(root: Path) -> None:
 
 
 def test_what_latex_reads_as_its_own_is_escaped() -> None:
-    assert tex_text('50 % of a_b & c#1 ~ {x} $5 \\ ^ <>|"') == (
-        r"50 \% of a\_b \& c\#1 \textasciitilde{} \{x\} \$5 \textbackslash{} \textasciicircum{} "
-        r"\textless{}\textgreater{}\textbar{}\textquotedbl{}"
+    assert tex_text('50 % of & c#1 ~ {x} $5 \\ ^ <>|"`') == (
+        r"50~\% of \& c\#1 \textasciitilde{} \{x\} \$5 \textbackslash{} \textasciicircum{} "
+        r"\textless{}\textgreater{}\textbar{}''\textasciigrave{}"
     )
+    # A name may break behind each of its lines, and a number not before its unit.
+    assert tex_text("nixl_both +5 ms") == r"nixl\_\discretionary{}{}{}both +5~ms"
+    # Letters that LaTeX would join into another one.
+    assert tex_text("--for --- B'' a,,b") == "-{}-for -{}-{}- B'{}' a,{},b"
     assert (
         tex_text("\u22125\u00a0\u00b5s \u00d7 \u2026")
         == r"\ensuremath{-}5~\textmu{}s \ensuremath{\times} \ldots{}"

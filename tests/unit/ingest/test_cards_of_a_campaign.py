@@ -5,11 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ENGINE, SMALL, Campaign, campaign_config
 
+from connector_tax.base.files import read_json, write_json
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.provenance import provenance
 
@@ -78,6 +80,7 @@ def test_phases_on_cards_of_their_own_are_no_problem(tmp_path: Path) -> None:
     about = provenance(read_campaign(found.root))
     assert about.cards == {TWO[0]: ("a",), TWO[1]: ("b",)}
     assert about.mixed_cards == ()
+    assert about.side_by_side == about.engines_at_once == 1, "one cell was measured after the other"
     alone = campaign(tmp_path / "alone", gpus=None)
     for connector in ("plain", "nixl_both"):
         alone.measure(connector, engine={**ENGINE, "gpu": [TWO[0]]})
@@ -109,3 +112,27 @@ def test_a_campaign_of_one_card_says_nothing_of_cards(tmp_path: Path) -> None:
     found.measure("plain")
     about = read_campaign(found.root)
     assert not provenance(about).cards and not provenance(about).mixed_cards
+    assert (provenance(about).side_by_side, provenance(about).engines_at_once) == (msgspec.UNSET, 1)
+
+
+def test_engines_that_were_asked_at_the_same_time_are_counted(tmp_path: Path) -> None:
+    """On two cards; what ends when another begins was not beside it, and neither are two cells of one card."""
+    found = campaign(tmp_path, mix=True)
+    for slot, connector in enumerate(("plain", "nixl_both")):
+        found.measure(connector, engine=on(slot, TWO[slot]))
+    cells = sorted(found.root.glob("*/phase_a/cells/*/cell.json"))
+    window = {"t0_ns": 10**15, "window_start_ns": 10**15, "t_stop_ns": 10**15 + 10, "drained_ns": 10**15 + 20}
+
+    def begun(*after_ns: int) -> int:
+        for cell, ns in zip(cells, after_ns, strict=True):
+            document = read_json(cell)
+            document["window"] |= {name: at + ns for name, at in window.items()}
+            document["clock"] = {"monotonic_ns": 5, "utc_ns": 7}
+            write_json(cell, document)
+        return provenance(read_campaign(found.root)).engines_at_once
+
+    n = len(cells) // 2
+    first, second = range(0, 100 * n, 100), range(20, 100 * n + 20, 100)
+    assert begun(*first, *second) == 1
+    assert begun(*first, *(at - 1 for at in second)) == 2
+    assert begun(*[0] * n, *[1000] * n) == 1

@@ -86,13 +86,19 @@ def test_no_two_rates_that_are_asked_for_read_alike() -> None:
     assert server.asked[-1] == 7.3
 
 
-def cell(served: float, p90: Level, flags: tuple[str, ...] = (), demand: Demand | None = None) -> LoadCell:
+def cell(
+    served: float,
+    p90: Level,
+    flags: tuple[str, ...] = (),
+    demand: Demand | None = None,
+    arrival: str = "fixed",
+) -> LoadCell:
     """Of 100 s at 10 requests per second, unless ``demand`` says what came due."""
     done = round(served * 100)
     return LoadCell(
         demand=demand or Demand("requests", 1000, 1000, done, (0, 1000 - done), 100.0),
         cell_id="c",
-        spec={},
+        spec=cell_spec(arrival=arrival),
         requests={"window": 100, "ok": 100},
         n_scheduled=100,
         rate_per_s=10.0,
@@ -110,6 +116,14 @@ def cell(served: float, p90: Level, flags: tuple[str, ...] = (), demand: Demand 
 
 
 LIMIT = (CellLimit("ttft", 90.0, 500.0),)
+
+
+def test_random_arrivals_fall_short_by_chance_where_a_fixed_schedule_does_not() -> None:
+    """100 of 1,000 are left over, where 50 may be; the number that arrives by chance moves by 32, and two of those are 63."""
+    fine = Level(400.0, 380.0, 430.0, 100)
+    fixed, poisson = (judge_cell(cell(9.0, fine, arrival=a), 10.0, LIMIT) for a in ("fixed", "poisson"))
+    assert (fixed.holds, fixed.sure) == (False, True)
+    assert (poisson.holds, poisson.sure) == (False, False)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What ``connector-tax load`` makes of the requests of a cell, and what it says of it in words."""
 
+import json
 import sys
 from array import array
 from collections.abc import Callable
@@ -12,10 +13,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from made_outcomes import S, failed, outcome_of, record, spec_of
 
-from connector_tax.base.documents.load import Level, LoadCell, RequestLimit
+from connector_tax.base.documents.load import Demand, Level, LoadCell, RequestLimit
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import RequestForm
+from connector_tax.load.demand import falls_short, unserved
 from connector_tax.load.measured import result_of
 from connector_tax.load.page import page
 from connector_tax.load.slo import percentile_name
@@ -287,3 +289,47 @@ def test_failures_and_long_answers_are_no_queue() -> None:
     long = steady(e2e_s=3.0)
     for requests in (steady(), failing, long):
         assert not any("keep up" in remark for remark in cell_of(spec_of(), requests).remarks)
+
+
+def test_what_times_out_in_the_drain_waited_in_the_queue() -> None:
+    """The same server, and a drain of 2 s: 102 of the window end then, and none failed before the window's end."""
+    behind = [record(k, k * 0.025, e2e_s=k * 0.015 + 0.1) for k in range(400)]
+    nothing: dict[str, Any] = {"t_first_token_ns": None, "t_last_token_ns": None, "completion_tokens": None}
+    late = [
+        r
+        if r.t_end_ns is not None and r.t_end_ns < 12 * S
+        else replace(r, status="timeout", t_end_ns=12 * S, **nothing)
+        for r in behind
+    ]
+    assert sum(r.status != "ok" for r in late) == 102
+    (said,) = cell_of(spec_of(rate_per_s=40.0), late).remarks
+    assert said.startswith("the server did not keep up: served 25 of 39.9 requests/s")
+
+
+def test_a_ramp_and_sessions_ask_for_more_without_a_queue() -> None:
+    """Each answer takes 1 s whatever is asked. 20 requests/s more in flight at the end than in the middle are no queue."""
+    ramp = [record(k, (k / 10) ** 0.5, e2e_s=1.0) for k in range(1000)]
+    spec = spec_of(rate_per_s=200.0, arrival="fixed", ramp_from_per_s=0.01, ramp_up_s=10.0)
+    cell = cell_of(spec, ramp)
+    assert cell.demand is not None and falls_short(cell.demand)[1] and cell.remarks == ()
+    turns = Demand("sessions", 20, 150, 130, (2, 22), 9.0)
+    assert (
+        falls_short(turns)[1] and unserved(replace(spec_of(), sessions="conversations.jsonl"), turns) is None
+    )
+    assert unserved(spec_of(), turns) is not None
+
+
+@pytest.mark.parametrize(("turns", "fills"), [(3, False), (20, True)])
+def test_sessions_that_go_on_are_no_queue(tmp_path: Path, turns: int, fills: bool) -> None:
+    """Two begin each second, and each turn takes 0.5 s: what is in flight grows until the first ones are over."""
+    file = tmp_path / "sessions.jsonl"
+    file.write_text(json.dumps({"turns": [{"new_tokens": 16, "output_tokens": 4}] * turns}) + "\n")
+    begun = [(session, turn, session / 2 + turn / 2) for session in range(20) for turn in range(turns)]
+    sent = sorted((due_s, session, turn) for session, turn, due_s in begun if due_s < 10)
+    requests = [
+        record(k, due_s, e2e_s=0.5, session=session, turn=turn)
+        for k, (due_s, session, turn) in enumerate(sent)
+    ]
+    demand = cell_of(spec_of(rate_per_s=2.0, sessions=str(file)), requests).demand
+    assert demand is not None and bool(demand.fills_s) == fills
+    assert fills or not falls_short(demand)[0]

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +310,25 @@ def test_the_drain_begins_with_the_last_send_also_where_the_coordinator_was_away
         outcome = measure(pool, slow, Observe(watcher=Away(20, 2.2)), **timing, inflight_cap=100)
     assert Counter(r.status for r in outcome.requests) == {"timeout": 60}
     assert {r.error for r in outcome.requests} == {"unfinished 0.3 s after the last send"}
+
+
+def test_a_coordinator_that_was_away_once_looks_as_often_as_before() -> None:
+    """Nothing is said while each answer takes 3 s, so that each wait lasts as long as it may."""
+    looks: list[float] = []
+
+    def look() -> list[tuple[int, float]]:
+        looks.append(time.monotonic())
+        return []
+
+    async def slow(reply: Reply, request: dict[str, Any], number: int) -> None:
+        await asyncio.sleep(3)
+        await answer_well(reply, request, number)
+
+    spec = replace(SPEC, workers=1, duration_s=2.0, max_cell_s=2.0, drain_timeout_s=0.0, inflight_cap=300)
+    with worker_pool(1) as pool, truth_server(slow) as url:
+        measure_cell(spec, target_of(url, "m"), pool=pool, observe=Observe(watcher=Away(10, 0.7)), queue=look)
+    gaps = [later - earlier for earlier, later in pairwise(looks)]
+    assert sum(gap > 0.45 for gap in gaps) == 1
 
 
 def test_a_worker_that_has_been_told_to_end_says_nothing_and_reads_nothing_more(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What runs beside what: phases that stay on one card, and phases whose launches take any."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config
 
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.plan import phases_before, side_by_side_s, slot_of
+from connector_tax.base.plan import phases_before, schedule, slot_of, wall_s
+from connector_tax.base.records.cell import Phase
 
 
 def campaign(gpus: tuple[int, ...] | None, mix: bool | None = False, **sections: Any) -> CampaignConfig:
@@ -55,12 +57,74 @@ def test_where_there_are_no_cards_they_are_mixed_unless_the_config_says_no() -> 
     assert slot_of(replace(real, engine=replace(real.engine, mix_cards=True)), "a") is None
 
 
-def test_what_is_left_is_shared_by_the_cards() -> None:
-    left = {"a": 10.0, "b": 40.0, "b_prime": 5.0, "r1": 20.0, "r2": 20.0, "r3": 20.0}
-    assert side_by_side_s(campaign(None), left) == 115.0
-    assert side_by_side_s(campaign((0, 1), mix=True), left) == 57.5
-    # Card 1 has B, R1 and R3; Phase A is alone.
-    assert side_by_side_s(campaign((0, 1)), left) == 90.0
+def seconds(config: CampaignConfig, **of_a_launch: float) -> dict[Phase, Mapping[str, float]]:
+    return {p: dict.fromkeys(config.members(p), of_a_launch[p]) for p in config.phases if p in of_a_launch}
+
+
+THREE = {
+    "connectors": ["plain", "noop_connector"],
+    "phase_b_prime": {"configs": ["plain"], "shapes": [[64, 8]]},
+}
+LAUNCHES = {"a": 3.0, "b": 10.0, "b_prime": 2.0, "r1": 5.0, "r2": 5.0, "r3": 5.0}
+
+
+def test_one_card_takes_as_long_as_its_launches_together() -> None:
+    one = campaign(None, **THREE)
+    run_s = seconds(one, **LAUNCHES)
+    assert wall_s(one, run_s) == 3 * 3 + 3 * 10 + 2 * 2 + 3 * 3 * 5 == 88
+    for config in (campaign((0, 1), **THREE), campaign((0, 1), mix=True, **THREE)):
+        assert wall_s(config, run_s, gpus=1) == 88, "one engine at a time, whichever card it has"
+
+
+def test_phases_that_stay_on_their_card_take_as_long_as_the_fullest_card() -> None:
+    """By hand: A alone until 9, then card 1 has B, R1 and R3 with 30 + 15 + 15 s, and card 0 has B' and R2 with 4 + 15 s."""
+    config = campaign((4, 6), **THREE)
+    turns = schedule(config, seconds(config, **LAUNCHES))
+    spans = {
+        p: (min(t.begin_s for t in own), max(t.end_s for t in own), {t.place for t in own})
+        for p in config.phases
+        if (own := [t for t in turns if t.phase == p])
+    }
+    assert spans == {
+        "a": (0, 9, {0}), "b": (9, 39, {1}), "b_prime": (9, 13, {0}),
+        "r1": (39, 54, {1}), "r2": (13, 28, {0}), "r3": (54, 69, {1}),
+    }  # fmt: skip
+    assert wall_s(config, seconds(config, **LAUNCHES)) == 69
+
+
+def test_mixed_cards_share_a_phase_and_begin_the_next_one() -> None:
+    """By hand, three launches of A on two cards: 3 + 3 s, half of the second round idle, since the rates are made of all of A.
+
+    Then B on both until 16, its third launch until 26 beside both of B' (16 to 20), and R1, which waits for all of B.
+    """
+    config = campaign((0, 1), mix=True, **THREE)
+    run_s = seconds(config, **{p: s for p, s in LAUNCHES.items() if p in ("a", "b", "b_prime", "r1")})
+    turns = [(t.phase, t.place, t.begin_s, t.end_s) for t in schedule(config, run_s)]
+    assert turns == [
+        ("a", 0, 0, 3), ("a", 1, 0, 3), ("a", 0, 3, 6),
+        ("b", 0, 6, 16), ("b", 1, 6, 16), ("b_prime", 1, 16, 18), ("b_prime", 1, 18, 20), ("b", 0, 16, 26),
+        ("r1", 0, 26, 31), ("r1", 1, 26, 31), ("r1", 0, 31, 36),
+    ]  # fmt: skip
+
+
+def test_of_four_cards_two_at_a_time_stay_on_their_own() -> None:
+    """A, B on card 1, B' on 2, R1 on 3, R2 on 0, R3 behind B on 1; two of them at a time, earlier phases first."""
+    config = campaign((0, 1, 2, 3), **THREE)
+    run_s = seconds(config, **LAUNCHES)
+    assert wall_s(config, run_s) == 9 + 30 + 15
+    turns = schedule(config, run_s, gpus=2)
+    assert {t.phase: t.place for t in turns} == {"a": 0, "b": 1, "b_prime": 2, "r1": 3, "r2": 0, "r3": 1}
+    edges = sorted([(t.begin_s, 1) for t in turns] + [(t.end_s, -1) for t in turns])
+    at_once = [sum(change for _, change in edges[: k + 1]) for k in range(len(edges))]
+    assert max(at_once) == 2
+    # Beside B, until 39, there is time for B' and R1 and most of R2; its last launch and R3 are side by side.
+    assert max(t.end_s for t in turns) == 54
+
+
+def test_what_has_ended_holds_nothing_up() -> None:
+    config = campaign((0, 1), **THREE)
+    assert wall_s(config, {"r2": {"plain": 5.0}, "r3": {"plain": 7.0}}) == 7
+    assert wall_s(config, {}) == 0
 
 
 def test_a_campaign_of_one_card_is_written_as_it_was() -> None:

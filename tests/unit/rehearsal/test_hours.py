@@ -1,6 +1,7 @@
 """``--hours``: a proposal is costed as the plan that it would be, whatever plan it is asked of."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ def planned(repeats: int) -> Any:
 
 
 def of(phase: str, runs: int, cells_s: float, launch_s: float) -> PhaseTime:
-    return PhaseTime(phase, runs, cells_s, runs * launch_s)
+    names = ("plain", "noop_connector", "mooncake_both", "plain_again")[:runs]
+    return PhaseTime(phase, dict.fromkeys(names, cells_s / runs), launch_s)
 
 
 def without_blocks(launch_s: float = LAUNCH_S) -> list[PhaseTime]:
@@ -84,3 +86,19 @@ def test_launches_cost_what_they_were_rehearsed_to_cost() -> None:
     assert requests == 20
     fixed_s = 6 + 3 * SWEEP_S + 900 + 9 * 2.5 + (SWEEP_S + 2.5) + (CELL_S + 2.5)
     assert repeats == int((2 * 3600 - fixed_s) / (4 * (2.5 + 10 + 20 / 2)))
+
+
+def test_more_cards_buy_more_blocks_in_the_same_hours() -> None:
+    """Blocks go to the cards in turn; preflight, Phase A and one engine at a time are what they were."""
+
+    def blocks(gpus: tuple[int, ...] | None, at_once: int | None = None) -> int:
+        plan = planned(0)
+        plan = replace(plan, engine=replace(plan.engine, gpus=gpus, mix_cards=False))
+        return int(hours_lines(MEASURED, plan, RATES, without_blocks(), 2.0, at_once)[4].split()[0])
+
+    launch_s = LAUNCH_S + 10 + 20 / 2  # 20 requests at 2 req/s, behind a warm-up
+    before_s = 6 + 3 * LAUNCH_S + 4 * (SWEEP_S + LAUNCH_S)  # preflight and Phase A
+    b_s = 900.0 + CELL_S + 4 * LAUNCH_S
+    one = int((7200 - before_s - b_s) / (4 * launch_s))
+    # Phase B' has no cells, so card 0 has every second block, and card 1 the others and B, which decides.
+    assert (blocks(None), blocks((0, 1), 1), blocks((0, 1))) == (one, one, 2 * one)

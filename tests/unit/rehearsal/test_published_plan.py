@@ -1,5 +1,6 @@
 """The published campaign, rehearsed whole: it fits its six hours and answers what it asks."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.files import read_json
+from connector_tax.base.plan import SIDE_BY_SIDE
+from connector_tax.base.units import duration_text
 from connector_tax.run.rehearsal.campaign import PhaseTime, analyse, rehearse
 from connector_tax.run.rehearsal.outlook import outlook
 
@@ -77,8 +80,29 @@ def test_long_prompts_have_a_rate_of_their_own(
 
 
 def test_a_person_is_told(rehearsed: tuple[Path, list[PhaseTime]]) -> None:
-    text = outlook(*rehearsed, hours=6)
+    config = load_campaign(PROJECT_ROOT / "config" / "config.yaml")
+    text = outlook(*rehearsed, config, hours=6)
     assert "without a p90 beside those: none" in text
     assert "in cells behind a growing queue" in text
     # How many requests fill the six hours to the brim depends on minutes; how many launches does not.
     assert "so: repeats: 2, repeat_requests: " in text
+    assert "card" not in text
+
+
+def test_two_cards_are_told_when_each_phase_is_measured_and_where(
+    rehearsed: tuple[Path, list[PhaseTime]],
+) -> None:
+    """Card 0 has A, B' and R2, card 1 has B, which takes longest, and R1."""
+    config = load_campaign(PROJECT_ROOT / "config" / "config.yaml")
+    config = replace(config, engine=replace(config.engine, gpus=(2, 5)))
+    of = {t.phase: t.total_s for t in rehearsed[1]}
+    ends_s = of["preflight"] + of["a"] + max(of["b"] + of["r1"], of["b_prime"] + of["r2"])
+    lines = outlook(*rehearsed, config).splitlines()
+    assert f"together about {duration_text(sum(of.values()))}" in lines
+    assert f"on the 2 cards of this campaign: about {duration_text(ends_s)}" in lines
+    begin, end = of["preflight"] + of["a"], of["preflight"] + of["a"] + of["b"]
+    assert f"  phase B     {duration_text(begin)} to {duration_text(end)}, on card 5" in lines
+    assert SIDE_BY_SIDE in lines
+    one = outlook(*rehearsed, config, gpus=1)
+    assert f"of this campaign, 1 at a time: about {duration_text(sum(of.values()))}" in one
+    assert SIDE_BY_SIDE not in one

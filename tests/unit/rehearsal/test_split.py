@@ -7,7 +7,13 @@ from scipy import stats
 
 from connector_tax.run.rehearsal.split import Costs, Spread, proposal, splits
 
-COSTS = Costs(fixed_s=3600.0, launch_s=100.0, request_s=0.5, launches=3, blocks_beside=0, requests_beside=100)
+
+def on_one_card(blocks: int, launch_s: float) -> float:
+    """An hour, and three launches a block."""
+    return 3600.0 + blocks * 3 * launch_s
+
+
+COSTS = Costs(on_one_card, launch_s=100.0, request_s=0.5, blocks_beside=0, requests_beside=100)
 
 
 def best(spread: Spread) -> tuple[int, int]:
@@ -43,7 +49,7 @@ def test_the_width_is_students_over_blocks() -> None:
 
 def test_blocks_that_the_other_phases_are_count_with_their_own_requests() -> None:
     spread = Spread("tpot_p90", between=0.0, within=0.01, requests=100)
-    beside = Costs(3600.0, 100.0, 0.5, 3, blocks_beside=2, requests_beside=400)
+    beside = Costs(on_one_card, 100.0, 0.5, blocks_beside=2, requests_beside=400)
     (found,) = [s for s in splits([spread], beside, 1.4, 0.95) if s.requests == 100]
     assert found.repeats == 3
     variance = 1.5 * (3 * 1e-4 + 2 * 0.25e-4) / 25

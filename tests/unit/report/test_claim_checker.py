@@ -202,6 +202,24 @@ OPEN = {
     "no taxes over blocks": (("; that tax is ", "; the largest of these taxes is "),),
     "no plain": (("Plain has no number here.", ""),),
     "settings": ((">not known<", ">none<"),),
+    "test connectors that burn": (
+        ("Without a burn: test connector, 0 µs. 7 of 8", "Without a burn: test connector, 0 µs. 8 of 8"),
+        ("Without a burn: test connector, 0 µs", "Without a burn: test connector, 200 µs"),
+        ("of 95 % hold what was put in", "of 99 % hold what was put in"),
+        ("<td>hooks per step (median)</td>", "<td>median step</td>"),
+        ('<td class="wide">200 µs</td>', '<td class="wide">1,000 µs</td>'),
+        ("+201 µs [+201 µs, +201 µs]<small>over 4 blocks", "+201 µs [+201 µs, +201 µs]<small>over 3 blocks"),
+        ("+201 µs [+201 µs, +201 µs]<small>over 4 blocks", "+200 µs [+200 µs, +200 µs]<small>over 4 blocks"),
+        (">outside the interval<", ">inside<"),
+        ("none: the first token waits", "none: the last token waits"),
+    ),
+    "embedded engine": (
+        ("from 1,200 launches", "from 1,201 launches"),
+        ("7 of 9 intervals", "8 of 9 intervals"),
+        (", inside<", ", outside the interval<"),
+        (", outside the interval<", ", inside<"),
+        ("<small>put in +", "<small>put in −"),
+    ),
     "observer": ((", unrecorded</td>", "</td>"),),
 }  # fmt: skip
 

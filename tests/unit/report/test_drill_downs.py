@@ -15,14 +15,17 @@ from drilled_campaign import HOSTILE, Opened, measured, opened
 from page_statements import taken_apart
 from read_through import Result, read
 
+from connector_tax.base.artifacts.thinning import RULE, thin
 from connector_tax.base.documents.aggregate import read_aggregate
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.read.ingest import read_campaign
+from connector_tax.read.report.drill.facts import THINNED
 from connector_tax.read.report.drill.panels import PARTS
 from connector_tax.read.report.drill.view import DrillDowns, read_drilling
 from connector_tax.read.report.page import MOST_PAGE_BYTES, build_report, fitting, render
 from connector_tax.read.report.view import cells_in_order, page_view
+from connector_tax.read.stats.aggregate import aggregate
 
 CELL = "plain vLLM, phase A, 4 req/s, 256 x 16: valid"
 FOLDER = f"{DATE}_plain/phase_a/cells/r4_256x16"
@@ -145,6 +148,27 @@ def test_without_raw_results_the_page_says_what_opening_needs(
     assert "needs the raw results beside aggregate.json, which are not here" in page
     (copied / "campaign.json").unlink()
     assert "The raw results cannot be read, so no cell can be opened: campaign.json" in page_of(copied)
+
+
+def test_a_thinned_campaign_says_what_was_kept_and_which_cells_lost_their_steps(
+    whole: tuple[Campaign, Result], tmp_path: Path
+) -> None:
+    root = tmp_path / "c"
+    published = Campaign(tmp_path / "whole", max_steps=60)
+    published.measure_everything()
+    thin(published.root, root)
+    data = read_campaign(root)
+    order = cells_in_order(aggregate(data))
+    drills = read_drilling(root, order).at(PARTS[-1], len(order))
+    page = render(page_view(aggregate(data), None), [], drills)
+    assert f"What was kept: {RULE}." in page
+    found = opened(page)
+    kept = [key for key, one in found.items() if THINNED not in one.text]
+    assert 0 < len(kept) < len(found) == len(order)
+    for key, one in found.items():
+        assert ("steps" in one.panels) == (key in kept), "where steps are drawn, none were left out"
+        assert "No step records" not in one.text
+    assert "thinned" not in written(whole[0].root)
 
 
 def test_a_cell_that_is_lost_leaves_the_others(copied: Path) -> None:

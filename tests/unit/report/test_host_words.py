@@ -35,15 +35,18 @@ def cells(*hosts: dict[str, Any] | None) -> dict[str, Any]:
     return {**EXAMPLE, "cells": [{**cell, "host": host} for host in hosts]}
 
 
-def beside(aggregate: dict[str, Any], gpu: list[str], mixed: list[str]) -> str:
+def beside(aggregate: dict[str, Any], gpu: list[str], mixed: list[str], **more: int) -> str:
     cards = {name: ["a", "b"] for name in gpu or ["engine.gpu 0", "engine.gpu 1"]}
-    about = {**aggregate["provenance"], "gpu": gpu[:1], "cards": cards, "mixed_cards": mixed}
+    about = {**aggregate["provenance"], "gpu": gpu[:1], "cards": cards, "mixed_cards": mixed, **more}
     return host_view(aggregate_of({**aggregate, "provenance": about}))[-1]
 
 
 def test_engines_side_by_side_are_said_and_whether_comparisons_cross_cards(aggregate: dict[str, Any]) -> None:
     two = ["GPU 0: NVIDIA H20 (UUID: GPU-1)", "GPU 1: NVIDIA H20 (UUID: GPU-2)"]
-    engines = "Up to 2 engines ran side by side on this host and shared its memory and buses."
+    engines = (
+        "Up to 2 engines ran side by side on this host and shared its memory and buses. "
+        "tests/perf/neighbours.py measures by how much such neighbours slow plain down."
+    )
     assert beside(aggregate, [], ["a"]) == engines
     assert (
         beside(aggregate, two, []) == f"{engines} Cells that are compared with one another ran on one card."
@@ -52,6 +55,10 @@ def test_engines_side_by_side_are_said_and_whether_comparisons_cross_cards(aggre
         f"{engines} In phase A and phase B', cells that are compared with one another ran on different cards: a tax there holds"
     )
     assert "side by side" not in " ".join(host_view(aggregate_of(aggregate)))
+    assert beside(aggregate, two, [], side_by_side=1) == (
+        "Engines ran one at a time, on 2 cards of this host that the campaign could use side by side. "
+        "Cells that are compared with one another ran on one card."
+    )
 
 
 def host(steal: float | None, mhz: float | None, **gpu: Any) -> dict[str, Any]:

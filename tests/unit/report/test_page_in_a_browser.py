@@ -102,6 +102,37 @@ def test_nothing_is_wider_than_the_window(tab: Tab, made: dict[str, Any], tmp_pa
     assert tab.value("document.documentElement.scrollWidth") <= width
 
 
+WIDER = """
+(() => {
+  for (const folded of document.querySelectorAll('main > details')) folded.open = true;
+  return [...document.querySelectorAll('.scroll')].filter((s) => s.scrollWidth > s.clientWidth).map((s) => s.textContent.trim().slice(0, 200));
+})()
+"""
+STAYS = """
+[...document.querySelectorAll('.scroll')].filter((s) => s.scrollWidth > s.clientWidth).map((s) => {
+  s.scrollLeft = s.scrollWidth;
+  const row = s.querySelector('tbody tr');
+  const first = row.cells[0].getBoundingClientRect();
+  return [s.scrollLeft, first.left - s.getBoundingClientRect().left, first.width, getComputedStyle(row.cells[0]).backgroundColor];
+})
+"""
+
+
+def test_at_1280_no_table_has_to_be_scrolled(tab: Tab, made: dict[str, Any], tmp_path: Path) -> None:
+    tab.open(written(made, tmp_path), 1280)
+    assert tab.value("document.querySelectorAll('.scroll').length") > 10
+    assert tab.value(WIDER) == []
+
+
+def test_at_390_the_first_column_stays_while_the_others_scroll(
+    tab: Tab, made: dict[str, Any], tmp_path: Path
+) -> None:
+    tab.open(written(made, tmp_path), 390)
+    assert any("TTFT p50" in wide for wide in tab.value(WIDER))
+    for scrolled, left, width, ground in tab.value(STAYS):
+        assert scrolled > 0 and abs(left) < 1 and width < 0.5 * 390 and ground == "rgb(255, 255, 255)"
+
+
 def test_what_people_write_is_text(tab: Tab, made: dict[str, Any], tmp_path: Path) -> None:
     """In labels, reasons and problems: no element comes of it, and no script."""
     told = copy.deepcopy(made)

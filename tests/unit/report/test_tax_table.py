@@ -9,7 +9,7 @@ import pytest
 
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures.questions import main_taxes
-from connector_tax.read.figures.words import with_interval
+from connector_tax.read.figures.words import hold_together, with_interval
 from connector_tax.read.report.sections import part_of, with_part
 from connector_tax.read.report.tax_table import tax_table
 
@@ -21,54 +21,88 @@ def aggregate() -> dict[str, Any]:
     return copy.deepcopy(EXAMPLE)
 
 
+def rows(table: str) -> dict[str, list[str]]:
+    """Configuration -> its other cells."""
+    found = [line.strip("|").strip().split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    return {cells[0]: cells[1:] for cells in found[1:]}
+
+
 def test_every_configuration_but_plain_has_a_row_with_its_taxes(aggregate: dict[str, Any]) -> None:
     whole = aggregate_of(aggregate)
-    lines = tax_table(whole).splitlines()[2:]
+    found = rows(tax_table(whole))
     others = [c for c in whole.config_ids if c != "plain"]
-    assert [line.split(" | ")[0].removeprefix("| ") for line in lines] == [*map(whole.label_of, others)]
+    assert [*found] == [*map(whole.label_of, others)]
     taxes = main_taxes(whole, metric="tpot_p90", reference="ref_safe")
-    for config, line in zip(others, lines, strict=True):
+    for config in others:
         tax = taxes.get(config)
-        wanted = "–"
+        wanted = ("–", "–")
         if tax is not None and tax.interval is not None:
-            wanted = f"{with_interval(tax.interval)}, of one launch, n {tax.n} and {tax.n_plain}"
-        assert line.split(" | ")[2] == wanted
+            wanted = (hold_together(with_interval(tax.interval)), f"{tax.n} and {tax.n_plain}")
+        assert (found[whole.label_of(config)][1], found[whole.label_of(config)][2]) == wanted
 
 
-def test_a_tax_says_whose_launches_it_is_of_and_how_many(aggregate: dict[str, Any]) -> None:
-    """Over blocks, of another launch than Phase A's, at a rate that stands in for none."""
-    own = {
+def of_ttft(aggregate: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {
         t["config"]: t
         for t in aggregate["main_taxes"]
         if (t["metric"], t["reference"]) == ("ttft_p90", "ref_safe")
     }
-    own["nixl_both"] |= {"phase": None, "blocks": 4, "kind": "over 4 blocks", "n": 800, "n_plain": 1600}
-    own["lmcache_only"]["phase"] = "b"
-    taxes = {
-        line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1]
-        for line in tax_table(aggregate_of(aggregate)).splitlines()[2:]
-    }
-    assert taxes["NIXL (both)"].endswith("], over 4 blocks, n 800 and 1,600")
-    assert ", of one launch, by phase B's launch, n " in taxes["LMCache"]
-    assert not tax_table(aggregate_of(aggregate)).endswith(".")
+
+
+def over_blocks(aggregate: dict[str, Any]) -> dict[str, Any]:
+    for tax in aggregate["main_taxes"]:
+        tax |= {"phase": None, "blocks": 4, "kind": "over 4 blocks", "n": 800, "n_plain": 1600}
+    return aggregate
+
+
+def test_what_all_taxes_are_of_is_said_once_above_them(aggregate: dict[str, Any]) -> None:
+    table = tax_table(aggregate_of(aggregate))
+    assert table.startswith(
+        "Taxes of one launch:\n\n| configuration | TTFT p90 | TPOT p90 | requests with it, and with plain | "
+    )
+    assert table.count("launch") == 1
+    table = tax_table(aggregate_of(over_blocks(aggregate)))
+    assert table.startswith("Taxes over 4 blocks of launches:\n\n| ") and table.count("launch") == 1
+    assert {cells[2] for cells in rows(table).values()} - {"–"} == {"800 and 1,600"}
+
+
+def test_a_tax_of_another_kind_than_most_says_so(aggregate: dict[str, Any]) -> None:
+    """Over other blocks, of one launch, of another launch than Phase A's, at a rate that stands in for none."""
+    own = of_ttft(over_blocks(aggregate))
+    own["nixl_both"] |= {"blocks": 3, "kind": "over 3 blocks", "n": 600, "n_plain": 1200}
+    own["lmcache_only"] |= {"phase": "b", "blocks": None, "kind": "of one launch"}
+    table = tax_table(aggregate_of(aggregate))
+    assert table.startswith("Taxes over 4 blocks of launches, but for those that say otherwise:\n\n| ")
+    found = rows(table)
+    assert found["NIXL (both)"][0].endswith("], over 3 blocks of launches")
+    assert found["NIXL (both)"][1].endswith("]")
+    assert found["NIXL (both)"][2] == "600 and 1,200 of TTFT p90; 800 and 1,600 of TPOT p90"
+    assert found["LMCache"][0].endswith("], of one launch, by phase B's launch")
+    assert not table.endswith(".")
     aggregate["reference_rates"]["flags"] = ["fallback_lowest_rate"]
     assert tax_table(aggregate_of(aggregate)).endswith("|\n\nReference rates carry: fallback_lowest_rate.")
 
 
 def test_what_is_not_known_is_a_dash(aggregate: dict[str, Any]) -> None:
     aggregate |= {"main_taxes": [], "attribution": []}
-    assert all(
-        line.split(" | ")[1:-1] == ["–"] * 3 for line in tax_table(aggregate_of(aggregate)).splitlines()[2:]
-    )
+    table = tax_table(aggregate_of(aggregate))
+    assert all(cells == ["–"] * 5 for cells in rows(table).values())
+    assert table.startswith("| configuration | ")
 
 
 def test_the_reason_of_a_dash_stands_below_the_table(aggregate: dict[str, Any]) -> None:
     """Of a connector that was measured: one of which requests failed in a block is not one that was skipped."""
     why = "its ttft_p90 has no value in block R1: requests failed or did not finish"
-    for tax in aggregate["main_taxes"]:
-        if (tax["config"], tax["metric"], tax["reference"]) == ("nixl_both", "ttft_p90", "ref_safe"):
-            tax |= {"point": None, "low": None, "high": None, "available": False, "reason": why}
-    assert tax_table(aggregate_of(aggregate)).endswith(f"|\n\nNIXL (both) has no number of TTFT p90: {why}.")
+    of_ttft(aggregate)["nixl_both"] |= {
+        "point": None,
+        "low": None,
+        "high": None,
+        "available": False,
+        "reason": why,
+    }
+    table = tax_table(aggregate_of(aggregate))
+    assert table.endswith(f"|\n\nNIXL (both) has no number of TTFT p90: {why}.")
+    assert rows(table)["NIXL (both)"][0] == "–" and rows(table)["NIXL (both)"][2] != "–"
 
 
 def test_a_name_cannot_end_its_cell(aggregate: dict[str, Any]) -> None:

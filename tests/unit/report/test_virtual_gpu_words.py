@@ -101,8 +101,10 @@ def test_the_page_lists_each_configurations_clock(virtual: Aggregate) -> None:
     )
 
 
-def test_a_campaign_on_a_gpu_has_none_of_this(real: Aggregate) -> None:
+def test_a_campaign_on_a_gpu_has_none_of_this(real: Aggregate, virtual: Aggregate) -> None:
+    """What was put in stands for test connectors alone, also on a virtual GPU."""
     text = page_of(real)
+    assert not any("What was put in" in t for t in (text, page_of(virtual)))
     assert "clock" not in text.split("</header>")[0]
     assert "The virtual GPU's clock" not in text
 

@@ -22,7 +22,7 @@ from connector_tax.base.config.sweep import Sweep, SweepCell, load_sweep
 from connector_tax.base.documents.sweep import End
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import to_json
-from connector_tax.base.plan import campaign_document
+from connector_tax.base.plan import SIDE_BY_SIDE, campaign_document
 from connector_tax.cli import command
 from connector_tax.commands import run as run_command
 from connector_tax.read.stats.provenance import settings_of
@@ -100,6 +100,24 @@ def test_the_plan_names_each_campaign_with_its_entries_and_time(
     assert lines[4].split()[:5] == ["study-r1-large", "r1", "large", "3", "9"]
     assert lines[4].split()[5].isdecimal()
     assert not (project / "sweeps").exists() and not (project / "results").exists(), "a plan writes nothing"
+    assert SIDE_BY_SIDE not in lines
+
+
+def test_a_plan_of_several_cards_says_what_they_take_together(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = yaml.safe_load((project / "base.yaml").read_text())
+    base["engine"] |= {"gpus": [0, 1], "mix_cards": False}
+    base["cell"] |= {"duration_s": 60, "max_cell_s": 90}
+    base["repeats"] = 2
+    (project / "base.yaml").write_text(yaml.safe_dump(base))
+    minutes = {}
+    for more in ((), ("--gpus", "1"), ("--gpus", "9")):
+        assert swept("plan", *more) == 0
+        lines = capsys.readouterr().out.splitlines()
+        minutes[more] = lines[4].split(maxsplit=5)[5]
+        assert (lines[-1] == SIDE_BY_SIDE) is (more != ("--gpus", "1"))
+    assert minutes[()] == minutes["--gpus", "9"] != minutes["--gpus", "1"]
 
 
 def test_the_status_is_a_line_for_each_campaign(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

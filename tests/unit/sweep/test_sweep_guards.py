@@ -14,7 +14,9 @@ from test_sweep_command import project, sweep_of, swept
 from test_whose_results import rewritten, started
 
 from connector_tax.base.config.sweep import Sweep, load_sweep
+from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import write_json
 from connector_tax.cli import command
 from connector_tax.commands import run as run_command
 from connector_tax.sweep.guards import refuse_another_release
@@ -95,16 +97,16 @@ def test_nothing_is_measured_into_a_link(project: Path) -> None:
     assert not (project / "sweeps").exists()
 
 
-def interpreter(at: Path, vllm: str, torch: str = "2.9.0") -> str:
+def interpreter(at: Path, vllm: str | None, nixl: str = "0.7.1", sha: str | None = None) -> str:
     """Answers as one that has these versions would."""
     answer = {
         "python": "3.12.4",
-        "torch": torch,
+        "torch": "2.9.0",
         "vllm": vllm,
-        "vllm_git_sha": None,
+        "vllm_git_sha": sha,
         "packages": [],
         "cuda": None,
-        "nixl": "0.7.1",
+        "nixl": nixl,
     }
     at.write_text(f"#!{sys.executable}\nimport sys\nprint(sys.argv[3] + {json.dumps(json.dumps(answer))})\n")
     at.chmod(0o755)
@@ -126,7 +128,7 @@ def test_an_interpreter_of_another_release_is_refused_by_name(project: Path, tmp
     sweep = of_vllm(project, first)
     folder = started(project, sweep.cells[0])
     folder.preflight_status.parent.mkdir(parents=True, exist_ok=True)
-    versions = {"python": "3.12.4", "torch": "2.9.0", "vllm": "0.31.0", "nixl": None}
+    versions = {"python": "3.12.4", "torch": "2.9.0", "vllm": "0.31.0", "vllm_git_sha": None, "nixl": None}
     folder.preflight_status.write_text(
         json.dumps(
             {
@@ -156,6 +158,31 @@ def test_an_interpreter_of_another_release_is_refused_by_name(project: Path, tmp
     ):
         swept("run")
     assert not (project / "sweeps").exists()
+
+
+@pytest.mark.parametrize(
+    ("has", "said"),
+    [
+        ({"nixl": "0.8.0"}, "was measured with nixl 0.7.1; engine.python .* has nixl 0.8.0"),
+        ({"vllm": None}, "was measured with vllm 0.31.0; engine.python .* has vllm None"),
+        ({"sha": "0123456789"}, ""),
+    ],
+)
+def test_another_release_is_what_a_measuring_job_refuses_too(
+    project: Path, tmp_path: Path, has: dict[str, Any], said: str
+) -> None:
+    """Before anything is started: Snakemake would find nothing to do, or its first job would be refused (``same_engine``)."""
+    sweep = of_vllm(project, interpreter(tmp_path / "now", **{"vllm": "0.31.0", **has}))
+    folder = started(project, sweep.cells[0])
+    versions = {"python": "3.12.4", "torch": "2.9.0", "vllm": "0.31.0", "vllm_git_sha": None, "nixl": "0.7.1"}
+    write_json(folder.preflight_status, PreflightStatus(engine=versions, configs={}))
+    cell = folder.run("2026-10-01", "plain", "a").cell("r1_64x16")
+    write_json(cell.cell_json, {})
+    if not said:
+        refuse_another_release(sweep, project / "results")
+        return
+    with pytest.raises(ConfigError, match=said):
+        refuse_another_release(sweep, project / "results")
 
 
 def test_a_cost_model_that_is_not_there_is_told_before_the_first_start(project: Path) -> None:

@@ -14,6 +14,7 @@ from connector_tax.base.documents.history_schema import history_schema
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json
 from connector_tax.read.track.history import history
+from connector_tax.read.track.page import render
 
 STEP = noisy(24, s14=0.02)
 
@@ -86,6 +87,7 @@ def test_plain_with_a_connectors_settings_decides_nothing(tmp_path: Path) -> Non
     assert found.exit_code == 0
 
 
+TWO_PLACES = {"engine.gpu 0": ["a"], "engine.gpu 1": ["b"]}
 UNLIKE = {
     "engine": lambda p: p.update(engine_kind="emulator"),
     "device": lambda p: p.update(gpu=["GPU 0: NVIDIA H200 (UUID: GPU-1)"]),
@@ -105,6 +107,9 @@ UNLIKE = {
     "setting engine.pin_cpus": lambda p: p["settings"]["engine"].update(pin_cpus=False),
     "setting engine.step_timing": lambda p: p["settings"]["engine"].update(step_timing=False),
     "engine argument rope_theta": lambda p: p["engine_args"].update(rope_theta=1000001.0),
+    "engines side by side": lambda p: p.update(cards=TWO_PLACES, mixed_cards=[]),
+    "cards, or places without one": lambda p: p.update(cards=TWO_PLACES, mixed_cards=[], side_by_side=1),
+    "comparisons across cards": lambda p: p.update(cards=TWO_PLACES, mixed_cards=["a"], side_by_side=1),
     "confidence of the intervals": lambda p: p.update(confidence=0.9),
 }
 
@@ -123,6 +128,25 @@ def test_campaigns_that_differ_in_what_taxes_depend_on_are_never_one_series(
     assert [[p.campaign for p in s.points] for s in (first, second)] == [[0, 1, 2], [3, 4, 5]]
     assert what in found.environments[0].differs
     assert found.environments[0].facts.get(what) != found.environments[1].facts[what]
+
+
+def test_a_campaign_of_other_cards_says_what_keeps_it_apart(tmp_path: Path) -> None:
+    """One card, then two side by side, then two whose launches are mixed: three series, and each page names the others."""
+
+    def cards(k: int, value: Aggregate) -> None:
+        if k >= 2:
+            mixed = ["a", "b"] if k >= 4 else []
+            value["provenance"] |= {"cards": TWO_PLACES, "mixed_cards": mixed, "side_by_side": 2}
+
+    found = history([nights(tmp_path, noisy(6), cards)])
+    assert [[p.campaign for p in s.points] for s in of(found)] == [[0, 1], [2, 3], [4, 5]]
+    beside = [
+        (e.facts["engines side by side"], e.facts["comparisons across cards"]) for e in found.environments
+    ]
+    assert beside == [("up to 1", "none"), ("up to 2", "none"), ("up to 2", "some")]
+    page = render(found)
+    assert "engines side by side is up to 2 there and up to 1 here" in page
+    assert "comparisons across cards is some there and none here" in page
 
 
 def test_an_argument_that_is_null_is_one_that_is_not_there(tmp_path: Path) -> None:

@@ -231,7 +231,10 @@ def test_a_second_measurement_that_fails_hides_nothing(
 def test_the_second_measurement_is_a_campaign_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run command's Snakemake, with a name that no results have yet; what does not end is one message."""
+    """The run command's Snakemake, with a name that no results have yet; what does not end is one message.
+
+    With as many engines side by side as the nights have, or it would be of another series.
+    """
     monkeypatch.setattr("connector_tax.base.config.checked.PROJECT_ROOT", tmp_path)
     (tmp_path / "results" / "demo-again-1").mkdir(parents=True)
     started: list[list[str]] = []
@@ -255,3 +258,8 @@ def test_the_second_measurement_is_a_campaign_of_its_own(
         "--configfile",
         str(CONFIG),
     ]
+    two = tmp_path / "two.yaml"
+    two.write_text(CONFIG.read_text().replace("  kind: emulator", "  kind: emulator\n  gpus: [0, 1]"))
+    with pytest.raises(EngineError, match=r"run --configfile .*two.yaml --cores 2 -- "):
+        track.measured_again(two)
+    assert started[1][3:5] == ["--cores", "2"]

@@ -245,6 +245,11 @@ class CellDocument(About, frozen=True, kw_only=True):
     files: dict[str, FileEntry] = msgspec.field(default_factory=dict)
     left_out_streams: tuple[str, ...] | UnsetType | None = UNSET
 
+    @property
+    def steps_left_out(self) -> bool:
+        """Whether it had step records that were left out when the campaign was published; a cell that never had any lacks them all the same."""
+        return any(name.startswith("engine_step") for name in self.left_out_streams or ())
+
     def to_json(self) -> Any:
         """Without the parameters that this load does not have, as ``spec_hash`` is made of them."""
         value = msgspec.to_builtins(self)

@@ -1,7 +1,7 @@
 """What was measured, and by what: part of cells, receipts, preflight's status and ``config.json``."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Literal
 
 from msgspec import UNSET, UnsetType
@@ -103,19 +103,27 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
         return " and ".join(self.gpu) or f"engine.gpu {self.slot if self.has_slot else 0}"
 
 
-def other_versions(own: EngineIdentity, other: EngineIdentity) -> list[str]:
-    """Versions and driver that both know and that differ, ``own`` first.
+# What serves and what it runs in: that one of the two has none is a difference.
+_ENGINE = frozenset({"vllm", IMAGE})
+
+
+def unlike_versions(own: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
+    """Names of what makes two engines of them: what both know, and what differs.
 
     A package that one of them has not got took no part in what it measured. An image did, and so did the host where there was none.
     """
-    mine, theirs = (
-        {IMAGE: "none", **e.versions, "driver": None if e.driver is UNSET else e.driver} for e in (own, other)
-    )
+    own, other = ({IMAGE: None, **versions} for versions in (own, other))
     return [
-        f"{name} {mine[name]} / {theirs[name]}"
-        for name in sorted(mine.keys() & theirs.keys())
-        if None not in (mine[name], theirs[name]) and mine[name] != theirs[name]
+        name
+        for name in sorted(own.keys() & other.keys())
+        if own[name] != other[name] and (name in _ENGINE or None not in (own[name], other[name]))
     ]
+
+
+def other_versions(own: EngineIdentity, other: EngineIdentity) -> list[str]:
+    """Versions and driver that differ as ``unlike_versions`` has it, ``own`` first."""
+    mine, theirs = ({**e.versions, "driver": None if e.driver is UNSET else e.driver} for e in (own, other))
+    return [f"{name} {mine.get(name)} / {theirs.get(name)}" for name in unlike_versions(mine, theirs)]
 
 
 class CodeVersion(Record, frozen=True, kw_only=True):

@@ -1,6 +1,14 @@
 """The campaign as a list of what to do: a pure function of the config."""
 
-from connector_tax.base.plan.beside import phases_before, side_by_side_s, slot_of
+from connector_tax.base.plan.beside import (
+    SIDE_BY_SIDE,
+    Turn,
+    phases_before,
+    priority_of,
+    schedule,
+    slot_of,
+    wall_s,
+)
 from connector_tax.base.plan.campaign import campaign_document, config_of, document_hash, read_campaign_file
 from connector_tax.base.plan.cells import (
     cells_of,
@@ -14,6 +22,8 @@ from connector_tax.base.plan.cells import (
 from connector_tax.base.plan.order import run_order
 
 __all__ = [
+    "SIDE_BY_SIDE",
+    "Turn",
     "campaign_document",
     "cells_of",
     "config_of",
@@ -23,10 +33,12 @@ __all__ = [
     "run_order",
     "outputs_hash",
     "phases_before",
+    "priority_of",
     "read_campaign_file",
     "run_spec_hash",
-    "side_by_side_s",
+    "schedule",
     "slot_of",
     "spec_hash",
     "until_overload",
+    "wall_s",
 ]

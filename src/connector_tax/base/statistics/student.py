@@ -47,3 +47,10 @@ def log_mean(log_ratios: Floats, beside: float = 0.0) -> LogMean:
     n = log_ratios.size
     error = math.hypot(float(log_ratios.std(ddof=1)) / math.sqrt(n), beside)
     return LogMean(float(log_ratios.mean()), error, n - 1)
+
+
+def mean_interval(values: Floats, confidence: float) -> tuple[float, float, float]:
+    """Mean, lower and upper end, of values that are added and not multiplied; shape (observations,), two at least."""
+    mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(values.size)
+    reach = float(stats.t.isf((1 - confidence) / 2, values.size - 1)) * error
+    return mean, mean - reach, mean + reach

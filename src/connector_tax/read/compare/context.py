@@ -31,6 +31,7 @@ _ALIKE = (
     "setting engine.step_timing",
 )
 _ALIKE_BENEATH = "setting engine.env."
+SIDE_BY_SIDE = "engines side by side"
 # The same host reports a few MiB more or less after a reboot.
 PASSING = {"host memory_mib"}
 
@@ -94,6 +95,10 @@ def has_to_be_alike(side: Side) -> dict[str, str]:
         "model": facts["model"],
         "shape of Phase A": "-" if shape is None else f"{shape[0]} prompt and {shape[1]} output tokens",
         "arrivals": facts["setting cell.arrival"],
+        # Neighbours take from a host what its cores, memory and buses are shared of, and cards of one kind differ.
+        SIDE_BY_SIDE: facts.get(SIDE_BY_SIDE, "up to 1"),
+        "cards, or places without one": str(len(provenance.cards or ()) or 1),
+        "comparisons across cards": "some" if provenance.mixed_cards else "none",
         "confidence of the intervals": f"{provenance.confidence:g}",
         "host CPU": facts.get("host cpu", "-"),
         "host cores": facts.get("host cores", "-"),
@@ -128,7 +133,7 @@ def _facts(side: Side, flags: Sequence[str]) -> dict[str, str]:
         "resamples": _text(provenance.bootstrap_draws),
     }
     if provenance.cards:
-        found["engines side by side"] = f"up to {len(provenance.cards)}"
+        found[SIDE_BY_SIDE] = f"up to {provenance.engines_at_once}"
         found["phases whose comparisons cross cards"] = _text(provenance.mixed_cards or "none")
     if (gpu := provenance.clock) is not None:
         found["virtual GPU"] = virtual_name(gpu)

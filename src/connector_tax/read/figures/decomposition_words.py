@@ -250,7 +250,8 @@ def caption_of(aggregate: Aggregate, stacks: Stacks) -> str:
     parts = [
         f"At ref_safe{f' ({rate(at)})' if at is not None else ''}: flags = plain vLLM with the connector's settings against "
         "plain; framework = tax of the no-op connector less its own; implementation = the rest. Each part begins where the one before "
-        f"ends; whiskers are {confidence_words(aggregate)} intervals of that part; {_counted(aggregate, stacks)}.",
+        f"ends; the dot at its end is its estimate, and the whisker on it the {confidence_words(aggregate)} interval; one that is narrower than the "
+        f"dot is not seen; {_counted(aggregate, stacks)}.",
         launches_behind(drawn := _drawn(aggregate, stacks)),
         f"{behind} did not keep up: those taxes hold queueing."
         if (behind := fell_behind(aggregate, drawn))
@@ -295,7 +296,14 @@ def _unlike_words(stacks: Stacks, head: str, *, fewer: bool) -> str:
 def _two_words(two: Mapping[str, str]) -> str:
     if not two:
         return ""
-    named = "; ".join(f"{config}, since {why}" for config, why in two.items())
+    alike: dict[str, list[str]] = {}
+    for config, why in two.items():
+        # What is said of each in the same words is said once.
+        alike.setdefault(why.replace(MATCHED + config.partition(" (")[0], f"{MATCHED}…"), []).append(config)
+    named = "; ".join(
+        f"{listing(own, len(own))}, each since {why}" if len(own) > 1 else f"{own[0]}, since {two[own[0]]}"
+        for why, own in alike.items()
+    )
     return (
         f"In two parts, framework = the no-op connector's whole tax, implementation = the rest, with what settings cost in either: "
         f"{named}."

@@ -153,7 +153,7 @@ def _caption(aggregate: Aggregate, curves: Curves, at: float) -> str:
     behind = fell_behind(aggregate, _differences(aggregate))
     parts = [
         f"Distribution of step durations at ref_safe ({rate(at)}), phase A, one launch each; steps without tokens excluded; {count}.",
-        "A step runs from the scheduler's entry to the end of the update with its output.",
+        "A step runs from the scheduler's entry, or from the end of the step before where the two overlap, to the end of the update with its output.",
         f"Whiskers at 0.5: median with {confidence_words(aggregate)} interval of one launch, in µs: {'; '.join(medians)}."
         if medians
         else "",

@@ -44,7 +44,7 @@ from connector_tax.read.figures.words import (
     short_label,
 )
 
-FLAGS_COLOUR = "#F0E442"
+FLAGS_COLOUR, WHISKER = "#F0E442", "#333333"
 # Rows of one connector: its three parts, then the whole.
 OFFSETS = (-0.3, -0.1, 0.1, 0.3)
 BAR = 0.17
@@ -69,6 +69,15 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         Patch(facecolor=FLAGS_COLOUR, label="flags: settings it switches"),
         Patch(facecolor=look_of(NOOP).colour, label="framework: the no-op connector"),
         Patch(facecolor="#FFFFFF", edgecolor="#333333", hatch="////", label="implementation: the rest"),
+        Line2D(
+            [],
+            [],
+            color=WHISKER,
+            marker="o",
+            markersize=stroke(4.2),
+            linewidth=stroke(1.2),
+            label="a part's interval",
+        ),
         Line2D(
             [],
             [],
@@ -131,7 +140,12 @@ def _bar(axes: Axes, y: float, config: str, part: str, start: float, value: Inte
     axes.barh(y, value.point, left=start, height=BAR, linewidth=stroke(1.0), **style)
     low, high = (None if e is None else start + e for e in (value.low, value.high))
     moved = Interval(start + value.point, low, high)
-    error_bar(axes, y, moved, horizontal=True, colour="#555555")
+    # Over bars and hatches alike; the dot tells it from the outline of a bar that ends where the whisker does.
+    axes.plot(
+        [moved.point if e is None else e for e in (low, high)], [y, y], color="#FFFFFF", linewidth=stroke(2.8), zorder=2.5
+    )  # fmt: skip
+    error_bar(axes, y, moved, horizontal=True, colour=WHISKER)
+    axes.plot([moved.point], [y], "o", color=WHISKER, markersize=stroke(4.2), zorder=3)
     return [e for e in (moved.low, moved.high, moved.point) if e is not None]
 
 

@@ -234,7 +234,7 @@ def _caption(aggregate: Aggregate, shown: list[Tax], behind: str) -> str:
         [
             *([behind] if behind else []),
             f"Tax of TTFT p90 at ref_safe{f' ({rate(at)})' if at is not None else ''}; up to 30 % apart counts as additive.",
-            f"Whiskers are {confidence_words(aggregate)} intervals;",
+            f"The dashed line is at the sum of the two. Whiskers are {confidence_words(aggregate)} intervals;",
             f"{counted_sides(shown, 'bar')}.",
             *(
                 [f"{late} did not keep up: those taxes hold queueing."]

@@ -70,7 +70,13 @@ def _side_by_side(aggregate: Aggregate) -> list[str]:
     provenance = aggregate.provenance
     if not provenance.cards:
         return []
-    engines = f"Up to {len(provenance.cards)} engines ran side by side on this host and shared its memory and buses."
+    n, places = provenance.engines_at_once, len(provenance.cards)
+    engines = (
+        f"Up to {n} engines ran side by side on this host and shared its memory and buses. "
+        "tests/perf/neighbours.py measures by how much such neighbours slow plain down."
+        if n > 1
+        else f"Engines ran one at a time, on {places} card{'s' if places > 1 else ''} of this host that the campaign could use side by side."
+    )
     if not provenance.gpu:
         return [engines]
     if not provenance.mixed_cards:

@@ -15,7 +15,7 @@ from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import lines_of, printable, read_whole
-from connector_tax.base.plan import cells_of, config_of, read_campaign_file, side_by_side_s
+from connector_tax.base.plan import cells_of, config_of, read_campaign_file, wall_s
 from connector_tax.base.plan.duration import expected_run_s, guessed_rates
 from connector_tax.base.records.cell import Phase, is_repeat, phase_label, phase_word
 from connector_tax.base.records.rates import ReferenceRates
@@ -171,16 +171,19 @@ def unfinished(folder: CampaignFolder) -> list[str]:
     return [*said, "What follows is made of the cells that are finished, and may change with the rest."]
 
 
-def seconds_left(config: CampaignConfig, folder: CampaignFolder, date: str | None) -> float:
+def seconds_left(
+    config: CampaignConfig, folder: CampaignFolder, date: str | None, gpus: int | None = None
+) -> float:
     """What is left of a campaign, by its reference rates or a guess.
 
     Args:
         date: of its first start; None where it was not started.
+        gpus: engines side by side at most; None: as many as there are cards.
     """
     if date is None:
-        return _left_s(config, {phase: config.members(phase) for phase in config.phases}, None)
+        return _left_s(config, {phase: config.members(phase) for phase in config.phases}, None, gpus)
     left, rates, _ = _left(folder, config, date)
-    return _left_s(config, left, rates)
+    return _left_s(config, left, rates, gpus)
 
 
 def runs_left(config: CampaignConfig, folder: CampaignFolder, date: str) -> int:
@@ -231,15 +234,14 @@ def _ended(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None)
 
 
 def _left_s(
-    config: CampaignConfig, left: Mapping[Phase, Sequence[str]], rates: ReferenceRates | None
+    config: CampaignConfig,
+    left: Mapping[Phase, Sequence[str]],
+    rates: ReferenceRates | None,
+    gpus: int | None = None,
 ) -> float:
-    by_phase = {
-        phase: sum(
-            expected_run_s(config, c, phase, rates or guessed_rates(config)) for c in left.get(phase, ())
-        )
-        for phase in config.phases
-    }
-    return side_by_side_s(config, by_phase)
+    known = rates or guessed_rates(config)
+    run_s = {phase: {c: expected_run_s(config, c, phase, known) for c in ids} for phase, ids in left.items()}
+    return wall_s(config, run_s, gpus)
 
 
 def _repeats(left: Mapping[Phase, Sequence[str]], connector_id: str, blocks: Sequence[Phase]) -> State:

@@ -23,6 +23,7 @@ from connector_tax.read.figures.questions import (
 )
 from connector_tax.read.figures.words import MEASURED, RANDOM_WORDS
 from connector_tax.read.report.attribution import AttributionTables, attribution_view, without_attribution
+from connector_tax.read.report.burns import BurnsView, burns_view
 from connector_tax.read.report.conversations import ConversationRow, conversations_view
 from connector_tax.read.report.device import ClockRow, device_banner, device_view
 from connector_tax.read.report.growth import GrowthView, growth_view
@@ -136,6 +137,7 @@ class Page:
     hypotheses: list[VerdictRow]
     taxes: list[ReferenceTable]
     has_terms: bool
+    burns: BurnsView | None
     about_taxes: list[str]
     repeats: list[TaxesOfConfig]
     blocks: list[BlocksTable]
@@ -195,6 +197,7 @@ def page_view(
         taxes=tables,
         # Rates that were chosen with a plain that is not here any more are told of under Problems.
         has_terms=bool(tables) and not head.flags and _plain_is_there(aggregate),
+        burns=burns_view(aggregate),
         about_taxes=about_taxes(
             aggregate,
             tables,

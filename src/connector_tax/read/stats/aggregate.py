@@ -25,6 +25,7 @@ from connector_tax.base.statistics.bootstrap import unavailable
 from connector_tax.base.statistics.looks import look_factor
 from connector_tax.read.ingest import CampaignData, CellData, Problem
 from connector_tax.read.stats.attribution import attribute
+from connector_tax.read.stats.burns import burns
 from connector_tax.read.stats.cell_rows import left_out, measured
 from connector_tax.read.stats.cells import CellEstimates, Estimates, estimate_cells
 from connector_tax.read.stats.completeness import (
@@ -152,6 +153,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         observer_effect=tuple(observer_effect(estimates, confidence, no_tax)),
         growth=tuple(growth(estimates, data.cells(), confidence, no_tax)),
         put_in=put_in(data.put_in, rates, chosen, confidence),
+        burns=burns(config, estimates, rates, confidence),
         amplification=_amplification(chosen, confidence),
         hypotheses=tuple(hypotheses_of(verdicts, evidence, equal_speed)),
         outputs=tuple(outputs),

@@ -4,7 +4,7 @@ from connector_tax.base.artifacts.layout import RUN_FILES
 from connector_tax.base.documents.aggregate import CriterionOutcome, CriterionWord, HypothesisId
 from connector_tax.base.records.cell import phase_place, phase_word
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
-from connector_tax.read.ingest import CampaignData, CellData, RunData
+from connector_tax.read.ingest import CampaignData, RunData
 from connector_tax.read.stats.completeness import planned_phases
 from connector_tax.read.stats.hypotheses import MAIN, NOOP, STACK, STACKED
 from connector_tax.read.stats.time_spent import time_spent
@@ -96,7 +96,9 @@ def _artifacts(data: CampaignData) -> CriterionOutcome:
             faults.append(f"{_name(run)} has no receipt")
         elif run.receipt.status == "measured":
             checked += 1
-            unrecorded = {c.cell_id for c in run.cells if c.spec.recorded is False or _thinned(c)}
+            unrecorded = {
+                c.cell_id for c in run.cells if c.spec.recorded is False or c.document.steps_left_out
+            }
             missing = [name for name in RUN_FILES if not (run.folder.path / name).is_file()]
             for entry in run.receipt.cells:
                 cell = run.folder.cell(entry.cell_id)
@@ -136,12 +138,6 @@ def _not_ended(data: CampaignData) -> list[str]:
 
 def _name(run: RunData) -> str:
     return f"{run.folder.connector_id} phase {phase_word(run.folder.phase)}"
-
-
-def _thinned(cell: CellData) -> bool:
-    """Whether its step records were left out when the campaign was published; a cell that never had any lacks them all the same."""
-    left_out = cell.document.left_out_streams or ()
-    return any(name.startswith("engine_step") for name in left_out)
 
 
 def _wall_clock(data: CampaignData) -> CriterionOutcome:

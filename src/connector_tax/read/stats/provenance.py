@@ -1,5 +1,7 @@
 """What a campaign was measured with: engine, versions, host, and every setting that shapes a measurement."""
 
+from collections import Counter
+
 import msgspec
 
 from connector_tax.base.documents.aggregate import Provenance
@@ -43,6 +45,7 @@ def provenance(data: CampaignData) -> Provenance:
         gpu=newest.engine.gpu,
         cards=cards or msgspec.UNSET,
         mixed_cards=tuple(p for p, own in on.items() if len(own) > 1) if cards else msgspec.UNSET,
+        side_by_side=_at_once(data) if cards else msgspec.UNSET,
         virtual_gpu=as_json(newest.engine.virtual_gpu) if newest.engine.virtual_gpu else msgspec.UNSET,
         host=newest.engine.host,
         code=as_json(newest.code),
@@ -56,6 +59,25 @@ def _cards(data: CampaignData) -> dict[str, tuple[str, ...]]:
         card: tuple(p for p in data.document.order if (card, p) in ran)
         for card in sorted({card for card, _ in ran})
     }
+
+
+def _at_once(data: CampaignData) -> int:
+    """Places whose engines were asked at the same time, at most."""
+    edges = []
+    for cell in data.cells():
+        clock, window, engine = cell.document.clock, cell.document.window, cell.document.engine
+        if engine.has_slot:
+            utc_ns = clock.utc_ns - clock.monotonic_ns
+            edges += [
+                (utc_ns + window.t0_ns, 1, engine.place),
+                (utc_ns + window.drained_ns, -1, engine.place),
+            ]
+    at_work: Counter[str] = Counter()
+    most = 0
+    for _, change, place in sorted(edges):
+        at_work[place] += change
+        most = max(most, sum(n > 0 for n in at_work.values()))
+    return most
 
 
 def settings_of(config: Foreign) -> Foreign:

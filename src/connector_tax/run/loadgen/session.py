@@ -259,6 +259,8 @@ class _Cell:
             before_ns, looked_ns = looked_ns, monotonic_ns()
             if looked_ns - before_ns > AWAY_NS:
                 self._listen(POLL_S)
+                # Without this a wait in which nothing came would count as away, and so on.
+                looked_ns = monotonic_ns()
             now_ns = monotonic_ns()
             self._meter.count_from(self._protocol.window_start_ns)
             self._poll_abort(now_ns)

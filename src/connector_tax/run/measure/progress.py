@@ -8,7 +8,7 @@ from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
-from connector_tax.base.plan import side_by_side_s
+from connector_tax.base.plan import wall_s
 from connector_tax.base.plan.duration import expected_run_s, guessed_rates
 from connector_tax.base.records.cell import Phase, phase_label
 from connector_tax.base.redaction import published_text
@@ -54,11 +54,12 @@ class Progress:
         rates = (
             read_document(known, ReferenceRatesFile).rates if known.exists() else guessed_rates(self.config)
         )
-        done, left_s = 0, dict.fromkeys(self.config.phases, 0.0)
+        done, left_s = 0, dict[Phase, dict[str, float]]()
         for phase in self.config.phases:
             for connector_id in self.config.members(phase):
                 if self.folder.run(self.date, connector_id, phase).receipt.is_file():
                     done += 1
                 else:
-                    left_s[phase] += expected_run_s(self.config, connector_id, phase, rates)
-        return done, side_by_side_s(self.config, left_s)
+                    own_s = expected_run_s(self.config, connector_id, phase, rates)
+                    left_s.setdefault(phase, {})[connector_id] = own_s
+        return done, wall_s(self.config, left_s)

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,19 +42,46 @@ class PhaseTime:
 
     Attributes:
         phase: ``preflight`` is one, too.
-        cells_s: of cells, their drains, the accuracy pass, and preflight's requests.
-        overloaded_s: of that, in cells that ended behind a growing queue.
+        asked_s: of each configuration that it launches: cells, their drains, the accuracy pass, and preflight's requests.
+        launch_s: of each launch and its release.
+        overloaded_s: of all that is asked, in cells that ended behind a growing queue.
     """
 
     phase: Phase
-    runs: int
-    cells_s: float
-    overhead_s: float
+    asked_s: Mapping[str, float]
+    launch_s: float
     overloaded_s: float = 0.0
+
+    @property
+    def runs(self) -> int:
+        return len(self.asked_s)
+
+    @property
+    def cells_s(self) -> float:
+        return sum(self.asked_s.values())
+
+    @property
+    def overhead_s(self) -> float:
+        return self.runs * self.launch_s
 
     @property
     def total_s(self) -> float:
         return self.cells_s + self.overhead_s
+
+    @property
+    def run_s(self) -> dict[str, float]:
+        """Of each launch with all that is asked of it."""
+        return {connector_id: s + self.launch_s for connector_id, s in self.asked_s.items()}
+
+
+def preflight_s(times: Sequence[PhaseTime]) -> float:
+    """It launches one configuration after the other, and everything else waits for it."""
+    return sum(t.total_s for t in times if t.phase == "preflight")
+
+
+def measuring_s(times: Sequence[PhaseTime]) -> dict[Phase, dict[str, float]]:
+    """What launches take, by phase and configuration, without preflight."""
+    return {t.phase: t.run_s for t in times if t.phase != "preflight"}
 
 
 def rehearse(
@@ -97,14 +124,14 @@ def rehearse(
                 for k, c in enumerate(slots)
             ]
             start_ns += len(slots) * slot_ns
-            spent = [s for s in (job.result() for job in jobs) if s.cells_s > 0]
+            ended = {c: job.result() for c, job in zip(slots, jobs, strict=True)}
+            spent = {c: s for c, s in ended.items() if s.cells_s > 0}
             times.append(
                 PhaseTime(
                     phase,
-                    len(spent),
-                    sum(s.cells_s for s in spent),
-                    len(spent) * (LAUNCH_S[real_kind] + RELEASE_S[real_kind]),
-                    sum(s.overloaded_s for s in spent),
+                    {c: s.cells_s for c, s in spent.items()},
+                    LAUNCH_S[real_kind] + RELEASE_S[real_kind],
+                    sum(s.overloaded_s for s in spent.values()),
                 )
             )
             if phase == "a":
@@ -130,8 +157,9 @@ def _rates(config: CampaignConfig, folder: CampaignFolder) -> ReferenceRates:
 
 def _preflight_time(config: CampaignConfig, kind: str) -> PhaseTime:
     """Every configuration is launched once, warmed with a prompt of each length, and asked a few times."""
-    requests_s = 0.0
+    asked_s = {}
     for connector in config.connectors:
+        requests_s = 0.0
         costs = load_costs(PROJECT_ROOT / str(config.engine.model_file), connector.kv_transfer_config)
         batched = batched_tokens(config)
         for length in {*config.phase_b_input_tokens, config.phase_a_shape.input_tokens}:
@@ -141,9 +169,8 @@ def _preflight_time(config: CampaignConfig, kind: str) -> PhaseTime:
                 *costs, prompt=length, max_tokens=1, max_num_batched_tokens=batched
             )
         short_s = idle_request_s(*costs, prompt=32, max_tokens=32, max_num_batched_tokens=batched)
-        requests_s += connector.verify_requests * short_s
-    n = len(config.connectors)
-    return PhaseTime("preflight", n, requests_s, n * (LAUNCH_S[kind] + RELEASE_S[kind]))
+        asked_s[connector.id] = requests_s + connector.verify_requests * short_s
+    return PhaseTime("preflight", asked_s, LAUNCH_S[kind] + RELEASE_S[kind])
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,15 +234,13 @@ def _rehearse_run(
 def _planned_only(config: CampaignConfig, folder: CampaignFolder, phase: Phase, kind: str) -> PhaseTime:
     """Conversations and closed loops are not simulated: their time is the plan's, and the analysis is told so."""
     rates = read_document(folder.reference_rates, ReferenceRatesFile).rates
-    overhead_s = LAUNCH_S[kind] + RELEASE_S[kind]
     own_s = LAUNCH_S[config.engine.kind] + RELEASE_S[config.engine.kind]
-    cells_s = 0.0
+    asked_s = {}
     for connector_id in config.connector_ids:
-        cells_s += expected_run_s(config, connector_id, phase, rates) - own_s
+        asked_s[connector_id] = expected_run_s(config, connector_id, phase, rates) - own_s
         run = folder.run(DATE, connector_id, phase)
         write_not_needed(run, config.campaign, "neither conversations nor closed loops are simulated")
-    n = len(config.connector_ids)
-    return PhaseTime(phase, n, cells_s, n * overhead_s)
+    return PhaseTime(phase, asked_s, LAUNCH_S[kind] + RELEASE_S[kind])
 
 
 def analyse(root: Path) -> None:

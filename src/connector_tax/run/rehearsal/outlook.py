@@ -1,5 +1,7 @@
 """What a rehearsal tells: duration by phase, and the width of each tax's interval."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import CampaignFolder
@@ -8,30 +10,36 @@ from connector_tax.base.documents.aggregate import Aggregate, Bounds, MeasuredCe
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.opening import printable
-from connector_tax.base.plan import cells_of, config_of, read_campaign_file
+from connector_tax.base.plan import SIDE_BY_SIDE, Turn, cells_of, schedule, wall_s
 from connector_tax.base.plan.duration import expected_cell_s
-from connector_tax.base.records.cell import CellSpec, is_repeat, phase_label
+from connector_tax.base.records.cell import CellSpec, Phase, is_repeat, phase_label
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import duration_text
-from connector_tax.run.rehearsal.campaign import PhaseTime
+from connector_tax.run.rehearsal.campaign import PhaseTime, measuring_s, preflight_s
 from connector_tax.run.rehearsal.split import Costs, proposal, spreads_of
 
 WORDS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 
 
-def outlook(root: Path, times: list[PhaseTime], hours: float | None = None) -> str:
+def outlook(
+    root: Path,
+    times: list[PhaseTime],
+    config: CampaignConfig,
+    hours: float | None = None,
+    gpus: int | None = None,
+) -> str:
     """Lines for a person. A tax smaller than the half-width printed would be lost in the interval.
 
     Args:
+        config: of the campaign that was rehearsed.
+        gpus: engines side by side at most; None: as many as there are cards.
         hours: also how these are best divided between blocks of launches and requests.
     """
     folder = CampaignFolder(root)
     rates = read_document(folder.reference_rates, ReferenceRatesFile)
     lines = [f"{root}: simulated with the costs of the modelled engine, not with those of yours", ""]
-    lines += _time_lines(
-        times, float(read_campaign_file(folder.campaign_file).config["analysis"]["time_budget_h"])
-    )
+    lines += _time_lines(times, config, gpus)
     if not rates.b_prime_needed:
         lines.append("Phase B' is not needed: ref_load equals ref_safe")
     lines.append(f"ref_safe {rates.ref_safe_per_s:g} req/s, ref_load {rates.ref_load_per_s:g} req/s")
@@ -50,8 +58,7 @@ def outlook(root: Path, times: list[PhaseTime], hours: float | None = None) -> s
         lines += _taxes(aggregate)
         lines += ["", *power_lines(folder.aggregate)]
         if hours is not None:
-            config = config_of(read_campaign_file(folder.campaign_file))
-            lines += ["", *hours_lines(aggregate, config, rates.rates, times, hours)]
+            lines += ["", *hours_lines(aggregate, config, rates.rates, times, hours, gpus)]
     size_mib = sum(p.stat().st_size for p in root.rglob("*") if p.is_file()) / 2**20
     lines += [
         "",
@@ -60,8 +67,8 @@ def outlook(root: Path, times: list[PhaseTime], hours: float | None = None) -> s
     return "\n".join(lines)
 
 
-def _time_lines(times: list[PhaseTime], budget_h: float) -> list[str]:
-    lines = []
+def _time_lines(times: list[PhaseTime], config: CampaignConfig, gpus: int | None) -> list[str]:
+    lines, budget_h = [], config.analysis.time_budget_h
     for t in times:
         name = t.phase if t.phase == "preflight" else f"phase {phase_label(t.phase)}"
         lines.append(
@@ -74,12 +81,43 @@ def _time_lines(times: list[PhaseTime], budget_h: float) -> list[str]:
     lines.append(
         f"of that in cells behind a growing queue: {duration_text(overloaded_s)} ({overloaded_s / together_s:.1%})"
     )
-    if together_s > budget_h * 3600:
+    done_s = preflight_s(times) + wall_s(config, measuring_s(times), gpus)
+    if (cards := len(config.engine.slots)) > 1:
+        at_once = "" if gpus is None else f", {gpus} at a time"
+        lines.append(f"on the {cards} cards of this campaign{at_once}: about {duration_text(done_s)}")
+        lines += _schedule_lines(times, config, gpus)
+    if done_s > budget_h * 3600:
         lines.append(
             f"That is more than analysis.time_budget_h ({budget_h:g} h). Fewer repeats, fewer or shorter shapes, a lower "
             "cell.max_completed or a wider cell.stop_half_width make it shorter; --hours says what is best given up."
         )
     return lines
+
+
+def _schedule_lines(times: list[PhaseTime], config: CampaignConfig, gpus: int | None) -> list[str]:
+    """When each phase is measured, and on which card; counted from the start of preflight."""
+    begin_s = preflight_s(times)
+    turns = schedule(config, measuring_s(times), gpus)
+    of: dict[Phase, list[Turn]] = {}
+    for turn in turns:
+        of.setdefault(turn.phase, []).append(turn)
+    cards = config.engine.slots
+    lines = [f"  preflight   {_from_to(0.0, begin_s)}, one after the other on card {cards[0]}"]
+    for phase in (p for p in config.phases if p in of):
+        on = ", ".join(str(cards[k]) for k in sorted({turn.place for turn in of[phase]}))
+        first_s, last_s = min(t.begin_s for t in of[phase]), max(t.end_s for t in of[phase])
+        lines.append(
+            f"  phase {phase_label(phase):<5} {_from_to(begin_s + first_s, begin_s + last_s)}, on card {on}"
+        )
+    end_s = max((turn.end_s for turn in turns), default=0.0)
+    for place, card in enumerate(cards):
+        idle_s = end_s - sum(t.end_s - t.begin_s for t in turns if t.place == place)
+        lines.append(f"  card {card} stands idle for {duration_text(idle_s)} of the time after preflight")
+    return [*lines, SIDE_BY_SIDE] if gpus != 1 else lines
+
+
+def _from_to(begin_s: float, end_s: float) -> str:
+    return f"{duration_text(begin_s)} to {duration_text(end_s)}"
 
 
 def _answers(aggregate: Aggregate) -> list[str]:
@@ -109,27 +147,38 @@ def hours_lines(
     rates: ReferenceRates,
     times: list[PhaseTime],
     hours: float,
+    gpus: int | None = None,
 ) -> list[str]:
     """How to divide ``hours``, by the spreads of a campaign with blocks, rehearsed or measured.
 
     Args:
         times: of the plan, as rehearsed.
+        gpus: engines side by side at most; None: as many as there are cards.
     """
     blocks = [t for t in times if is_repeat(t.phase)]
-    fixed_s = sum(t.total_s for t in times) - sum(t.total_s for t in blocks)
+    others = measuring_s([t for t in times if t not in blocks])
     launch_s = sum(t.overhead_s for t in times) / max(1, sum(t.runs for t in times))
     swept = cells_of(config, PLAIN_AGAIN, "b", rates)
     if not config.repeats:
         # What is proposed makes Phases A and B blocks, in which plain is launched once more.
-        fixed_s += _plain_again_s(times, swept, launch_s)
+        for phase, own_s in _plain_again_s(times, swept, launch_s).items():
+            others[phase][PLAIN_AGAIN] = own_s
+
+    def of_blocks(repeats: int, own_s: float) -> float:
+        # A plan without blocks has no second launch of plain, which is in the time of one with any.
+        plan = replace(config, repeats=max(1, repeats))
+        of = (
+            {p: dict.fromkeys(plan.members(p), own_s) for p in plan.phases if is_repeat(p)} if repeats else {}
+        )
+        return preflight_s(times) + wall_s(plan, others | of, gpus)
+
     at = list(dict.fromkeys((rates.ref_safe_per_s, rates.ref_load_per_s)))
     # Requests are still on their way when sending ends: as long as one takes, at most, which is in the rehearsed drain.
     drain_s = _drain_s(config, rates, blocks) if blocks else _longest_requests_s(aggregate, at)
     costs = Costs(
-        fixed_s=fixed_s,
+        wall_s=of_blocks,
         launch_s=launch_s + len(at) * config.cell.warmup_s + drain_s,
         request_s=sum(1 / rate for rate in at),
-        launches=len(config.connector_ids) + 1,
         # Phase B is a block of ref_safe; where ref_load is another rate, that has one block less.
         blocks_beside=1 + (len(at) == 1 and bool(swept)),
         requests_beside=max(config.cell.min_completed, config.cell.duration_s * rates.ref_safe_per_s),
@@ -137,16 +186,18 @@ def hours_lines(
     return proposal(spreads_of(aggregate), costs, hours, config.analysis.confidence)
 
 
-def _plain_again_s(times: list[PhaseTime], swept: tuple[CellSpec, ...], launch_s: float) -> float:
+def _plain_again_s(
+    times: list[PhaseTime], swept: tuple[CellSpec, ...], launch_s: float
+) -> Mapping[Phase, float]:
     """What plain's second launches in Phases A and B take where the rehearsed plan has none.
 
     Args:
         swept: its cells in Phase B.
     """
     sweep = next(t for t in times if t.phase == "a")
-    again_s = sweep.total_s / max(1, sweep.runs)
+    again_s = {"a": sweep.total_s / max(1, sweep.runs)}
     if swept:
-        again_s += launch_s + sum(expected_cell_s(cell, cell.rate_per_s, most=True) for cell in swept)
+        again_s["b"] = launch_s + sum(expected_cell_s(cell, cell.rate_per_s, most=True) for cell in swept)
     return again_s
 
 

@@ -6,6 +6,8 @@ configuration and two of plain; the variance of a block's log ratio is one and a
 """
 
 import math
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from scipy import stats
@@ -42,18 +44,16 @@ class Costs:
     """Seconds.
 
     Attributes:
-        fixed_s: of everything but the blocks of repeats.
+        wall_s: of the whole plan with so many blocks of repeats whose launches take so long each, on all cards that it has.
         launch_s: of a launch and its release, and of a cell's warm-up and drain.
         request_s: per request of a block's cells, at all reference rates together.
-        launches: in a block.
         blocks_beside: blocks that the other phases are.
         requests_beside: in each of those.
     """
 
-    fixed_s: float
+    wall_s: Callable[[int, float], float]
     launch_s: float
     request_s: float
-    launches: int
     blocks_beside: int
     requests_beside: float
 
@@ -93,8 +93,8 @@ def splits(spreads: list[Spread], costs: Costs, hours: float, confidence: float)
     """Every number of requests with as many blocks as fit; those with too few blocks for an interval are left out."""
     found = []
     for requests in REQUESTS:
-        block_s = costs.launches * (costs.launch_s + requests * costs.request_s)
-        repeats = max(0, math.floor((hours * 3600 - costs.fixed_s) / block_s))
+        launch_s = costs.launch_s + requests * costs.request_s
+        repeats = _most_blocks(costs, hours * 3600, launch_s)
         n = repeats + costs.blocks_beside
         if n < FEWEST_BLOCKS or repeats == 0:
             continue
@@ -108,8 +108,16 @@ def splits(spreads: list[Spread], costs: Costs, hours: float, confidence: float)
             / n
             for s in spreads
         }
-        found.append(Split(repeats, requests, (costs.fixed_s + repeats * block_s) / 3600, widths))
+        found.append(Split(repeats, requests, costs.wall_s(repeats, launch_s) / 3600, widths))
     return found
+
+
+def _most_blocks(costs: Costs, budget_s: float, launch_s: float) -> int:
+    """As many as are done in time; 0 where none is."""
+    too_many = 1
+    while costs.wall_s(too_many, launch_s) <= budget_s:
+        too_many *= 2
+    return max(0, bisect_right(range(too_many), budget_s, key=lambda n: costs.wall_s(n, launch_s)) - 1)
 
 
 def proposal(spreads: list[Spread], costs: Costs, hours: float, confidence: float) -> list[str]:
@@ -123,7 +131,7 @@ def proposal(spreads: list[Spread], costs: Costs, hours: float, confidence: floa
     found = splits(spreads, costs, hours, confidence)
     if not found:
         return [
-            f"{hours:g} h leave no room for {FEWEST_BLOCKS} blocks: everything else takes {costs.fixed_s / 3600:.1f} h. "
+            f"{hours:g} h leave no room for {FEWEST_BLOCKS} blocks: everything else takes {costs.wall_s(0, 0.0) / 3600:.1f} h. "
             "Shorten Phase B, or measure fewer configurations."
         ]
     words = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}

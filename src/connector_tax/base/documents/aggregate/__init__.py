@@ -73,7 +73,7 @@ from connector_tax.base.documents.aggregate.intervals import (
     told,
 )
 from connector_tax.base.documents.aggregate.provenance import Provenance, VirtualGpu
-from connector_tax.base.documents.aggregate.put_in import PutIn, PutInRow
+from connector_tax.base.documents.aggregate.put_in import BurnMetric, BurnRow, Burns, PutIn, PutInRow
 from connector_tax.base.documents.aggregate.taxes import (
     Amplification,
     Attribution,
@@ -118,6 +118,9 @@ __all__ = [
     "BlockTax",
     "Blocks",
     "Bounds",
+    "BurnMetric",
+    "BurnRow",
+    "Burns",
     "ByKind",
     "Cdf",
     "Cell",

@@ -15,7 +15,7 @@ from connector_tax.base.documents.aggregate.cells import Cell, MeasuredCell, cel
 from connector_tax.base.documents.aggregate.growth import Growth
 from connector_tax.base.documents.aggregate.hypotheses import Hypothesis
 from connector_tax.base.documents.aggregate.provenance import Provenance
-from connector_tax.base.documents.aggregate.put_in import PutIn
+from connector_tax.base.documents.aggregate.put_in import Burns, PutIn
 from connector_tax.base.documents.aggregate.taxes import (
     Amplification,
     Attribution,
@@ -106,6 +106,7 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
         engine_diff: configuration -> settings that its engine resolved otherwise than plain's; null where they were not seen.
         growth: Phase D, one entry for each configuration; empty without it.
         put_in: on the embedded engine, what its model gives; null elsewhere, and in a campaign of an earlier version.
+        burns: of test connectors on a virtual GPU, what their burns give; null elsewhere.
     """
 
     schema_version: Literal[1]
@@ -131,6 +132,7 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
     observer_effect: tuple[ObserverEffect, ...] = ()
     growth: tuple[Growth, ...] = ()
     put_in: PutIn | None = None
+    burns: Burns | None = None
     amplification: tuple[Amplification, ...] = ()
     hypotheses: tuple[Hypothesis, ...] = ()
     outputs: tuple[Outputs, ...] = ()

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from connector_tax.base.documents.aggregate.words import Phase, Scalar
+from connector_tax.base.documents.aggregate.words import Count, Phase, Scalar
 
 Arrival = Literal["fixed", "poisson", "gamma"]
 EngineKind = Literal["vllm", "virtual_gpu", "emulator"]
@@ -35,6 +35,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
         arrival: of Phases A to B' and of blocks; null in an aggregate of an earlier version.
         cards: where several engines could run side by side: each card -> the phases that were measured on it.
         mixed_cards: there: the phases whose cells, which are compared with one another, ran on more than one card.
+        side_by_side: there: engines that were asked at the same time, at most; not in an aggregate of an earlier version.
         virtual_gpu: only where there is one, as in ``cell.json``; ``clock`` is what is read of it.
         settings: what else of the config shapes a measurement, by its names there; ``engine`` and ``connectors`` hold what a launch
             takes. Null in an aggregate of an earlier version, which has the hash only.
@@ -50,6 +51,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     gpu: tuple[str, ...] = ()
     cards: dict[str, tuple[Phase, ...]] | msgspec.UnsetType = msgspec.UNSET
     mixed_cards: tuple[Phase, ...] | msgspec.UnsetType = msgspec.UNSET
+    side_by_side: Count | msgspec.UnsetType = msgspec.UNSET
     virtual_gpu: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     host: dict[str, Scalar] = {}
     code: dict[str, str] = {}
@@ -67,6 +69,13 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
         if self.engine_kind != "virtual_gpu":
             return None
         return msgspec.convert(self.virtual_gpu or {}, VirtualGpu)
+
+    @property
+    def engines_at_once(self) -> int:
+        """Engines that were asked at the same time, at most: as far as an aggregate of an earlier version tells, one on each card."""
+        if self.side_by_side is msgspec.UNSET:
+            return len(self.cards or ()) or 1
+        return self.side_by_side
 
     @property
     def random_arrivals(self) -> bool:

@@ -1,9 +1,10 @@
-"""What was put into a campaign on the embedded engine, beside what was found."""
+"""What was put into a campaign, beside what was found: by the embedded engine's model, and by test connectors on a virtual GPU."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
+from connector_tax.base.documents.aggregate.intervals import QuantityOfKind
 from connector_tax.base.documents.aggregate.words import Count, LatencyMetric, Rate
 from connector_tax.base.documents.rates import Reference
 
@@ -36,3 +37,39 @@ class PutIn(msgspec.Struct, frozen=True, kw_only=True):
     asked: Count
     held: Count
     taxes: tuple[PutInRow, ...]
+
+
+# Hooks of a step, a step, and latencies; all in microseconds.
+BurnMetric = Literal["hooks_p50_us", "step_p50_us", "tpot_p50_us", "tpot_p90_us", "ttft_p90_us"]
+
+
+class BurnRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One number of a test connector less that of the test connector that burns nothing.
+
+    Attributes:
+        put_in_us: what follows from the burn; null where nothing does, and ``reason`` says why.
+        held: whether the interval of ``found`` holds it; null where either is missing.
+    """
+
+    config: str
+    metric: BurnMetric
+    reference: Reference
+    rate_per_s: Rate
+    put_in_us: float | None
+    reason: str | None
+    found: QuantityOfKind
+    held: bool | None
+
+
+class Burns(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    Attributes:
+        base: the test connector that burns nothing.
+        asked: numbers that were both put in and found.
+        held: those of them that the interval holds.
+    """
+
+    base: str
+    asked: Count
+    held: Count
+    rows: tuple[BurnRow, ...]

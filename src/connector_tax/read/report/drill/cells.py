@@ -95,7 +95,7 @@ def drilled(raw: RawCell, finenesses: Sequence[int] = PARTS) -> Drilled:
     steady = [words for p in found[finenesses[-1]] if (words := unchanged(p))]
     shown = {parts: [p for p in of if not unchanged(p)] for parts, of in found.items()}
     inside = in_window(cell.requests, cell.window)
-    hooks, note = hooks_of(steps)
+    hooks, note = hooks_of(steps, left_out=cell.document.steps_left_out)
     return Drilled(
         drawings={
             parts: Drawing(Markup("").join(drawn(p, times) for p in of), _note(of))

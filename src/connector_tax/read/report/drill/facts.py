@@ -19,6 +19,10 @@ from connector_tax.read.report.drill.panels import Panel
 MOST_HOOKS = 8
 MOST_ERROR_CHARS = 200
 MOST_LAUNCH_CHARS = 600
+THINNED = (
+    "The campaign was thinned to be published, and this cell's step records were left out: durations of steps and hooks are not shown. "
+    "Requests and samples of the host are whole."
+)
 # Series that a host may not record, and what they are called where it does not.
 OPTIONAL = {
     ("queue", "running"): "running and waiting requests",
@@ -53,8 +57,14 @@ class FailureRow:
     error: str
 
 
-def hooks_of(steps: StepTable | None) -> tuple[tuple[HookRow, ...], str]:
-    """The hooks that take most of the window's steps, and what to say below them."""
+def hooks_of(steps: StepTable | None, *, left_out: bool = False) -> tuple[tuple[HookRow, ...], str]:
+    """The hooks that take most of the window's steps, and what to say below them.
+
+    Args:
+        left_out: there were records of its steps, which the published copy has not any more.
+    """
+    if steps is None and left_out:
+        return (), THINNED
     if steps is None:
         return (), "No step records, so hooks are not known."
     if steps.unheard is not None:

@@ -76,12 +76,14 @@ class DrillDowns:
         launches: of each configuration with what its connector was launched; several only where that changed.
         parts: into how many the time of each is divided.
         missing: why there are none of some; empty, too, where nothing is there to make any of.
+        kept: of a published campaign, by which rule it was thinned; empty of one that is whole.
     """
 
     of: Mapping[Key, DrillDown]
     launches: Mapping[str, tuple[str, ...]]
     parts: int
     missing: str
+    kept: str = ""
 
 
 NONE = DrillDowns({}, {}, PARTS[0], "")
@@ -113,11 +115,13 @@ class Drilling:
     Attributes:
         cells: how many the page has.
         failed: why nothing could be read; empty where it could.
+        kept: as ``DrillDowns`` has it.
     """
 
     drilled: tuple[tuple[Cell, Drilled], ...]
     cells: int
     failed: str = ""
+    kept: str = ""
 
     @property
     def choices(self) -> list[tuple[int, int]]:
@@ -137,6 +141,7 @@ class Drilling:
             launches=_launches(shown),
             parts=parts,
             missing=self.failed or _missing(self.cells, len(self.drilled), fitting),
+            kept=self.kept,
         )
 
 
@@ -163,7 +168,10 @@ def read_drilling(
     except ArtifactError as error:
         said = printable(str(error).replace(f"{root}/", ""))
         return Drilling((), len(order), f"The raw results cannot be read, so no cell can be opened: {said}")
-    return Drilling(tuple(zip(wanted, found, strict=True)), len(order))
+    thinned = data.document.thinned
+    return Drilling(
+        tuple(zip(wanted, found, strict=True)), len(order), kept=printable(thinned.rule) if thinned else ""
+    )
 
 
 def key_of(cell: Cell) -> Key:

@@ -4,7 +4,8 @@
      "kv_connector_extra_config": {"burn_us": {"build_connector_meta": 200}, "per_cached_block_us": 0, "per_running_us": 0}}
 
 ``per_cached_block_us`` and ``per_running_us`` are burnt in ``build_connector_meta``, by the blocks of all requests that are running
-and by their number. Burning holds the interpreter's lock and a core, as Python code does.
+and by their number. Burning holds the interpreter's lock and a core, as Python code does. What of a campaign's numbers follows from a burn
+is in docs/virtual-gpu.md.
 """
 
 from collections.abc import Callable

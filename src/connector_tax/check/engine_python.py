@@ -1,0 +1,30 @@
+"""The argument that says which interpreter has vLLM, of the commands that launch an engine without a campaign's file."""
+
+import argparse
+import os
+
+from connector_tax.base.errors import ConfigError
+
+VARIABLE = "ENGINE_PYTHON"
+
+
+def add_engine_python(parser: argparse.ArgumentParser) -> None:
+    """Optional by itself, so that usage and help are the same whatever the environment says."""
+    parser.add_argument(
+        "--engine-python",
+        metavar="PYTHON",
+        help=f"an interpreter that has vLLM; default the one that ${VARIABLE} names: one of the two is needed",
+    )
+
+
+def engine_python_of(args: argparse.Namespace) -> str:
+    """
+    Raises:
+        ConfigError: neither the argument nor the variable gives one.
+    """
+    if found := args.engine_python or os.environ.get(VARIABLE):
+        return str(found)
+    raise ConfigError(
+        f"no interpreter that has vLLM is given. Either --engine-python /path/to/venv/bin/python, or export {VARIABLE}=/path/to/venv/bin/python; "
+        "scripts/make_engine_env.sh makes one without a GPU."
+    )

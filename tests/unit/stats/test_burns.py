@@ -1,0 +1,181 @@
+"""Test connectors on a virtual GPU: what follows from a burn, of which numbers nothing does, and whom nothing is known of."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connector_tax.base.documents.aggregate import Burns
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.statistics.student import mean_interval
+from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.burns import FIRST_TOKEN, HIDDEN, OVERLAP, burns, known_burns_us
+from connector_tax.read.stats.cells import CellEstimates, Estimates, estimate_cells
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import SMALL, Campaign, campaign_config
+from mutations import BURNING, BURNT, PLAIN
+
+RATES = ReferenceRatesFile(ref_safe_per_s=2.0, ref_load_per_s=2.0, b_prime_needed=False)
+FOLLOWING = ("hooks_p50_us", "step_p50_us", "tpot_p50_us", "tpot_p90_us")
+Found = dict[tuple[str, str, str], CellEstimates]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Found]:
+    """``config`` of ``campaign.json``, and its cells."""
+    config = campaign_config(**{**SMALL, **BURNING, "repeats": 1})
+    behaviours = {"plain": PLAIN, "plain_again": PLAIN, **BURNT}
+    campaign = Campaign(tmp_path_factory.mktemp("burns") / "c", config, behaviours, max_steps=60)
+    campaign.measure_everything()
+    data = read_campaign(campaign.root)
+    cells = estimate_cells(data.cells(), 1, 50, confidence=0.95)
+    return data.document.config, {(e.cell.config, e.cell.phase, e.cell.cell_id): e for e in cells}
+
+
+def of(config: dict[str, Any], found: Estimates) -> Burns:
+    value = burns(config, found, RATES, 0.95)
+    assert value is not None
+    return value
+
+
+def reasons(value: Burns, config: str = "burning_200") -> dict[str, str | None]:
+    return {row.metric: row.reason for row in value.rows if row.config == config}
+
+
+def with_args(config: dict[str, Any], **args: Any) -> dict[str, Any]:
+    return {**config, "engine": {**config["engine"], "args": args}}
+
+
+def test_what_follows_from_a_burn_stands_beside_what_was_found(
+    measured: tuple[dict[str, Any], Found],
+) -> None:
+    """One rate under two names is asked once; the first token is nobody's."""
+    value = of(*measured)
+    rows = {(row.config, row.metric): row for row in value.rows}
+    assert value.base == "burning_0" and len(rows) == len(value.rows) == 10
+    for config, burn_us in (("burning_200", 200.0), ("burning_1000", 1000.0)):
+        for metric in FOLLOWING:
+            row = rows[config, metric]
+            assert (row.put_in_us, row.reason, row.found.kind, row.found.n) == (
+                burn_us,
+                None,
+                "over 3 blocks",
+                3,
+            )
+        first = rows[config, "ttft_p90_us"]
+        assert (first.put_in_us, first.reason, first.held) == (None, FIRST_TOKEN, None)
+        assert first.found.point is not None
+    # It took 1 us more than it burnt, in every step.
+    assert rows["burning_200", "hooks_p50_us"].found.point == pytest.approx(201)
+    assert rows["burning_200", "hooks_p50_us"].held is False
+    assert rows["burning_1000", "hooks_p50_us"].held is True
+    told = [row.held for row in value.rows if row.held is not None]
+    assert (value.asked, value.held) == (8, sum(told)) == (len(told), sum(told))
+
+
+def test_a_number_of_latency_is_in_microseconds(measured: tuple[dict[str, Any], Found]) -> None:
+    config, found = measured
+    own = {row.metric: row.found.point for row in of(config, found).rows if row.config == "burning_1000"}
+    by_hand = [
+        found["burning_1000", phase, "r2_256x16"].latency("tpot_ms", 90.0).point
+        - found["burning_0", phase, "r2_256x16"].latency("tpot_ms", 90.0).point  # type: ignore[operator]
+        for phase in ("a", "b", "r1")
+    ]
+    assert own["tpot_p90_us"] == pytest.approx(1e3 * float(np.mean(by_hand)))
+
+
+@pytest.mark.parametrize("late", ["ended later", "never ended"])
+def test_where_requests_run_side_by_side_a_step_does_not_follow(
+    measured: tuple[dict[str, Any], Found], late: str
+) -> None:
+    """One that was sent a moment too early is enough, in any cell of either side; one that was never sent runs beside none."""
+    config, found = measured
+    key = ("burning_0", "r1", "r2_256x16")
+    first, second, *others = found[key].cell.requests
+
+    def reasons_with(one: RequestRecord) -> dict[str, str | None]:
+        cell = replace(found[key].cell, requests=[*others, second, one])
+        return reasons(of(config, {**found, key: replace(found[key], cell=cell)}))
+
+    assert second.t_send_ns is not None
+    end_ns = None if late == "never ended" else second.t_send_ns + 1
+    told = reasons_with(replace(first, t_end_ns=end_ns))
+    assert told == {**dict.fromkeys(FOLLOWING, OVERLAP), "hooks_p50_us": None, "ttft_p90_us": FIRST_TOKEN}
+    dropped = replace(first, t_send_ns=None, t_end_ns=None, status="dropped")
+    assert reasons_with(dropped)["tpot_p90_us"] is None
+
+
+@pytest.mark.parametrize("args", [{}, {"async_scheduling": True}, {"async_scheduling": None}])
+def test_under_asynchronous_scheduling_the_hooks_alone_follow(
+    measured: tuple[dict[str, Any], Found], args: dict[str, Any]
+) -> None:
+    """Also where nobody says which it is: vLLM chooses that."""
+    config, found = measured
+    told = reasons(of(with_args(config, **args), found))
+    assert told == {**dict.fromkeys(FOLLOWING, HIDDEN), "hooks_p50_us": None, "ttft_p90_us": FIRST_TOKEN}
+
+
+def test_two_blocks_have_no_interval(measured: tuple[dict[str, Any], Found]) -> None:
+    config, found = measured
+    fewer = {key: own for key, own in found.items() if key[:2] != ("burning_0", "b")}
+    value = of(config, fewer)
+    assert (value.asked, value.held) == (0, 0)
+    assert {row.found.reason for row in value.rows} == {
+        "both have a number in 2 of the blocks of launches; an interval needs 3"
+    }
+
+
+def test_nothing_is_known_of_other_connectors_and_other_engines(
+    measured: tuple[dict[str, Any], Found],
+) -> None:
+    config, found = measured
+    assert known_burns_us(config) == {"burning_0": 0.0, "burning_200": 200.0, "burning_1000": 1000.0}
+    assert burns(config, found, None, 0.95) is None
+    for kind in ("vllm", "emulator"):
+        assert burns({**config, "engine": {**config["engine"], "kind": kind}}, found, RATES, 0.95) is None
+    without_base = [c for c in config["connectors"] if c["id"] != "burning_0"]
+    assert burns({**config, "connectors": without_base}, found, RATES, 0.95) is None
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        None,
+        {},
+        {"burn_us": {}},
+        {"burn_us": {"get_finished": 200}},
+        {"burn_us": {"build_connector_meta": 200, "get_finished": 200}},
+        {"burn_us": {"build_connector_meta": 200}, "per_running_us": 3},
+        {"burn_us": {"build_connector_meta": "200"}},
+        {"burn_us": {"build_connector_meta": -1}},
+    ],
+    ids=json.dumps,
+)
+def test_a_burn_that_no_step_has_once_is_not_known(extra: Any) -> None:
+    """Another hook may be called more than once in a step, or in none; what grows with the load is no one number."""
+    transfer = {"kv_connector": "BurningConnector", "kv_connector_extra_config": extra}
+    real = {
+        "kv_connector": "NixlConnector",
+        "kv_connector_extra_config": {"burn_us": {"build_connector_meta": 200}},
+    }
+    connectors = [
+        {"id": "plain", "kv_transfer_config": None},
+        {"id": "x", "kv_transfer_config": transfer},
+        {"id": "nixl", "kv_transfer_config": real},
+    ]
+    assert known_burns_us({"engine": {"kind": "virtual_gpu"}, "connectors": connectors}) == {}
+
+
+def test_intervals_of_means_hold_the_mean_as_often_as_they_say() -> None:
+    """Student's t over three."""
+    rng = np.random.default_rng(1)
+    held = [
+        low <= 5.0 <= high for _, low, high in (mean_interval(rng.normal(5, 2, 3), 0.95) for _ in range(4000))
+    ]
+    assert 0.94 <= float(np.mean(held)) <= 0.96
