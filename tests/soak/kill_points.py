@@ -6,9 +6,10 @@
 A point is a kill: of Snakemake, a job, the shell around it, a supervisor, the engine, a worker of the load generator, the sampler,
 Snakemake's whole group, or everything at once. The role is drawn first, then the process, so that the rare ones are hit as often. A start has
 one point, and further ones where it goes on. When it has ended, no process of the campaign is left, the engine's packages and the
-checkout's code are as before, and every cell and receipt that was finished is there byte for byte, in the very file that it was. A campaign is
-started again and again, with points in each start, until it is complete; then it must hold each cell of the undisturbed campaign, and
-analyse and report without a problem of a cell that was not hit.
+checkout's code are as before, and every cell that was finished is there byte for byte, in the very file that it was. So is every receipt, but
+for those that Snakemake removed to have them made anew, which have to come back byte for byte. A campaign is started again and again, with
+points in each start, until it is complete; then it must hold each cell of the undisturbed campaign, and analyse and report without a problem
+of a cell that was not hit.
 
 Not run by CI: a point takes some seconds. A point that fails is one line, with the seed and number that draw it again:
 ``--seed S --campaign N`` runs that campaign alone. Moments are drawn, but the host decides what is under way then.
@@ -178,7 +179,13 @@ class Finished:
         }
         return cls(cells, receipts)
 
-    def check_kept(self, later: "Finished", running: frozenset[str] = frozenset()) -> None:
+    def check_kept(self, later: "Finished", *, done: bool) -> dict[str, str]:
+        """Receipts that are gone for now: Snakemake removes what a job makes before it starts that job again, which happens where it was
+        killed in the instant of the job's end. The job makes the receipt anew, of the cells that are there.
+
+        Args:
+            done: the campaign is complete, so that nothing may be gone.
+        """
         for name, (inode, files) in self.cells.items():
             if name not in later.cells:
                 raise Failure(f"finished cell {name} is lost")
@@ -186,9 +193,12 @@ class Finished:
                 raise Failure(f"finished cell {name} was measured again")
             if later.cells[name][1] != files:
                 raise Failure(f"finished cell {name} was changed")
-        for name, content in self.receipts.items():
-            if later.receipts.get(name) != content:
-                raise Failure(f"receipt {name} is {'changed' if name in later.receipts else 'lost'}")
+        gone = {name: content for name, content in self.receipts.items() if name not in later.receipts}
+        if done and gone:
+            raise Failure(f"receipts are lost: {sorted(gone)}")
+        if changed := [n for n, c in self.receipts.items() if later.receipts.get(n, c) != c]:
+            raise Failure(f"receipts are changed: {changed}")
+        return gone
 
 
 @dataclass
@@ -198,6 +208,7 @@ class Campaign:
     Attributes:
         whole: with figures, report and manifest; else it ends with the analysis, which is half as long.
         hit: cells under way when something was killed; one of them may be invalid, all others must be valid.
+        gone: receipts that were there and have to be there again, the very same, when the campaign is complete.
     """
 
     project: Project
@@ -207,6 +218,7 @@ class Campaign:
     cells: int
     whole: bool = True
     hit: set[str] = field(default_factory=set)
+    gone: dict[str, str] = field(default_factory=dict)
     done: bool = False
 
     def start(self) -> "subprocess.Popen[bytes]":
@@ -214,7 +226,7 @@ class Campaign:
 
     def points(self, code: dict[str, str], packages: dict[str, tuple[int, int]]) -> list[str]:
         """One start; what was killed in it, in turn: nothing where the campaign ended before."""
-        before = Finished.of(self.project)
+        before = self.finished()
         left_s = max(3.0, self.length_s * (1 - len(before.cells) / self.cells))
         # Half of the points are at any moment, half in a launch: most of a small campaign is Snakemake getting ready.
         in_launch = self.rng.random() < 0.5
@@ -239,11 +251,11 @@ class Campaign:
         self.wait(running)
         self.settle(killed)
         later = Finished.of(self.project)
-        before.check_kept(later)
+        self.done = running.returncode == 0
+        self.gone = before.check_kept(later, done=self.done)
         if lost := at_kill - later.cells.keys():
             raise Failure(f"{killed}: cells that were finished when it was killed are lost: {sorted(lost)}")
         self.check_untouched(code, packages)
-        self.done = running.returncode == 0
         if self.done:
             self.check_complete()
         return roles
@@ -256,6 +268,11 @@ class Campaign:
             if len(seen) > passed_over:
                 return
             time.sleep(0.05)
+
+    def finished(self) -> Finished:
+        """What has to be kept, with receipts that Snakemake removed to have them made anew."""
+        now = Finished.of(self.project)
+        return Finished(now.cells, self.gone | now.receipts)
 
     def names(self) -> set[str]:
         return set(self.project.cells())
@@ -452,12 +469,12 @@ def _points(campaign: Campaign, code: dict[str, str], packages: dict[str, tuple[
         yield from campaign.points(code, packages)
         if campaign.done:
             return
-    before = Finished.of(campaign.project)
+    before = campaign.finished()
     running = campaign.start()
     campaign.wait(running)
     if running.returncode:
         raise Failure(f"an undisturbed start after {MOST_POINTS} points failed")
-    before.check_kept(Finished.of(campaign.project))
+    before.check_kept(Finished.of(campaign.project), done=True)
     campaign.check_complete()
 
 
