@@ -18,6 +18,8 @@ from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.config.sweep import SweepCell, load_sweep
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document
+from connector_tax.read.track.sources import read_campaigns
+from connector_tax.sweep.results import own_of
 
 __all__ = ["project"]
 DATE = "2026-10-01"
@@ -202,6 +204,19 @@ def test_what_a_sweep_leaves_out_comes_in_by_no_folder(project: Path) -> None:
     found = tracked(project, "results")
     assert [c["name"] for c in found["campaigns"]] == ["study-r1-small"]
     assert sum("study-r2-small" in out["path"] for out in found["left_out"]) == 1
+
+
+def test_a_copy_beside_a_sweep_does_not_take_its_place(project: Path) -> None:
+    """A backup, an unpacked bundle: whichever lies where the sweep has it is the sweep's."""
+    rewritten(project, axes={"release": [{"name": "r1"}, {"name": "r2"}]})
+    for day, release in enumerate(("r1", "r2"), start=1):
+        analysed(project, f"study-{release}", day, 0.1)
+    backup = project / "results/a-backup"
+    shutil.copytree(project / "results/study-r1", backup)
+    results = project / "results"
+    sides, left_out = read_campaigns([results], own_of(sweep_of(project), results).places)
+    assert [side.path.name for side in sides] == ["study-r1", "study-r2"]
+    assert [out.path for out in left_out] == [str(backup)]
 
 
 def test_a_folder_that_may_not_be_entered_keeps_no_other_from_being_told(
