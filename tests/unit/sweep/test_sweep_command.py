@@ -215,6 +215,16 @@ def test_run_measures_each_campaign_once_and_says_which_failed(
     assert asked[-1][0] is None, "the profile says how many jobs there are"
 
 
+def test_the_command_that_goes_on_asks_for_the_same(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Without its stage it measured all of every campaign, without its profile on this host."""
+    monkeypatch.setattr(run_command, "snakemake_command", lambda file, cores, *more: ["false"])
+    assert swept("run", "--profile", "profiles/my slurm", "--", "phase_a", "--keep-going") == 1
+    again = "connector-tax sweep sweep.yaml run --profile 'profiles/my slurm' -- phase_a --keep-going"
+    assert capfd.readouterr().err.endswith(f"Try those again with: {again}\n")
+
+
 def test_a_sweep_is_run_once_at_a_time(project: Path) -> None:
     sweep = sweep_of(project)
     with SweepFolder(project / "sweeps" / "study").held(sweep):
