@@ -13,6 +13,8 @@ from connector_tax.read.compare.comparison import read_side
 from connector_tax.read.compare.context import identity
 
 AGGREGATE, CAMPAIGN = "aggregate.json", "campaign.json"
+# Among the facts of a campaign's place.
+SWEEP = "sweep"
 
 
 @dataclass(frozen=True, slots=True)
