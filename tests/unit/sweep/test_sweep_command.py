@@ -121,7 +121,10 @@ def test_the_status_is_a_line_for_each_campaign(project: Path, capsys: pytest.Ca
                         reason=reason,
                     )
     analysed(project, "study-r1-small", 1, 0.1)
-    (project / "results" / "study-r1-small" / "report.html").write_text("")
+    for made in ("report.html", "reference_rates.json", "figures/index.json", "MANIFEST.tsv"):
+        file = project / "results" / "study-r1-small" / made
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("")
     folder = SweepFolder(project / "sweeps" / "study")
     folder.write_ends(sweep, {"study-r1-large": End(code=1, utc="2026-11-20T00:00:00Z")})
     (folder.root / "study-r0-small.yaml").write_text("")

@@ -46,7 +46,9 @@ def all_ended(project: Path, cell: SweepCell) -> CampaignFolder:
             write_receipt(run, campaign=cell.name, status="skipped", reason="it is not installed")
     if not folder.aggregate.exists():
         analysed(project, cell.name, 1, 0.1)
-    folder.report.write_text("")
+    folder.figures.mkdir(exist_ok=True)
+    for made in (folder.reference_rates, folder.figures / "index.json", folder.report, folder.manifest):
+        made.write_text("")
     return folder
 
 
@@ -178,6 +180,17 @@ def test_a_report_without_what_it_is_made_of_is_not_finished(
     """Its message says to remove a damaged one."""
     all_ended(project, sweep_of(project).cells[0]).aggregate.unlink()
     assert "study-r1-small  measured, and not analysed, 9 of 9 runs" in printed(capsys, "status")
+
+
+def test_a_campaign_of_which_something_is_to_be_made_again_is_not_finished(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = all_ended(project, sweep_of(project).cells[0])
+    assert "study-r1-small  finished, " in printed(capsys, "status")
+    folder.reference_rates.unlink()
+    (folder.figures / "index.json").unlink()
+    wanted = "study-r1-small  measured, and without reference_rates.json, figures/index.json, 9 of 9 runs"
+    assert wanted in printed(capsys, "status")
 
 
 def test_sweeps_are_in_no_series_of_one_another_or_of_folders(project: Path) -> None:
