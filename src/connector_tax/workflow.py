@@ -301,12 +301,19 @@ def open_study(
         earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
     except ConnectorTaxError as error:
         stop(str(error))
-    today = environment.setdefault(DATE_VARIABLE, f"{datetime.now(UTC):%Y-%m-%d}")
+    first = _measured_on(folder.root) or f"{datetime.now(UTC):%Y-%m-%d}"
+    today = environment.setdefault(DATE_VARIABLE, first)
     if not is_date(today):
         stop(f"{DATE_VARIABLE}={shown(today)}: no date (YYYY-MM-DD). It names folders; unset it.")
     if earlier is None:
         return Study(campaign, folder, today, None, measuring)
     return Study(campaign, folder, earlier.date, earlier.created_utc or None, measuring)
+
+
+def _measured_on(root: Path) -> str | None:
+    """The date that a campaign's runs are named by, where its ``campaign.json`` is gone: with another one all would be measured again."""
+    runs = root.glob("????-??-??_*") if root.is_dir() else ()
+    return max((p.name[:10] for p in runs if is_date(p.name[:10])), default=None)
 
 
 def put_own_python_first(environment: MutableMapping[str, str]) -> None:

@@ -238,7 +238,7 @@ def _measure(sweep: "Sweep", args: argparse.Namespace) -> int:
         if outcome.at is not None:
             # Its earlier end is not that of its last start any more.
             ended(outcome.at, None)
-    return _told(sweep, outcome, args.more)
+    return _told(sweep, outcome, args.more, _again(sweep, args))
 
 
 def _only_shows(more: Sequence[str]) -> bool:
@@ -261,16 +261,25 @@ def _note(what: str) -> None:
         print(what, file=sys.stderr, flush=True)
 
 
-def _told(sweep: "Sweep", outcome: "Outcome", more: Sequence[str]) -> int:
+def _again(sweep: "Sweep", args: argparse.Namespace) -> str:
+    """The command once more, as a shell takes it: without a stage it would measure all of it, without a profile on this host."""
+    cores = [] if args.cores is None else ["--cores", str(args.cores)]
+    profile = [] if args.profile is None else ["--profile", args.profile]
+    more = ["--", *args.more] if args.more else []
+    return " ".join([f"connector-tax sweep {sweep.word} run", *map(shlex.quote, [*cores, *profile, *more])])
+
+
+def _told(sweep: "Sweep", outcome: "Outcome", more: Sequence[str], again: str) -> int:
     """What came of it; the exit code.
 
     Args:
         more: what Snakemake was asked for. A stage that was measured is no campaign that was.
+        again: the command that goes on with it.
     """
     from connector_tax.base.opening import printable
     from connector_tax.sweep.running import code_text
 
-    n, again = len(sweep.order), f"connector-tax sweep {sweep.word} run"
+    n = len(sweep.order)
     for name, code in outcome.failed.items():
         config = _shown(_folder(sweep).root / f"{name}.yaml")
         print(

@@ -108,7 +108,7 @@ def _along_axes(args: argparse.Namespace) -> int:
 
     if args.confirm is not None:
         raise ConfigError(
-            "--confirm measures one campaign, and a sweep has many. Leave it out, and measure the suspected campaign once more by its own file."
+            "--confirm measures one campaign, and a sweep has many. Leave it out, and give an axis that the sweep follows one more entry, with the suspected campaign once more."
         )
     results = PROJECT_ROOT / "results"
     sweeps = [load_sweep(path) for path in args.sweep]

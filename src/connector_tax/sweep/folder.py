@@ -14,7 +14,7 @@ from connector_tax.base.documents.sweep import End, SweepEnds
 from connector_tax.base.errors import ArtifactError, ConfigError, EngineError
 from connector_tax.base.files import Document, write_json, write_text_if_changed
 from connector_tax.base.locks import holder_of, name_holder, open_lock, take_lock
-from connector_tax.base.opening import printable
+from connector_tax.base.opening import printable, read_whole
 from connector_tax.base.redaction import published
 
 
@@ -33,8 +33,20 @@ class SweepFolder:
 
     @property
     def made_of(self) -> Path:
-        """Holds the path of the sweep's own file."""
+        """Holds the path of the sweep's own file; from the checkout where it lies in it, since a checkout may be copied or moved."""
         return self.root / "made_of"
+
+    @property
+    def _checkout(self) -> Path:
+        return self.root.parents[1].resolve()
+
+    def other_file(self, sweep: Sweep) -> Path | None:
+        """The file that this folder was made of last, where it is another than the sweep's and still there."""
+        try:
+            other = self._checkout / read_whole(self.made_of).decode().removesuffix("\n")
+            return other if other.is_file() and not other.samefile(sweep.path) else None
+        except (OSError, ArtifactError, UnicodeDecodeError):
+            return None  # nobody's any more
 
     def strangers(self, sweep: Sweep) -> list[str]:
         """Campaigns that have a file here and are in the sweep no more."""
@@ -63,7 +75,9 @@ class SweepFolder:
         texts = {self.config(cell): _text(sweep, cell) for cell in sweep.cells}
         for path, text in texts.items():
             write_text_if_changed(path, Document(text))
-        write_text_if_changed(self.made_of, f"{sweep.path.resolve()}\n")
+        file = sweep.path.resolve()
+        own = file.relative_to(self._checkout) if file.is_relative_to(self._checkout) else file
+        write_text_if_changed(self.made_of, f"{own}\n")
         return list(texts)
 
     @contextmanager

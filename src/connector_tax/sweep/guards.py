@@ -12,7 +12,7 @@ from connector_tax.base.documents.identity import unlike_versions
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError, ConfigError, EngineError
-from connector_tax.base.opening import printable, read_whole
+from connector_tax.base.opening import printable
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.run.engine.command import engine_python
 from connector_tax.run.engine.identity import interpreter_answer
@@ -47,11 +47,13 @@ def refuse_others_results(sweep: Sweep, folder: SweepFolder, results: Path) -> N
 
 def _refuse_other_file(sweep: Sweep, folder: SweepFolder) -> None:
     """A copy of a sweep's file that kept its name would be taken for an edit, and measured over the original's results."""
+    other = folder.other_file(sweep)
+    if other is None:
+        return
     try:
-        other = Path(read_whole(folder.made_of).decode(errors="surrogateescape").strip())
-        named = other.is_file() and not other.samefile(sweep.path) and read_yaml(other).get("sweep")
-    except (OSError, ArtifactError, ConfigError):
-        return  # nobody's any more
+        named = read_yaml(other).get("sweep")
+    except ConfigError:
+        named = sweep.name  # as long as somebody edits it
     if named == sweep.name:
         raise ConfigError(
             f"{sweep.path}: sweep: {sweep.name} is the name of {printable(str(other), 300)}, whose campaigns would be measured over. Give one of the two "

@@ -9,7 +9,7 @@ from connector_tax.base.documents.aggregate import read_aggregate
 from connector_tax.base.documents.history import LeftOut
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.opening import printable
-from connector_tax.read.track.sources import Place
+from connector_tax.read.track.sources import SWEEP, Place
 from connector_tax.sweep.own import fault_of
 
 
@@ -41,7 +41,7 @@ def own_of(sweep: Sweep, results: Path) -> Own:
             places[folder.resolve()] = Place(
                 {
                     # Positions are of one sweep; between those of two, or those and a time, there is no order.
-                    "sweep": sweep.name,
+                    SWEEP: sweep.name,
                     **{
                         f"axis {axis}": name
                         for axis, name in cell.entries.items()

@@ -64,13 +64,12 @@ def standing_of(config: CampaignConfig, results: Path, gpus: int | None = None) 
         left_s = seconds_left(config, folder, document.date, gpus)
         ended = runs - runs_left(config, folder, document.date)
         changed = edited(config, document)
-        older = _analysis_fault(config, folder)
+        lacks = _lacks(config, folder)
     # Also where a folder may not be entered, or a run that begins anew removes its own.
     except (ArtifactError, OSError) as error:
         return Standing("unreadable", 0, runs, 0, 0, 0.0, why=str(error))
     worker = worker_of(folder)
-    whole = folder.aggregate.exists() and folder.report.exists() and not older
-    state: State = "finished" if whole else "measured"
+    state: State = "measured" if lacks else "finished"
     if worker is not None:
         state = "at work"
     elif changed:
@@ -85,16 +84,19 @@ def standing_of(config: CampaignConfig, results: Path, gpus: int | None = None) 
         sum(r.status == "failed" for r in receipts),
         left_s,
         worker,
-        {"edited": ", ".join(changed), "measured": older}.get(state, ""),
+        {"edited": ", ".join(changed), "measured": lacks}.get(state, ""),
     )
 
 
-def _analysis_fault(config: CampaignConfig, folder: CampaignFolder) -> str:
-    """Why the report is not of all that is measured; empty where it is, as far as its aggregate tells."""
+def _lacks(config: CampaignConfig, folder: CampaignFolder) -> str:
+    """What a campaign that is measured is not yet; empty where Snakemake finds nothing to do, as far as its aggregate tells."""
     if not folder.aggregate.exists():
-        return ""
-    fault = fault_of(config, folder.root, read_aggregate(folder.aggregate))
-    return "" if fault is None else fault.why
+        return "not analysed"
+    if fault := fault_of(config, folder.root, read_aggregate(folder.aggregate)):
+        return f"not analysed since: {fault.why}"
+    made = (folder.reference_rates, folder.figures / "index.json", folder.report, folder.manifest)
+    missing = [str(path.relative_to(folder.root)) for path in made if not path.exists()]
+    return f"without {', '.join(missing)}" if missing else ""
 
 
 def words(standing: Standing, end: End | None) -> str:
@@ -105,7 +107,7 @@ def words(standing: Standing, end: End | None) -> str:
     if standing.state == "edited":
         parts[0] += f" since it was measured ({standing.why}): the next run measures again what that touches"
     if standing.state == "measured":
-        parts[0] += f", and not analysed{f' since: {standing.why}' if standing.why else ''}"
+        parts[0] += f", and {standing.why}"
     if standing.state not in ("not started", "finished"):
         parts.append(f"{standing.ended} of {standing.runs} runs")
     for count, what in ((standing.skipped, "skipped"), (standing.failed, "failed")):

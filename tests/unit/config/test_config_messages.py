@@ -75,6 +75,16 @@ def test_a_wrong_type_is_named() -> None:
     assert "seed: 'seven' is not allowed; wanted: integer." in refusal(value)
 
 
+def test_a_whole_number_that_is_written_with_a_point_is_refused_before_anything_starts() -> None:
+    """It passed, and the first job took ``campaign.json`` for edited by hand."""
+    value = demo()
+    value["seed"] = 7.0
+    value["phase_b"]["input_tokens"] = [64, 256.0]
+    message = refusal(value)
+    assert "seed: 7.0 is not allowed; wanted: integer." in message
+    assert "phase_b.input_tokens[1]: 256.0 is not allowed; wanted: integer." in message
+
+
 @pytest.mark.parametrize("name", ["MY VAR", "A=B", "1ST", "", 7])
 def test_a_name_that_no_environment_variable_can_have_is_refused(name: object) -> None:
     """A shell cannot set it, so the engine would be launched without it and nobody would say so."""

@@ -139,7 +139,10 @@ def test_the_status_is_a_line_for_each_campaign(project: Path, capsys: pytest.Ca
                         reason=reason,
                     )
     analysed(project, "study-r1-small", 1, 0.1)
-    (project / "results" / "study-r1-small" / "report.html").write_text("")
+    for made in ("report.html", "reference_rates.json", "figures/index.json", "MANIFEST.tsv"):
+        file = project / "results" / "study-r1-small" / made
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("")
     folder = SweepFolder(project / "sweeps" / "study")
     folder.write_ends(sweep, {"study-r1-large": End(code=1, utc="2026-11-20T00:00:00Z")})
     (folder.root / "study-r0-small.yaml").write_text("")
@@ -231,6 +234,16 @@ def test_run_measures_each_campaign_once_and_says_which_failed(
     assert swept("run", "--profile", "profiles/slurm") == 0
     assert "4 of 4 campaigns came to their end. Their taxes: " in capfd.readouterr().out
     assert asked[-1][0] is None, "the profile says how many jobs there are"
+
+
+def test_the_command_that_goes_on_asks_for_the_same(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Without its stage it measured all of every campaign, without its profile on this host."""
+    monkeypatch.setattr(run_command, "snakemake_command", lambda file, cores, *more: ["false"])
+    assert swept("run", "--profile", "profiles/my slurm", "--", "phase_a", "--keep-going") == 1
+    again = "connector-tax sweep sweep.yaml run --profile 'profiles/my slurm' -- phase_a --keep-going"
+    assert capfd.readouterr().err.endswith(f"Try those again with: {again}\n")
 
 
 def test_a_sweep_is_run_once_at_a_time(project: Path) -> None:

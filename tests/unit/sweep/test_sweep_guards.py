@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_sweep_command import project, sweep_of, swept
 from test_whose_results import rewritten, started
 
+from connector_tax.base.config import checked
 from connector_tax.base.config.sweep import Sweep, load_sweep
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.errors import ConfigError
@@ -57,8 +58,28 @@ def test_a_copy_of_a_sweep_that_kept_its_name_measures_over_nothing(project: Pat
     ):
         command("sweep").call(["other.yaml", "run"])
     assert swept("run") == 0, "the owner goes on"
+    own = (project / "sweep.yaml").read_text()
+    (project / "sweep.yaml").write_text(f"{own}axes: {{}}\n")
+    with pytest.raises(ConfigError, match=r"study is the name of .*/sweep\.yaml"):
+        command("sweep").call(["other.yaml", "run"])
     (project / "sweep.yaml").unlink()
     assert command("sweep").call(["other.yaml", "run"]) == 0, "it took the other's place"
+
+
+def test_a_copy_of_a_checkout_has_sweeps_of_its_own(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its results are its own as well; the original's file need not go away for them."""
+    assert swept("write") == 0
+    copy = tmp_path / "copy"
+    shutil.copytree(project, copy)
+    for module in (checked, run_command):
+        monkeypatch.setattr(module, "PROJECT_ROOT", copy)
+    monkeypatch.chdir(copy)
+    assert swept("run") == 0
+    other_sweep(copy)
+    with pytest.raises(ConfigError, match=r"study is the name of .*/copy/sweep\.yaml"):
+        command("sweep").call(["other.yaml", "run"])
 
 
 def test_results_that_no_sweep_measured_are_not_measured_over(project: Path) -> None:

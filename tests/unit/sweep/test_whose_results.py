@@ -18,6 +18,8 @@ from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.config.sweep import SweepCell, load_sweep
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document
+from connector_tax.read.track.sources import read_campaigns
+from connector_tax.sweep.results import own_of
 
 __all__ = ["project"]
 DATE = "2026-10-01"
@@ -44,7 +46,9 @@ def all_ended(project: Path, cell: SweepCell) -> CampaignFolder:
             write_receipt(run, campaign=cell.name, status="skipped", reason="it is not installed")
     if not folder.aggregate.exists():
         analysed(project, cell.name, 1, 0.1)
-    folder.report.write_text("")
+    folder.figures.mkdir(exist_ok=True)
+    for made in (folder.reference_rates, folder.figures / "index.json", folder.report, folder.manifest):
+        made.write_text("")
     return folder
 
 
@@ -178,6 +182,17 @@ def test_a_report_without_what_it_is_made_of_is_not_finished(
     assert "study-r1-small  measured, and not analysed, 9 of 9 runs" in printed(capsys, "status")
 
 
+def test_a_campaign_of_which_something_is_to_be_made_again_is_not_finished(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = all_ended(project, sweep_of(project).cells[0])
+    assert "study-r1-small  finished, " in printed(capsys, "status")
+    folder.reference_rates.unlink()
+    (folder.figures / "index.json").unlink()
+    wanted = "study-r1-small  measured, and without reference_rates.json, figures/index.json, 9 of 9 runs"
+    assert wanted in printed(capsys, "status")
+
+
 def test_sweeps_are_in_no_series_of_one_another_or_of_folders(project: Path) -> None:
     """Each has its releases at positions of its own: r1, r3, r2, r4 hid a rise."""
     for name, releases, tax in (("old", ("r1", "r2"), 0.1), ("new", ("r3", "r4"), 0.2)):
@@ -202,6 +217,19 @@ def test_what_a_sweep_leaves_out_comes_in_by_no_folder(project: Path) -> None:
     found = tracked(project, "results")
     assert [c["name"] for c in found["campaigns"]] == ["study-r1-small"]
     assert sum("study-r2-small" in out["path"] for out in found["left_out"]) == 1
+
+
+def test_a_copy_beside_a_sweep_does_not_take_its_place(project: Path) -> None:
+    """A backup, an unpacked bundle: whichever lies where the sweep has it is the sweep's."""
+    rewritten(project, axes={"release": [{"name": "r1"}, {"name": "r2"}]})
+    for day, release in enumerate(("r1", "r2"), start=1):
+        analysed(project, f"study-{release}", day, 0.1)
+    backup = project / "results/a-backup"
+    shutil.copytree(project / "results/study-r1", backup)
+    results = project / "results"
+    sides, left_out = read_campaigns([results], own_of(sweep_of(project), results).places)
+    assert [side.path.name for side in sides] == ["study-r1", "study-r2"]
+    assert [out.path for out in left_out] == [str(backup)]
 
 
 def test_a_folder_that_may_not_be_entered_keeps_no_other_from_being_told(

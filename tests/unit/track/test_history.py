@@ -15,6 +15,7 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json
 from connector_tax.read.track.history import history
 from connector_tax.read.track.page import render
+from connector_tax.read.track.sources import SWEEP, Place
 
 STEP = noisy(24, s14=0.02)
 
@@ -73,6 +74,15 @@ def test_the_last_night_alone_is_suspected_and_names_who_would_confirm_it(tmp_pa
     assert (change.status, change.to_confirm, change.regression) == ("suspected", "night-13", False)
     assert (found.verdict, found.exit_code) == ("suspected", 0)
     assert "Measuring night-13 once more would tell: --confirm CONFIGFILE does." in found.sentence
+
+
+def test_in_a_sweep_no_campaign_beside_it_would_confirm_a_suspicion(tmp_path: Path) -> None:
+    """``--confirm`` is refused there, and what is measured by hand is of no series of the sweep's."""
+    root = nights(tmp_path, noisy(14, s13=0.05))
+    places = {path.resolve(): Place({SWEEP: "s"}, (k,)) for k, path in enumerate(sorted(root.iterdir()))}
+    found = history([root], places=places)
+    assert found.verdict == "suspected" and "--confirm" not in found.sentence
+    assert found.sentence.endswith("of an axis that it follows, with that campaign once more.")
 
 
 def test_plain_with_a_connectors_settings_decides_nothing(tmp_path: Path) -> None:

@@ -95,6 +95,13 @@ def test_the_date_of_the_first_start_is_kept(here: Path) -> None:
     assert campaign_file(here) == first
 
 
+def test_a_campaign_whose_description_was_removed_keeps_its_date(here: Path) -> None:
+    """As the message on a damaged one advises: with today's date all of it would be measured again."""
+    first = study(True, {"CONNECTOR_TAX_DATE": "2026-01-31"})
+    (first.folder.root / "2026-01-31_plain").mkdir(parents=True)
+    assert study(True, {}).date == "2026-01-31"
+
+
 def test_processes_started_after_midnight_keep_the_date(here: Path) -> None:
     environment: dict[str, str] = {}
     date = study(True, environment).date

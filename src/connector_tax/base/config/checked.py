@@ -218,4 +218,10 @@ def _filling_defaults(base: Any) -> Any:
         yield from check_properties(validator, properties, instance, schema)
 
     extend: Any = validators.extend
-    return extend(base, {"properties": set_then_check})
+    whole = base.TYPE_CHECKER.redefine("integer", _is_whole)
+    return extend(base, {"properties": set_then_check}, type_checker=whole)
+
+
+def _is_whole(checker: Any, value: Any) -> bool:
+    """``7.0`` is an integer to a schema and none to what reads ``campaign.json``, which would refuse it when the engine is to start."""
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -10,7 +10,7 @@ from connector_tax.base.statistics.change_points import LEAST_BEFORE
 from connector_tax.read.figures.words import METRICS, clean, listing, percent, rate, signed
 from connector_tax.read.track.judging import judged
 from connector_tax.read.track.series import Key, Many, can_be_judged, many_of, series_of
-from connector_tax.read.track.sources import Place, read_campaigns
+from connector_tax.read.track.sources import SWEEP, Place, read_campaigns
 
 # Of changes and thresholds; a campaign's own intervals have the confidence that its analysis gave them.
 CONFIDENCE = 0.95
@@ -147,9 +147,12 @@ def _sentence(
         words = [_told(many, *found, fail_above) for found in suspected]
         said += f" Suspected from the last campaign alone: {listing(words, MOST_NAMED)}."
         newest = len(many.campaigns) - 1
-        if any(c.first == newest for _, c in suspected):
+        alone = [c for s, c in suspected if SWEEP not in many.environments[s.environment].facts]
+        if len(alone) < len(suspected):
+            said += " In a sweep another entry would tell, of an axis that it follows, with that campaign once more."
+        if any(c.first == newest for c in alone):
             said += f" Measuring {clean(many.campaigns[newest].name)} once more would tell: --confirm CONFIGFILE does."
-        else:
+        elif alone:
             said += " Later campaigns are of other series, so another one would tell nothing of that."
     return printable(said, 20_000)
 

@@ -13,6 +13,8 @@ from connector_tax.read.compare.comparison import read_side
 from connector_tax.read.compare.context import identity
 
 AGGREGATE, CAMPAIGN = "aggregate.json", "campaign.json"
+# Among the facts of a campaign's place.
+SWEEP = "sweep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ def read_campaigns(
     known = places or {}
     sides.sort(key=lambda side: (known.get(side.path, NOWHERE).position, when(side), str(side.path)))
     kept: dict[tuple[object, ...], Side] = {}
-    for side in sides:
+    # Of a campaign and its copies the one that stands in a sweep.
+    for side in sorted(sides, key=lambda side: side.path not in known):
         first = kept.setdefault(identity(side), side)
         if first is not side:
             left_out.append(
@@ -86,7 +89,7 @@ def read_campaigns(
             f"{', '.join(map(str, folders))}: no campaign that can be read.{reasons} Wanted are folders with an {AGGREGATE}, or "
             "folders of such folders."
         )
-    return list(kept.values()), left_out
+    return [side for side in sides if kept[identity(side)] is side], left_out
 
 
 def when(side: Side) -> str:
