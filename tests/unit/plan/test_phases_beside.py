@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config
 
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.plan import phases_before, schedule, slot_of, wall_s
+from connector_tax.base.plan import phases_before, priority_of, run_order, schedule, slot_of, wall_s
 from connector_tax.base.records.cell import Phase
 
 
@@ -47,6 +47,14 @@ def test_mixed_cards_do_not_idle_while_a_phase_ends() -> None:
     config = campaign((0, 1), mix=True)
     before = {p: phases_before(config, p) for p in config.phases if p != "a"}
     assert before == {"b": (), "b_prime": (), "r1": ("b",), "r2": ("b_prime",), "r3": ("r1",)}
+
+
+def test_on_several_cards_every_launch_of_a_phase_comes_before_those_of_later_ones() -> None:
+    """Also of B', which launches plain once, where blocks launch it twice: else a block's first launch is dealt out before B' has begun."""
+    for mix in (False, True):
+        config = replace(campaign((0, 1), mix=mix), repeats=8)
+        every = [priority_of(config, p, c) for p in config.phases for c in run_order(config, p)]
+        assert every == sorted(set(every), reverse=True)
 
 
 def test_where_there_are_no_cards_they_are_mixed_unless_the_config_says_no() -> None:

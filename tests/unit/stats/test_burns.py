@@ -23,6 +23,7 @@ from mutations import BURNING, BURNT, PLAIN
 
 RATES = ReferenceRatesFile(ref_safe_per_s=2.0, ref_load_per_s=2.0, b_prime_needed=False)
 FOLLOWING = ("hooks_p50_us", "step_p50_us", "tpot_p50_us", "tpot_p90_us")
+TEST_CONNECTOR = {"kv_connector": "BurningConnector", "kv_connector_module_path": "burning_connector"}
 Found = dict[tuple[str, str, str], CellEstimates]
 
 
@@ -121,6 +122,23 @@ def test_under_asynchronous_scheduling_the_hooks_alone_follow(
     assert told == {**dict.fromkeys(FOLLOWING, HIDDEN), "hooks_p50_us": None, "ttft_p90_us": FIRST_TOKEN}
 
 
+@pytest.mark.parametrize("where", ["engine", "burning_200", "burning_0"])
+def test_an_argument_that_is_appended_may_say_that_scheduling_is_asynchronous(
+    measured: tuple[dict[str, Any], Found], where: str
+) -> None:
+    """vLLM takes the last of two; on either side of the difference."""
+    config, found = measured
+    extra = {"extra_args": ["--async-scheduling"]}
+    if where == "engine":
+        changed = {**config, "engine": {**config["engine"], **extra}}
+    else:
+        connectors = [{**c, **extra} if c["id"] == where else c for c in config["connectors"]]
+        changed = {**config, "connectors": connectors}
+    assert reasons(of(changed, found))["step_p50_us"] == HIDDEN
+    of_other = reasons(of(changed, found), "burning_1000")["step_p50_us"]
+    assert of_other == (None if where == "burning_200" else HIDDEN)
+
+
 def test_two_blocks_have_no_interval(measured: tuple[dict[str, Any], Found]) -> None:
     config, found = measured
     fewer = {key: own for key, own in found.items() if key[:2] != ("burning_0", "b")}
@@ -159,7 +177,7 @@ def test_nothing_is_known_of_other_connectors_and_other_engines(
 )
 def test_a_burn_that_no_step_has_once_is_not_known(extra: Any) -> None:
     """Another hook may be called more than once in a step, or in none; what grows with the load is no one number."""
-    transfer = {"kv_connector": "BurningConnector", "kv_connector_extra_config": extra}
+    transfer = {**TEST_CONNECTOR, "kv_connector_extra_config": extra}
     real = {
         "kv_connector": "NixlConnector",
         "kv_connector_extra_config": {"burn_us": {"build_connector_meta": 200}},
@@ -170,6 +188,23 @@ def test_a_burn_that_no_step_has_once_is_not_known(extra: Any) -> None:
         {"id": "nixl", "kv_transfer_config": real},
     ]
     assert known_burns_us({"engine": {"kind": "virtual_gpu"}, "connectors": connectors}) == {}
+
+
+@pytest.mark.parametrize("module", ["of_somebody_else", None])
+def test_a_connector_of_that_name_from_elsewhere_is_not_known(module: str | None) -> None:
+    assert known_of({"kv_connector_module_path": module}) == {}
+
+
+def test_what_grows_with_the_load_may_be_told_as_nothing() -> None:
+    """As the connector's own docstring writes it."""
+    nothing = {"burn_us": {"build_connector_meta": 200}, "per_cached_block_us": 0, "per_running_us": 0}
+    assert known_of({"kv_connector_extra_config": nothing}) == {"x": 200.0}
+
+
+def known_of(changed: dict[str, Any]) -> dict[str, float]:
+    extra = {"kv_connector_extra_config": {"burn_us": {"build_connector_meta": 200}}}
+    connectors = [{"id": "x", "kv_transfer_config": {**TEST_CONNECTOR, **extra, **changed}}]
+    return known_burns_us({"engine": {"kind": "virtual_gpu"}, "connectors": connectors})
 
 
 def test_intervals_of_means_hold_the_mean_as_often_as_they_say() -> None:

@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from connector_tax.base.documents.identity import Versions
 from connector_tax.base.records.bounds import Seconds
+from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.records.record import Record
 
 # A number of tokens, as text.
@@ -68,3 +69,8 @@ class PreflightStatus(Record, frozen=True, kw_only=True):
     elapsed_s: Seconds | UnsetType | None = UNSET
     engine: Versions = msgspec.field(default_factory=dict)
     configs: dict[str, Decision]
+
+    def skips(self, connector_id: str) -> bool:
+        """Whether a launch of it would end at once; of plain's second one plain's decision holds."""
+        own = self.configs.get("plain" if connector_id == PLAIN_AGAIN else connector_id)
+        return own is not None and own.decision == "skip"

@@ -49,7 +49,9 @@ def priority_of(config: CampaignConfig, phase: Phase, connector_id: str) -> int:
     """The higher, the sooner: by the phase's seeded random order; on several cards earlier phases come before all later ones."""
     order, phases = run_order(config, phase), config.phases
     later = len(phases) - phases.index(phase) if len(config.engine.slots) > 1 else 0
-    return len(order) * later + len(order) - order.index(connector_id)
+    # Phases launch plain once or twice: what a place weighs is one and the same for all of them.
+    most = max(len(config.members(p)) for p in phases)
+    return most * later + len(order) - order.index(connector_id)
 
 
 @dataclass(frozen=True, slots=True)

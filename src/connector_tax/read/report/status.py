@@ -65,19 +65,19 @@ class Standing:
 
     @property
     def time_left(self) -> str:
-        return f"about {duration_text(self.left_s)} left" if self.left_s else "all measured"
+        return f"about {duration_text(self.left_s)} left" if self.left else "all measured"
 
     @property
     def who(self) -> str:
         """Empty where nobody works on it and nothing is left."""
         if self.worker is not None:
             return f"process {self.worker} works on it"
-        return f"nobody works on it; go on with: {self.go_on}" if self.left_s else ""
+        return f"nobody works on it; go on with: {self.go_on}" if self.left else ""
 
     @property
     def report(self) -> str:
         """Where the report beside the results is; empty where there is none."""
-        older = ", made before the rest was measured" if self.left_s else ""
+        older = ", made before the rest was measured" if self.left else ""
         return f"report: {CampaignFolder(self.root).report}{older}" if self.has_report else ""
 
 
@@ -117,7 +117,7 @@ def standing(folder: CampaignFolder, config: CampaignConfig, config_file: Path) 
         ended=runs - sum(map(len, left.values())),
         runs=runs,
         left=left,
-        left_s=_left_s(config, left, rates),
+        left_s=_left_s(folder, config, left, rates),
         remarks=tuple(tuple(lines) for lines in remarks if lines),
         worker=worker_of(folder),
         go_on=_command(config, config_file),
@@ -159,7 +159,7 @@ def unfinished(folder: CampaignFolder) -> list[str]:
     document = read_campaign_file(folder.campaign_file)
     config = config_of(document)
     left, rates, _ = _left(folder, config, document.date)
-    left_s = _left_s(config, left, rates)
+    left_s = _left_s(folder, config, left, rates)
     if not left:
         return []
     runs = sum(len(config.members(p)) for p in config.phases)
@@ -181,9 +181,9 @@ def seconds_left(
         gpus: engines side by side at most; None: as many as there are cards.
     """
     if date is None:
-        return _left_s(config, {phase: config.members(phase) for phase in config.phases}, None, gpus)
+        return _left_s(folder, config, {p: config.members(p) for p in config.phases}, None, gpus)
     left, rates, _ = _left(folder, config, date)
-    return _left_s(config, left, rates, gpus)
+    return _left_s(folder, config, left, rates, gpus)
 
 
 def runs_left(config: CampaignConfig, folder: CampaignFolder, date: str) -> int:
@@ -234,13 +234,20 @@ def _ended(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None)
 
 
 def _left_s(
+    folder: CampaignFolder,
     config: CampaignConfig,
     left: Mapping[Phase, Sequence[str]],
     rates: ReferenceRates | None,
     gpus: int | None = None,
 ) -> float:
-    known = rates or guessed_rates(config)
-    run_s = {phase: {c: expected_run_s(config, c, phase, known) for c in ids} for phase, ids in left.items()}
+    known, preflight = rates or guessed_rates(config), _preflight(folder)[0]
+    run_s = {
+        phase: {
+            c: 0.0 if preflight and preflight.skips(c) else expected_run_s(config, c, phase, known)
+            for c in ids
+        }
+        for phase, ids in left.items()
+    }
     return wall_s(config, run_s, gpus)
 
 
@@ -315,14 +322,20 @@ def _rates(folder: CampaignFolder) -> tuple[ReferenceRates | None, list[str]]:
         return None, [f"cannot be read: {error}"]
 
 
-def _skips(folder: CampaignFolder) -> list[str]:
+def _preflight(folder: CampaignFolder) -> tuple[PreflightStatus | None, list[str]]:
+    """And why it cannot be read."""
     if not folder.preflight_status.exists():
-        return []
+        return None, []
     try:
-        decisions = read_document(folder.preflight_status, PreflightStatus).configs
+        return read_document(folder.preflight_status, PreflightStatus), []
     except ArtifactError as error:
-        return [f"cannot be read: {error}"]
-    return [f"skipped {i}: {d.reason}" for i, d in decisions.items() if d.decision == "skip"]
+        return None, [f"cannot be read: {error}"]
+
+
+def _skips(folder: CampaignFolder) -> list[str]:
+    found, unreadable = _preflight(folder)
+    decisions = found.configs if found else {}
+    return unreadable + [f"skipped {i}: {d.reason}" for i, d in decisions.items() if d.decision == "skip"]
 
 
 def _failures(folder: CampaignFolder) -> list[str]:

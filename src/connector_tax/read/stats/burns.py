@@ -24,7 +24,7 @@ from connector_tax.base.statistics.student import mean_interval
 from connector_tax.read.stats.cells import CellEstimates, Estimates
 from connector_tax.read.stats.launches import MIN_BLOCKS, headline_shape, is_headline_cell
 
-BURNING = "BurningConnector"
+BURNING, MODULE = "BurningConnector", "burning_connector"
 HOOKS: BurnMetric = "hooks_p50_us"
 METRICS: dict[BurnMetric, Callable[[CellEstimates], tuple[Estimate, float]]] = {
     HOOKS: lambda cell: (cell.step("connector_total_us", 50.0), 1.0),
@@ -47,10 +47,15 @@ class _BurnUs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     build_connector_meta: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
+_Nothing = Annotated[float, msgspec.Meta(ge=0, le=0)]
+
+
 class _Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a test connector of a known burn is told, and nothing else."""
 
     burn_us: _BurnUs
+    per_cached_block_us: _Nothing = 0.0
+    per_running_us: _Nothing = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +87,13 @@ def burns(
     base = next((c for c, us in known.items() if us == 0), None)
     if base is None or rates is None or len(known) < 2:
         return None
-    synchronous = config["engine"].get("args", {}).get("async_scheduling") is False
     rows = []
     for reference, rate in rates.apart():
         cells = {c: _blocks(estimates, c, rate) for c in known}
         for config_id, burn_us in known.items():
             pair = _Pair(cells[config_id], cells[base])
             for metric in METRICS if config_id != base else ():
+                synchronous = _synchronous(config, config_id) and _synchronous(config, base)
                 reason = _why_nothing_follows(metric, synchronous, pair)
                 put_in = burn_us if reason is None else None
                 found = _found(metric, pair, confidence)
@@ -115,13 +120,21 @@ def known_burns_us(config: Foreign) -> dict[str, float]:
     found = {}
     for connector in config["connectors"]:
         transfer = connector.get("kv_transfer_config") or {}
-        if transfer.get("kv_connector") == BURNING:
+        if (transfer.get("kv_connector"), transfer.get("kv_connector_module_path")) == (BURNING, MODULE):
             try:
                 told = msgspec.convert(transfer.get("kv_connector_extra_config"), _Told)
             except msgspec.ValidationError:
                 continue
             found[connector["id"]] = told.burn_us.build_connector_meta
     return found
+
+
+def _synchronous(config: Foreign, connector_id: str) -> bool:
+    """Whether its launches are told so, and no argument that is appended verbatim may say otherwise."""
+    engine = config["engine"]
+    own = next(c for c in config["connectors"] if c["id"] == connector_id)
+    appended = [*engine.get("extra_args", ()), *own.get("extra_args", ())]
+    return engine.get("args", {}).get("async_scheduling") is False and not any("async" in a for a in appended)
 
 
 def _blocks(estimates: Estimates, config: str, rate: float) -> Cells:

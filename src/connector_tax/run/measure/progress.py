@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
+from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.plan import wall_s
@@ -54,12 +55,14 @@ class Progress:
         rates = (
             read_document(known, ReferenceRatesFile).rates if known.exists() else guessed_rates(self.config)
         )
+        preflight = read_document(self.folder.preflight_status, PreflightStatus)
         done, left_s = 0, dict[Phase, dict[str, float]]()
         for phase in self.config.phases:
             for connector_id in self.config.members(phase):
                 if self.folder.run(self.date, connector_id, phase).receipt.is_file():
                     done += 1
                 else:
-                    own_s = expected_run_s(self.config, connector_id, phase, rates)
+                    skipped = preflight.skips(connector_id)
+                    own_s = 0.0 if skipped else expected_run_s(self.config, connector_id, phase, rates)
                     left_s.setdefault(phase, {})[connector_id] = own_s
         return done, wall_s(self.config, left_s)
