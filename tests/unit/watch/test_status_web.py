@@ -74,12 +74,12 @@ def test_it_ends_in_order_and_leaves_nothing(
 ) -> None:
     with started(tmp_path) as (process, port, temporary):
         before = listing(tmp_path / "results")
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         connection.request("GET", "/")
         assert b"runs have ended" in connection.getresponse().read()
         assert len(list(temporary.iterdir())) == 1
         process.send_signal(signum)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
         assert process.returncode == code and said in out and err == ""
         assert list(temporary.iterdir()) == []
         assert listing(tmp_path / "results") == before
@@ -90,7 +90,7 @@ def test_a_second_ctrl_c_changes_nothing(tmp_path: Path) -> None:
         for _ in range(3):
             process.send_signal(signal.SIGINT)
             time.sleep(0.01)
-        err = process.communicate(timeout=30)[1]
+        err = process.communicate(timeout=120)[1]
         assert process.returncode == 0 and err == "" and list(temporary.iterdir()) == []
 
 
@@ -135,7 +135,7 @@ def test_a_port_in_use_is_one_message_and_leaves_nothing(tmp_path: Path) -> None
             command,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             cwd=ROOT,
             env=os.environ | {"TMPDIR": str(tmp_path)},
         )
