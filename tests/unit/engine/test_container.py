@@ -20,7 +20,7 @@ from connector_tax.base.config.model import ContainerConfig, Runtime
 from connector_tax.base.documents.identity import EngineIdentity, other_versions
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.plan import campaign_document, config_of
-from connector_tax.run.engine import identity
+from connector_tax.run.engine import container, identity
 from connector_tax.run.engine import image as image_module
 from connector_tax.run.engine.command import engine_environment, engine_python, given_environment
 from connector_tax.run.engine.contained import contained, model_inside
@@ -178,6 +178,68 @@ def test_the_model_is_mounted_with_where_its_links_lead(tmp_path: Path) -> None:
     assert model_mounts(snapshot) == (snapshot, blobs)
 
 
+def test_of_links_in_a_model_only_what_they_name_is_mounted(tmp_path: Path) -> None:
+    """Not the folder around it, which may hold anything; and one that leads nowhere stops no launch."""
+    model, private = tmp_path / "model", tmp_path / "private"
+    model.mkdir()
+    (private / "adapter").mkdir(parents=True)
+    (private / "v1.json").write_text("{}")
+    (private / "now.json").symlink_to("v1.json")
+    for name, place in {
+        "a": "../private/now.json",
+        "b": private / "adapter",
+        "c": "/nowhere/at/all",
+        "d": "d",
+    }.items():
+        (model / name).symlink_to(place)
+    assert model_mounts(model) == (model, private / "adapter", private / "now.json", private / "v1.json")
+
+
+def test_a_folder_is_mounted_once_and_what_is_mounted_beneath_it_is_read_only_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert Path("/proc") in container.mounted_beneath(Path("/"))
+    monkeypatch.setattr(
+        container, "mounted_beneath", lambda path: [path / "nfs"] if path == Path("/data") else []
+    )
+    data, home = Path("/data"), Path("/home/me")
+    words = launch_words(launch("podman", reads=(data, data, home), writes=(home, home)))
+    assert [w for w in words if w.startswith("--mount=")] == [
+        "--mount=type=bind,source=/data,target=/data,ro",
+        "--mount=type=bind,source=/data/nfs,target=/data/nfs,ro",
+        "--mount=type=bind,source=/home/me,target=/home/me",
+    ]
+    assert sum(w.startswith("--mount=") for w in probe_words(image("podman"), [data, data])) == 2
+
+
+def test_an_engine_imports_what_its_image_answers_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PYTHONPATH of the image, unless the config says otherwise; never that of this host's shell, whose places an image may have as well."""
+    answer = subprocess.CompletedProcess(
+        [], 0, f'{DIGEST} ["PATH=/bin","PYTHONPATH=/opt/vllm:/opt/a=b"]\n', ""
+    )
+    monkeypatch.setattr(image_module, "_ask", lambda *words: answer)
+    monkeypatch.setattr(image_module, "_podman", lambda: ("1", "0:0"))
+    found = image_module._image.__wrapped__("podman", "i")
+    assert (found.digest, found.pythonpath) == (DIGEST, "/opt/vllm:/opt/a=b")
+    assert container.python_path(found, {"PYTHONPATH": "/mine"}) == "/mine"
+    assert container.python_path(found, {}) == "/opt/vllm:/opt/a=b"
+    answer.stdout = f"{DIGEST} null\n"
+    assert container.python_path(image_module._image.__wrapped__("podman", "i"), {}) == ""
+
+
+def test_a_variable_may_hold_no_word_for_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for section, value in (
+        ("image", "--privileged"),
+        ("image", ""),
+        ("mounts", "relative"),
+        ("mounts", "/a/.."),
+    ):
+        monkeypatch.setenv("HELD", value)
+        given = {"image": "i", section: "${HELD}" if section == "image" else ["${HELD}"]}
+        with pytest.raises(ConfigError, match=rf"engine\.container\.{section}: '{value}'"):
+            campaign_with(given, tmp_path)
+
+
 def test_a_launch_sees_the_instrument_its_model_and_its_own_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +341,28 @@ def test_another_image_is_another_engine_and_so_is_none() -> None:
     assert other_versions(one, other) == ["image sha256:1 / sha256:2"]
     assert other_versions(one, none) == ["image sha256:1 / None"]
     assert other_versions(one, one) == other_versions(none, none) == []
+
+
+def test_another_runtime_is_another_engine_as_well() -> None:
+    podman, docker = (
+        EngineIdentity(
+            versions={"image": DIGEST}, gpu=(), host={}, container={"runtime": runtime, "version": "1"}
+        )
+        for runtime in ("podman", "docker")
+    )
+    assert other_versions(podman, docker) == ["container runtime podman / docker"]
+    assert other_versions(podman, podman) == []
+
+
+def test_an_interpreter_that_does_not_answer_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        identity, "interpreter", lambda engine: [sys.executable, "-c", "import time; time.sleep(9)"]
+    )
+    monkeypatch.setattr(identity, "ANSWER_WITHIN_S", 0.2)
+    with pytest.raises(EngineError, match=r"in image i did not say within 0\.2 s which versions it has"):
+        identity.interpreter_answer(campaign_with("i", tmp_path).engine)
 
 
 def test_containers_on_another_kernel_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,6 +486,19 @@ def test_by_hand_there_is_no_standard_input_to_end_with() -> None:
         time.sleep(0.3)
         init.terminate()
         assert init.wait(5) == 128 + signal.SIGTERM
+
+
+def test_ctrl_c_ends_a_container_that_was_started_by_hand_and_no_other() -> None:
+    with first_process("sleep", "60", stdin=subprocess.DEVNULL) as init:
+        time.sleep(0.3)
+        init.send_signal(signal.SIGINT)
+        assert init.wait(5) == 128 + signal.SIGTERM
+    with first_process("sleep", "60", stdin=subprocess.PIPE) as init:
+        time.sleep(0.3)
+        init.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        assert init.poll() is None
+        init.terminate()
 
 
 def test_a_container_stays_on_the_cores_that_it_is_given() -> None:

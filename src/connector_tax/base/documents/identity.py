@@ -121,8 +121,15 @@ def unlike_versions(own: Mapping[str, object], other: Mapping[str, object]) -> l
 
 
 def other_versions(own: EngineIdentity, other: EngineIdentity) -> list[str]:
-    """Versions and driver that differ as ``unlike_versions`` has it, ``own`` first."""
-    mine, theirs = ({**e.versions, "driver": None if e.driver is UNSET else e.driver} for e in (own, other))
+    """Versions, driver and container runtime that differ as ``unlike_versions`` has it, ``own`` first."""
+    mine, theirs = (
+        {
+            **e.versions,
+            "driver": None if e.driver is UNSET else e.driver,
+            "container runtime": None if e.container is UNSET else e.container.get("runtime"),
+        }
+        for e in (own, other)
+    )
     return [f"{name} {mine.get(name)} / {theirs.get(name)}" for name in unlike_versions(mine, theirs)]
 
 

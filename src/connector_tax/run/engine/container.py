@@ -11,7 +11,7 @@ import resource
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,13 +39,15 @@ PREFIX = "connector-tax-"
 LONGER_S = 2.0
 REMOVE_WITHIN_S = 10.0
 POLL_S = 0.3
+# Longer than anybody waits for an answer.
+QUESTION_ENDS_AFTER_S = 330
 LEAST_SHM_BYTES = 2**30
 # What cannot stand in a mount, whose parts are separated by commas and may be quoted.
 _UNMOUNTABLE = re.compile('[,"\n]')
 # Of what an engine inherits: what shapes it, unless it names a place of this host.
 _SHAPING = re.compile(r"(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF)_\w+", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_PLACE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|FILE)$")
+_PLACE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|DIRECTORY|FILE)$")
 # Set by the pipeline or by launch/common.sh for each launch.
 _OURS = (
     "AGENTIC_STEP_LOG_PATH",
@@ -105,8 +107,8 @@ def launch_words(launch: Contained) -> list[str]:
         *("--network=host", "--ipc=private", f"--shm-size={_shm_bytes()}", "--pids-limit=-1"),
         *_narrow(launch.image),
         *gpu_words(launch.image.runtime, launch.cards),
-        *(_mount(path, writable=False) for path in launch.reads),
-        *(_mount(path, writable=True) for path in launch.writes),
+        *_reading(launch.reads, launch.writes),
+        *(_mount(path, writable=True) for path in dict.fromkeys(launch.writes)),
         *(f"--env={name}" for name in launch.names),
         f"--env=HOME={launch.home}",
         launch.image.digest,
@@ -122,14 +124,15 @@ def launch_words(launch: Contained) -> list[str]:
 
 def probe_words(image: Image, reads: Iterable[Path]) -> list[str]:
     """The same for a question to the image's interpreter: without a network, variables or a place to write."""
-    mounts = [_mount(path, writable=False) for path in reads]
     return [
         image.runtime,
         "run",
         "--rm",
         "--network=none",
+        # Of a question that is given up nothing is left, since the client's end is not the container's. docker has no such word.
+        *([f"--timeout={QUESTION_ENDS_AFTER_S}"] if image.runtime == "podman" else []),
         *_narrow(image),
-        *mounts,
+        *_reading(reads),
         image.digest,
     ]
 
@@ -183,15 +186,43 @@ def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[
     return tuple(sorted(name for name in {*inherited, *given, *_OURS} if _VARIABLE.fullmatch(name)))
 
 
+def python_path(image: Image, given: Mapping[str, str]) -> str:
+    """PYTHONPATH before the launch scripts add to it: the config's, else the image's, with which questions are answered; never this host's.
+
+    Args:
+        given: variables that the config sets.
+    """
+    return given.get("PYTHONPATH", image.pythonpath)
+
+
 def instrument() -> tuple[Path, ...]:
     """What of this project is mounted into every engine's container."""
     return PLUGINS, PATCHES, PACKAGE
 
 
 def model_mounts(folder: Path) -> tuple[Path, ...]:
-    """The model's folder and where links in it lead, as in the hub's cache, whose weights lie elsewhere."""
-    linked = {path.resolve().parent for path in folder.iterdir() if path.is_symlink()}
+    """The model's folder and where links in it lead, and nothing beside that; of the hub's cache, whose weights lie elsewhere, the folder of blobs.
+
+    A link that leads nowhere is as good as none.
+    """
+    blobs = folder.parent.parent / "blobs"
+    linked = {
+        blobs if place.parent == blobs else place
+        for path in folder.iterdir()
+        if path.is_symlink() and path.exists()
+        for place in _places(path)
+    }
     return folder, *sorted(place for place in linked if not place.is_relative_to(folder))
+
+
+def _places(link: Path) -> Iterator[Path]:
+    """What a link names, and what that names in turn, to where it ends: each has to be there under its own path."""
+    place = link
+    while place.is_symlink():
+        place = Path(os.path.normpath(place.parent / place.readlink()))
+        if place.exists():  # not so where a link to a folder stands before the dots
+            yield place
+    yield link.resolve()
 
 
 def home_of(image: Image) -> Path:
@@ -287,6 +318,30 @@ def _removed(runtime: Runtime, name: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return None if done.returncode == 0 or "no such container" in done.stderr.lower() else done.stderr.strip()
+
+
+def _reading(paths: Iterable[Path], but: Iterable[Path] = ()) -> list[str]:
+    """Each path once, with what is mounted beneath it on this host: a runtime takes that along, writable whatever the folder around it is.
+
+    Args:
+        but: mounted otherwise.
+    """
+    wanted = (place for path in paths for place in (path, *mounted_beneath(path)))
+    other = set(but)
+    return [_mount(place, writable=False) for place in dict.fromkeys(wanted) if place not in other]
+
+
+def mounted_beneath(folder: Path) -> list[Path]:
+    """Places below ``folder`` at which this host has something mounted."""
+    real = folder.resolve()
+    mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    # Blanks and backslashes are written as octal numbers.
+    points = {
+        Path(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split(" ")[4]))
+        for line in mountinfo.splitlines()
+    }
+    beneath = sorted(point for point in points if point != real and point.is_relative_to(real))
+    return [folder / point.relative_to(real) for point in beneath if os.path.exists(point)]
 
 
 def _mount(path: Path, *, writable: bool) -> str:
