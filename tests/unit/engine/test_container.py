@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace as replace_struct
 
 from connector_tax.base.artifacts.supervisor import RECORD, record_supervisor, recorded_supervisor
 from connector_tax.base.config import CampaignConfig, load_campaign
@@ -343,7 +344,7 @@ def test_another_image_is_another_engine_and_so_is_none() -> None:
     assert other_versions(one, one) == other_versions(none, none) == []
 
 
-def test_another_runtime_is_another_engine_as_well() -> None:
+def test_another_runtime_and_other_mounts_are_another_engine_as_well() -> None:
     podman, docker = (
         EngineIdentity(
             versions={"image": DIGEST}, gpu=(), host={}, container={"runtime": runtime, "version": "1"}
@@ -352,6 +353,8 @@ def test_another_runtime_is_another_engine_as_well() -> None:
     )
     assert other_versions(podman, docker) == ["container runtime podman / docker"]
     assert other_versions(podman, podman) == []
+    over = replace_struct(podman, container={"runtime": "podman", "version": "1", "mounts": "/opt/venv"})
+    assert other_versions(podman, over) == ["container mounts None / /opt/venv"]
 
 
 def test_an_interpreter_that_does_not_answer_is_one_message(

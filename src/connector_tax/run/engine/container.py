@@ -341,7 +341,7 @@ def mounted_beneath(folder: Path) -> list[Path]:
         for line in mountinfo.splitlines()
     }
     beneath = sorted(point for point in points if point != real and point.is_relative_to(real))
-    return [folder / point.relative_to(real) for point in beneath if os.path.exists(point)]
+    return [folder / point.relative_to(real) for point in beneath if os.path.exists(point)]  # noqa: PTH110 - Path.exists raises where this user may not look
 
 
 def _mount(path: Path, *, writable: bool) -> str:

@@ -146,7 +146,8 @@ def _container(engine: EngineConfig) -> dict[str, Fact] | UnsetType:
     if engine.container is None:
         return UNSET
     image = image_of(engine.container)
-    return {"runtime": image.runtime, "version": image.version, "image": image.name}
+    mounts = {"mounts": ", ".join(sorted(engine.container.mounts))} if engine.container.mounts else {}
+    return {"runtime": image.runtime, "version": image.version, "image": image.name, **mounts}
 
 
 def env_text(engine: EngineConfig, connector: ConnectorSpec, identity: EngineIdentity, cards: Cards) -> str:

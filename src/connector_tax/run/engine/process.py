@@ -273,7 +273,7 @@ def _end(request: LaunchRequest, supervisor: Supervisor) -> None:
 
 def _grace_s(request: LaunchRequest) -> float:
     """A container's first process has as long as any engine's supervisor, and this side a little longer."""
-    return request.engine.stop_grace_s + (LONGER_S if request.engine.container is not None else 0.0)
+    return request.engine.stop_grace_s + (LONGER_S if request.engine.container is not None else 0)
 
 
 def _spawn(
