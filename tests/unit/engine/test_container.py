@@ -23,7 +23,7 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.plan import campaign_document, config_of
 from connector_tax.run.engine import container, identity
 from connector_tax.run.engine import image as image_module
-from connector_tax.run.engine.command import engine_environment, engine_python, given_environment
+from connector_tax.run.engine.command import engine_environment, engine_python, given_environment, interpreter
 from connector_tax.run.engine.contained import contained, model_inside
 from connector_tax.run.engine.container import (
     INIT,
@@ -283,6 +283,9 @@ def test_mounts_and_models_that_are_not_here_are_refused(
     where: dict[str, Any] = {"mark": "m", "cards": cards(), "cpus": (), "writes": ()}
     with pytest.raises(ConfigError, match=r"engine\.container\.mounts: /nowhere/at/all: no such folder"):
         contained(config.engine, config.connector("plain"), image("podman"), {}, **where)
+    monkeypatch.setattr("connector_tax.run.engine.command.image_of", lambda container: image("podman"))
+    with pytest.raises(ConfigError, match=r"engine\.container\.mounts: /nowhere/at/all: no such folder"):
+        interpreter(config.engine)
     missing = replace(config.engine, kind="vllm", model="nobody/nothing")
     with pytest.raises(ConfigError, match=r"engine\.model: nobody/nothing: not on this host"):
         model_inside(missing)

@@ -200,6 +200,21 @@ def instrument() -> tuple[Path, ...]:
     return PLUGINS, PATCHES, PACKAGE
 
 
+def further(mounts: Iterable[str]) -> tuple[Path, ...]:
+    """``engine.container.mounts``.
+
+    Raises:
+        ConfigError: one of them is not on this host.
+    """
+    paths = tuple(map(Path, mounts))
+    for path in paths:
+        if not path.exists():
+            raise ConfigError(
+                f"engine.container.mounts: {path}: no such folder on this host. Make it, or take it out."
+            )
+    return paths
+
+
 def model_mounts(folder: Path) -> tuple[Path, ...]:
     """The model's folder and where links in it lead, and nothing beside that; of the hub's cache, whose weights lie elsewhere, the folder of blobs.
 
