@@ -14,7 +14,12 @@ import pytest
 import yaml
 from msgspec.structs import replace as replace_struct
 
-from connector_tax.base.artifacts.supervisor import RECORD, record_supervisor, recorded_supervisor
+from connector_tax.base.artifacts.supervisor import (
+    RECORD,
+    record_supervisor,
+    recorded_supervisor,
+    start_ticks,
+)
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.model import ContainerConfig, Runtime
@@ -335,6 +340,32 @@ def test_a_runtime_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
     with pytest.raises(EngineError, match="container connector-tax-m may still be there"):
         remove_container("docker", "m")
     assert image_module.RUNTIMES == ("podman", "docker")
+
+
+@pytest.mark.parametrize("runtime", ["podman", "docker"])
+def test_what_podman_has_lost_sight_of_is_ended(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that was killed while it made the container; another launch's is let alone, and so is who only talks of it."""
+    monkeypatch.setattr(container, "_removed", lambda runtime, name: None)
+    monkeypatch.setattr(container, "MONITOR_ENDS_WITHIN_S", 0.2)
+    waits = "sleep 60 > /dev/null & echo $!; wait"
+
+    def stands_in(*words: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(words, executable="/bin/bash", stdout=subprocess.PIPE, text=True)
+
+    with (
+        stands_in("/usr/bin/conmon", "-c", waits, "-n", "connector-tax-m") as lost,
+        stands_in("conmon", "-c", waits, "-n", "connector-tax-m2") as other,
+        stands_in("watch", "-c", waits, "-n", "connector-tax-m") as talks,
+    ):
+        below = [int(process.stdout.readline()) for process in (lost, other, talks) if process.stdout]
+        remove_container(runtime, "m")
+        ended = runtime == "podman"
+        time.sleep(0.1)
+        assert (lost.poll() is not None, start_ticks(below[0]) is None) == (ended, ended)
+        assert all(start_ticks(pid) is not None for pid in (other.pid, talks.pid, *below[1:]))
+        for pid in (*below, other.pid, talks.pid, lost.pid):
+            if start_ticks(pid) is not None:
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_another_image_is_another_engine_and_so_is_none() -> None:

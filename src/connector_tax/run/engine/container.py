@@ -9,10 +9,13 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import connector_tax
@@ -26,8 +29,8 @@ from connector_tax.base.locks import cache_folder
 from connector_tax.base.opening import printable
 from connector_tax.run.engine.gpus import ORDER, VISIBLE, Cards
 from connector_tax.run.engine.image import ANSWER_WITHIN_S, Image
-from connector_tax.run.engine.marks import carries
-from connector_tax.run.engine.supervisor import newest_first
+from connector_tax.run.engine.marks import carries, signal_if
+from connector_tax.run.engine.supervisor import descendants, newest_first
 
 PLUGINS = PROJECT_ROOT / "launch" / "plugins"
 PATCHES = PROJECT_ROOT / "patches"
@@ -38,6 +41,7 @@ PREFIX = "connector-tax-"
 # How much longer than a container everything around it has to end.
 LONGER_S = 2.0
 REMOVE_WITHIN_S = 10.0
+MONITOR_ENDS_WITHIN_S = 3.0
 POLL_S = 0.3
 # Longer than anybody waits for an answer.
 QUESTION_ENDS_AFTER_S = 330
@@ -317,6 +321,32 @@ def remove_container(runtime: Runtime, mark: str) -> None:
                 f"Remove it by hand: {runtime} rm --force {PREFIX}{mark}"
             )
         time.sleep(POLL_S)
+    if runtime == "podman":
+        _end_monitors(PREFIX + mark)
+
+
+def _end_monitors(name: str) -> None:
+    """End podman's conmon of a container that podman has no more, with what is below it.
+
+    A client that is killed while it makes a container leaves one now and then, with a process that waits to be started. Any other is about to end.
+    """
+    deadline = time.monotonic() + MONITOR_ENDS_WITHIN_S
+    while (found := _monitors(name)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for monitor in found:
+        for pid in (*descendants(monitor), monitor):
+            if (ticks := start_ticks(pid)) is not None:
+                signal_if(pid, signal.SIGKILL, ticks)
+
+
+def _monitors(name: str) -> list[int]:
+    found = []
+    for pid in newest_first():
+        with suppress(OSError):  # it has ended
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if Path(os.fsdecode(words[0])).name == "conmon" and (b"-n", name.encode()) in pairwise(words):
+                found.append(pid)
+    return [pid for pid in found if start_ticks(pid) is not None]
 
 
 def _removed(runtime: Runtime, name: str) -> str | None:
