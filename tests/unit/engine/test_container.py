@@ -112,17 +112,27 @@ def test_an_engine_has_this_hosts_loopback_and_nothing_else_that_it_does_not_nee
 def test_variables_are_passed_by_name_alone(runtime: Runtime) -> None:
     """Whoever lists this host's processes sees the names."""
     words = launch_words(launch(runtime))
-    assert [w for w in words if w.startswith("--env=")] == [
+    assert [w for w in words if w.startswith("--env=") and not w.lower().endswith("_proxy=")] == [
         "--env=HF_TOKEN",
         "--env=PYTHONPATH",
         "--env=HOME=/home/me",
     ]
 
 
+def test_no_proxy_of_the_users_own_gets_into_a_container() -> None:
+    """docker sets those of its client's config.json in every container, with their passwords, unless they are set already."""
+    docker = launch_words(launch("docker", names=("HTTP_PROXY",)))
+    assert "--env=HTTP_PROXY" in docker and "--env=HTTP_PROXY=" not in docker
+    assert {"--env=http_proxy=", "--env=HTTPS_PROXY=", "--env=all_proxy="} <= set(docker)
+    assert {"--env=HTTP_PROXY=", "--env=no_proxy="} <= set(probe_words(image("docker"), []))
+    podman = launch_words(launch("podman"))
+    assert "--http-proxy=false" in podman and not any("proxy=" in w for w in podman if w.startswith("--env"))
+
+
 def test_a_question_to_the_image_has_no_network_no_variables_and_nothing_to_write(tmp_path: Path) -> None:
     words = probe_words(image("docker", "1000:1000"), [tmp_path])
     assert "--network=none" in words and "--user=1000:1000" in words and words[-1] == DIGEST
-    assert not any(word.startswith("--env") for word in words)
+    assert not any(word.startswith("--env") and not word.endswith("=") for word in words)
     assert [w for w in words if w.startswith("--mount")] == [
         f"--mount=type=bind,source={tmp_path},target={tmp_path},ro"
     ]

@@ -50,6 +50,11 @@ LEAST_SHM_BYTES = 2**30
 _UNMOUNTABLE = re.compile('[,"\n]')
 # Of what an engine inherits: what shapes it, unless it names a place of this host.
 _SHAPING = re.compile(r"(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF)_\w+", re.ASCII)
+_PROXIES = tuple(
+    name
+    for kind in ("HTTP", "HTTPS", "FTP", "NO", "ALL")
+    for name in (f"{kind}_PROXY", f"{kind.lower()}_proxy")
+)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLACE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|DIRECTORY|FILE)$")
 # Set by the pipeline or by launch/common.sh for each launch.
@@ -109,7 +114,7 @@ def launch_words(launch: Contained) -> list[str]:
         ),
         # The engine listens on this host's loopback, as outside of containers; its sockets in files and its shared memory are its own.
         *("--network=host", "--ipc=private", f"--shm-size={_shm_bytes()}", "--pids-limit=-1"),
-        *_narrow(launch.image),
+        *_narrow(launch.image, launch.names),
         *gpu_words(launch.image.runtime, launch.cards),
         *_reading(launch.reads, launch.writes),
         *(_mount(path, writable=True) for path in dict.fromkeys(launch.writes)),
@@ -141,11 +146,15 @@ def probe_words(image: Image, reads: Iterable[Path]) -> list[str]:
     ]
 
 
-def _narrow(image: Image) -> tuple[str, ...]:
+def _narrow(image: Image, names: Iterable[str] = ()) -> tuple[str, ...]:
     """This user, without any right beyond what that user has; and the command is the engine's, whatever the image would start.
 
     No log of the runtime's own: it would keep what an engine prints of its secrets.
+
+    Args:
+        names: of variables that are given a value.
     """
+    given = set(names)
     return (
         *(
             "--pull=never",
@@ -155,8 +164,12 @@ def _narrow(image: Image) -> tuple[str, ...]:
             "--security-opt=label=disable",
         ),
         *("--entrypoint=", "--workdir=/", "--log-driver=none", "--no-healthcheck"),
-        # podman hands on a proxy of the environment, whose address may hold a password.
-        *(["--http-proxy=false"] if image.runtime == "podman" else []),
+        # podman hands on a proxy of the environment and docker the one in its user's config; its address may hold a password.
+        *(
+            ["--http-proxy=false"]
+            if image.runtime == "podman"
+            else [f"--env={name}=" for name in _PROXIES if name not in given]
+        ),
         *_limits(),
     )
 
