@@ -2,12 +2,14 @@
 
 Runs COMMAND under the supervisor that engines have outside of containers as well (``connector_tax/run/engine/supervisor.py``, in the folder
 PACKAGES), so COMMAND ends, with all that it started, on SIGTERM and when standard input ends. That is a pipe which the runtime's client
-holds open: with the client everything in here ends, however it was killed. Without a pipe, by hand, nobody is waited for.
+holds open: with the client everything in here ends, however it was killed. Without a pipe, by hand, nobody is waited for, and Ctrl-C, which
+the client passes on, ends it as well.
 
 CPUS, ``0,2,3`` or empty for any, is asked of the kernel in here, since a daemon starts containers on cores of its own. Standard library only.
 """
 
 import os
+import signal
 import stat
 import sys
 
@@ -25,21 +27,23 @@ def stay_on(cpus: str) -> None:
         os.sched_setaffinity(0, wanted & open_to_us)
 
 
-def hold_on() -> None:
-    """A standard input that nobody closes, where there is no pipe."""
+def hold_on() -> bool:
+    """Give a standard input that nobody closes, where there is no pipe; says whether."""
     kind = os.fstat(0).st_mode
-    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
+    by_hand = not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind))
+    if by_hand:
         os.dup2(os.pipe()[0], 0)
+    return by_hand
 
 
 def main(arguments: list[str]) -> int:
     packages, grace_s, cpus = arguments[:3]
     stay_on(cpus)
-    hold_on()
+    ends_on = (signal.SIGTERM, signal.SIGINT) if hold_on() else (signal.SIGTERM,)
     sys.path.insert(0, packages)
     from connector_tax.run.engine import supervisor
 
-    return supervisor.main([grace_s, *arguments[3:]])
+    return supervisor.main([grace_s, *arguments[3:]], ends_on)
 
 
 if __name__ == "__main__":

@@ -12,17 +12,23 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace as replace_struct
 
-from connector_tax.base.artifacts.supervisor import RECORD, record_supervisor, recorded_supervisor
+from connector_tax.base.artifacts.supervisor import (
+    RECORD,
+    record_supervisor,
+    recorded_supervisor,
+    start_ticks,
+)
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.model import ContainerConfig, Runtime
 from connector_tax.base.documents.identity import EngineIdentity, other_versions
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.plan import campaign_document, config_of
-from connector_tax.run.engine import identity
+from connector_tax.run.engine import container, identity
 from connector_tax.run.engine import image as image_module
-from connector_tax.run.engine.command import engine_environment, engine_python, given_environment
+from connector_tax.run.engine.command import engine_environment, engine_python, given_environment, interpreter
 from connector_tax.run.engine.contained import contained, model_inside
 from connector_tax.run.engine.container import (
     INIT,
@@ -106,17 +112,27 @@ def test_an_engine_has_this_hosts_loopback_and_nothing_else_that_it_does_not_nee
 def test_variables_are_passed_by_name_alone(runtime: Runtime) -> None:
     """Whoever lists this host's processes sees the names."""
     words = launch_words(launch(runtime))
-    assert [w for w in words if w.startswith("--env=")] == [
+    assert [w for w in words if w.startswith("--env=") and not w.lower().endswith("_proxy=")] == [
         "--env=HF_TOKEN",
         "--env=PYTHONPATH",
         "--env=HOME=/home/me",
     ]
 
 
+def test_no_proxy_of_the_users_own_gets_into_a_container() -> None:
+    """docker sets those of its client's config.json in every container, with their passwords, unless they are set already."""
+    docker = launch_words(launch("docker", names=("HTTP_PROXY",)))
+    assert "--env=HTTP_PROXY" in docker and "--env=HTTP_PROXY=" not in docker
+    assert {"--env=http_proxy=", "--env=HTTPS_PROXY=", "--env=all_proxy="} <= set(docker)
+    assert {"--env=HTTP_PROXY=", "--env=no_proxy="} <= set(probe_words(image("docker"), []))
+    podman = launch_words(launch("podman"))
+    assert "--http-proxy=false" in podman and not any("proxy=" in w for w in podman if w.startswith("--env"))
+
+
 def test_a_question_to_the_image_has_no_network_no_variables_and_nothing_to_write(tmp_path: Path) -> None:
     words = probe_words(image("docker", "1000:1000"), [tmp_path])
     assert "--network=none" in words and "--user=1000:1000" in words and words[-1] == DIGEST
-    assert not any(word.startswith("--env") for word in words)
+    assert not any(word.startswith("--env") and not word.endswith("=") for word in words)
     assert [w for w in words if w.startswith("--mount")] == [
         f"--mount=type=bind,source={tmp_path},target={tmp_path},ro"
     ]
@@ -178,6 +194,68 @@ def test_the_model_is_mounted_with_where_its_links_lead(tmp_path: Path) -> None:
     assert model_mounts(snapshot) == (snapshot, blobs)
 
 
+def test_of_links_in_a_model_only_what_they_name_is_mounted(tmp_path: Path) -> None:
+    """Not the folder around it, which may hold anything; and one that leads nowhere stops no launch."""
+    model, private = tmp_path / "model", tmp_path / "private"
+    model.mkdir()
+    (private / "adapter").mkdir(parents=True)
+    (private / "v1.json").write_text("{}")
+    (private / "now.json").symlink_to("v1.json")
+    for name, place in {
+        "a": "../private/now.json",
+        "b": private / "adapter",
+        "c": "/nowhere/at/all",
+        "d": "d",
+    }.items():
+        (model / name).symlink_to(place)
+    assert model_mounts(model) == (model, private / "adapter", private / "now.json", private / "v1.json")
+
+
+def test_a_folder_is_mounted_once_and_what_is_mounted_beneath_it_is_read_only_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert Path("/proc") in container.mounted_beneath(Path("/"))
+    monkeypatch.setattr(
+        container, "mounted_beneath", lambda path: [path / "nfs"] if path == Path("/data") else []
+    )
+    data, home = Path("/data"), Path("/home/me")
+    words = launch_words(launch("podman", reads=(data, data, home), writes=(home, home)))
+    assert [w for w in words if w.startswith("--mount=")] == [
+        "--mount=type=bind,source=/data,target=/data,ro",
+        "--mount=type=bind,source=/data/nfs,target=/data/nfs,ro",
+        "--mount=type=bind,source=/home/me,target=/home/me",
+    ]
+    assert sum(w.startswith("--mount=") for w in probe_words(image("podman"), [data, data])) == 2
+
+
+def test_an_engine_imports_what_its_image_answers_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PYTHONPATH of the image, unless the config says otherwise; never that of this host's shell, whose places an image may have as well."""
+    answer = subprocess.CompletedProcess(
+        [], 0, f'{DIGEST} ["PATH=/bin","PYTHONPATH=/opt/vllm:/opt/a=b"]\n', ""
+    )
+    monkeypatch.setattr(image_module, "_ask", lambda *words: answer)
+    monkeypatch.setattr(image_module, "_podman", lambda: ("1", "0:0"))
+    found = image_module._image.__wrapped__("podman", "i")
+    assert (found.digest, found.pythonpath) == (DIGEST, "/opt/vllm:/opt/a=b")
+    assert container.python_path(found, {"PYTHONPATH": "/mine"}) == "/mine"
+    assert container.python_path(found, {}) == "/opt/vllm:/opt/a=b"
+    answer.stdout = f"{DIGEST} null\n"
+    assert container.python_path(image_module._image.__wrapped__("podman", "i"), {}) == ""
+
+
+def test_a_variable_may_hold_no_word_for_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for section, value in (
+        ("image", "--privileged"),
+        ("image", ""),
+        ("mounts", "relative"),
+        ("mounts", "/a/.."),
+    ):
+        monkeypatch.setenv("HELD", value)
+        given = {"image": "i", section: "${HELD}" if section == "image" else ["${HELD}"]}
+        with pytest.raises(ConfigError, match=rf"engine\.container\.{section}: '{value}'"):
+            campaign_with(given, tmp_path)
+
+
 def test_a_launch_sees_the_instrument_its_model_and_its_own_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +298,9 @@ def test_mounts_and_models_that_are_not_here_are_refused(
     where: dict[str, Any] = {"mark": "m", "cards": cards(), "cpus": (), "writes": ()}
     with pytest.raises(ConfigError, match=r"engine\.container\.mounts: /nowhere/at/all: no such folder"):
         contained(config.engine, config.connector("plain"), image("podman"), {}, **where)
+    monkeypatch.setattr("connector_tax.run.engine.command.image_of", lambda container: image("podman"))
+    with pytest.raises(ConfigError, match=r"engine\.container\.mounts: /nowhere/at/all: no such folder"):
+        interpreter(config.engine)
     missing = replace(config.engine, kind="vllm", model="nobody/nothing")
     with pytest.raises(ConfigError, match=r"engine\.model: nobody/nothing: not on this host"):
         model_inside(missing)
@@ -271,6 +352,32 @@ def test_a_runtime_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
     assert image_module.RUNTIMES == ("podman", "docker")
 
 
+@pytest.mark.parametrize("runtime", ["podman", "docker"])
+def test_what_podman_has_lost_sight_of_is_ended(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that was killed while it made the container; another launch's is let alone, and so is who only talks of it."""
+    monkeypatch.setattr(container, "_removed", lambda runtime, name: None)
+    monkeypatch.setattr(container, "MONITOR_ENDS_WITHIN_S", 0.2)
+    waits = "sleep 60 > /dev/null & echo $!; wait"
+
+    def stands_in(*words: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(words, executable="/bin/bash", stdout=subprocess.PIPE, text=True)
+
+    with (
+        stands_in("/usr/bin/conmon", "-c", waits, "-n", "connector-tax-m") as lost,
+        stands_in("conmon", "-c", waits, "-n", "connector-tax-m2") as other,
+        stands_in("watch", "-c", waits, "-n", "connector-tax-m") as talks,
+    ):
+        below = [int(process.stdout.readline()) for process in (lost, other, talks) if process.stdout]
+        remove_container(runtime, "m")
+        ended = runtime == "podman"
+        time.sleep(0.1)
+        assert (lost.poll() is not None, start_ticks(below[0]) is None) == (ended, ended)
+        assert all(start_ticks(pid) is not None for pid in (other.pid, talks.pid, *below[1:]))
+        for pid in (*below, other.pid, talks.pid, lost.pid):
+            if start_ticks(pid) is not None:
+                os.kill(pid, signal.SIGKILL)
+
+
 def test_another_image_is_another_engine_and_so_is_none() -> None:
     def measured(**versions: str) -> EngineIdentity:
         return EngineIdentity(versions=versions, gpu=(), host={})
@@ -279,6 +386,30 @@ def test_another_image_is_another_engine_and_so_is_none() -> None:
     assert other_versions(one, other) == ["image sha256:1 / sha256:2"]
     assert other_versions(one, none) == ["image sha256:1 / None"]
     assert other_versions(one, one) == other_versions(none, none) == []
+
+
+def test_another_runtime_and_other_mounts_are_another_engine_as_well() -> None:
+    podman, docker = (
+        EngineIdentity(
+            versions={"image": DIGEST}, gpu=(), host={}, container={"runtime": runtime, "version": "1"}
+        )
+        for runtime in ("podman", "docker")
+    )
+    assert other_versions(podman, docker) == ["container runtime podman / docker"]
+    assert other_versions(podman, podman) == []
+    over = replace_struct(podman, container={"runtime": "podman", "version": "1", "mounts": "/opt/venv"})
+    assert other_versions(podman, over) == ["container mounts None / /opt/venv"]
+
+
+def test_an_interpreter_that_does_not_answer_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        identity, "interpreter", lambda engine: [sys.executable, "-c", "import time; time.sleep(9)"]
+    )
+    monkeypatch.setattr(identity, "ANSWER_WITHIN_S", 0.2)
+    with pytest.raises(EngineError, match=r"in image i did not say within 0\.2 s which versions it has"):
+        identity.interpreter_answer(campaign_with("i", tmp_path).engine)
 
 
 def test_containers_on_another_kernel_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,6 +533,19 @@ def test_by_hand_there_is_no_standard_input_to_end_with() -> None:
         time.sleep(0.3)
         init.terminate()
         assert init.wait(5) == 128 + signal.SIGTERM
+
+
+def test_ctrl_c_ends_a_container_that_was_started_by_hand_and_no_other() -> None:
+    with first_process("sleep", "60", stdin=subprocess.DEVNULL) as init:
+        time.sleep(0.3)
+        init.send_signal(signal.SIGINT)
+        assert init.wait(5) == 128 + signal.SIGTERM
+    with first_process("sleep", "60", stdin=subprocess.PIPE) as init:
+        time.sleep(0.3)
+        init.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        assert init.poll() is None
+        init.terminate()
 
 
 def test_a_container_stays_on_the_cores_that_it_is_given() -> None:

@@ -17,6 +17,7 @@ from connector_tax.read.ingest import CampaignData, read_campaign
 from connector_tax.read.stats.completeness import lost_cells
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from analysed import aggregate_json
 from builders import CODE, ENGINE, SMALL, Campaign, campaign_config, fail, reseal
 
 CONFIG = campaign_config(
@@ -192,6 +193,18 @@ def test_another_engine_than_plains_is_not_compared(campaign: Campaign) -> None:
     assert usable(data) == ["plain r2_256x16", "plain r4_256x16"]
     assert "not comparable: vllm 0.33.0 / 0.32.0 not as in plain's cell" in said(data)
     assert "measured with 2 engine versions" in said(data)
+
+
+def test_engines_of_two_container_runtimes_are_not_compared(campaign: Campaign) -> None:
+    """Also of one image; and the aggregate says in what its numbers were measured."""
+    podman = {"runtime": "podman", "version": "4.3.1", "image": "registry/vllm:v1"}
+    inside = {**ENGINE, "versions": {**ENGINE["versions"], "image": "sha256:ab"}, "container": podman}
+    campaign.measure("plain", engine=inside)
+    assert aggregate_json(read_campaign(campaign.root))["provenance"]["container"] == podman
+    campaign.measure("nixl_both", engine={**inside, "container": {**podman, "runtime": "docker"}})
+    data = read_campaign(campaign.root)
+    assert usable(data) == ["plain r2_256x16", "plain r4_256x16"]
+    assert "not comparable: container runtime docker / podman not as in plain's cell" in said(data)
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,14 @@ def _container(value: str | Foreign | None, where: str) -> ContainerConfig | Non
         raise ConfigError(
             f"{where}: {unset}: that environment variable is not set. Set it, or write the name itself."
         )
+    # The schema saw the variables' names alone.
+    if not image or image.startswith("-"):
+        raise ConfigError(f"{where}.image: {image!r}, of {given['image']}, names no image.")
+    for mount in mounts:
+        if not mount.startswith("/") or Path(os.path.normpath(mount)) in (Path("/"), Path("//")):
+            raise ConfigError(
+                f"{where}.mounts: {mount!r}: an absolute path is wanted, and not the root, in which the image's own files are."
+            )
     return ContainerConfig(image, given.get("runtime"), mounts)
 
 

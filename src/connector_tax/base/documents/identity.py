@@ -73,7 +73,8 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
         packages: of the engine's interpreter, ``name==version``.
         driver: NVIDIA's, of the cards; None where it does not tell, not there without cards.
         gpu: the cards, in words.
-        container: runtime, its version and the image's name; not there for an engine of the host itself.
+        container: runtime, its version, the image's name, and further folders of the host (``mounts``) where there are any; not there for an
+            engine of the host itself.
         slot: the number, under ``engine.gpus``, of the place that the engine had; only where several could run side by side.
         host: kernel, cpu, cores and memory_mib, or that it is virtual.
         transports, side_channels: what connectors logged of them, by connector; None where no line tells.
@@ -105,6 +106,8 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
 
 # What serves and what it runs in: that one of the two has none is a difference.
 _ENGINE = frozenset({"vllm", IMAGE})
+# Of a container, beside its image: what runs it, and what may lie over the image's own files.
+_OF_CONTAINER = ("runtime", "mounts")
 
 
 def unlike_versions(own: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
@@ -121,9 +124,13 @@ def unlike_versions(own: Mapping[str, object], other: Mapping[str, object]) -> l
 
 
 def other_versions(own: EngineIdentity, other: EngineIdentity) -> list[str]:
-    """Versions and driver that differ as ``unlike_versions`` has it, ``own`` first."""
+    """Versions and driver that differ as ``unlike_versions`` has it, ``own`` first; of two containers also runtime and mounts."""
     mine, theirs = ({**e.versions, "driver": None if e.driver is UNSET else e.driver} for e in (own, other))
-    return [f"{name} {mine.get(name)} / {theirs.get(name)}" for name in unlike_versions(mine, theirs)]
+    found = [f"{name} {mine.get(name)} / {theirs.get(name)}" for name in unlike_versions(mine, theirs)]
+    if own.container and other.container:
+        pairs = ((name, own.container.get(name), other.container.get(name)) for name in _OF_CONTAINER)
+        found += [f"container {name} {a} / {b}" for name, a, b in pairs if a != b]
+    return found
 
 
 class CodeVersion(Record, frozen=True, kw_only=True):

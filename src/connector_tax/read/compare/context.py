@@ -140,6 +140,7 @@ def _facts(side: Side, flags: Sequence[str]) -> dict[str, str]:
     nested: dict[str, Mapping[str, object]] = {
         "engine argument": provenance.engine_args,
         "version of": provenance.versions,
+        "container": provenance.container or {},
         "host": provenance.host,
         "code": provenance.code,
     }

@@ -46,6 +46,7 @@ def provenance(data: CampaignData) -> Provenance:
         cards=cards or msgspec.UNSET,
         mixed_cards=tuple(p for p, own in on.items() if len(own) > 1) if cards else msgspec.UNSET,
         side_by_side=_at_once(data) if cards else msgspec.UNSET,
+        container=newest.engine.container,
         virtual_gpu=as_json(newest.engine.virtual_gpu) if newest.engine.virtual_gpu else msgspec.UNSET,
         host=newest.engine.host,
         code=as_json(newest.code),

@@ -13,7 +13,7 @@ from connector_tax.base.config.secrets import with_references
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.redaction import CONFIG_VARIABLE
-from connector_tax.run.engine.container import instrument, probe_words, visible_inside
+from connector_tax.run.engine.container import further, instrument, probe_words, visible_inside
 from connector_tax.run.engine.gpus import VISIBLE, Cards
 from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.ports import side_port_environment
@@ -54,13 +54,13 @@ def interpreter(engine: EngineConfig) -> list[str]:
     """What to put before ``-c`` or ``-m`` to ask the engine's interpreter something; in a container, one that ends with the answer.
 
     Raises:
-        ConfigError: as ``engine_python``, or there is no such image.
+        ConfigError: as ``engine_python``, or there is no such image or no such folder to mount.
         EngineError: the container runtime does not answer.
     """
     python = engine_python(engine)
     if engine.container is None:
         return [python]
-    mounts = (*instrument(), *(Path(mount) for mount in engine.container.mounts))
+    mounts = (*instrument(), *further(engine.container.mounts))
     return [*probe_words(image_of(engine.container), mounts), python]
 
 

@@ -9,7 +9,14 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.run.engine.command import engine_python, given_environment
-from connector_tax.run.engine.container import Contained, home_of, instrument, model_mounts, passed_names
+from connector_tax.run.engine.container import (
+    Contained,
+    further,
+    home_of,
+    instrument,
+    model_mounts,
+    passed_names,
+)
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.image import Image
 from connector_tax.run.engine.model_files import model_folder
@@ -46,7 +53,7 @@ def contained(
         python=engine_python(engine),
         mark=mark,
         names=passed_names(environment, given_environment(engine, connector)),
-        reads=(*instrument(), *_of_engine(engine), *(_present(mount) for mount in engine.container.mounts)),
+        reads=(*instrument(), *_of_engine(engine), *further(engine.container.mounts)),
         writes=(*(path.absolute() for path in writes), *([] if store is None else [store]), home),
         home=home,
         cards=cards,
@@ -78,12 +85,3 @@ def _model(engine: EngineConfig) -> Path:
             "Bring it here first, or give a model directory."
         )
     return folder.resolve()
-
-
-def _present(mount: str) -> Path:
-    path = Path(mount)
-    if not path.exists():
-        raise ConfigError(
-            f"engine.container.mounts: {mount}: no such folder on this host. Make it, or take it out."
-        )
-    return path

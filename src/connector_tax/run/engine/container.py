@@ -9,10 +9,13 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import connector_tax
@@ -26,8 +29,8 @@ from connector_tax.base.locks import cache_folder
 from connector_tax.base.opening import printable
 from connector_tax.run.engine.gpus import ORDER, VISIBLE, Cards
 from connector_tax.run.engine.image import ANSWER_WITHIN_S, Image
-from connector_tax.run.engine.marks import carries
-from connector_tax.run.engine.supervisor import newest_first
+from connector_tax.run.engine.marks import carries, signal_if
+from connector_tax.run.engine.supervisor import descendants, newest_first
 
 PLUGINS = PROJECT_ROOT / "launch" / "plugins"
 PATCHES = PROJECT_ROOT / "patches"
@@ -38,14 +41,22 @@ PREFIX = "connector-tax-"
 # How much longer than a container everything around it has to end.
 LONGER_S = 2.0
 REMOVE_WITHIN_S = 10.0
+MONITOR_ENDS_WITHIN_S = 3.0
 POLL_S = 0.3
+# Longer than anybody waits for an answer.
+QUESTION_ENDS_AFTER_S = 330
 LEAST_SHM_BYTES = 2**30
 # What cannot stand in a mount, whose parts are separated by commas and may be quoted.
 _UNMOUNTABLE = re.compile('[,"\n]')
 # Of what an engine inherits: what shapes it, unless it names a place of this host.
 _SHAPING = re.compile(r"(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF)_\w+", re.ASCII)
+_PROXIES = tuple(
+    name
+    for kind in ("HTTP", "HTTPS", "FTP", "NO", "ALL")
+    for name in (f"{kind}_PROXY", f"{kind.lower()}_proxy")
+)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_PLACE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|FILE)$")
+_PLACE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|DIRECTORY|FILE)$")
 # Set by the pipeline or by launch/common.sh for each launch.
 _OURS = (
     "AGENTIC_STEP_LOG_PATH",
@@ -103,10 +114,10 @@ def launch_words(launch: Contained) -> list[str]:
         ),
         # The engine listens on this host's loopback, as outside of containers; its sockets in files and its shared memory are its own.
         *("--network=host", "--ipc=private", f"--shm-size={_shm_bytes()}", "--pids-limit=-1"),
-        *_narrow(launch.image),
+        *_narrow(launch.image, launch.names),
         *gpu_words(launch.image.runtime, launch.cards),
-        *(_mount(path, writable=False) for path in launch.reads),
-        *(_mount(path, writable=True) for path in launch.writes),
+        *_reading(launch.reads, launch.writes),
+        *(_mount(path, writable=True) for path in dict.fromkeys(launch.writes)),
         *(f"--env={name}" for name in launch.names),
         f"--env=HOME={launch.home}",
         launch.image.digest,
@@ -122,23 +133,28 @@ def launch_words(launch: Contained) -> list[str]:
 
 def probe_words(image: Image, reads: Iterable[Path]) -> list[str]:
     """The same for a question to the image's interpreter: without a network, variables or a place to write."""
-    mounts = [_mount(path, writable=False) for path in reads]
     return [
         image.runtime,
         "run",
         "--rm",
         "--network=none",
+        # Of a question that is given up nothing is left, since the client's end is not the container's. docker has no such word.
+        *([f"--timeout={QUESTION_ENDS_AFTER_S}"] if image.runtime == "podman" else []),
         *_narrow(image),
-        *mounts,
+        *_reading(reads),
         image.digest,
     ]
 
 
-def _narrow(image: Image) -> tuple[str, ...]:
+def _narrow(image: Image, names: Iterable[str] = ()) -> tuple[str, ...]:
     """This user, without any right beyond what that user has; and the command is the engine's, whatever the image would start.
 
     No log of the runtime's own: it would keep what an engine prints of its secrets.
+
+    Args:
+        names: of variables that are given a value.
     """
+    given = set(names)
     return (
         *(
             "--pull=never",
@@ -148,8 +164,12 @@ def _narrow(image: Image) -> tuple[str, ...]:
             "--security-opt=label=disable",
         ),
         *("--entrypoint=", "--workdir=/", "--log-driver=none", "--no-healthcheck"),
-        # podman hands on a proxy of the environment, whose address may hold a password.
-        *(["--http-proxy=false"] if image.runtime == "podman" else []),
+        # podman hands on a proxy of the environment and docker the one in its user's config; its address may hold a password.
+        *(
+            ["--http-proxy=false"]
+            if image.runtime == "podman"
+            else [f"--env={name}=" for name in _PROXIES if name not in given]
+        ),
         *_limits(),
     )
 
@@ -183,15 +203,58 @@ def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[
     return tuple(sorted(name for name in {*inherited, *given, *_OURS} if _VARIABLE.fullmatch(name)))
 
 
+def python_path(image: Image, given: Mapping[str, str]) -> str:
+    """PYTHONPATH before the launch scripts add to it: the config's, else the image's, with which questions are answered; never this host's.
+
+    Args:
+        given: variables that the config sets.
+    """
+    return given.get("PYTHONPATH", image.pythonpath)
+
+
 def instrument() -> tuple[Path, ...]:
     """What of this project is mounted into every engine's container."""
     return PLUGINS, PATCHES, PACKAGE
 
 
+def further(mounts: Iterable[str]) -> tuple[Path, ...]:
+    """``engine.container.mounts``.
+
+    Raises:
+        ConfigError: one of them is not on this host.
+    """
+    paths = tuple(map(Path, mounts))
+    for path in paths:
+        if not path.exists():
+            raise ConfigError(
+                f"engine.container.mounts: {path}: no such folder on this host. Make it, or take it out."
+            )
+    return paths
+
+
 def model_mounts(folder: Path) -> tuple[Path, ...]:
-    """The model's folder and where links in it lead, as in the hub's cache, whose weights lie elsewhere."""
-    linked = {path.resolve().parent for path in folder.iterdir() if path.is_symlink()}
+    """The model's folder and where links in it lead, and nothing beside that; of the hub's cache, whose weights lie elsewhere, the folder of blobs.
+
+    A link that leads nowhere is as good as none.
+    """
+    blobs = folder.parent.parent / "blobs"
+    linked = {
+        blobs if place.parent == blobs else place
+        for path in folder.iterdir()
+        if path.is_symlink() and path.exists()
+        for place in _places(path)
+    }
     return folder, *sorted(place for place in linked if not place.is_relative_to(folder))
+
+
+def _places(link: Path) -> Iterator[Path]:
+    """What a link names, and what that names in turn, to where it ends: each has to be there under its own path."""
+    place = link
+    while place.is_symlink():
+        place = Path(os.path.normpath(place.parent / place.readlink()))
+        if place.exists():  # not so where a link to a folder stands before the dots
+            yield place
+    yield link.resolve()
 
 
 def home_of(image: Image) -> Path:
@@ -271,6 +334,32 @@ def remove_container(runtime: Runtime, mark: str) -> None:
                 f"Remove it by hand: {runtime} rm --force {PREFIX}{mark}"
             )
         time.sleep(POLL_S)
+    if runtime == "podman":
+        _end_monitors(PREFIX + mark)
+
+
+def _end_monitors(name: str) -> None:
+    """End podman's conmon of a container that podman has no more, with what is below it.
+
+    A client that is killed while it makes a container leaves one now and then, with a process that waits to be started. Any other is about to end.
+    """
+    deadline = time.monotonic() + MONITOR_ENDS_WITHIN_S
+    while (found := _monitors(name)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for monitor in found:
+        for pid in (*descendants(monitor), monitor):
+            if (ticks := start_ticks(pid)) is not None:
+                signal_if(pid, signal.SIGKILL, ticks)
+
+
+def _monitors(name: str) -> list[int]:
+    found = []
+    for pid in newest_first():
+        with suppress(OSError):  # it has ended
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if Path(os.fsdecode(words[0])).name == "conmon" and (b"-n", name.encode()) in pairwise(words):
+                found.append(pid)
+    return [pid for pid in found if start_ticks(pid) is not None]
 
 
 def _removed(runtime: Runtime, name: str) -> str | None:
@@ -287,6 +376,30 @@ def _removed(runtime: Runtime, name: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return None if done.returncode == 0 or "no such container" in done.stderr.lower() else done.stderr.strip()
+
+
+def _reading(paths: Iterable[Path], but: Iterable[Path] = ()) -> list[str]:
+    """Each path once, with what is mounted beneath it on this host: a runtime takes that along, writable whatever the folder around it is.
+
+    Args:
+        but: mounted otherwise.
+    """
+    wanted = (place for path in paths for place in (path, *mounted_beneath(path)))
+    other = set(but)
+    return [_mount(place, writable=False) for place in dict.fromkeys(wanted) if place not in other]
+
+
+def mounted_beneath(folder: Path) -> list[Path]:
+    """Places below ``folder`` at which this host has something mounted."""
+    real = folder.resolve()
+    mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    # Blanks and backslashes are written as octal numbers.
+    points = {
+        Path(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split(" ")[4]))
+        for line in mountinfo.splitlines()
+    }
+    beneath = sorted(point for point in points if point != real and point.is_relative_to(real))
+    return [folder / point.relative_to(real) for point in beneath if os.path.exists(point)]  # noqa: PTH110 - Path.exists raises where this user may not look
 
 
 def _mount(path: Path, *, writable: bool) -> str:

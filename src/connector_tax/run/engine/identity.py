@@ -20,7 +20,7 @@ from connector_tax.base.records.bounds import Fact
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.redaction import excerpt, redacted
 from connector_tax.run.engine.command import engine_environment, given_environment, interpreter
-from connector_tax.run.engine.container import passed_names
+from connector_tax.run.engine.container import passed_names, python_path
 from connector_tax.run.engine.gpus import Cards, driver_version
 from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.virtual_gpu import gpu_identity
@@ -61,6 +61,7 @@ print("\\n" + sys.argv[1] + json.dumps(out))
 """
 # Begins the line of the probe's answer: an interpreter may print a banner of its own.
 _ANSWER = "connector-tax-identity:"
+ANSWER_WITHIN_S = 120
 # What else of the environment can change a measurement; the rest is nobody's business.
 _TELLING = re.compile(
     r"^(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF|CONNECTOR_TAX|AGENTIC)_|^PYTHONPATH$|^LD_"
@@ -78,7 +79,14 @@ def interpreter_answer(engine: EngineConfig) -> dict[str, Any]:
     python = command[-1]
     if engine.container is not None:
         python += f" in image {printable(engine.container.image, 300)}"
-    found = subprocess.run([*command, "-c", _PROBE, _ANSWER], capture_output=True, text=True, timeout=120)
+    try:
+        found = subprocess.run(
+            [*command, "-c", _PROBE, _ANSWER], capture_output=True, text=True, timeout=ANSWER_WITHIN_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EngineError(
+            f"{python} did not say within {ANSWER_WITHIN_S} s which versions it has."
+        ) from error
     if found.returncode != 0:
         raise EngineError(f"{python} does not run: {found.stderr.strip().splitlines()[-1:]}")
     answers = [line for line in found.stdout.splitlines() if line.startswith(_ANSWER)]
@@ -138,14 +146,17 @@ def _container(engine: EngineConfig) -> dict[str, Fact] | UnsetType:
     if engine.container is None:
         return UNSET
     image = image_of(engine.container)
-    return {"runtime": image.runtime, "version": image.version, "image": image.name}
+    mounts = {"mounts": ", ".join(sorted(engine.container.mounts))} if engine.container.mounts else {}
+    return {"runtime": image.runtime, "version": image.version, "image": image.name, **mounts}
 
 
 def env_text(engine: EngineConfig, connector: ConnectorSpec, identity: EngineIdentity, cards: Cards) -> str:
     """``env.txt``: identity, telling environment variables, then the engine's installed packages."""
     environment = engine_environment(engine, connector, cards)
     if engine.container is not None:
-        passed = passed_names(environment, given_environment(engine, connector))
+        given = given_environment(engine, connector)
+        environment["PYTHONPATH"] = python_path(image_of(engine.container), given)
+        passed = passed_names(environment, given)
         environment = {name: value for name, value in environment.items() if name in passed}
     told = msgspec.to_builtins(msgspec.structs.replace(identity, packages=UNSET))
     lines = ["# identity", json.dumps(told, indent=2)]

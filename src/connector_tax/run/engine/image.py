@@ -4,6 +4,7 @@ What is launched is the digest. A name may be given to another image between two
 begun with the first one is refused.
 """
 
+import json
 import os
 import shlex
 import shutil
@@ -29,6 +30,7 @@ class Image:
         name: as the config has it.
         digest: ``sha256:...``, the image's id.
         user: in the container who this process's user is, as ``--user`` takes it.
+        pythonpath: that the image sets; empty where it sets none.
     """
 
     runtime: Runtime
@@ -36,6 +38,7 @@ class Image:
     name: str
     digest: str
     user: str
+    pythonpath: str = ""
 
 
 def image_of(container: ContainerConfig) -> Image:
@@ -80,7 +83,7 @@ def runtimes_of(container: ContainerConfig) -> list[Runtime]:
 @cache
 def _image(runtime: Runtime, name: str) -> Image:
     version, user = _daemon() if runtime == "docker" else _podman()
-    found = _ask(runtime, "image", "inspect", "--format", "{{.Id}}", "--", name)
+    found = _ask(runtime, "image", "inspect", "--format", "{{.Id}} {{json .Config.Env}}", "--", name)
     if found.returncode != 0:
         said = _last_line(found.stderr)
         if not any(
@@ -92,8 +95,10 @@ def _image(runtime: Runtime, name: str) -> Image:
             f"engine.container.image: {printable(name, 300)!r}: {runtime} has no such image here, and none is pulled. Build it, or pull it first: "
             f"{runtime} pull {shlex.quote(name)}"
         )
-    digest = found.stdout.split()[0].removeprefix("sha256:")
-    return Image(runtime, version, name, f"sha256:{digest}", user)
+    identity, _, variables = found.stdout.strip().partition(" ")
+    set_to = dict(variable.partition("=")[::2] for variable in json.loads(variables) or ())
+    digest = identity.removeprefix("sha256:")
+    return Image(runtime, version, name, f"sha256:{digest}", user, set_to.get("PYTHONPATH", ""))
 
 
 def _podman() -> tuple[str, str]:

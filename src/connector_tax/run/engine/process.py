@@ -26,7 +26,7 @@ from connector_tax.run.engine.command import (
     launch_script,
 )
 from connector_tax.run.engine.contained import contained, model_inside
-from connector_tax.run.engine.container import LONGER_S, Inside, launch_words
+from connector_tax.run.engine.container import LONGER_S, Inside, launch_words, python_path
 from connector_tax.run.engine.gpus import Cards, cards_of
 from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.leftovers import end_leftovers
@@ -273,7 +273,7 @@ def _end(request: LaunchRequest, supervisor: Supervisor) -> None:
 
 def _grace_s(request: LaunchRequest) -> float:
     """A container's first process has as long as any engine's supervisor, and this side a little longer."""
-    return request.engine.stop_grace_s + (LONGER_S if request.engine.container is not None else 0.0)
+    return request.engine.stop_grace_s + (LONGER_S if request.engine.container is not None else 0)
 
 
 def _spawn(
@@ -322,12 +322,14 @@ def _container(request: LaunchRequest, environment: dict[str, str], cards: Cards
     assert request.engine.container is not None
     steps = (request.folder / "steps").absolute()
     steps.mkdir(exist_ok=True)
+    image = image_of(request.engine.container)
     environment["MODEL"] = model_inside(request.engine)
+    environment["PYTHONPATH"] = python_path(image, given_environment(request.engine, request.connector))
     environment["RECORD_FOLDER"] = str(steps)
     launch = contained(
         request.engine,
         request.connector,
-        image_of(request.engine.container),
+        image,
         environment,
         mark=mark,
         cards=cards,

@@ -25,7 +25,11 @@ KILL_WAIT_S = 5.0
 LIFELINE = "--lifeline"
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], ends_on: tuple[signal.Signals, ...] = (signal.SIGTERM,)) -> int:
+    """
+    Args:
+        ends_on: signals that end the command; SIGINT is ignored unless it is one of them.
+    """
     grace_s, command = float(arguments[0]), arguments[1:]
     lifeline = command[:1] == [LIFELINE]
     prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -33,25 +37,25 @@ def main(arguments: list[str]) -> int:
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
-    signal.signal(signal.SIGTERM, _woken)
-    signal.signal(signal.SIGCHLD, _woken)
+    for signum in (*ends_on, signal.SIGCHLD):
+        signal.signal(signum, _woken)
     child = subprocess.Popen(
         command[lifeline:],
         stdin=subprocess.PIPE if lifeline else subprocess.DEVNULL,
         preexec_fn=killed_with_parent,
     )
-    code = _wait(child, wake_read)
+    code = _wait(child, wake_read, ends_on)
     _end_descendants(grace_s)
     return code
 
 
-def _wait(child: "subprocess.Popen[bytes]", wake_fd: int) -> int:
-    """Until the child ends (its exit code), or standard input ends or SIGTERM comes (143)."""
+def _wait(child: "subprocess.Popen[bytes]", wake_fd: int, ends_on: tuple[signal.Signals, ...]) -> int:
+    """Until the child ends (its exit code), or standard input ends or a signal of ``ends_on`` comes (143)."""
     while True:
         ready, _, _ = select.select([0, wake_fd], [], [])
         if 0 in ready and not os.read(0, 4096):
             return 128 + signal.SIGTERM
-        if wake_fd in ready and signal.SIGTERM in os.read(wake_fd, 4096):
+        if wake_fd in ready and set(ends_on) & set(os.read(wake_fd, 4096)):
             return 128 + signal.SIGTERM
         code = child.poll()
         if code is not None:

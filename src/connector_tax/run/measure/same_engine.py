@@ -31,7 +31,8 @@ def refuse_another_engine(
         if different := other_versions(engine, begun):
             raise ConfigError(
                 f"campaign {config.campaign} was begun with another engine (now / in {other.path}): {', '.join(different)}. Cells of two "
-                "engines are not compared. Give engine.python the interpreter that it was begun with, and the host its driver; or give "
+                "engines are not compared. Give engine.container the image, runtime and mounts that it was begun with, engine.python the "
+                "interpreter, and the host its driver; or give "
                 "`campaign` another name to measure this one."
             )
         cards, its = (kinds_of(e.gpu) if config.engine.mixes_cards else list(e.gpu) for e in (engine, begun))

@@ -36,6 +36,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
         cards: where several engines could run side by side: each card -> the phases that were measured on it.
         mixed_cards: there: the phases whose cells, which are compared with one another, ran on more than one card.
         side_by_side: there: engines that were asked at the same time, at most; not in an aggregate of an earlier version.
+        container: only where engines ran in one, as in ``cell.json``; its image's digest is among ``versions``.
         virtual_gpu: only where there is one, as in ``cell.json``; ``clock`` is what is read of it.
         settings: what else of the config shapes a measurement, by its names there; ``engine`` and ``connectors`` hold what a launch
             takes. Null in an aggregate of an earlier version, which has the hash only.
@@ -52,6 +53,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     cards: dict[str, tuple[Phase, ...]] | msgspec.UnsetType = msgspec.UNSET
     mixed_cards: tuple[Phase, ...] | msgspec.UnsetType = msgspec.UNSET
     side_by_side: Count | msgspec.UnsetType = msgspec.UNSET
+    container: dict[str, Scalar] | msgspec.UnsetType = msgspec.UNSET
     virtual_gpu: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     host: dict[str, Scalar] = {}
     code: dict[str, str] = {}
