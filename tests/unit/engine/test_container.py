@@ -26,7 +26,7 @@ from connector_tax.base.config.model import ContainerConfig, Runtime
 from connector_tax.base.documents.identity import EngineIdentity, other_versions
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.plan import campaign_document, config_of
-from connector_tax.run.engine import container, identity
+from connector_tax.run.engine import container, container_end, identity
 from connector_tax.run.engine import image as image_module
 from connector_tax.run.engine.command import engine_environment, engine_python, given_environment, interpreter
 from connector_tax.run.engine.contained import contained, model_inside
@@ -40,9 +40,9 @@ from connector_tax.run.engine.container import (
     passed_names,
     probe_words,
     refuse_a_model_elsewhere,
-    remove_container,
     visible_inside,
 )
+from connector_tax.run.engine.container_end import remove_container
 from connector_tax.run.engine.gpus import Cards, Gpu
 from connector_tax.run.engine.image import Image, image_of, runtimes_of
 from connector_tax.run.engine.leftovers import end_leftovers
@@ -346,7 +346,7 @@ def test_a_runtime_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
         runtimes_of(ContainerConfig("i", "docker"))
     with pytest.raises(ConfigError, match=r"no container runtime on PATH \(looked for podman, docker\)"):
         image_of(ContainerConfig("i"))
-    monkeypatch.setattr("connector_tax.run.engine.container.REMOVE_WITHIN_S", 0.0)
+    monkeypatch.setattr("connector_tax.run.engine.container_end.REMOVE_WITHIN_S", 0.0)
     with pytest.raises(EngineError, match="container connector-tax-m may still be there"):
         remove_container("docker", "m")
     assert image_module.RUNTIMES == ("podman", "docker")
@@ -355,8 +355,8 @@ def test_a_runtime_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("runtime", ["podman", "docker"])
 def test_what_podman_has_lost_sight_of_is_ended(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that was killed while it made the container; another launch's is let alone, and so is who only talks of it."""
-    monkeypatch.setattr(container, "_removed", lambda runtime, name: None)
-    monkeypatch.setattr(container, "MONITOR_ENDS_WITHIN_S", 0.2)
+    monkeypatch.setattr(container_end, "_removed", lambda runtime, name: None)
+    monkeypatch.setattr(container_end, "MONITOR_ENDS_WITHIN_S", 0.2)
     waits = "sleep 60 > /dev/null & echo $!; wait"
 
     def stands_in(*words: str) -> "subprocess.Popen[str]":

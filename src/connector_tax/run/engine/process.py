@@ -26,7 +26,8 @@ from connector_tax.run.engine.command import (
     launch_script,
 )
 from connector_tax.run.engine.contained import contained, model_inside
-from connector_tax.run.engine.container import LONGER_S, Inside, launch_words, python_path
+from connector_tax.run.engine.container import LONGER_S, launch_words, python_path
+from connector_tax.run.engine.container_end import Inside
 from connector_tax.run.engine.gpus import Cards, cards_of
 from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.leftovers import end_leftovers
