@@ -36,9 +36,16 @@ def hold_on() -> bool:
     return by_hand
 
 
+def drop_empty_proxies() -> None:
+    """An empty one keeps the address of docker's client config out. COMMAND is without: in Python ``https_proxy=`` takes HTTPS_PROXY back."""
+    for name in [name for name, value in os.environ.items() if name.lower().endswith("_proxy") and not value]:
+        del os.environ[name]
+
+
 def main(arguments: list[str]) -> int:
     packages, grace_s, cpus = arguments[:3]
     stay_on(cpus)
+    drop_empty_proxies()
     ends_on = (signal.SIGTERM, signal.SIGINT) if hold_on() else (signal.SIGTERM,)
     sys.path.insert(0, packages)
     from connector_tax.run.engine import supervisor

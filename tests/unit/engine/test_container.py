@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,53 @@ def test_of_links_in_a_model_only_what_they_name_is_mounted(tmp_path: Path) -> N
     }.items():
         (model / name).symlink_to(place)
     assert model_mounts(model) == (model, private / "adapter", private / "now.json", private / "v1.json")
+
+
+def test_a_link_that_dots_lead_back_to_itself_stops_no_launch(tmp_path: Path) -> None:
+    """The kernel follows the folder's link before the dots, so it does not see a loop where a path's text has one."""
+    model, deep = tmp_path / "model", tmp_path / "other" / "deep"
+    model.mkdir()
+    deep.mkdir(parents=True)
+    weights = tmp_path / "other" / "weights"
+    weights.touch()
+    (model / "folder").symlink_to(deep)
+    (model / "weights").symlink_to("folder/../weights")
+    places = container._places(model / "weights")
+    assert list(islice(places, 3)) == [model / "weights", weights]
+    assert model_mounts(model) == (model, deep, weights)
+
+
+def test_mounts_are_named_as_a_runtime_reads_them(tmp_path: Path) -> None:
+    """podman refuses a place that is given twice, in whatever spelling, and takes ``link/..`` out without looking where the link leads."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "elsewhere" / "deep").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "x").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "deep")
+    data = tmp_path / "data"
+    assert set(container.further([f"{data}", f"/{data}/", f"{data}/../data", f"//{data}/."])) == {data}
+    with pytest.raises(ConfigError, match="no such folder"):
+        container.further([f"{tmp_path}/link/../x"])
+
+
+def test_where_this_user_may_not_look_is_a_message_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, hidden = tmp_path / "model", tmp_path / "hidden" / "x"
+    model.mkdir()
+    (model / "link").symlink_to(hidden)
+    look = Path.stat
+
+    def refused(path: Path, **how: bool) -> os.stat_result:
+        if path in (hidden, model / "link") and how.get("follow_symlinks", True):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, **how)
+
+    monkeypatch.setattr(Path, "stat", refused)
+    assert model_mounts(model) == (model,)
+    with pytest.raises(
+        ConfigError, match=r"hidden/x: no such folder on this host that this user may look at"
+    ):
+        container.further([str(hidden)])
 
 
 def test_a_folder_is_mounted_once_and_what_is_mounted_beneath_it_is_read_only_as_well(
@@ -546,6 +594,20 @@ def test_ctrl_c_ends_a_container_that_was_started_by_hand_and_no_other() -> None
         time.sleep(0.3)
         assert init.poll() is None
         init.terminate()
+
+
+def test_an_empty_proxy_takes_back_none_that_the_config_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docker is given those that the config leaves out. Python's ``https_proxy`` goes before HTTPS_PROXY, also where it is empty."""
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    words = launch_words(launch("docker", names=("HTTPS_PROXY",)))
+    for word in (word for word in words if word.startswith("--env=") and word.endswith("=")):
+        monkeypatch.setenv(word[len("--env=") : -1], "")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:1")
+    ask = "import os, urllib.request as r; print(r.getproxies(), 'no_proxy' in os.environ)"
+    with first_process(sys.executable, "-c", ask, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as init:
+        assert init.stdout is not None
+        assert init.stdout.read().decode().strip() == "{'https': 'http://proxy:1'} False"
 
 
 def test_a_container_stays_on_the_cores_that_it_is_given() -> None:

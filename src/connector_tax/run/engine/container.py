@@ -207,16 +207,16 @@ def instrument() -> tuple[Path, ...]:
 
 
 def further(mounts: Iterable[str]) -> tuple[Path, ...]:
-    """``engine.container.mounts``.
+    """``engine.container.mounts``, without dots and doubled slashes: a runtime takes those out itself, and refuses one place given twice.
 
     Raises:
         ConfigError: one of them is not on this host.
     """
-    paths = tuple(map(Path, mounts))
+    paths = tuple(Path("/" + os.path.normpath(mount).lstrip("/")) for mount in mounts)
     for path in paths:
-        if not path.exists():
+        if not _there(path):
             raise ConfigError(
-                f"engine.container.mounts: {path}: no such folder on this host. Make it, or take it out."
+                f"engine.container.mounts: {path}: no such folder on this host that this user may look at. Make it, or take it out."
             )
     return paths
 
@@ -224,13 +224,13 @@ def further(mounts: Iterable[str]) -> tuple[Path, ...]:
 def model_mounts(folder: Path) -> tuple[Path, ...]:
     """The model's folder and where links in it lead, and nothing beside that; of the hub's cache, whose weights lie elsewhere, the folder of blobs.
 
-    A link that leads nowhere is as good as none.
+    A link that leads nowhere, or where this user may not look, is as good as none.
     """
     blobs = folder.parent.parent / "blobs"
     linked = {
         blobs if place.parent == blobs else place
         for path in folder.iterdir()
-        if path.is_symlink() and path.exists()
+        if path.is_symlink() and _there(path)
         for place in _places(path)
     }
     return folder, *sorted(place for place in linked if not place.is_relative_to(folder))
@@ -238,12 +238,19 @@ def model_mounts(folder: Path) -> tuple[Path, ...]:
 
 def _places(link: Path) -> Iterator[Path]:
     """What a link names, and what that names in turn, to where it ends: each has to be there under its own path."""
-    place = link
-    while place.is_symlink():
+    place, seen = link, set()
+    # Where a link to a folder stands before the dots, a place may not be there, or be one that was passed.
+    while os.path.islink(place) and place not in seen:  # noqa: PTH114 - as in _there
+        seen.add(place)
         place = Path(os.path.normpath(place.parent / place.readlink()))
-        if place.exists():  # not so where a link to a folder stands before the dots
+        if _there(place):
             yield place
     yield link.resolve()
+
+
+def _there(path: Path) -> bool:
+    """Whether this user sees it: ``Path.exists`` raises where it may not look."""
+    return os.path.exists(path)  # noqa: PTH110
 
 
 def home_of(image: Image) -> Path:
@@ -294,7 +301,7 @@ def mounted_beneath(folder: Path) -> list[Path]:
         for line in mountinfo.splitlines()
     }
     beneath = sorted(point for point in points if point != real and point.is_relative_to(real))
-    return [folder / point.relative_to(real) for point in beneath if os.path.exists(point)]  # noqa: PTH110 - Path.exists raises where this user may not look
+    return [folder / point.relative_to(real) for point in beneath if _there(point)]
 
 
 def _mount(path: Path, *, writable: bool) -> str:
