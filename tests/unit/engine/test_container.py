@@ -426,6 +426,29 @@ def test_what_podman_has_lost_sight_of_is_ended(runtime: Runtime, monkeypatch: p
                 os.kill(pid, signal.SIGKILL)
 
 
+def test_nobody_is_ended_who_has_the_number_of_a_conmon_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container_end, "_removed", lambda runtime, name: None)
+    monkeypatch.setattr(container_end, "MONITOR_ENDS_WITHIN_S", 0)
+    words = ("conmon", "-c", "echo; read", "-n", "connector-tax-m")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, executable="/bin/bash", stdin=pipe, stdout=pipe) as stranger:
+        assert stranger.stdout is not None and stranger.stdout.readline()
+        asked: list[int] = []
+
+        def of_another_then(pid: int) -> int | None:
+            """The start of a conmon before it, the first time."""
+            asked.extend([pid] * (pid == stranger.pid))
+            ticks = start_ticks(pid)
+            return ticks - 1 if ticks is not None and asked == [pid] and pid == stranger.pid else ticks
+
+        monkeypatch.setattr(container_end, "start_ticks", of_another_then)
+        remove_container("podman", "m")
+        time.sleep(0.1)
+        lives = stranger.poll() is None
+        stranger.kill()
+        assert lives and len(asked) > 1
+
+
 def test_another_image_is_another_engine_and_so_is_none() -> None:
     def measured(**versions: str) -> EngineIdentity:
         return EngineIdentity(versions=versions, gpu=(), host={})

@@ -84,20 +84,24 @@ def _end_monitors(name: str) -> None:
     deadline = time.monotonic() + MONITOR_ENDS_WITHIN_S
     while (found := _monitors(name)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    for monitor in found:
-        for pid in (*descendants(monitor), monitor):
-            if (ticks := start_ticks(pid)) is not None:
+    for monitor, began in found.items():
+        below = {pid: ticks for pid in descendants(monitor) if (ticks := start_ticks(pid)) is not None}
+        if start_ticks(monitor) == began:  # else its number is another's by now
+            for pid, ticks in {**below, monitor: began}.items():
                 signal_if(pid, signal.SIGKILL, ticks)
 
 
-def _monitors(name: str) -> list[int]:
-    found = []
+def _monitors(name: str) -> dict[int, int]:
+    """Those that live, with their start in clock ticks since boot, which was asked before who they are."""
+    found = {}
     for pid in newest_first():
         with suppress(OSError):  # it has ended
+            ticks = start_ticks(pid)
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if Path(os.fsdecode(words[0])).name == "conmon" and (b"-n", name.encode()) in pairwise(words):
-                found.append(pid)
-    return [pid for pid in found if start_ticks(pid) is not None]
+            named = Path(os.fsdecode(words[0])).name == "conmon" and (b"-n", name.encode()) in pairwise(words)
+            if named and ticks is not None:
+                found[pid] = ticks
+    return found
 
 
 def _removed(runtime: Runtime, name: str) -> str | None:
