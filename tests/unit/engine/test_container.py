@@ -224,6 +224,8 @@ def test_a_link_that_dots_lead_back_to_itself_stops_no_launch(tmp_path: Path) ->
     places = container._places(model / "weights")
     assert list(islice(places, 3)) == [model / "weights", weights]
     assert model_mounts(model) == (model, deep, weights)
+    (model / "slashes").symlink_to(f"/{weights}")
+    assert model_mounts(model) == (model, deep, weights)
 
 
 def test_mounts_are_named_as_a_runtime_reads_them(tmp_path: Path) -> None:

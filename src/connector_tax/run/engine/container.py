@@ -212,7 +212,7 @@ def further(mounts: Iterable[str]) -> tuple[Path, ...]:
     Raises:
         ConfigError: one of them is not on this host.
     """
-    paths = tuple(Path("/" + os.path.normpath(mount).lstrip("/")) for mount in mounts)
+    paths = tuple(map(_in_short, mounts))
     for path in paths:
         if not _there(path):
             raise ConfigError(
@@ -242,10 +242,15 @@ def _places(link: Path) -> Iterator[Path]:
     # Where a link to a folder stands before the dots, a place may not be there, or be one that was passed.
     while os.path.islink(place) and place not in seen:  # noqa: PTH114 - as in _there
         seen.add(place)
-        place = Path(os.path.normpath(place.parent / place.readlink()))
+        place = _in_short(place.parent / place.readlink())
         if _there(place):
             yield place
     yield link.resolve()
+
+
+def _in_short(path: Path | str) -> Path:
+    """An absolute path as a runtime reads it; ``normpath`` leaves two slashes before it."""
+    return Path("/" + os.path.normpath(path).lstrip("/"))
 
 
 def _there(path: Path) -> bool:
