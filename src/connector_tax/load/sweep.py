@@ -6,7 +6,7 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from connector_tax.base.documents.load import Demand, Found, Judged, Level, LoadCell
-from connector_tax.load.demand import falls_short, served_text
+from connector_tax.load.demand import falls_short, scatter_of, served_text
 from connector_tax.load.plan import Sweep
 from connector_tax.load.slo import CellLimit, percentile_name
 
@@ -101,8 +101,8 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
     assert cell.demand is not None, "a search measures open loops"
     why: list[str] = []
     overloaded = "overloaded" in cell.flags
-    random = cell.spec.arrival != "fixed"
-    short, for_sure = falls_short(cell.demand, _failed_by_chance(cell, cell.demand), random=random)
+    failed = _failed_by_chance(cell, cell.demand)
+    short, for_sure = falls_short(cell.demand, failed, scatter=scatter_of(cell.spec))
     served = not (overloaded or short)
     if not served:
         why.append(served_text(cell.demand, rate_per_s))
