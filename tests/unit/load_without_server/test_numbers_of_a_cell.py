@@ -21,7 +21,8 @@ from connector_tax.base.records.target import RequestForm
 from connector_tax.load.demand import falls_short, unserved
 from connector_tax.load.measured import result_of
 from connector_tax.load.page import page
-from connector_tax.load.slo import percentile_name
+from connector_tax.load.slo import CellLimit, percentile_name
+from connector_tax.load.sweep import judge_cell, never_observed, too_short
 from connector_tax.load.table import cell_text
 from connector_tax.run.loadgen.health import health
 
@@ -290,6 +291,20 @@ def test_failures_and_long_answers_are_no_queue() -> None:
     long = steady(e2e_s=3.0)
     for requests in (steady(), failing, long):
         assert not any("keep up" in remark for remark in cell_of(spec_of(), requests).remarks)
+
+
+def test_a_server_that_dies_after_the_warm_up_fails_the_rate() -> None:
+    spec = spec_of(warmup_s=5.0)
+    whole = outcome_of(
+        spec, [record(k, k / 10) if k < 50 else failed(k, k / 10) for k in range(150)], stop_s=15.0
+    )
+    outcome = replace(whole, window=replace(whole.window, window_start_ns=5 * S))
+    cell = result_of(spec, outcome, percentiles=(90.0,), limits=(), hits=None)
+    limits = (CellLimit("ttft", 90.0, 500.0),)
+    assert cell.requests == {"window": 100, "http_error": 100}
+    assert never_observed(cell, limits) is None and too_short(cell, limits) is None
+    judged = judge_cell(cell, 10.0, limits)
+    assert (judged.holds, judged.sure) == (False, True) and judged.why[1].endswith(": 100 % [96, 100] of all")
 
 
 def test_what_fails_slowly_fills_the_server_and_is_no_queue() -> None:
