@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 from msgspec import UNSET, UnsetType
 
@@ -19,6 +20,8 @@ from connector_tax.run.workload.arrivals import OPEN_LOOP
 
 # Requests by which it is told how long answers are, where the first tenth of a cell has fewer.
 FEW = 24
+# Four that are all longer than four others are so by chance in one of 70 cases.
+FEWEST_OF_A_THIRD = 4
 
 
 def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
@@ -26,7 +29,7 @@ def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
     if spec.arrival not in OPEN_LOOP:
         return None
     requests, ramp = outcome.requests, spec.ramp_from_per_s is not None
-    spans = _spans(spec, requests)
+    spans = _spans(spec, requests, outcome.window.t_stop_ns)
     window = outcome.window if ramp else _when_full(spans, outcome.window)
     chosen = in_window(requests, window)
     start_ns, stop_ns = window.window_start_ns, window.t_stop_ns
@@ -41,10 +44,13 @@ def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
     )
 
 
-def _spans(spec: CellSpec, requests: list[RequestRecord]) -> list[tuple[int, int | None]]:
-    """When what arrives came due and was over: a request, or a session with all of its turns so far, in which it asks for more."""
+def _spans(spec: CellSpec, requests: list[RequestRecord], stop_ns: int) -> list[tuple[int, int | None]]:
+    """When what arrives came due and was over: a request, or a session with all of its turns so far, in which it asks for more.
+
+    A request that failed in the cell was in flight until then; one that the end of the cell cut off would have gone on.
+    """
     if spec.sessions is None:
-        return [(r.t_sched_ns, r.t_done_ns) for r in requests]
+        return [(r.t_sched_ns, _over_ns(r, stop_ns)) for r in requests]
     begun: dict[int, int] = {}
     over: dict[int, int] = {}
     for r in requests:
@@ -55,17 +61,24 @@ def _spans(spec: CellSpec, requests: list[RequestRecord]) -> list[tuple[int, int
     return sorted((at_ns, over.get(session)) for session, at_ns in begun.items())
 
 
+def _over_ns(request: RequestRecord, stop_ns: int) -> int | None:
+    if request.status == "ok":
+        return request.t_done_ns
+    return request.t_end_ns if request.t_end_ns is not None and request.t_end_ns < stop_ns else None
+
+
 def _fills_s(spans: list[tuple[int, int | None]], window: CellWindow) -> float | UnsetType:
     """How long the longest lasted of those that began in the cell's first tenth, in which no queue had much time to grow; unset where that
     was over by the window's middle. A tenth in which hardly anything came due says little: then the first ``FEW`` are asked, of the
-    first quarter.
+    first quarter. Behind a server that is asked for several times of what it can, the first tenth is a queue already.
     """
     whole_ns = window.t_stop_ns - window.t0_ns
     few = [span for span in spans[:FEW] if span[0] < window.t0_ns + whole_ns // 4]
     early_ns = window.t0_ns + whole_ns // 10
-    if few and not _is_queue(few):
-        early_ns = max(early_ns, few[-1][0] + 1)
-    longest_ns = max(_lengths_ns(spans, early_ns), default=0)
+    asked_ns = max(early_ns, few[-1][0] + 1) if few else early_ns
+    if _gets_longer(_lengths_ns(spans, asked_ns)):
+        return UNSET
+    longest_ns = max(_lengths_ns(spans, early_ns if _is_queue(few) else asked_ns), default=0)
     full_ns = window.t0_ns + longest_ns
     return longest_ns / 1e9 if full_ns > (window.window_start_ns + window.t_stop_ns) // 2 else UNSET
 
@@ -80,6 +93,18 @@ def _is_queue(spans: list[tuple[int, int | None]]) -> bool:
     e2e_ns = [over_ns - due_ns for due_ns, over_ns in spans if over_ns is not None]
     longer = sum(later > earlier for earlier, later in pairwise(e2e_ns))
     return len(e2e_ns) > 3 and longer >= 0.8 * (len(e2e_ns) - 1)
+
+
+def _gets_longer(e2e_ns: list[int]) -> bool:
+    """Whether nearly each answer of the last third takes longer than each of the first one, and by half at the median: so they do behind
+    a queue of several slots. Long answers of one time have the server's load in common, whichever of them came first.
+    """
+    third = len(e2e_ns) // 3
+    if third < FEWEST_OF_A_THIRD:
+        return False
+    first, last = e2e_ns[:third], e2e_ns[-third:]
+    longer = sum(later > earlier for earlier in first for later in last)
+    return longer >= 0.95 * third**2 and median(last) > 1.5 * median(first)
 
 
 def _when_full(spans: list[tuple[int, int | None]], window: CellWindow) -> CellWindow:
@@ -144,7 +169,14 @@ def _what_cut(spec: CellSpec, outcome: CellOutcome) -> str:
     return f"a cell lasts {spec.max_cell_s:g} s at most (--max-seconds)"
 
 
-def falls_short(demand: Demand, failed: float = 0.0, *, random: bool = False) -> tuple[bool, bool]:
+def scatter_of(spec: CellSpec) -> float:
+    """The variance of how many arrive in a time, over their mean: 1 for Poisson arrivals, and more for bursts."""
+    if spec.arrival == "gamma":
+        return 1 / (spec.gamma_shape or 1.0)
+    return 0.0 if spec.arrival == "fixed" else 1.0
+
+
+def falls_short(demand: Demand, failed: float = 0.0, *, scatter: float = 0.0) -> tuple[bool, bool]:
     """Whether less was completed than came due, and whether that is beyond chance.
 
     What is left over is held against what arrived: of sessions a turn that waits keeps later ones from coming due, so that
@@ -153,9 +185,9 @@ def falls_short(demand: Demand, failed: float = 0.0, *, random: bool = False) ->
 
     Args:
         failed: so many of the requests that are left over may be so since they failed, and not since the server falls behind.
-        random: chance also moves how many come due, by about the square root of their number.
+        scatter: ``scatter_of`` the cell: chance also moves how many come due, by about the square root of this times their number.
     """
-    moved = max(sum(demand.in_flight), demand.arrived if random else 0)
+    moved = max(sum(demand.in_flight), demand.arrived * scatter)
     left = demand.due - demand.done
     allowed = max((1 - MIN_THROUGHPUT_RATIO) * demand.arrived, 1.0)
     return left > allowed, left - failed - 2 * math.sqrt(moved) > allowed
@@ -183,6 +215,6 @@ def unserved(spec: CellSpec, demand: Demand | None) -> str | None:
         return None
     at_start, at_end = demand.in_flight
     in_window = demand.due - (at_end - at_start) - demand.done
-    if not falls_short(demand, max(in_window, 0), random=spec.arrival != "fixed")[1]:
+    if not falls_short(demand, max(in_window, 0), scatter=scatter_of(spec))[1]:
         return None
     return f"the server did not keep up: {served_text(demand, spec.rate_per_s)}; its queue grew, and latencies say how long the cell was"

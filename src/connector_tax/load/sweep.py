@@ -6,7 +6,7 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from connector_tax.base.documents.load import Demand, Found, Judged, Level, LoadCell
-from connector_tax.load.demand import falls_short, served_text
+from connector_tax.load.demand import falls_short, scatter_of, served_text
 from connector_tax.load.plan import Sweep
 from connector_tax.load.slo import CellLimit, percentile_name
 
@@ -77,7 +77,7 @@ def found_of(judged: list[Judged], stopped: str | None, unit: str) -> Found:
 
 def never_observed(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
     """A latency that a limit is of and no answer of a served cell has, as one token has no TPOT; None where each was seen."""
-    if "overloaded" in cell.flags or not cell.requests["ok"]:
+    if "overloaded" in cell.flags or not cell.requests.get("ok"):
         return None
     names = (m.metric for m in limits if cell.latencies[f"{m.metric}_ms"][percentile_name(m.q)].n == 0)
     return next((name.upper() for name in names), None)
@@ -101,8 +101,8 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
     assert cell.demand is not None, "a search measures open loops"
     why: list[str] = []
     overloaded = "overloaded" in cell.flags
-    random = cell.spec.arrival != "fixed"
-    short, for_sure = falls_short(cell.demand, _failed_by_chance(cell, cell.demand), random=random)
+    failed = _failed_by_chance(cell, cell.demand)
+    short, for_sure = falls_short(cell.demand, failed, scatter=scatter_of(cell.spec))
     served = not (overloaded or short)
     if not served:
         why.append(served_text(cell.demand, rate_per_s))
@@ -190,7 +190,8 @@ def _why_none(cell: LoadCell, level: Level) -> str:
     if cell.failed is UNSET or cell.failed.point is None or cell.failed.low is None or not cell.failed.point:
         return reason
     share, low, high = (
-        f"{100 * (v or 0.0):.2g}" for v in (cell.failed.point, cell.failed.low, cell.failed.high)
+        f"{100 * v:.2g}" if v is not None and v < 0.995 else "100"
+        for v in (cell.failed.point, cell.failed.low, cell.failed.high)
     )
     return f"{reason}: {share} % [{low}, {high}] of all"
 

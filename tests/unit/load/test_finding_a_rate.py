@@ -1,7 +1,7 @@
 """The search for the highest rate within limits: what it measures, what it answers, and what it admits."""
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -124,6 +124,14 @@ def test_random_arrivals_fall_short_by_chance_where_a_fixed_schedule_does_not() 
     fixed, poisson = (judge_cell(cell(9.0, fine, arrival=a), 10.0, LIMIT) for a in ("fixed", "poisson"))
     assert (fixed.holds, fixed.sure) == (False, True)
     assert (poisson.holds, poisson.sure) == (False, False)
+
+
+@pytest.mark.parametrize(("shape", "sure"), [(1.0, True), (0.1, False)])
+def test_bursts_move_how_many_arrive_by_more_than_chance_alone(shape: float, sure: bool) -> None:
+    """200 of 1,000 are left over, where 50 may be; twice what chance moves is 63 for Poisson's gaps and 200 for gaps of shape 0.1."""
+    one = cell(8.0, Level(400.0, 380.0, 430.0, 100), arrival="gamma")
+    one = msgspec.structs.replace(one, spec=replace(one.spec, gamma_shape=shape))
+    assert judge_cell(one, 10.0, LIMIT).sure == sure
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from made_outcomes import S, failed, outcome_of, record, spec_of
+from msgspec import UNSET
 
 from connector_tax.base.documents.load import Demand, Level, LoadCell, RequestLimit
 from connector_tax.base.records.cell import CellSpec
@@ -20,7 +21,8 @@ from connector_tax.base.records.target import RequestForm
 from connector_tax.load.demand import falls_short, unserved
 from connector_tax.load.measured import result_of
 from connector_tax.load.page import page
-from connector_tax.load.slo import percentile_name
+from connector_tax.load.slo import CellLimit, percentile_name
+from connector_tax.load.sweep import judge_cell, never_observed, too_short
 from connector_tax.load.table import cell_text
 from connector_tax.run.loadgen.health import health
 
@@ -289,6 +291,36 @@ def test_failures_and_long_answers_are_no_queue() -> None:
     long = steady(e2e_s=3.0)
     for requests in (steady(), failing, long):
         assert not any("keep up" in remark for remark in cell_of(spec_of(), requests).remarks)
+
+
+def test_a_server_that_dies_after_the_warm_up_fails_the_rate() -> None:
+    spec = spec_of(warmup_s=5.0)
+    whole = outcome_of(
+        spec, [record(k, k / 10) if k < 50 else failed(k, k / 10) for k in range(150)], stop_s=15.0
+    )
+    outcome = replace(whole, window=replace(whole.window, window_start_ns=5 * S))
+    cell = result_of(spec, outcome, percentiles=(90.0,), limits=(), hits=None)
+    limits = (CellLimit("ttft", 90.0, 500.0),)
+    assert cell.requests == {"window": 100, "http_error": 100}
+    assert never_observed(cell, limits) is None and too_short(cell, limits) is None
+    judged = judge_cell(cell, 10.0, limits)
+    assert (judged.holds, judged.sure) == (False, True) and judged.why[1].endswith(": 100 % [96, 100] of all")
+
+
+def test_what_fails_slowly_fills_the_server_and_is_no_queue() -> None:
+    """Every second one of 50 requests/s fails after 3 s, so that 75 more are in flight than at T0, and no more after those 3 s."""
+    slow = [failed(k, k * 0.02, after_s=3.0) if k % 2 else record(k, k * 0.02) for k in range(500)]
+    cell = cell_of(spec_of(rate_per_s=50.0), slow)
+    assert cell.remarks == () and cell.demand is not None and cell.demand.in_flight == (77, 77)
+
+
+def test_the_first_tenth_of_a_server_far_behind_is_a_queue_and_no_long_answer() -> None:
+    """Four slots of 3.2 s each serve 1.25 of 10 requests/s: the tenth request takes 9 s, and each four take 2.8 s longer than those before."""
+    behind = [record(k, k / 10, e2e_s=k % 4 / 10 + 3.2 * (k // 4 + 1) - k / 10) for k in range(100)]
+    cell = cell_of(spec_of(), behind)
+    assert cell.demand is not None and cell.demand.fills_s is UNSET
+    (said,) = cell.remarks
+    assert said.startswith("the server did not keep up: served 1.")
 
 
 def test_what_times_out_in_the_drain_waited_in_the_queue() -> None:
