@@ -99,7 +99,8 @@ def asked(tools: Path, lock: Path) -> Audit | str:
         command += ["--progress-spinner", "off", "-f", "json", "-o", str(report)]
         done = subprocess.run(command, capture_output=True, text=True)
         if not report.is_file():
-            return (done.stderr or done.stdout).strip().splitlines()[-1]
+            said = (done.stderr or done.stdout).strip() or f"pip-audit ended with exit code {done.returncode}"
+            return said.splitlines()[-1]
         return Audit.of(json.loads(report.read_text()))
 
 
