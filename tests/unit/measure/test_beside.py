@@ -122,11 +122,14 @@ def test_who_waits_says_for_whom_since_when_and_how_long(
 
 
 def test_how_long_is_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One card: half a minute, by which a campaign that was started twice ends. Several: as long as it takes. Or as one is told."""
+    """One card: half a minute, by which a campaign that was started twice ends. Several, or a batch job: as long as it takes. Or as one is told."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     engine = campaign(tmp_path, wait_for_card_s=None).config.engine
     assert wait_for_card_s(engine) == float("inf")
     assert wait_for_card_s(replace(engine, gpus=None)) == locks.WAIT_S
-    assert wait_for_card_s(replace(engine, wait_for_card_s=90)) == 90.0
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert wait_for_card_s(replace(engine, gpus=None)) == float("inf")
+    assert wait_for_card_s(replace(engine, gpus=None, wait_for_card_s=90)) == 90.0
     monkeypatch.setenv(locks.WAIT_VARIABLE, "7200")
     assert wait_for_card_s(engine) == 7200.0
     monkeypatch.setenv(locks.WAIT_VARIABLE, "inf")

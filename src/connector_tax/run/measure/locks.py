@@ -20,6 +20,7 @@ from connector_tax.base.locks import cache_folder, holder_of, name_holder, open_
 from connector_tax.base.units import duration_text, is_number
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.slots import Slot
+from connector_tax.run.measure.batch_limit import in_batch_job
 
 # After kill -9 of Snakemake its job needs a moment to notice and to stop its engine.
 WAIT_S = 30.0
@@ -33,7 +34,7 @@ def wait_for_card_s(engine: EngineConfig) -> float:
     """How long somebody else's card is waited for: CONNECTOR_TAX_WAIT_FOR_CARD_S, else ``engine.wait_for_card_s``.
 
     Without either ``WAIT_S``, by which a campaign that was started twice ends soon; and without end where the campaign's own engines
-    wait for one another.
+    wait for one another, and in a job of a batch system: an earlier start's job may be at work, which did not end with its Snakemake.
 
     Raises:
         ConfigError: the variable holds no number of seconds.
@@ -47,7 +48,7 @@ def wait_for_card_s(engine: EngineConfig) -> float:
         return float(given)
     if engine.wait_for_card_s is not None:
         return float(engine.wait_for_card_s)
-    return WAIT_S if len(engine.slots) == 1 else math.inf
+    return math.inf if len(engine.slots) > 1 or in_batch_job(os.environ) else WAIT_S
 
 
 def say_on_stderr(what: str) -> None:
