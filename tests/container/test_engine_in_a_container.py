@@ -49,6 +49,12 @@ with running_engine(LaunchRequest(engine, campaign.connector("plain"), Path(sys.
 """
 
 
+def measurement(image: str, runtime: str, folder: Path) -> list[str]:
+    """The command of one; it prints the pids of its container's first process and of its supervisor once the engine serves."""
+    campaign = str(PROJECT_ROOT / "config" / "demo.yaml")
+    return [sys.executable, "-c", MEASURES, campaign, image, runtime, str(folder)]
+
+
 def engine_in(image: str, runtime: str, **changes: object) -> EngineConfig:
     return replace(CAMPAIGN.engine, container=ContainerConfig(image, runtime), **changes)  # type: ignore[arg-type]
 
@@ -118,31 +124,23 @@ def measuring(
     runtime: str, image: str, folder: Path
 ) -> Iterator[tuple["subprocess.Popen[str]", psutil.Process, psutil.Process]]:
     """A measurement with an engine that serves; it, the first process of the container, the supervisor."""
-    command = [
-        sys.executable,
-        "-c",
-        MEASURES,
-        str(PROJECT_ROOT / "config" / "demo.yaml"),
-        image,
-        runtime,
-        str(folder),
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as measurement:
-        assert measurement.stdout is not None
-        root, supervisor = map(int, measurement.stdout.readline().split())
-        yield measurement, psutil.Process(root), psutil.Process(supervisor)
-        measurement.kill()
+    command = measurement(image, runtime, folder)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        root, supervisor = map(int, running.stdout.readline().split())
+        yield running, psutil.Process(root), psutil.Process(supervisor)
+        running.kill()
 
 
 @pytest.mark.parametrize("who", ["measurement", "supervisor"])
 def test_nothing_outlives_a_kill_9(runtime: str, image: str, tmp_path: Path, who: str) -> None:
     """Of whoever measures, and of the supervisor, whose end kills the runtime's client; no later start has to clear anything."""
-    with measuring(runtime, image, tmp_path) as (measurement, root, supervisor):
+    with measuring(runtime, image, tmp_path) as (running, root, supervisor):
         recorded = recorded_supervisor(tmp_path)
         assert recorded is not None and containers(runtime, recorded.mark)
         engine = [root, *root.children(recursive=True)]
         assert len(engine) >= 2
-        os.kill(measurement.pid if who == "measurement" else supervisor.pid, signal.SIGKILL)
+        os.kill(running.pid if who == "measurement" else supervisor.pid, signal.SIGKILL)
         assert within(
             10, lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in engine)
         )

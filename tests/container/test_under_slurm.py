@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from test_engine_in_a_container import MEASURES, containers, within
+from test_engine_in_a_container import containers, measurement, within
 
 from connector_tax.base.artifacts.supervisor import recorded_supervisor
 from connector_tax.base.config.checked import PROJECT_ROOT
@@ -26,15 +26,7 @@ pytestmark = [
 
 def submit(slurm: Cluster, folder: Path, image: str, runtime: str) -> str:
     script = folder / "job.sh"
-    words = [
-        sys.executable,
-        "-c",
-        MEASURES,
-        str(PROJECT_ROOT / "config" / "demo.yaml"),
-        image,
-        runtime,
-        str(folder / "run"),
-    ]
+    words = measurement(image, runtime, folder / "run")
     (folder / "words").write_bytes(b"".join(os.fsencode(word) + b"\0" for word in words))
     script.write_text(
         f"#!/bin/bash\nexport PATH={os.environ['PATH']} PYTHONPATH={PROJECT_ROOT / 'src'}\n"
