@@ -8,7 +8,7 @@ BIN := .venv/bin
 SNAKEMAKE := $(BIN)/snakemake --cores 1
 CONFIG ?= config/config.yaml
 
-.PHONY: help env demo demo-vllm demo-cpu test test-quick lint audit docs gpu-smoke format status revert-patch rehearse fleet figures clean
+.PHONY: help env demo demo-vllm demo-cpu test test-slurm test-quick lint audit docs gpu-smoke format status revert-patch rehearse fleet figures clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -58,16 +58,30 @@ fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 	$(BIN)/connector-tax fleet --root $(ROOT) --fleet $(FLEET)
 
 # What is held against the clock runs by itself: campaigns, real engines, the load generator. The rest runs on all cores.
-TIMED := tests/unit/load tests/unit/loadgen tests/emulated tests/slurm tests/container tests/vllm
-UNTIMED := -n auto --dist loadfile $(TIMED:%=--ignore=%)
-# Campaigns that are asked what becomes of them, and not how long a request took: two at a time.
+TIMED := tests/unit/load tests/unit/loadgen tests/emulated tests/container tests/vllm
+UNTIMED := -n auto --dist loadfile $(TIMED:%=--ignore=%) --ignore=tests/slurm
+# Campaigns that are asked what becomes of them, and not how long a request took: two at a time. The one through SLURM, which mostly waits,
+# comes first; the rest of tests/slurm is test-slurm's.
+SLURM := tests/slurm/test_small_campaign.py
 BESIDE := $(patsubst %,tests/emulated/test_%.py,failures_are_results kill_and_resume no_planted_secret_is_kept odd_places phase_c phase_d \
   repeated_launches sweep)
 
 test: lint  ## everything that CI runs
 	$(BIN)/python -m pytest $(UNTIMED)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(BESIDE)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(SLURM) $(BESIDE)
 	$(BIN)/python -m pytest $(TIMED) $(BESIDE:%=--ignore=%)
+
+test-slurm: plugins  ## campaigns through a real SLURM of this machine, about ten minutes; root, apt-get install slurm-wlm munge
+	$(BIN)/python -m pytest tests/slurm
+
+# Snakemake's plugins for batch systems are no part of the lock file. They lie in a folder of their own, where tests/slurm finds them.
+.PHONY: plugins
+plugins: .plugins/.complete
+
+.plugins/.complete: tests/slurm/requirements.lock | .venv/.complete
+	rm -rf .plugins
+	$(BIN)/pip install --quiet --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: --target .plugins -r $<
+	touch $@
 
 test-quick: lint  ## without the load generator's, the embedded engine's and real vLLM's runs
 	$(BIN)/python -m pytest $(UNTIMED)

@@ -8,18 +8,25 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
 PLUGIN = "snakemake_executor_plugin_slurm"
+# Where `make plugins` installs both.
+PLUGINS = Path(__file__).parents[2] / ".plugins"
 # For schedulers that have none of their own.
 GENERIC = "snakemake_executor_plugin_cluster_generic"
+# What stands for a card: any character device does, and these need not be made.
+DEVICES = ("/dev/null", "/dev/zero")
+PATIENT_SQUEUE = Path(__file__).with_name("patient_squeue.py")
 UP_WITHIN_S = 30.0
 CONF = """\
 ClusterName=test
@@ -60,14 +67,18 @@ def lacking() -> str | None:
 
 
 def lacking_plugin(name: str) -> str | None:
-    return None if find_spec(name) else f"{name} missing: pip install {name.replace('_', '-')}"
+    return None if _spec(name) else f"{name} missing: make plugins"
 
 
 def plugin_folder(name: str) -> Path:
     """Where the plugin is installed, which need not be the environment's own folder."""
-    spec = find_spec(name)
+    spec = _spec(name)
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parents[1]
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    return find_spec(name) or PathFinder.find_spec(name, [str(PLUGINS)])
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,9 @@ class Cluster:
     def jobs(self) -> list[str]:
         """Ids of those that wait or run. One whose slurmstepd was killed is being completed for minutes more."""
         return self.ask("squeue", "--noheader", "--states=PENDING,RUNNING", "--format=%i").split()
+
+    def state(self, job: str) -> str:
+        return self.ask("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").strip()
 
     def drain(self, drained: bool) -> None:
         state = ("State=DRAIN", "Reason=test") if drained else ("State=RESUME",)
@@ -141,17 +155,19 @@ def _write(found: Cluster) -> None:
     folder = found.folder
     for name in ("state", "spool", "bin"):
         (folder / name).mkdir(parents=True)
-    for k in range(2):
-        os.mknod(folder / f"gpu{k}", 0o020666, os.makedev(1, 3))  # as /dev/null
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o400)
     port, node_port = _free_ports()
     text = CONF.format(host=found.host, folder=folder, port=port, node_port=node_port, cpus=os.cpu_count())
     (folder / "slurm.conf").write_text(text)
-    (folder / "gres.conf").write_text(f"NodeName={found.host} Name=gpu File={folder}/gpu[0-1]\n")
+    (folder / "gres.conf").write_text(
+        "".join(f"NodeName={found.host} Name=gpu File={device}\n" for device in DEVICES)
+    )
     for name in COMMANDS:
         script = folder / "bin" / name
-        script.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which(name)} "$@"\n')
+        own = shutil.which(name)
+        command = f"{sys.executable} {PATIENT_SQUEUE} {own} {folder}" if name == "squeue" else own
+        script.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {command} "$@"\n')
         script.chmod(0o755)
 
 

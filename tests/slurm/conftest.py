@@ -1,16 +1,28 @@
-"""A copy of the project to run the whole DAG in."""
+"""A SLURM cluster for the tests of this folder, and a copy of the project whose jobs go to it."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulated"))
 from checkout import Project
+from cluster import Cluster, cluster
+from submitted import Submitted
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("slurm") / "c") as found:
+        yield found
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    made = Project(tmp_path / "checkout")
-    made.configure()
-    return made
+def submitted(request: pytest.FixtureRequest, tmp_path: Path, slurm: Cluster) -> Iterator[Submitted]:
+    """Through the plugin for any scheduler where the test's parameter says so, else through SLURM's own."""
+    project = Project(tmp_path / "checkout")
+    project.configure()
+    made = Submitted(project, slurm, generic=getattr(request, "param", False))
+    yield made
+    made.end()
