@@ -71,21 +71,21 @@ def test_a_requeued_job_goes_on_where_it_was(submitted: Submitted) -> None:
 
 
 def test_a_job_whose_time_ends_is_gone_on_with(submitted: Submitted) -> None:
-    """A minute holds a launch and some cells of eight; no job is cut off by the scheduler."""
+    """A minute holds a launch and some of sixteen cells, which last for almost one; no job is cut off by the scheduler."""
     project, slurm = submitted.project, submitted.slurm
 
-    def eight_cells(config: dict[str, Any]) -> None:
+    def sixteen_cells(config: dict[str, Any]) -> None:
         smallest(config)
         config["connectors"] = ["plain"]
-        config["phase_a"]["rates_per_s"] = [4, 5, 6, 7, 8, 9, 10, 11]
+        config["phase_a"]["rates_per_s"] = list(range(4, 20))
 
-    project.configure(eight_cells)
+    project.configure(sixteen_cells)
     submitted.minutes = 1
     starts = 0
-    while len(project.cells()) < 8:
+    while len(project.cells()) < 16:
         with submitted.keeps_its_cells():
             before, starts = len(project.cells()), starts + 1
-            assert (submitted.start("phase_a").wait(400) == 0) == (len(project.cells()) == 8), (
+            assert (submitted.start("phase_a").wait(400) == 0) == (len(project.cells()) == 16), (
                 submitted.said()
             )
             assert len(project.cells()) > before
