@@ -10,8 +10,11 @@ import pytest
 from connector_tax.base.artifacts import parcel
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.parcel import pack, standing, take
-from connector_tax.base.errors import ArtifactError
+from connector_tax.base.errors import ArtifactError, EngineError
+from connector_tax.base.locks import started_once
+from connector_tax.commands.advance import COMMAND
 
+ROOT = Path(__file__).parents[3]
 RUN = "2026-01-31_plain/phase_a"
 
 
@@ -158,6 +161,15 @@ def test_a_run_that_was_measured_on_both_hosts_is_refused_by_name(
     with pytest.raises(ArtifactError, match="was measured on both hosts, and cell r2_8x8 of it is here"):
         take(tmp_path / "1.tar.gz", here)
     assert files(here) == before
+
+
+def test_nothing_is_taken_while_the_campaign_goes_on(tmp_path: Path) -> None:
+    with started_once(tmp_path / "demo" / ".start.lock", "demo"), pytest.raises(EngineError) as told:
+        config = str(ROOT / "config" / "demo.yaml")
+        COMMAND.call(
+            ["--configfile", config, "--results", str(tmp_path), "--take", str(tmp_path / "1.tar.gz")]
+        )
+    assert "campaign demo was started already and is going on" in str(told.value)
 
 
 def test_settings_of_the_analysis_may_differ(there: CampaignFolder, tmp_path: Path) -> None:
