@@ -274,7 +274,7 @@ class Study:
         if unseen:
             raise ArtifactError(
                 f"{where}: edited since the last start of campaign {self.config.campaign}, and Snakemake has no record of what these files "
-                "({len(unseen)}) were made with (.snakemake was removed, or is another checkout's), so it would take them for what is wanted now. "
+                f"({len(unseen)}) were made with (.snakemake was removed, or is another checkout's), so it would take them for what is wanted now. "
                 "Put the config back; or remove them, and start again: cells are kept that the edit does not touch.\n"
                 f"rm {shlex.join(unseen)}"
             )

@@ -281,6 +281,7 @@ def test_an_edit_that_snakemake_cannot_see_is_refused_and_every_file_named(
         return
     with pytest.raises(AssertionError, match="edited since the last start of campaign demo") as told:
         study(measuring, environment, **changes)
+    assert f"no record of what these files ({len(wanted)}) were made with" in str(told.value)
     rm = str(told.value).splitlines()[-1]
     assert {str(Path(p).relative_to(root)) for p in rm.split()[1:]} == wanted
     # What Snakemake knows of it makes anew itself; and so it does what is not there.
