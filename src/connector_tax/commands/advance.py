@@ -56,7 +56,8 @@ def _run(args: argparse.Namespace) -> int:
     config = load_campaign(args.configfile)
     folder = CampaignFolder(args.results / config.campaign)
     if args.take:
-        return _take(sorted(args.take), folder)
+        with started_once(folder.start_lock, config.campaign):
+            return _take(sorted(args.take), folder)
     if args.minutes <= 0:
         raise ConfigError(f"--minutes {args.minutes:g}: give the minutes that this command may take.")
     end_in_order()
@@ -80,8 +81,12 @@ def _run(args: argparse.Namespace) -> int:
 
 def _take(archives: list[Path], folder: CampaignFolder) -> int:
     for archive in archives:
-        names = take(archive, folder)
-        print(f"{archive}: {len(names)} documents and runs taken into {folder.root}")
+        taken = take(archive, folder)
+        print(f"{archive}: {len(taken.units)} documents and runs taken into {folder.root}")
+        if taken.kept:
+            print(
+                f"{archive}: {len(taken.kept)} runs went on here since and are kept: {', '.join(taken.kept)}"
+            )
     return 0
 
 

@@ -17,7 +17,7 @@ from connector_tax.base.records.connector import PLAIN_AGAIN
 # What an engine's log says of a host that would have failed any configuration. Memory that somebody else holds is in vLLM's
 # words "Free memory on device ... is less than desired GPU memory utilization".
 _HOST = re.compile(
-    r"No space left on device|Disk quota exceeded|Read-only file system|Address already in use|Too many open files"
+    r"No space left on device|Disk quota exceeded|File too large|Read-only file system|Address already in use|Too many open files"
     r"|less than desired GPU memory utilization|CUDA-capable device|which this launch did not start|driver/library version mismatch|uncorrectable ECC"
     r"|No CUDA GPUs are available|CUDA unknown error|GPU is lost|fallen off the bus",
     re.IGNORECASE,

@@ -19,6 +19,7 @@ from connector_tax.base.documents.cell import SummaryFile
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
+from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import (
     cells_of,
@@ -93,7 +94,11 @@ def measure_run(
 
     preflight = read_document(folder.preflight_status, PreflightStatus)
     config = with_matched_launches(config, preflight)
-    decision = preflight.configs["plain" if connector_id == PLAIN_AGAIN else connector_id]
+    decision = preflight.configs.get("plain" if connector_id == PLAIN_AGAIN else connector_id)
+    if decision is None:
+        raise ArtifactError(
+            f"{folder.preflight_status}: says nothing of {connector_id}. Remove it to have it made again."
+        )
     if decision.decision != "include":
         progress.say(f"skipped: {decision.reason}")
         write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=decision.reason)
