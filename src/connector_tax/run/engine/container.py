@@ -10,7 +10,7 @@ import re
 import resource
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import connector_tax
@@ -30,6 +30,8 @@ PATCHES = PROJECT_ROOT / "patches"
 INIT = PLUGINS / "container_init.py"
 PACKAGE = Path(connector_tax.__file__).resolve().parent
 PREFIX = "connector-tax-"
+# Who an engine is by name; by number it is this user.
+USER = "connector-tax"
 # How much longer than a container everything around it has to end.
 LONGER_S = 2.0
 # Longer than anybody waits for an answer.
@@ -43,6 +45,10 @@ _PROXIES = tuple(
     name
     for kind in ("HTTP", "HTTPS", "FTP", "NO", "ALL")
     for name in (f"{kind}_PROXY", f"{kind.lower()}_proxy")
+)
+# What bash and the runtime's client go by themselves, of whatever is in the environment that variables are handed on from.
+_OF_THE_CLIENT = re.compile(
+    r"PATH|HOME|TMPDIR|BASH_ENV|PYTHONHOME|(LD|XDG|DOCKER|CONTAINERS?|PODMAN|STORAGE)_\w+", re.ASCII
 )
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLACE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|DIRECTORY|FILE)$")
@@ -69,6 +75,7 @@ class Contained:
     Attributes:
         python: the engine's interpreter in the image.
         names: of the variables that it is given.
+        values: of those among them that the runtime's client would go by itself, so they are told in its command.
         reads, writes: folders of this host that it sees, under their own paths.
         home: among ``writes``; what engines cache of compiled code stays there from launch to launch.
         cpus: that it stays on; empty for any.
@@ -84,6 +91,7 @@ class Contained:
     cards: Cards
     cpus: tuple[int, ...]
     grace_s: float
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 def launch_words(launch: Contained) -> list[str]:
@@ -107,7 +115,10 @@ def launch_words(launch: Contained) -> list[str]:
         *gpu_words(launch.image.runtime, launch.cards),
         *_reading(launch.reads, launch.writes),
         *(_mount(path, writable=True) for path in dict.fromkeys(launch.writes)),
-        *(f"--env={name}" for name in launch.names),
+        *(
+            f"--env={name}={launch.values[name]}" if name in launch.values else f"--env={name}"
+            for name in launch.names
+        ),
         f"--env=HOME={launch.home}",
         launch.image.digest,
         *(
@@ -148,11 +159,16 @@ def _narrow(image: Image, names: Iterable[str] = ()) -> tuple[str, ...]:
         *(
             "--pull=never",
             f"--user={image.user}",
+            *(f"--group-add={group}" for group in image.groups),
+            # Whatever PODMAN_USERNS, containers.conf or the daemon's userns-remap would have: files are this user's.
+            "--userns=host",
             "--cap-drop=ALL",
             "--security-opt=no-new-privileges",
             "--security-opt=label=disable",
         ),
         *("--entrypoint=", "--workdir=/", "--log-driver=none", "--no-healthcheck"),
+        # Python's getpass, which torch before 2.13 asks when it is imported, fails of a user who is not in the image's /etc/passwd.
+        *([] if "USER" in given else [f"--env=USER={USER}"]),
         # podman hands on a proxy of the environment and docker the one in its user's config; its address may hold a password.
         *(
             ["--http-proxy=false"]
@@ -190,6 +206,11 @@ def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[
     inherited = (name for name in environment if _SHAPING.fullmatch(name) and not _PLACE.search(name))
     # podman takes a star for the beginning of many names.
     return tuple(sorted(name for name in {*inherited, *given, *_OURS} if _VARIABLE.fullmatch(name)))
+
+
+def of_the_client(names: Iterable[str]) -> list[str]:
+    """Which of ``names`` mean something to this host's side of a launch, whose own they stay."""
+    return [name for name in names if _OF_THE_CLIENT.fullmatch(name)]
 
 
 def python_path(image: Image, given: Mapping[str, str]) -> str:

@@ -25,7 +25,7 @@ from connector_tax.run.engine.command import (
     given_environment,
     launch_script,
 )
-from connector_tax.run.engine.contained import contained, model_inside
+from connector_tax.run.engine.contained import contained, leave_to_the_client, model_inside
 from connector_tax.run.engine.container import LONGER_S, launch_words, python_path
 from connector_tax.run.engine.container_end import Inside
 from connector_tax.run.engine.gpus import Cards, cards_of
@@ -267,9 +267,11 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
 
 
 def _end(request: LaunchRequest, supervisor: Supervisor) -> None:
-    stop_supervised(supervisor, request.folder, grace_s=_grace_s(request))
-    remove_copy(request.folder)
-    clean_logs(request.folder, launch_secrets(request.engine, request.connector))
+    try:
+        stop_supervised(supervisor, request.folder, grace_s=_grace_s(request))
+    finally:  # also where something does not end, as a container whose daemon hangs: a later start may have nothing to launch here
+        remove_copy(request.folder)
+        clean_logs(request.folder, launch_secrets(request.engine, request.connector))
 
 
 def _grace_s(request: LaunchRequest) -> float:
@@ -325,7 +327,8 @@ def _container(request: LaunchRequest, environment: dict[str, str], cards: Cards
     steps.mkdir(exist_ok=True)
     image = image_of(request.engine.container)
     environment["MODEL"] = model_inside(request.engine)
-    environment["PYTHONPATH"] = python_path(image, given_environment(request.engine, request.connector))
+    given = given_environment(request.engine, request.connector)
+    environment["PYTHONPATH"] = python_path(image, given)
     environment["RECORD_FOLDER"] = str(steps)
     launch = contained(
         request.engine,
@@ -337,6 +340,8 @@ def _container(request: LaunchRequest, environment: dict[str, str], cards: Cards
         cpus=request.cpus,
         writes=tuple({steps, *([] if request.step_log is None else [request.step_log.parent.absolute()])}),
     )
+    leave_to_the_client(environment, given)
+    environment["RECORD_NEEDED"] = " ".join(name for name in given if name not in launch.values)
     words = launch_words(launch)
     return ["--in-container", str(len(words)), *words]
 

@@ -1,0 +1,88 @@
+"""Who an engine in a container is, and what stays this host's own where the config sets it for the engine."""
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.base.config import load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.config.model import ContainerConfig
+from connector_tax.run.engine import image as image_module
+from connector_tax.run.engine.contained import contained, leave_to_the_client
+from connector_tax.run.engine.container import launch_words, passed_names, probe_words
+from connector_tax.run.engine.gpus import Cards
+from connector_tax.run.engine.image import Image
+
+DIGEST = "sha256:" + "ab" * 32
+CAMPAIGN = load_campaign(PROJECT_ROOT / "config" / "demo.yaml")
+# What the image has of these, and the host may not.
+OF_THE_IMAGE = {
+    "PATH": "/opt/venv/bin:/bin",
+    "TMPDIR": "/scratch/in/the/image",
+    "LD_PRELOAD": "/opt/libtcmalloc.so",
+    "CONTAINER_HOST": "tcp://127.0.0.1:1",
+}
+
+
+def words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environment: dict[str, str], **env: str
+) -> list[str]:
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path))
+    engine = replace(CAMPAIGN.engine, container=ContainerConfig("i"), env={**CAMPAIGN.engine.env, **env})
+    where: dict[str, Any] = {"mark": "m", "cards": Cards((), 0), "cpus": (), "writes": ()}
+    image = Image("podman", "1", "i", DIGEST, "0:0")
+    return launch_words(contained(engine, CAMPAIGN.connector("plain"), image, environment, **where))
+
+
+def test_what_the_config_sets_for_the_engine_is_not_what_the_runtimes_client_goes_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bash and podman would be looked for in the image's PATH, and podman would write into a TMPDIR that only the image has."""
+    monkeypatch.delenv("CONTAINER_HOST", raising=False)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    environment = {**os.environ, **OF_THE_IMAGE, "HF_TOKEN": "planted"}
+    told = words(monkeypatch, tmp_path, environment, **OF_THE_IMAGE, HF_TOKEN="planted")
+    assert {f"--env={name}={value}" for name, value in OF_THE_IMAGE.items()} <= set(told)
+    assert "--env=HF_TOKEN" in told and not any("planted" in word for word in told)
+    leave_to_the_client(environment, [*OF_THE_IMAGE, "HF_TOKEN"])
+    assert environment["PATH"] == os.environ["PATH"] and environment["HF_TOKEN"] == "planted"
+    assert not {"CONTAINER_HOST", "TMPDIR"} & set(environment)
+
+
+@pytest.mark.parametrize("runtime", ["podman", "docker"])
+def test_an_engine_has_a_name_for_its_user(runtime: Any) -> None:
+    """No user of this host is in an image's /etc/passwd; without USER Python's getpass fails there, and with it ``import torch`` before 2.13."""
+    image = Image(runtime, "1", "i", DIGEST, "1000:1000")
+    assert "--env=USER=connector-tax" in probe_words(image, [])
+
+
+def test_a_name_that_the_config_gives_is_the_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = words(monkeypatch, tmp_path, {**os.environ, "USER": "me"}, USER="me")
+    assert "--env=USER" in told and not any(word.startswith("--env=USER=") for word in told)
+    assert "USER" not in passed_names({"USER": "me"}, ())
+
+
+def test_an_engine_has_the_groups_of_its_user_and_no_user_namespace_of_somebodys_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Models of a cluster are often a group's; PODMAN_USERNS, containers.conf or userns-remap would make files somebody else's."""
+    answer = subprocess.CompletedProcess([], 0, f"{DIGEST} null\n", "")
+    monkeypatch.setattr(image_module, "_ask", lambda *words: answer)
+    monkeypatch.setattr(os, "getgroups", lambda: [2000, 1000, 500])
+    monkeypatch.setattr(os, "getgid", lambda: 1000)
+    monkeypatch.setattr(image_module, "_podman", lambda: ("1", "0:0"))
+    groups = {}
+    for runtime, user in (("docker", "1000:1000"), ("docker", "0:0"), ("podman", "0:0")):
+        monkeypatch.setattr(image_module, "_daemon", lambda user=user: ("1", user))
+        told = probe_words(image_module._image.__wrapped__(runtime, "i"), [])
+        assert "--userns=host" in told
+        groups[runtime, user] = [word for word in told if word.startswith("--group-add")]
+    assert groups == {
+        ("docker", "1000:1000"): ["--group-add=500", "--group-add=2000"],
+        ("docker", "0:0"): [],
+        ("podman", "0:0"): [],
+    }
