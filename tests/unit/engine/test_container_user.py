@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,3 +87,44 @@ def test_an_engine_has_the_groups_of_its_user_and_no_user_namespace_of_somebodys
         ("docker", "0:0"): [],
         ("podman", "0:0"): [],
     }
+
+
+def test_a_container_of_docker_by_hand_is_whoever_starts_it(tmp_path: Path) -> None:
+    """Not the campaign's user, as who another one could not write, and as root would leave root's files."""
+    docker = tmp_path / "docker"
+    docker.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    docker.chmod(0o755)
+    words = [
+        "docker",
+        "run",
+        f"--user={os.getuid()}:{os.getgid()}",
+        "--group-add=54321",
+        "--rm",
+        "i",
+        "python3",
+    ]
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "MODEL": "m",
+        "ENGINE_PYTHON": "python3",
+        "LAUNCH_SH_OUT": str(tmp_path / "launch.sh"),
+        "RECORD_PYTHON": sys.executable,
+        "RECORD_FOLDER": str(tmp_path),
+    }
+    script = str(PROJECT_ROOT / "launch" / "launch_plain.sh")
+    launched = ["bash", script, "--in-container", str(len(words)), *words]
+    ran = subprocess.run(launched, env=environment, capture_output=True, text=True, check=True).stdout
+    assert words[1:] == ran.splitlines()[: len(words) - 1]
+    (tmp_path / "id").write_text("#!/bin/sh\ncase $1 in -u) echo 71;; -g) echo 72;; -G) echo 72 73;; esac\n")
+    (tmp_path / "id").chmod(0o755)
+    by_hand = {
+        **environment,
+        "CONNECTOR_TAX_PROJECT": str(PROJECT_ROOT),
+        "CONNECTOR_TAX_FOLDER": str(tmp_path),
+    }
+    command = ["bash", environment["LAUNCH_SH_OUT"]]
+    again = subprocess.run(
+        command, env=by_hand, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert again[:6] == ["run", "--user=71:72", "--group-add=72", "--group-add=73", "--rm", "i"]
