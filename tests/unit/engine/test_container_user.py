@@ -14,9 +14,17 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.model import ContainerConfig
 from connector_tax.run.engine import image as image_module
 from connector_tax.run.engine.contained import contained, leave_to_the_client
-from connector_tax.run.engine.container import launch_words, passed_names, probe_words
+from connector_tax.run.engine.container import (
+    INIT,
+    PACKAGE,
+    handed_over,
+    launch_words,
+    passed_names,
+    probe_words,
+)
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.image import Image
+from connector_tax.run.engine.supervisor import HANDED
 
 DIGEST = "sha256:" + "ab" * 32
 CAMPAIGN = load_campaign(PROJECT_ROOT / "config" / "demo.yaml")
@@ -128,3 +136,46 @@ def test_a_container_of_docker_by_hand_is_whoever_starts_it(tmp_path: Path) -> N
         command, env=by_hand, capture_output=True, text=True, check=True
     ).stdout.splitlines()
     assert again[:6] == ["run", "--user=71:72", "--group-add=72", "--group-add=73", "--rm", "i"]
+
+
+def test_values_of_variables_come_through_a_containers_standard_input(tmp_path: Path) -> None:
+    """podman's and docker's own databases keep those of a container's configuration when it is gone."""
+    assert handed_over(["HF_TOKEN", "PATH", "PYTHONPATH", "CONNECTOR_TAX_RUN", HANDED]) == ["HF_TOKEN"]
+    runtime = tmp_path / "runtime"
+    # It gets no variable by way of its own environment, as a container does that is started by somebody else.
+    runtime.write_text('#!/bin/sh\necho "client: ${HF_TOKEN-none} ${LONG-none}" >&2\nexec "$@"\n')
+    runtime.chmod(0o755)
+    init = [sys.executable, str(INIT), str(PACKAGE.parent), "1", ""]
+    odd = "a b\n=c'\udcff" + "x" * 100_000
+    environment = {
+        **os.environ,
+        "MODEL": "m",
+        "ENGINE_PYTHON": sys.executable,
+        "ENGINE_MODULE": "shows_itself",
+        "ENGINE_PYTHONPATH": str(tmp_path),
+        "HF_TOKEN": "planted-token-1",
+        "LONG": odd,
+        HANDED: "HF_TOKEN LONG NOT_SET",
+    }
+    (tmp_path / "shows_itself.py").write_text(
+        "import os, sys; print(os.environ['HF_TOKEN'], os.environ['LONG'] == "
+        f"{odd!r}, 'NOT_SET' in os.environ, {HANDED!r} in os.environ)"
+    )
+    words = [str(runtime), *init]
+    script = str(PROJECT_ROOT / "launch" / "launch_plain.sh")
+    command = ["bash", script, "--in-container", str(len(words)), *words]
+    supervised = [sys.executable, "-m", "connector_tax.run.engine.supervisor", "1", "--lifeline", *command]
+    with subprocess.Popen(
+        supervised, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as done:
+        assert done.stdout is not None and done.stderr is not None
+        told = done.stdout.read().decode(), done.stderr.read().decode()
+    assert told == ("planted-token-1 True False False\n", "client: none none\n")
+
+
+def test_a_container_that_is_handed_nothing_ends(tmp_path: Path) -> None:
+    """Whoever had it to hand over was killed before."""
+    init = [sys.executable, str(INIT), str(PACKAGE.parent), "1", "", "touch", str(tmp_path / "ran")]
+    environment = {**os.environ, HANDED: "HF_TOKEN"}
+    done = subprocess.run(init, env=environment, input=b"HF_TOKEN=half", timeout=10)
+    assert done.returncode == 143 and not (tmp_path / "ran").exists()

@@ -71,7 +71,7 @@ def leave_to_the_client(environment: dict[str, str], given: Iterable[str]) -> No
     Args:
         given: names that the config sets.
     """
-    for name in of_the_client(given):
+    for name in [name for name in given if name == "PYTHONPATH" or of_the_client([name])]:
         environment.pop(name)
         if name in os.environ:
             environment[name] = os.environ[name]

@@ -2,7 +2,8 @@
 
 The command stays the launch scripts' own; these words run it in an image, with this host's loopback and nothing else of the host that it does not need:
 the instrument and the model to read, the launch's folder of step records and its store to write. The image is not changed. Variables are
-passed by name alone, so no value of one is in an argument or a receipt. Why so: docs/decisions/0035.
+named in arguments and handed over through standard input, so no value of one is in an argument, a receipt or the runtime's own files.
+Why so: docs/decisions/0035.
 """
 
 import os
@@ -23,6 +24,7 @@ from connector_tax.base.locks import cache_folder
 from connector_tax.base.opening import printable
 from connector_tax.run.engine.gpus import ORDER, VISIBLE, Cards
 from connector_tax.run.engine.image import Image
+from connector_tax.run.engine.supervisor import HANDED
 
 PLUGINS = PROJECT_ROOT / "launch" / "plugins"
 PATCHES = PROJECT_ROOT / "patches"
@@ -58,6 +60,7 @@ _OURS = (
     "CONNECTOR_TAX_ENGINE_MODEL",
     "CONNECTOR_TAX_ENGINE_SEED",
     "CONNECTOR_TAX_FAULT",
+    HANDED,
     "CONNECTOR_TAX_RUN",
     "CONNECTOR_TAX_STEP_FLUSH_S",
     "CONNECTOR_TAX_VIRTUAL_GPU",
@@ -211,6 +214,15 @@ def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[
 def of_the_client(names: Iterable[str]) -> list[str]:
     """Which of ``names`` mean something to this host's side of a launch, whose own they stay."""
     return [name for name in names if _OF_THE_CLIENT.fullmatch(name)]
+
+
+def handed_over(names: Iterable[str]) -> list[str]:
+    """Which of a container's variables come through its standard input: all that may be secret. What it goes by itself is in its configuration."""
+    return [
+        name
+        for name in names
+        if name not in _OURS and not name.startswith("PYTHON") and not _OF_THE_CLIENT.fullmatch(name)
+    ]
 
 
 def python_path(image: Image, given: Mapping[str, str]) -> str:
