@@ -10,7 +10,7 @@ import os
 import re
 import resource
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -216,13 +216,10 @@ def of_the_client(names: Iterable[str]) -> list[str]:
     return [name for name in names if _OF_THE_CLIENT.fullmatch(name)]
 
 
-def handed_over(names: Iterable[str]) -> list[str]:
-    """Which of a container's variables come through its standard input: all that may be secret. What it goes by itself is in its configuration."""
-    return [
-        name
-        for name in names
-        if name not in _OURS and not name.startswith("PYTHON") and not _OF_THE_CLIENT.fullmatch(name)
-    ]
+def handed_over(names: Sequence[str]) -> list[str]:
+    """Which of a container's variables come through its standard input: all that may be secret. What it goes by itself is in its configuration, and so is what NVIDIA's hook reads there."""
+    kept = {*_OURS, *of_the_client(names), "VLLM_PLUGINS"}  # the last is added to by launch/common.sh
+    return [name for name in names if name not in kept and not name.startswith(("PYTHON", "NVIDIA_"))]
 
 
 def python_path(image: Image, given: Mapping[str, str]) -> str:
