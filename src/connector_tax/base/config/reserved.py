@@ -59,7 +59,16 @@ SHORT = {
 WHOLE = frozenset({"data-parallel-size"})
 # What launch/common.sh is given by the pipeline, whatever an entry says.
 VARIABLES = frozenset(
-    {"ENGINE_PYTHON", "ENGINE_MODULE", "ENGINE_CPUS", "MODEL", "SERVED_MODEL_NAME", "HOST", "PORT"}
+    {
+        "ENGINE_PYTHON",
+        "ENGINE_PYTHONPATH",
+        "ENGINE_MODULE",
+        "ENGINE_CPUS",
+        "MODEL",
+        "SERVED_MODEL_NAME",
+        "HOST",
+        "PORT",
+    }
     | {"KV_TRANSFER_CONFIG", "LAUNCH_SH_OUT", "AGENTIC_STEP_LOG_PATH", "CONNECTOR_TAX_RUN"}
 )
 

@@ -28,6 +28,7 @@ from connector_tax.base.plan import (
 )
 from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.run.engine.logs import clean_logs, launch_secrets
 from connector_tax.run.engine.process import LaunchError
 from connector_tax.run.measure.accuracy import collect_run_outputs, outputs_collected
 from connector_tax.run.measure.beside import on_a_card
@@ -262,6 +263,8 @@ def _remove_leftovers(run: Run) -> None:
 
 def finish(run: Run, cells: tuple[CellSpec, ...], failure: str | None = None) -> None:
     """Write what stands beside the finished ``cells``, the receipt last."""
+    # A launch that was killed while it ended its engine left the log as it was, and nothing may have been missing that another is launched for.
+    clean_logs(run.run.path, launch_secrets(run.config.engine, run.config.connector(run.connector_id)))
     documents = [read_cell(run.run.cell(c.cell_id)) for c in cells]
     write_json(run.run.summary, SummaryFile(cells={d.cell_id: d.summary for d in documents if d.summary}))
     _remove_leftovers(run)
