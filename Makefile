@@ -29,7 +29,7 @@ venv:
 	$(BIN)/pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch .venv/.complete
 
-demo: env  ## the whole study on the embedded engine, about four minutes
+demo: env  ## the whole study on the embedded engine, four to nine minutes
 	$(SNAKEMAKE) --quiet rules --configfile config/demo.yaml
 	@echo "report: $$PWD/results/demo/report.html"
 
