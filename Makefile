@@ -90,7 +90,7 @@ format: env  ## apply the formatter
 	$(BIN)/snakefmt Snakefile workflow/rules
 
 figures: env  ## make the analysis, figures and report of CONFIG anew from its raw results; measures nothing
-	$(SNAKEMAKE) report --quiet rules --configfile $(CONFIG)
+	$(BIN)/connector-tax run --configfile $(CONFIG) report -- --quiet rules
 
 status:  ## what is done, running, skipped and left of CONFIG; WEB=1: as a page on 127.0.0.1, with a report of what is measured so far
 	@# Never makes the environment: another command may be at work in it.

@@ -6,6 +6,7 @@ Rules stay thin: whatever needs an ``if`` is decided here and can be tested with
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack, redirect_stderr
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from connector_tax.base.errors import ArtifactError, ConnectorTaxError
 from connector_tax.base.files import hash_of, to_json, write_text_if_changed
 from connector_tax.base.imports import PROJECT, closure
 from connector_tax.base.locks import started_once
-from connector_tax.base.opening import is_date, shown
+from connector_tax.base.opening import is_date, lines_of, read_whole, shown
 from connector_tax.base.plan import (
     campaign_document,
     config_of,
@@ -48,6 +49,7 @@ NOT_MEASURING = READING | {"revert_patch"}
 TARGETS_VARIABLE = "CONNECTOR_TAX_TARGETS"
 DATE_VARIABLE = "CONNECTOR_TAX_DATE"
 _STARTED = ExitStack()
+_BEGAN_S = time.time()
 
 
 def stop(message: str) -> NoReturn:
@@ -257,6 +259,20 @@ class Study:
             except ConnectorTaxError as error:
                 stop(str(error))
         self.write_campaign_file()
+
+    def say_why(self) -> None:
+        """After a start that failed: what its jobs complained of. Snakemake's own account of its rules stands above, and is longer."""
+        said = []
+        for log in sorted(self.logs.glob("*.log")):
+            try:
+                if log.stat().st_mtime >= _BEGAN_S:
+                    said += [
+                        f"{line} ({log})" for line in lines_of(read_whole(log)) if line.startswith("error: ")
+                    ]
+            except (OSError, ConnectorTaxError) as error:
+                said.append(f"{log}: cannot be read ({error})")
+        if said:
+            print(published_text("\n".join(["", "What failed:", *said])), file=sys.stderr, flush=True)
 
     def write_campaign_file(self) -> None:
         """``campaign.json``, which every script reads; only its config changes after the first start.

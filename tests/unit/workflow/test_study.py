@@ -243,3 +243,19 @@ def test_on_several_cards_a_later_phase_comes_after_all_of_an_earlier_one(
     assert sorted(
         study(True).position("a")(SimpleNamespace(connector=c)) for c in study(True).config.connector_ids
     ) == list(range(1, len(study(True).config.connector_ids) + 1))
+
+
+def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It stood some twenty lines above the end, between Snakemake's rules. Logs of earlier starts are not repeated."""
+    monkeypatch.chdir(tmp_path)
+    found = study(measuring=True)
+    found.say_why()
+    found.logs.mkdir(parents=True)
+    (found.logs / "preflight.log").write_text("trying plain\nerror: engine.python: not set.\n")
+    (found.logs / "draw.log").write_text("error: of yesterday\n")
+    os.utime(found.logs / "draw.log", (1e9, 1e9))
+    found.say_why()
+    said = capsys.readouterr().err
+    assert said == f"\nWhat failed:\nerror: engine.python: not set. ({found.logs / 'preflight.log'})\n"
