@@ -69,7 +69,7 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"/ What the host did meanwhile \| ", (), (
         "CPUs:", "of CPU time stolen per cell;", "clocks of", "GPU, per cell: SM clock", "peak temperature", "mean power", "clocks held down by", "cells",
         "readings failed in", "in", "this kernel does not tell their clocks.", "A fixed piece of work took",
-        "of CPU time (mean per cell): the host's share of a latency grows about alike.", "GPU: none that could be asked.")),
+        "of CPU time (mean per cell): the part of a latency that the host takes grows about in proportion.", "GPU: none that could be asked.")),
     (r"/ The host over[^|]*\| Not told", ("Not told by this host:",), ()),
     (r"/ Repeated launches / [^|]*\| Plain against", ("Plain against itself:",), (
         "The tax that", "if a connector's launches differ as plain's do.",
