@@ -104,10 +104,11 @@ def _schedule_lines(times: list[PhaseTime], config: CampaignConfig, gpus: int | 
     cards = config.engine.slots
     lines = [f"  preflight   {_from_to(0.0, begin_s)}, one after the other on card {cards[0]}"]
     for phase in (p for p in config.phases if p in of):
-        on = ", ".join(str(cards[k]) for k in sorted({turn.place for turn in of[phase]}))
+        places = sorted({turn.place for turn in of[phase]})
+        on = f"card{'s' * (len(places) > 1)} {', '.join(str(cards[k]) for k in places)}"
         first_s, last_s = min(t.begin_s for t in of[phase]), max(t.end_s for t in of[phase])
         lines.append(
-            f"  phase {phase_word(phase):<5} {_from_to(begin_s + first_s, begin_s + last_s)}, on card {on}"
+            f"  phase {phase_word(phase):<5} {_from_to(begin_s + first_s, begin_s + last_s)}, on {on}"
         )
     end_s = max((turn.end_s for turn in turns), default=0.0)
     for place, card in enumerate(cards):
