@@ -48,6 +48,9 @@ READING = frozenset({"analysis", "figures", "report", "manifest"})
 NOT_MEASURING = READING | {"revert_patch"}
 TARGETS_VARIABLE = "CONNECTOR_TAX_TARGETS"
 DATE_VARIABLE = "CONNECTOR_TAX_DATE"
+# How a line of a job's log begins that says why the job ended.
+INTERRUPTED = "interrupted; "
+LAST_WORDS = ("error: ", "not begun: ", INTERRUPTED)
 _STARTED = ExitStack()
 _BEGAN_S = time.time()
 
@@ -261,18 +264,18 @@ class Study:
         self.write_campaign_file()
 
     def say_why(self) -> None:
-        """After a start that failed: what its jobs complained of. Snakemake's own account of its rules stands above, and is longer."""
+        """After a start that ended early: what its jobs said of it. Snakemake's own account of its rules stands above, and is longer."""
         said = []
         for log in sorted(self.logs.glob("*.log")):
             try:
-                if log.stat().st_mtime >= _BEGAN_S:
-                    said += [
-                        f"{line} ({log})" for line in lines_of(read_whole(log)) if line.startswith("error: ")
-                    ]
+                lines = lines_of(read_whole(log)) if log.stat().st_mtime >= _BEGAN_S else []
             except (OSError, ConnectorTaxError) as error:
-                said.append(f"{log}: cannot be read ({error})")
+                lines = [f"error: it cannot be read ({error})"]
+            said += [f"{line} ({log})" for line in lines if line.startswith(LAST_WORDS)]
+        if any(line.startswith(INTERRUPTED) for line in said):
+            said.append("The same command goes on.")
         if said:
-            print(published_text("\n".join(["", "What failed:", *said])), file=sys.stderr, flush=True)
+            print(published_text("\n".join(["", "Why it ended:", *said])), file=sys.stderr, flush=True)
 
     def write_campaign_file(self) -> None:
         """``campaign.json``, which every script reads; only its config changes after the first start.

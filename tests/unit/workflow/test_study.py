@@ -257,5 +257,9 @@ def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
     (found.logs / "draw.log").write_text("error: of yesterday\n")
     os.utime(found.logs / "draw.log", (1e9, 1e9))
     found.say_why()
-    said = capsys.readouterr().err
-    assert said == f"\nWhat failed:\nerror: engine.python: not set. ({found.logs / 'preflight.log'})\n"
+    said = f"\nWhy it ended:\nerror: engine.python: not set. ({found.logs / 'preflight.log'})\n"
+    assert capsys.readouterr().err == said
+
+    (found.logs / "preflight.log").write_text("interrupted; what was finished is kept\n")
+    found.say_why()
+    assert capsys.readouterr().err.endswith(f" ({found.logs / 'preflight.log'})\nThe same command goes on.\n")
