@@ -89,7 +89,7 @@ format: env  ## apply the formatter
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow/rules
 
-figures: env  ## make the analysis, figures and report of CONFIG anew from its raw results; measures nothing
+figures: env  ## bring the analysis, figures and report of CONFIG up to date with its raw results; measures nothing
 	$(BIN)/connector-tax run --configfile $(CONFIG) report -- --quiet rules
 
 status:  ## what is done, running, skipped and left of CONFIG; WEB=1: as a page on 127.0.0.1, with a report of what is measured so far
