@@ -48,7 +48,9 @@ rule all:
         # Also what the rest is made of: of a file between two that are there Snakemake does not ask whether it is there.
         STUDY.receipts_to_read() if MEASURING else [],
         STUDY.rates_to_read(),
+        STUDY.put_in_to_read(),
         FOLDER.aggregate,
+        FOLDER.aggregate_csv,
         FOLDER.figures / "index.json",
         FOLDER.report,
         FOLDER.manifest,

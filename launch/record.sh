@@ -35,15 +35,21 @@ of_this_launch() {
   printf %s "${word//"${CONNECTOR_TAX_RUN:-none}"/'by-hand-"$$"'}"
 }
 
+# How a program came to its end, by the exit code $1 that bash gives it.
+ended() {
+  if [ "$1" -gt 128 ]; then echo "was killed by SIG$(kill -l "$(($1 - 128))")"; else echo "failed with exit code $1"; fi
+}
+
 # Sorts out what is secret: fills `plain`, `needed`, `held` and `given` with names of variables, `was` with what is left of values,
 # `as` with values in which another variable stands, and `shown` and `said` with the words of `command`: as they are run, and as they are read.
 sort_out() {
-  local told=() field i=0 n k name
+  local told=() field i=0 n k name code=0
   plain=() needed=() held=() given=() shown=() said=()
   mapfile -d '' -t told < <(printf '%s\0' "${command[@]}" |
     RECORD_PYTHONPATH=$PYTHONPATH PYTHONPATH=$root/src "${RECORD_PYTHON:-python3}" -m connector_tax.run.engine.launch_words)
-  if [ "${#told[@]}" -eq 0 ] || [ "${told[-1]}" != end ]; then
-    echo "error: launch.sh is not written, since nobody says what of it is secret: ${RECORD_PYTHON:-python3} failed" >&2
+  wait "$!" || code=$?
+  if [ "$code" -ne 0 ] || [ "${#told[@]}" -eq 0 ] || [ "${told[-1]}" != end ]; then
+    echo "error: launch.sh is not written: ${RECORD_PYTHON:-python3} -m connector_tax.run.engine.launch_words, which tells secrets from the rest, $(ended "$code")" >&2
     exit 2
   fi
   while [ "${told[i]}" != end ]; do

@@ -6,8 +6,9 @@
 A point is a kill: of Snakemake, a job, the shell around it, a supervisor, the engine, a worker of the load generator, the sampler,
 Snakemake's whole group, or everything at once. The role is drawn first, then the process, so that the rare ones are hit as often. A start has
 one point, and further ones where it goes on. When it has ended, no process of the campaign is left, the engine's packages and the
-checkout's code are as before, and every cell that was finished is there byte for byte, in the very file that it was. So is every receipt, but
-for those that Snakemake removed to have them made anew, which have to come back byte for byte. A campaign is started again and again, with
+checkout's code are as before, and every cell that was finished is there byte for byte, in the very file that it was, but for the cells of a run
+whose engine died in each of them: such a run starts from nothing. So is every receipt, but for those that Snakemake removed to have them made anew,
+which have to come back byte for byte. A campaign is started again and again, with
 points in each start, until it is complete; then it must hold each cell of the undisturbed campaign, and analyse and report without a problem
 of a cell that was not hit.
 
@@ -40,6 +41,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulated"))
 from checkout import ROOT, Project
 from families import family
+
+from connector_tax.run.measure.verdict import DIED
 
 # Time for what was orphaned to notice and to end in order.
 SETTLE_S = 30.0
@@ -158,26 +161,45 @@ def installed(python: str) -> dict[str, tuple[int, int]]:
 
 
 @dataclass(frozen=True)
+class Cell:
+    """A finished one, by the file that it is."""
+
+    inode: int
+    files: dict[str, str]
+    verdict: str
+    died: bool
+
+    @classmethod
+    def of(cls, file: Path) -> "Cell":
+        document = json.loads(file.read_text())
+        files = {p.name: digest(p) for p in sorted(file.parent.iterdir())}
+        died = any(reason.startswith(DIED) for reason in document["reasons"])
+        return cls(file.stat().st_ino, files, f"{document['verdict']} {document['reasons']}", died)
+
+
+@dataclass(frozen=True)
 class Finished:
     """What must not change any more: of each finished cell the files, and of each receipt its bytes."""
 
-    cells: dict[str, tuple[int, dict[str, str]]]
+    cells: dict[str, Cell]
     receipts: dict[str, str]
 
     @classmethod
     def of(cls, project: Project) -> "Finished":
         cells = {
-            str(cell.parent.relative_to(project.results)): (
-                cell.stat().st_ino,
-                {p.name: digest(p) for p in sorted(cell.parent.iterdir())},
-            )
-            for cell in project.results.glob("*/phase_*/cells/[!.]*/cell.json")
+            str(file.parent.relative_to(project.results)): Cell.of(file)
+            for file in project.results.glob("*/phase_*/cells/[!.]*/cell.json")
         }
         receipts = {
             str(p.relative_to(project.results)): digest(p)
             for p in project.results.glob("*/phase_*/receipt.json")
         }
         return cls(cells, receipts)
+
+    def survived_none(self, run: str) -> bool:
+        """Whether the engine died in each cell that ``run`` has: the next start of it removes them, since it failed or was about to."""
+        there = [cell.died for name, cell in self.cells.items() if name.startswith(f"{run}/cells/")]
+        return bool(there) and all(there)
 
     def check_kept(self, later: "Finished", *, done: bool) -> dict[str, str]:
         """Receipts that are gone for now: Snakemake removes what a job makes before it starts that job again, which happens where it was
@@ -186,17 +208,21 @@ class Finished:
         Args:
             done: the campaign is complete, so that nothing may be gone.
         """
-        for name, (inode, files) in self.cells.items():
+        for name, cell in self.cells.items():
+            if self.survived_none(name.split("/cells/")[0]):
+                continue
             if name not in later.cells:
-                raise Failure(f"finished cell {name} is lost")
-            if later.cells[name][0] != inode:
-                raise Failure(f"finished cell {name} was measured again")
-            if later.cells[name][1] != files:
+                raise Failure(f"finished cell {name} is lost: it was {cell.verdict}")
+            if later.cells[name].inode != cell.inode:
+                told = f"it was {cell.verdict}, and is {later.cells[name].verdict}"
+                raise Failure(f"finished cell {name} was measured again: {told}")
+            if later.cells[name].files != cell.files:
                 raise Failure(f"finished cell {name} was changed")
         gone = {name: content for name, content in self.receipts.items() if name not in later.receipts}
         if done and gone:
             raise Failure(f"receipts are lost: {sorted(gone)}")
-        if changed := [n for n, c in self.receipts.items() if later.receipts.get(n, c) != c]:
+        changed = [n for n, c in self.receipts.items() if later.receipts.get(n, c) != c]
+        if changed := [n for n in changed if not self.survived_none(n.removesuffix("/receipt.json"))]:
             raise Failure(f"receipts are changed: {changed}")
         return gone
 

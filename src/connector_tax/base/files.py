@@ -4,6 +4,7 @@ A reader therefore sees a whole file or none, also after ``kill -9`` or a full d
 """
 
 import errno
+import fcntl
 import hashlib
 import json
 import math
@@ -11,11 +12,11 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -64,12 +65,12 @@ def _write(path: Path, content: Iterable[bytes], mode: int) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as handle:
+        with _held(temporary) as handle:
             handle.writelines(content)
             handle.flush()
             os.fsync(handle.fileno())
-        os.chmod(temporary, mode)
-        os.replace(temporary, path)
+            os.chmod(temporary, mode)
+            os.replace(temporary, path)
         _sync_folder(path.parent)
     except BaseException as error:
         # Also after an interrupt. The reason why it failed may keep us from removing it, too.
@@ -78,6 +79,36 @@ def _write(path: Path, content: Iterable[bytes], mode: int) -> None:
         if isinstance(error, OSError):
             raise writing_failed(path, error) from error
         raise
+    _remove_halves(path)
+
+
+@contextmanager
+def _held(temporary: Path) -> Iterator[BinaryIO]:
+    """A new file with a lock on it, by which others see that its writer lives."""
+    while True:
+        with open(temporary, "wb") as handle:
+            # A file system that does not lock keeps what a killed writer left.
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            # Between the two somebody may have taken it for a half that nobody writes.
+            if os.fstat(handle.fileno()).st_nlink:
+                yield handle
+                return
+
+
+def _remove_halves(path: Path) -> None:
+    """What writers of ``path`` left that were killed; whoever still writes holds a lock. What cannot be removed is in nobody's way."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.tmp")
+    with suppress(OSError):
+        for entry in [e for e in os.scandir(path.parent) if name.fullmatch(e.name)]:
+            if entry.is_file(follow_symlinks=False):
+                _remove_half(path.with_name(entry.name))
+
+
+def _remove_half(file: Path) -> None:
+    with suppress(OSError), open(os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.unlink()
 
 
 def write_text_if_changed(path: Path, text: str) -> bool:

@@ -61,6 +61,7 @@ def _run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--minutes {args.minutes:g}: give the minutes that this command may take.")
     end_in_order()
     hand_on(config, os.environ)
+    folder.refuse_links()
     before = standing(folder)
     with started_once(folder.start_lock, config.campaign):
         date = _open_campaign(config, folder)
@@ -90,7 +91,6 @@ def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
     Raises:
         ConfigError: the config has changed since, and preflight or a run is of the earlier one. Snakemake knows which runs that touches, this command does not.
     """
-    folder.refuse_links()
     earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
     now = datetime.now(UTC)
     document = campaign_document(

@@ -51,10 +51,10 @@ def standing_of(config: CampaignConfig, results: Path, gpus: int | None = None) 
     folder = CampaignFolder(results / config.campaign)
     runs = sum(len(config.members(phase)) for phase in config.phases)
     try:
+        folder.links()
         if not folder.campaign_file.exists():
             return Standing("not started", 0, runs, 0, 0, seconds_left(config, folder, None, gpus))
         document = read_campaign_file(folder.campaign_file)
-        folder.links()
         receipts = [
             read_receipt(run)
             for phase in config.phases
@@ -94,7 +94,13 @@ def _lacks(config: CampaignConfig, folder: CampaignFolder) -> str:
         return "not analysed"
     if fault := fault_of(config, folder.root, read_aggregate(folder.aggregate)):
         return f"not analysed since: {fault.why}"
-    made = (folder.reference_rates, folder.figures / "index.json", folder.report, folder.manifest)
+    made = (
+        folder.reference_rates,
+        folder.aggregate_csv,
+        folder.figures / "index.json",
+        folder.report,
+        folder.manifest,
+    )
     missing = [str(path.relative_to(folder.root)) for path in made if not path.exists()]
     return f"without {', '.join(missing)}" if missing else ""
 

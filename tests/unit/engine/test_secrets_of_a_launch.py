@@ -17,15 +17,17 @@ from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.target import bearing, target_of
-from connector_tax.base.redaction import BLANKED, CONFIG_VARIABLE
+from connector_tax.base.redaction import BLANKED, CONFIG_VARIABLE, published_text
 from connector_tax.run.engine import process
 from connector_tax.run.engine.command import api_key, engine_arguments, engine_environment
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.launch_words import fields
 from connector_tax.run.engine.logs import CHUNK_CHARS, NEAR_CHARS, clean_logs, launch_secrets
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
+from connector_tax.run.engine.root_cause import root_cause
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.loadgen.outputs import collect_outputs
+from connector_tax.run.measure.preflight import KILLED
 from connector_tax.run.measure.warmup import ask
 
 
@@ -269,6 +271,19 @@ def test_nothing_is_recorded_where_nobody_can_tell_what_is_secret(tmp_path: Path
         b"launch.sh is not written" in caught.value.stderr
         and "planted-4" not in (tmp_path / "launch.sh").read_text()
     )
+
+
+def test_who_was_killed_while_it_told_secrets_is_named_so(tmp_path: Path) -> None:
+    """Preflight tries an engine once more whose start was killed: the words say that it was, and nothing redacts them."""
+    killed = tmp_path / "killed"
+    killed.write_text("#!/bin/sh\nkill -9 $$\n")
+    killed.chmod(0o755)
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        recorded(tmp_path, RECORD_PYTHON=str(killed))
+    said = caught.value.stderr.decode().strip().splitlines()[-1]
+    assert said.startswith("error: launch.sh is not written: ") and said.endswith(", was killed by SIGKILL")
+    assert root_cause(said) == said == published_text(said)
+    assert any(word in said for word in KILLED)
 
 
 def test_a_word_that_looks_like_a_placeholder_of_ours_stays_text() -> None:

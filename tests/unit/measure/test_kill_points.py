@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ import kill_points
 from kill_points import Campaign, Failure, Finished, engine_of, family_of
 
 CELL = "2026-01-01_plain/phase_a/cells/r20_256x16"
+VALID = '{"verdict": "valid", "reasons": []}'
+DIED = '{"verdict": "invalid", "reasons": ["engine died: killed by SIGKILL"]}'
 
 
 @pytest.fixture
@@ -22,7 +25,7 @@ def project(tmp_path: Path) -> Any:
     """One finished cell with its receipt, and no process."""
     cell = tmp_path / "results" / CELL
     cell.mkdir(parents=True)
-    (cell / "cell.json").write_text("{}")
+    (cell / "cell.json").write_text(VALID)
     (cell / "requests.jsonl").write_text("{}\n")
     (cell.parents[1] / "receipt.json").write_text('{"status": "measured", "cells": []}')
     (tmp_path / "results" / "aggregate.json").write_text('{"problems": []}')
@@ -52,7 +55,7 @@ def _lost(cell: Path) -> None:
 
 def _measured_again(cell: Path) -> None:
     (cell / "cell.json").rename(cell / "old")
-    (cell / "cell.json").write_text("{}")
+    (cell / "cell.json").write_text(VALID)
     (cell / "old").unlink()
 
 
@@ -78,6 +81,23 @@ def test_what_happened_to_a_finished_cell_is_found(project: Any, happens: Any, s
     happens(project.results / CELL)
     with pytest.raises(Failure, match=said):
         before.check_kept(Finished.of(project), done=True)
+
+
+def test_a_run_whose_engine_died_in_every_cell_may_start_from_nothing(project: Any) -> None:
+    """And no other run may: one cell that its engine survived is enough."""
+    cell = project.results / CELL
+    (cell / "cell.json").write_text(DIED)
+    alone = Finished.of(project)
+    shutil.copytree(cell, cell.with_name("r40_256x16"))
+    (cell.with_name("r40_256x16") / "cell.json").write_text(VALID)
+    beside = Finished.of(project)
+    _measured_again(cell)
+    assert alone.check_kept(Finished.of(project), done=True) == {}
+    with pytest.raises(
+        Failure,
+        match=r"was measured again: it was invalid \['engine died: killed by SIGKILL'\], and is valid",
+    ):
+        beside.check_kept(Finished.of(project), done=False)
 
 
 def test_a_receipt_that_snakemake_removed_has_to_come_back_as_it_was(project: Any) -> None:

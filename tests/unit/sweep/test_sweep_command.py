@@ -139,7 +139,13 @@ def test_the_status_is_a_line_for_each_campaign(project: Path, capsys: pytest.Ca
                         reason=reason,
                     )
     analysed(project, "study-r1-small", 1, 0.1)
-    for made in ("report.html", "reference_rates.json", "figures/index.json", "MANIFEST.tsv"):
+    for made in (
+        "report.html",
+        "aggregate.csv",
+        "reference_rates.json",
+        "figures/index.json",
+        "MANIFEST.tsv",
+    ):
         file = project / "results" / "study-r1-small" / made
         file.parent.mkdir(exist_ok=True)
         file.write_text("")

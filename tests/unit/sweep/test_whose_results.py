@@ -47,7 +47,13 @@ def all_ended(project: Path, cell: SweepCell) -> CampaignFolder:
     if not folder.aggregate.exists():
         analysed(project, cell.name, 1, 0.1)
     folder.figures.mkdir(exist_ok=True)
-    for made in (folder.reference_rates, folder.figures / "index.json", folder.report, folder.manifest):
+    for made in (
+        folder.reference_rates,
+        folder.aggregate_csv,
+        folder.figures / "index.json",
+        folder.report,
+        folder.manifest,
+    ):
         made.write_text("")
     return folder
 
@@ -188,8 +194,9 @@ def test_a_campaign_of_which_something_is_to_be_made_again_is_not_finished(
     folder = all_ended(project, sweep_of(project).cells[0])
     assert "study-r1-small  finished, " in printed(capsys, "status")
     folder.reference_rates.unlink()
+    folder.aggregate_csv.unlink()
     (folder.figures / "index.json").unlink()
-    wanted = "study-r1-small  measured, and without reference_rates.json, figures/index.json, 9 of 9 runs"
+    wanted = "study-r1-small  measured, and without reference_rates.json, aggregate.csv, figures/index.json, 9 of 9 runs"
     assert wanted in printed(capsys, "status")
 
 

@@ -102,6 +102,24 @@ def test_a_campaign_whose_description_was_removed_keeps_its_date(here: Path) -> 
     assert study(True, {}).date == "2026-01-31"
 
 
+@pytest.mark.parametrize("measuring", [True, False])
+def test_a_file_in_the_place_of_the_results_is_one_message(
+    here: Path, measuring: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "results").mkdir()
+    (here / "results" / "demo").touch()
+
+    def refuse(message: str) -> None:
+        raise AssertionError(message)
+
+    monkeypatch.setattr(workflow, "stop", refuse)
+    with pytest.raises(
+        AssertionError,
+        match=r"^results/demo: is no folder, and the campaign's results go there\. Move it away",
+    ):
+        study(measuring)
+
+
 def test_processes_started_after_midnight_keep_the_date(here: Path) -> None:
     environment: dict[str, str] = {}
     date = study(True, environment).date

@@ -135,8 +135,12 @@ class CampaignFolder:
         """Links inside run folders; whoever reads leaves them out.
 
         Raises:
-            ArtifactError: there is one elsewhere in the folder. What is written behind it would lie outside.
+            ArtifactError: there is one elsewhere in the folder. What is written behind it would lie outside. Or the folder is none.
         """
+        if self.root.exists() and not self.root.is_dir():
+            raise ArtifactError(
+                f"{self.root}: is no folder, and the campaign's results go there. Move it away, or give the campaign another name."
+            )
         found = links_beneath(self.root)
         runs = [path for path in found if _is_run_name(path.relative_to(self.root).parts[0])]
         if others := [path for path in found if path not in runs]:
