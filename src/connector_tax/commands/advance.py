@@ -102,7 +102,7 @@ def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
         config_of(earlier)  # refuses what another version wrote
         ours, theirs = (json.loads(to_json(d))["config"] for d in (document, earlier))
         changed = [k for k, v in ours.items() if v != theirs.get(k) and k != "analysis"]
-        # A start that was refused, for want of an interpreter for example, has left the document alone.
+        # A start that was refused, for want of an interpreter for example, has left nothing but this document.
         if changed and (folder.preflight_status.exists() or folder.runs()):
             raise ConfigError(
                 f"{folder.campaign_file}: changed in the config file since the first sitting: {', '.join(changed)}. Put that back, go on with "
