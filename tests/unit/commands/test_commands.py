@@ -69,6 +69,14 @@ def test_a_mistake_in_a_command_is_one_message(tmp_path: Path) -> None:
     assert ended.stderr.startswith("error: ") and "aggregate.json" in ended.stderr
 
 
+def test_a_folder_that_is_not_there_is_named() -> None:
+    ended = ran("analyze", "--root", "results/demmo")
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "error: results/demmo/campaign.json: no such file: there is no folder results/demmo.\n",
+    )
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_completion_knows_every_command_and_option(shell: str) -> None:
     ended = ran("completion", shell)
