@@ -113,7 +113,7 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^Figures  fig9\w* title", (), ("connectors", "connector")),
     (r"^Figures  fig9\w* caption", (
         "Phase A", "steps that only decode, means", "schedule() and update_from_output() without the hooks that they call; n =",
-        "steps. The five parts add up to the diamond; its whisker is the", "interval of the whole,", "Hooks carry"), ()),
+        "steps. The five parts add up to the diamond; its whisker is the", "interval of the whole,", "The time of each hook holds"), ()),
 )  # fmt: skip
 
 
