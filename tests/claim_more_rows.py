@@ -236,9 +236,8 @@ class Rows(TaxRows):
             else:
                 continue
             spinning = [x for x in cpu.get("spinning") or [] if x.get("process") == process]
-            asked = process != "all" and (cpu.get("idle_share") or {}).get(process) is not None
             threads = Cell(
-                [w for x in spinning for w in (str(x.get("thread")), "of a core")] or ["none"] * asked,
+                [w for x in spinning for w in (str(x.get("thread")), "of a core")],
                 [v for x in spinning for v in the(x.get("share"), "ratio")],
             )
             yield [word(s.cells[0]), word(process), *numbers, threads]
