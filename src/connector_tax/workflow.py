@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack, redirect_stderr
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from connector_tax.base.errors import ArtifactError, ConnectorTaxError
 from connector_tax.base.files import hash_of, to_json, write_text_if_changed
 from connector_tax.base.imports import PROJECT, closure
 from connector_tax.base.locks import started_once
-from connector_tax.base.opening import is_date, shown
+from connector_tax.base.opening import is_date, lines_of, read_whole, shown
 from connector_tax.base.plan import (
     campaign_document,
     config_of,
@@ -54,7 +55,11 @@ DATE_VARIABLE = "CONNECTOR_TAX_DATE"
 # Where Snakemake keeps what each file was made with: a record per file, or all of them in a database.
 RECORDS = Path(".snakemake", "metadata")
 DATABASE = Path(".snakemake", "metadata.db")
+# How a line of a job's log begins that says why the job ended.
+INTERRUPTED = "interrupted; "
+LAST_WORDS = ("error: ", "not begun: ", INTERRUPTED)
 _STARTED = ExitStack()
+_BEGAN_S = time.time()
 
 
 def stop(message: str) -> NoReturn:
@@ -295,6 +300,20 @@ class Study:
             except ConnectorTaxError as error:
                 stop(str(error))
         self.write_campaign_file()
+
+    def say_why(self) -> None:
+        """After a start that ended early: what its jobs said of it. Snakemake's own account of its rules stands above, and is longer."""
+        said = []
+        for log in sorted(self.logs.glob("*.log")):
+            try:
+                lines = lines_of(read_whole(log)) if log.stat().st_mtime >= _BEGAN_S else []
+            except (OSError, ConnectorTaxError) as error:
+                lines = [f"error: it cannot be read ({error})"]
+            said += [f"{line} ({log})" for line in lines if line.startswith(LAST_WORDS)]
+        if any(line.startswith(INTERRUPTED) for line in said):
+            said.append("The same command goes on.")
+        if said:
+            print(published_text("\n".join(["", "Why it ended:", *said])), file=sys.stderr, flush=True)
 
     def write_campaign_file(self) -> None:
         """``campaign.json``, which every script reads; only its config changes after the first start.

@@ -312,3 +312,23 @@ def test_an_edit_that_snakemake_cannot_see_is_refused_and_every_file_named(
     for name in wanted:
         (root / name).unlink()
     study(measuring, environment, **changes)
+
+
+def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It stood some twenty lines above the end, between Snakemake's rules. Logs of earlier starts are not repeated."""
+    monkeypatch.chdir(tmp_path)
+    found = study(measuring=True)
+    found.say_why()
+    found.logs.mkdir(parents=True)
+    (found.logs / "preflight.log").write_text("trying plain\nerror: engine.python: not set.\n")
+    (found.logs / "draw.log").write_text("error: of yesterday\n")
+    os.utime(found.logs / "draw.log", (1e9, 1e9))
+    found.say_why()
+    said = f"\nWhy it ended:\nerror: engine.python: not set. ({found.logs / 'preflight.log'})\n"
+    assert capsys.readouterr().err == said
+
+    (found.logs / "preflight.log").write_text("interrupted; what was finished is kept\n")
+    found.say_why()
+    assert capsys.readouterr().err.endswith(f" ({found.logs / 'preflight.log'})\nThe same command goes on.\n")

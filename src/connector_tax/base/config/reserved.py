@@ -117,7 +117,7 @@ def _check(argument: str, place: str) -> None:
     meant = _reserved(argument)
     if meant is not None:
         raise ConfigError(
-            f"{place}: {redacted([argument])[0]!r} would set --{meant}, which is not open: {RESERVED[meant]}. Leave it out."
+            f"{place}: {redacted([argument])[0]!r} would set --{meant}, which may not be set here: {RESERVED[meant]}. Leave it out."
         )
 
 
