@@ -29,7 +29,7 @@ venv:
 	$(BIN)/pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch .venv/.complete
 
-demo: env  ## the whole study on the embedded engine, about four minutes
+demo: env  ## the whole study on the embedded engine, four to nine minutes
 	$(SNAKEMAKE) --quiet rules --configfile config/demo.yaml
 	@echo "report: $$PWD/results/demo/report.html"
 
@@ -103,8 +103,8 @@ format: env  ## apply the formatter
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow/rules
 
-figures: env  ## make the analysis, figures and report of CONFIG anew from its raw results; measures nothing
-	$(SNAKEMAKE) report --quiet rules --configfile $(CONFIG)
+figures: env  ## bring the analysis, figures and report of CONFIG up to date with its raw results; measures nothing
+	$(BIN)/connector-tax run --configfile $(CONFIG) report -- --quiet rules
 
 status:  ## what is done, running, skipped and left of CONFIG; WEB=1: as a page on 127.0.0.1, with a report of what is measured so far
 	@# Never makes the environment: another command may be at work in it.

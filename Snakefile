@@ -29,6 +29,10 @@ onstart:
     STUDY.begin()
 
 
+onerror:
+    STUDY.say_why()
+
+
 if MEASURING:
 
     include: "workflow/rules/measure.smk"

@@ -17,6 +17,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${HOST:=127.0.0.1}"
 : "${PORT:=8000}"
 root=$(dirname "$here")
+[ -z "${ENGINE_PYTHONPATH+set}" ] || PYTHONPATH=$ENGINE_PYTHONPATH   # of a container: what its image has, which nobody out here goes by
 case "$ENGINE_MODULE" in connector_tax.*) PYTHONPATH=$root/src${PYTHONPATH:+:$PYTHONPATH} ;; esac
 export PYTHONPATH="$here/plugins:$root/patches${PYTHONPATH:+:$PYTHONPATH}"
 if [ -n "${CONNECTOR_TAX_VIRTUAL_GPU:-}" ]; then   # a JSON document, see docs/virtual-gpu.md: a clock in place of the GPU
@@ -46,6 +47,10 @@ command=("${container[@]}" "$ENGINE_PYTHON" -m "$ENGINE_MODULE" "${model[@]}"
 if [ -n "${LAUNCH_SH_OUT:-}" ]; then
   source "$here/record.sh"
   launch_sh > "$LAUNCH_SH_OUT"
+fi
+if [ ${#container[@]} -gt 0 ] && [ -n "${CONNECTOR_TAX_HANDED:-}" ]; then   # the container is told these through its standard input
+  for name in $CONNECTOR_TAX_HANDED; do command=(-u "$name" "${command[@]}"); done
+  command=(env "${command[@]}")
 fi
 if [ -n "${ENGINE_CPUS:-}" ]; then   # cores that the load generator leaves to the engine
   command=(taskset --cpu-list "$ENGINE_CPUS" "${command[@]}")

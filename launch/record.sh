@@ -215,8 +215,12 @@ EOF
   printf '\nexec '
   [ -z "${ENGINE_CPUS:-}" ] || printf '${ENGINE_CPUS:+taskset --cpu-list "$ENGINE_CPUS"} '
   for ((i = 0; i < first; i++)); do
-    # Without a pipe for its standard input the container does not end with one.
-    [ "${container[i]}" = --interactive ] || printf '%s ' "$(of_this_launch "${shown[i]}")"
+    case "${container[0]} ${container[i]}" in
+      *' --interactive') ;;   # without a pipe for its standard input the container does not end with one
+      "docker --user=$(id -u):$(id -g)") printf '%s ' '--user="$(id -u):$(id -g)" $(printf " --group-add=%s" $(id -G))' ;;
+      'docker --group-add='*) ;;
+      *) printf '%s ' "$(of_this_launch "${shown[i]}")" ;;
+    esac
   done
   printf '"$ENGINE_PYTHON"'
   for ((i = first + 1; i < ${#command[@]}; i++)); do

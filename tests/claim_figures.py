@@ -158,7 +158,7 @@ class Figures(LeftOut):
             )
         if above:
             key = max(above, key=lambda k: above[k]["point"])
-            which = "that tax is" if len(above) == 1 else "the largest of these taxes is"
+            which = "the tax above zero is" if len(above) == 1 else "the largest of these taxes is"
             words = ["above zero in", *(["and below it in"] if below else []), which]
             values = the(len(above)) + n + (the(len(below)) if below else [])
         else:

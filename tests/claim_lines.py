@@ -392,7 +392,7 @@ class Lines(Sentences):
 
     def split_caption(self, s: Statement) -> Cell:
         counts = [e.get("n_steps") for e in self.splits().values()]
-        words = [self.at_rate("ref_safe"), "without the slowest 0.1 %", "about 0.4 µs of the recorder each"]
+        words = [self.at_rate("ref_safe"), "without the slowest 0.1 %", "about 0.4 µs of the recorder"]
         words += self.carried()
         if behind := self.behind([t for t in self.step_taxes() if t["config"] in self.splits()]):
             words.append(f"{behind} did not keep up at this rate, so more requests share a step.")

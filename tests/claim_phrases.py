@@ -69,7 +69,7 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"/ What the host did meanwhile \| ", (), (
         "CPUs:", "of CPU time stolen per cell;", "clocks of", "GPU, per cell: SM clock", "peak temperature", "mean power", "clocks held down by", "cells",
         "readings failed in", "in", "this kernel does not tell their clocks.", "A fixed piece of work took",
-        "of CPU time (mean per cell): the host's share of a latency grows about alike.", "GPU: none that could be asked.")),
+        "of CPU time (mean per cell): the part of a latency that the host takes grows about in proportion.", "GPU: none that could be asked.")),
     (r"/ The host over[^|]*\| Not told", ("Not told by this host:",), ()),
     (r"/ Repeated launches / [^|]*\| Plain against", ("Plain against itself:",), (
         "The tax that", "if a connector's launches differ as plain's do.",
@@ -113,7 +113,7 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^Figures  fig9\w* title", (), ("connectors", "connector")),
     (r"^Figures  fig9\w* caption", (
         "Phase A", "steps that only decode, means", "schedule() and update_from_output() without the hooks that they call; n =",
-        "steps. The five parts add up to the diamond; its whisker is the", "interval of the whole,", "Hooks carry"), ()),
+        "steps. The five parts add up to the diamond; its whisker is the", "interval of the whole,", "The time of each hook holds"), ()),
 )  # fmt: skip
 
 

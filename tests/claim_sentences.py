@@ -16,7 +16,7 @@ from claim_told import NAMES, listing, said, short
 from claim_values import PLAINS, Value
 from page_statements import Statement
 
-ELSEWHERE = "What of the median step lies elsewhere is no tax by itself: below zero, other parts of the step take less than plain's"
+ELSEWHERE = "The part of the median step that lies elsewhere is no tax by itself: where it is below zero, other parts of the step take less than plain's"
 OUTSIDE = (
     "The median step less these hooks is no tax by itself: below zero, hooks are called between steps, or other parts of the step take less "
     "than plain's"
@@ -131,7 +131,7 @@ class Sentences(Head):
         )
         words += (
             [
-                "Near saturation the median step is no longer a decoding one but one with prompts, also where the engine keeps up"
+                "Near saturation the median step computes prompts as well and no longer decodes alone, even where the engine keeps up"
             ]
             if "step_p50_us" in there
             else []

@@ -1,5 +1,6 @@
 """What a number on a page can be: every value of ``aggregate.json``; and the texts of it that a page shows as they stand."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -182,14 +183,15 @@ def named_leaves(name: str, value: Any) -> set[str]:
     """``order.a: plain, nixl_both``: provenance is shown as it stands, each value under its name."""
     if isinstance(value, Mapping):
         return set().union(*(named_leaves(f"{name}.{k}".lstrip("."), v) for k, v in value.items()))
+    one = lambda v: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)  # noqa: E731
     shown = (
-        ", ".join(map(str, value)) or "none"
+        ", ".join(map(one, value)) or "none"
         if isinstance(value, list)
         else ("not set" if name.startswith("settings.") else "unknown")
         if value is None
-        else str(value)
+        else one(value)
     )
-    return {" ".join(f"{name.replace('_', ' ')}: {shown}".split())}
+    return {" ".join(f"{name}: {shown}".split())}
 
 
 def lengths(aggregate: Mapping[str, Any]) -> Iterator[Value]:

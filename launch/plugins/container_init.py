@@ -5,6 +5,9 @@ PACKAGES), so COMMAND ends, with all that it started, on SIGTERM and when standa
 holds open: with the client everything in here ends, however it was killed. Without a pipe, by hand, nobody is waited for, and Ctrl-C, which
 the client passes on, ends it as well.
 
+Variables that CONNECTOR_TAX_HANDED names come through that pipe, before anything else: those of a container's configuration are kept by the
+runtime, on disk and longer than the container.
+
 CPUS, ``0,2,3`` or empty for any, is asked of the kernel in here, since a daemon starts containers on cores of its own. Standard library only.
 """
 
@@ -36,6 +39,26 @@ def hold_on() -> bool:
     return by_hand
 
 
+def take_over() -> None:
+    """Set what is handed over.
+
+    Raises:
+        SystemExit: whoever had it to hand over has ended.
+    """
+    if not os.environ.pop("CONNECTOR_TAX_HANDED", ""):
+        return
+    told = b"\0"
+    while not told.endswith(b"\0\0"):
+        piece = os.read(0, 1 << 16)
+        if not piece:
+            sys.exit(128 + signal.SIGTERM)
+        told += piece
+    for word in told.strip(b"\0").split(b"\0"):
+        name, _, value = word.partition(b"=")
+        if name:
+            os.environb[name] = value
+
+
 def drop_empty_proxies() -> None:
     """An empty one keeps the address of docker's client config out. COMMAND is without: in Python ``https_proxy=`` takes HTTPS_PROXY back."""
     for name in [name for name, value in os.environ.items() if name.lower().endswith("_proxy") and not value]:
@@ -45,6 +68,7 @@ def drop_empty_proxies() -> None:
 def main(arguments: list[str]) -> int:
     packages, grace_s, cpus = arguments[:3]
     stay_on(cpus)
+    take_over()
     drop_empty_proxies()
     ends_on = (signal.SIGTERM, signal.SIGINT) if hold_on() else (signal.SIGTERM,)
     sys.path.insert(0, packages)

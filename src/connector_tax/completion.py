@@ -17,7 +17,10 @@ def shell_of(words: Sequence[str]) -> str:
     """
     if len(words) != 1 or words[0] not in shtab.SUPPORTED_SHELLS:
         known = ", ".join(shtab.SUPPORTED_SHELLS)
-        raise ConfigError(f"completion {' '.join(words)}: wanted is one of {known}.")
+        said = " ".join(["completion", *words])
+        raise ConfigError(
+            f'{said}: wanted is one of {known}; it prints what that shell evaluates: eval "$(connector-tax completion bash)".'
+        )
     return words[0]
 
 

@@ -3,9 +3,13 @@
 Rules stay thin: whatever needs an ``if`` is decided here and can be tested without Snakemake.
 """
 
+import base64
+import json
 import os
 import re
+import shlex
 import sys
+import time
 from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack, redirect_stderr
 from dataclasses import dataclass
@@ -21,12 +25,13 @@ from snakemake.io import report
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.secrets import hand_on
+from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.figures import FigureIndex, read_figure_index
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError
 from connector_tax.base.files import hash_of, to_json, write_text_if_changed
 from connector_tax.base.imports import PROJECT, closure
 from connector_tax.base.locks import started_once
-from connector_tax.base.opening import is_date, shown
+from connector_tax.base.opening import is_date, lines_of, read_whole, shown
 from connector_tax.base.plan import (
     campaign_document,
     config_of,
@@ -47,7 +52,14 @@ READING = frozenset({"analysis", "figures", "report", "manifest"})
 NOT_MEASURING = READING | {"revert_patch"}
 TARGETS_VARIABLE = "CONNECTOR_TAX_TARGETS"
 DATE_VARIABLE = "CONNECTOR_TAX_DATE"
+# Where Snakemake keeps what each file was made with: a record per file, or all of them in a database.
+RECORDS = Path(".snakemake", "metadata")
+DATABASE = Path(".snakemake", "metadata.db")
+# How a line of a job's log begins that says why the job ended.
+INTERRUPTED = "interrupted; "
+LAST_WORDS = ("error: ", "not begun: ", INTERRUPTED)
 _STARTED = ExitStack()
+_BEGAN_S = time.time()
 
 
 def stop(message: str) -> NoReturn:
@@ -130,6 +142,7 @@ class Study:
     Attributes:
         date: of the first start, since it names folders; the same on every resume.
         created_utc: of the first start; None before it.
+        earlier: the config of the last start, as ``campaign.json`` has it; None where there is none that this version reads.
     """
 
     config: CampaignConfig
@@ -137,6 +150,7 @@ class Study:
     date: str
     created_utc: str | None
     measuring: bool
+    earlier: CampaignConfig | None = None
 
     @property
     def logs(self) -> Path:
@@ -241,6 +255,35 @@ class Study:
             )
         return {"gpu": min(slots, slots if wanted is None else wanted), **dict.fromkeys(self.card("a"), 1)}
 
+    def refuse_an_unseen_edit(self, where: str) -> None:
+        """Snakemake sees an edited config by its own records, and takes a file without one for what is wanted. A checkout that lost
+        ``.snakemake``, or a new one that was given the results, has none.
+
+        Raises:
+            ArtifactError: a file is there that was made for another config, and nobody would make it again; names all of them.
+        """
+        if self.earlier is None:
+            return
+        now, then = _as_stored(self.config), self.earlier
+        made = {self.folder.aggregate: now.analysis != then.analysis}
+        if self.measuring:
+            made[self.folder.preflight_status] = _launches(now) != _launches(then)
+            made |= {
+                self.folder.run(self.date, c, phase).receipt: _spec(now, c, phase) != _spec(then, c, phase)
+                for phase in self.config.phases
+                for c in self.config.members(phase)
+            }
+        unseen = [
+            str(path) for path, edited in made.items() if edited and path.is_file() and not _has_record(path)
+        ]
+        if unseen:
+            raise ArtifactError(
+                f"{where}: edited since the last start of campaign {self.config.campaign}, and Snakemake has no record of what these files "
+                f"({len(unseen)}) were made with (.snakemake was removed, or is another checkout's), so it would take them for what is wanted now. "
+                "Put the config back; or remove them, and start again: cells are kept that the edit does not touch.\n"
+                f"rm {shlex.join(unseen)}"
+            )
+
     def position(self, phase: Phase | None) -> Callable[[Any], int]:
         """For ``priority``, as ``priority_of``. None: the phase is a wildcard."""
         return lambda wildcards: priority_of(self.config, phase or wildcards.phase, wildcards.connector)
@@ -257,6 +300,20 @@ class Study:
             except ConnectorTaxError as error:
                 stop(str(error))
         self.write_campaign_file()
+
+    def say_why(self) -> None:
+        """After a start that ended early: what its jobs said of it. Snakemake's own account of its rules stands above, and is longer."""
+        said = []
+        for log in sorted(self.logs.glob("*.log")):
+            try:
+                lines = lines_of(read_whole(log)) if log.stat().st_mtime >= _BEGAN_S else []
+            except (OSError, ConnectorTaxError) as error:
+                lines = [f"error: it cannot be read ({error})"]
+            said += [f"{line} ({log})" for line in lines if line.startswith(LAST_WORDS)]
+        if any(line.startswith(INTERRUPTED) for line in said):
+            said.append("The same command goes on.")
+        if said:
+            print(published_text("\n".join(["", "Why it ended:", *said])), file=sys.stderr, flush=True)
 
     def write_campaign_file(self) -> None:
         """``campaign.json``, which every script reads; only its config changes after the first start.
@@ -307,7 +364,47 @@ def open_study(
         stop(f"{DATE_VARIABLE}={shown(today)}: no date (YYYY-MM-DD). It names folders; unset it.")
     if earlier is None:
         return Study(campaign, folder, today, None, measuring)
-    return Study(campaign, folder, earlier.date, earlier.created_utc or None, measuring)
+    study = Study(
+        campaign, folder, earlier.date, earlier.created_utc or None, measuring, _config_before(earlier)
+    )
+    try:
+        study.refuse_an_unseen_edit(where)
+    except ConnectorTaxError as error:
+        stop(str(error))
+    return study
+
+
+def _config_before(document: CampaignDocument) -> CampaignConfig | None:
+    """None of one that another version wrote: of such it is not known what an edit touches."""
+    try:
+        return config_of(document)
+    except ArtifactError:
+        return None
+
+
+def _as_stored(config: CampaignConfig) -> CampaignConfig:
+    """As ``campaign.json`` will have it, without secrets: what it is compared with has none either."""
+    document = campaign_document(config, date="", created_utc="")
+    return config_of(msgspec.structs.replace(document, config=json.loads(to_json(document))["config"]))
+
+
+def _launches(config: CampaignConfig) -> list[Any]:
+    return [msgspec.to_builtins(launch_spec(config, c)) for c in config.connector_ids]
+
+
+def _spec(config: CampaignConfig, connector_id: str, phase: Phase) -> str | None:
+    """None where it is not part of the campaign."""
+    wanted = phase in config.phases and connector_id in config.members(phase)
+    return run_spec_hash(config, connector_id, phase) if wanted else None
+
+
+def _has_record(path: Path) -> bool:
+    """Whether Snakemake knows what ``path`` was made with. A record that a full disk or a power cut left empty says nothing."""
+    name = base64.urlsafe_b64encode(str(path).encode()).decode()
+    # A file's name has 255 characters at most; of longer ones Snakemake makes folders.
+    *folders, last = (name[k : k + 254] for k in range(0, len(name), 254))
+    record = RECORDS.joinpath(*(f"@{part}" for part in folders), last)
+    return DATABASE.is_file() or (record.is_file() and record.stat().st_size > 0)
 
 
 def _measured_on(root: Path) -> str | None:

@@ -102,6 +102,9 @@ def test_an_engine_serves_on_loopback_and_is_gone_afterwards(
         for one in (*of_the_launch, psutil.Process(engine.root), process):
             assert SECRET not in " ".join(one.cmdline())
         assert process.environ()["VLLM_API_KEY"] == process.environ()["HF_TOKEN"] == SECRET
+        asked = [runtime, "inspect", containers(runtime, recorded.mark)]
+        kept = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+        assert SECRET not in kept and recorded.mark in kept
         assert "PATH" not in process.environ() or process.environ()["PATH"] != os.environ["PATH"]
         prompt = {"model": engine.model, "prompt": [101] * 16, "max_tokens": 4}
         answer = httpx.post(

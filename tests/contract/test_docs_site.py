@@ -59,7 +59,7 @@ def test_links_of_pages_outside_the_site_lead_to_a_file(page: str) -> None:
 
 # How the pages write a command, in their own words.
 CONVENTION = (
-    "A block of commands is run in the checkout's folder, as it stands. A sentence names a command of `.venv/bin/` without that folder: "
+    "Run the commands of a block in the checkout's folder, as they stand. Sentences leave `.venv/bin/` out of a command's name: "
     "`connector-tax report` is `.venv/bin/connector-tax report`."
 )
 INSTALLED = "connector-tax|snakemake|mkdocs|pytest|ruff|mypy"

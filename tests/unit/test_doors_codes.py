@@ -22,6 +22,17 @@ def test_a_fault_of_the_script_is_a_traceback_and_no_verdict(error: str) -> None
     assert "Traceback" in ended.stderr and error.split("(")[0] in ended.stderr
 
 
+@pytest.mark.parametrize("number", [1, 13])
+def test_what_this_user_may_not_do_is_one_message(number: int) -> None:
+    error = f"OSError({number}, 'Not you', 'results/x')"
+    ended = subprocess.run([sys.executable, "-c", FAULT.format(error=error)], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert (
+        ended.stderr.startswith("error: results/x: Not you. Fix its permissions")
+        and ended.stderr.count("\n") == 1
+    )
+
+
 FULL = """
 from pathlib import Path
 from connector_tax.base.door import run_door

@@ -26,6 +26,8 @@ BUG = 70
 UNSAID = 2
 # What a disk says that takes nothing more, whatever was to be written.
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+# What it says to another user than the file's.
+OF_ITS_OWNER = (errno.EACCES, errno.EPERM)
 
 
 def nobody_reads(stream: TextIO) -> NoReturn:
@@ -139,10 +141,13 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
         print(f"interrupted; {interrupted}", file=sys.stderr)
         sys.exit(130)
     except OSError as error:
-        if error.errno not in OF_THE_DISK:
+        if error.errno in OF_THE_DISK:
+            print(f"error: {_not_written(error)}", file=sys.stderr)
+        elif error.errno in OF_ITS_OWNER and error.filename is not None:
+            print(f"error: {_not_permitted(error)}", file=sys.stderr)
+        else:
             traceback.print_exc()
             sys.exit(BUG)
-        print(f"error: {_not_written(error)}", file=sys.stderr)
         sys.exit(2)
     except Exception:  # noqa: BLE001 - whatever it is, it is no verdict
         traceback.print_exc()
@@ -150,12 +155,19 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
     _end_if_unsaid(out, err)
 
 
-def _not_written(error: OSError) -> str:
+def _place(error: OSError) -> str:
     where = error.filename2 or error.filename
-    what = (
-        "a file" if where is None else os.fsdecode(where) if isinstance(where, (str, bytes)) else str(where)
-    )
-    return f"{what}: cannot write ({error.strerror}). Make room or fix permissions, then start again; what was finished is kept."
+    if where is None:
+        return "a file"
+    return os.fsdecode(where) if isinstance(where, (str, bytes)) else str(where)
+
+
+def _not_permitted(error: OSError) -> str:
+    return f"{_place(error)}: {error.strerror}. Fix its permissions, or those of its folder, then start again; what was finished is kept."
+
+
+def _not_written(error: OSError) -> str:
+    return f"{_place(error)}: cannot write ({error.strerror}). Make room or fix permissions, then start again; what was finished is kept."
 
 
 def _end_if_unsaid(out: _Words, err: _Words) -> None:

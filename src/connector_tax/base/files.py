@@ -154,7 +154,12 @@ def read_json(path: Path) -> Any:
     try:
         return parse_json(read_whole(path))
     except FileNotFoundError as error:
-        raise ArtifactError(f"{path}: no such file. Was it moved, or is its stage not done yet?") from error
+        why = (
+            ". Was it moved, or is its stage not done yet?"
+            if path.parent.is_dir()
+            else f": there is no folder {path.parent}."
+        )
+        raise ArtifactError(f"{path}: no such file{why}") from error
     except ValueError as error:
         raise ArtifactError(f"{path}: not valid JSON ({error}). Remove it to have it made again.") from error
 

@@ -88,6 +88,14 @@ def printable(text: str, most: int = 2000) -> str:
     return line if len(text) <= most else f"{line}... ({len(text)} characters)"
 
 
+def is_regular(path: Path) -> bool:
+    """As ``Path.is_file``, which raises where its folder may not be entered: there is nothing to be read then."""
+    try:
+        return path.is_file()
+    except PermissionError:
+        return False
+
+
 def open_regular(path: Path, most_bytes: int) -> BinaryIO:
     """``path`` for reading, if it is a regular file of at most ``most_bytes`` and no link to one.
 

@@ -20,7 +20,7 @@ from connector_tax.read.stats.taxes import LATENCIES
 MODEL = "Qwen3-Coder-30B-A3B-Instruct"
 CODES = (
     "Exit code 0: no tax is shown to be above --fail-above; 1: one is; 2: the connector does not serve, nothing could be judged, or "
-    "what was asked for is none."
+    "the request is invalid."
 )
 
 

@@ -56,7 +56,8 @@ def _run(args: argparse.Namespace) -> int:
     config = load_campaign(args.configfile)
     folder = CampaignFolder(args.results / config.campaign)
     if args.take:
-        return _take(sorted(args.take), folder)
+        with started_once(folder.start_lock, config.campaign):
+            return _take(sorted(args.take), folder)
     if args.minutes <= 0:
         raise ConfigError(f"--minutes {args.minutes:g}: give the minutes that this command may take.")
     end_in_order()
@@ -80,8 +81,12 @@ def _run(args: argparse.Namespace) -> int:
 
 def _take(archives: list[Path], folder: CampaignFolder) -> int:
     for archive in archives:
-        names = take(archive, folder)
-        print(f"{archive}: {len(names)} documents and runs taken into {folder.root}")
+        taken = take(archive, folder)
+        print(f"{archive}: {len(taken.units)} documents and runs taken into {folder.root}")
+        if taken.kept:
+            print(
+                f"{archive}: {len(taken.kept)} runs went on here since and are kept: {', '.join(taken.kept)}"
+            )
     return 0
 
 
@@ -89,7 +94,7 @@ def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
     """Write ``campaign.json`` at the first sitting; returns the campaign's date.
 
     Raises:
-        ConfigError: the config has changed since. Snakemake knows which runs that touches, this command does not.
+        ConfigError: the config has changed since, and preflight or a run is of the earlier one. Snakemake knows which runs that touches, this command does not.
     """
     earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
     now = datetime.now(UTC)
@@ -102,7 +107,8 @@ def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
         config_of(earlier)  # refuses what another version wrote
         ours, theirs = (json.loads(to_json(d))["config"] for d in (document, earlier))
         changed = [k for k, v in ours.items() if v != theirs.get(k) and k != "analysis"]
-        if changed:
+        # A start that was refused, for want of an interpreter for example, has left nothing but this document.
+        if changed and (folder.preflight_status.exists() or folder.runs()):
             raise ConfigError(
                 f"{folder.campaign_file}: changed in the config file since the first sitting: {', '.join(changed)}. Put that back, go on with "
                 "`connector-tax run`, which measures again what it touches, or give the campaign another name."

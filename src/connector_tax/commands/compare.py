@@ -19,8 +19,10 @@ def _limit(text: str) -> float:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", type=Path, help="results/<campaign>, or an aggregate.json: what was")
-    parser.add_argument("b", type=Path, help="the same: what is now")
+    parser.add_argument(
+        "a", type=Path, help="the earlier campaign: results/<campaign>, or its aggregate.json"
+    )
+    parser.add_argument("b", type=Path, help="the later campaign, likewise")
     parser.add_argument(
         "--fail-above",
         type=_limit,
@@ -28,7 +30,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RATIO",
         help="how far a tax may rise; default 0.05",
     )
-    parser.add_argument("--metric", choices=LATENCIES, help="the one that decides; default both")
+    parser.add_argument("--metric", choices=LATENCIES, help="the latency that decides; default both")
     parser.add_argument(
         "--allow-missing", action="store_true", help="pass although some tax cannot be compared"
     )

@@ -15,23 +15,32 @@ from connector_tax.run.rehearsal.outlook import hours_lines, outlook, power_line
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--configfile", type=Path, required=True)
-    parser.add_argument("--root", type=Path, default=Path("results"))
-    parser.add_argument("--seed", type=int, default=0, help="another seed is another day")
+    parser.add_argument("--configfile", type=Path, required=True, help="the campaign")
+    parser.add_argument(
+        "--root", type=Path, default=Path("results"), help="holds <campaign>-rehearsed; default: %(default)s"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="of the steps' scatter; the schedules stay the same; default: %(default)d",
+    )
     parser.add_argument(
         "--gpus",
         type=int,
         metavar="N",
-        help="of the cards under engine.gpus so many at a time, as `--resources gpu=N` of a run; default: all",
+        help="how many cards of engine.gpus are used at a time, as with `--resources gpu=N` of a run; default: all",
     )
     parser.add_argument("--analyze", action="store_true", help="also analyse it and print detectable taxes")
     parser.add_argument(
-        "--earlier", type=Path, help="a measured campaign's folder: what its variance would find"
+        "--earlier",
+        type=Path,
+        help="a measured campaign's folder; also prints which taxes are found where launches differ as they do there",
     )
     parser.add_argument(
         "--hours",
         type=float,
-        help="how these are best divided between blocks of launches and requests; wants --analyze",
+        help="also says how so many hours are best divided between blocks of launches and requests; wants --analyze",
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from connector_tax.base.command import Command
-from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.errors import ConfigError
 
 EPILOG = """
@@ -40,7 +40,7 @@ def snakemake_command(configfile: Path | None, cores: int | None, *more: str) ->
         cores: None leaves it to a profile in ``more``.
 
     Raises:
-        ConfigError: there is no Snakefile.
+        ConfigError: there is no Snakefile, or no mapping in ``configfile``, of which Snakemake would say neither file nor line.
     """
     snakefile = PROJECT_ROOT / "Snakefile"
     if not snakefile.is_file():
@@ -48,6 +48,8 @@ def snakemake_command(configfile: Path | None, cores: int | None, *more: str) ->
             f"{snakefile}: not there. Campaigns are measured in a checkout of the project, not from an "
             "installed package: clone it and run `make env`, then .venv/bin/connector-tax run."
         )
+    if configfile is not None:
+        read_yaml(configfile)
     chosen = [] if configfile is None else ["--configfile", str(configfile.absolute())]
     at_once = [] if cores is None else ["--cores", str(cores)]
     return [sys.executable, "-m", "snakemake", *at_once, *more, *chosen]

@@ -14,14 +14,18 @@ OF_THE_PAGE = ("port", "report", "every", "during_cells")
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--configfile", type=Path, required=True)
-    parser.add_argument("--root", type=Path, default=Path("results"))
+    parser.add_argument("--configfile", type=Path, required=True, help="the campaign")
+    parser.add_argument(
+        "--root", type=Path, default=Path("results"), help="holds the campaign's folder; default: %(default)s"
+    )
     web = parser.add_argument_group(
         "as a page",
         "On 127.0.0.1 alone, until Ctrl-C; it loads itself anew. Nothing is written into the campaign's folder.",
     )
     web.add_argument(
-        "--web", action="store_true", help="serve a page instead, with a report of what is measured so far"
+        "--web",
+        action="store_true",
+        help="serve a page in place of text, with a report of what is measured so far",
     )
     web.add_argument("--port", type=_port, help=f"default: {DEFAULT_PORT}; 0: any that is free")
     web.add_argument(

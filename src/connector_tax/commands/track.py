@@ -19,7 +19,7 @@ examples:
   connector-tax track results --to history --confirm config/nightly.yaml
   connector-tax track --sweep config/sweep.yaml --to history
 
-exit code 0: no tax is known to have risen, be one suspected or not; 1: one rose, which a second campaign confirms
+exit code 0: no tax is known to have risen (one may be suspected); 1: one rose, and a second campaign confirms it; 2: a mistake, or nothing to track
 """
 
 

@@ -75,7 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     pattern = parser.add_argument_group("arrivals")
     pattern.add_argument(
-        "--arrival", choices=["fixed", "poisson", "gamma"], default="fixed", help="of open loops"
+        "--arrival",
+        choices=["fixed", "poisson", "gamma"],
+        default="fixed",
+        help="how requests of an open loop follow one another (default: %(default)s)",
     )
     pattern.add_argument(
         "--gamma-shape", type=_number(float, *GAMMA_SHAPES), help="for --arrival gamma: above 1 more regular"
@@ -90,18 +93,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ramp-from", type=_rate, metavar="RATE", help="the rate with which --ramp-up begins"
     )
     pattern.add_argument(
-        "--speed", type=_number(float, 1e-6, 1e6), default=1.0, help="of a trace: 2 is twice as fast"
+        "--speed",
+        type=_number(float, 1e-6, 1e6),
+        default=1.0,
+        help="plays a trace so many times as fast (default: %(default)g)",
     )
     pattern.add_argument(
         "--inflight-cap",
         type=_number(int, 1, MOST_IN_FLIGHT),
         default=256,
-        help="open-loop arrivals beyond it are dropped",
+        help="arrivals of an open loop beyond so many in flight are dropped (default: %(default)d)",
     )
 
     prompts = parser.add_argument_group("prompts and answers")
     shapes = prompts.add_mutually_exclusive_group()
-    shapes.add_argument("--shape", default="4096,256", help="input,output tokens")
+    shapes.add_argument("--shape", default="4096,256", help="input,output tokens (default: %(default)s)")
     shapes.add_argument("--shapes", help="several: 512x64,512x256")
     shapes.add_argument("--sessions", type=Path, help="conversations (JSONL)")
     shapes.add_argument(
@@ -124,17 +130,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prompts.add_argument(
         "--text", action="store_true", help="words in place of token ids, also for completions"
     )
-    prompts.add_argument("--temperature", type=_number(float, 0, 1e6), default=0.0)
+    prompts.add_argument(
+        "--temperature", type=_number(float, 0, 1e6), default=0.0, help="default: %(default)g"
+    )
     prompts.add_argument("--top-p", type=_number(float, None, 1.0), help="above 0, at most 1")
     prompts.add_argument("--top-k", type=_number(int, -1, MOST_REQUESTS), help="-1: all tokens")
     prompts.add_argument("--extra-body", metavar="JSON", help="further members of every request")
-    prompts.add_argument("--token-ids", default="1000,30000", help="range that prompts draw from: low,high")
+    prompts.add_argument(
+        "--token-ids",
+        default="1000,30000",
+        help="range that prompts draw from: low,high (default: %(default)s)",
+    )
     prompts.add_argument("--keep-failed-sessions", action="store_true", help="go on after a failed turn")
     prompts.add_argument(
         "--chars-per-token",
         type=_number(float, 0.01, 1000.0),
         default=4.0,
-        help="of ShareGPT answers, to tell their length",
+        help="characters per token of ShareGPT answers, to tell their length (default: %(default)g)",
     )
 
     length = parser.add_argument_group("how long")
@@ -160,22 +172,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds, not counted (default: 10; 0 with --num-prompts)",
     )
     length.add_argument(
-        "--max-seconds", "--max-cell", type=_seconds(), default=900, metavar="S", help="a cell may take"
+        "--max-seconds",
+        "--max-cell",
+        type=_seconds(),
+        default=900,
+        metavar="S",
+        help="a cell takes no longer (default: %(default)d)",
     )
     length.add_argument(
         "--drain-timeout",
         type=_seconds(0),
         default=120,
         metavar="S",
-        help="for what is in flight at the end",
+        help="how long requests in flight are waited for at the end (default: %(default)d)",
     )
-    length.add_argument("--request-timeout", type=_seconds(), metavar="S", help="a request may take")
+    length.add_argument(
+        "--request-timeout",
+        type=_seconds(),
+        metavar="S",
+        help="a request that takes longer is given up (default: none is)",
+    )
 
     wanted = parser.add_argument_group("what is wanted")
     wanted.add_argument("--slo", help="limits of a cell: ttft_p90=500ms,tpot_p90=50ms")
     wanted.add_argument("--goodput", help="limits of a good request: ttft=500ms,tpot=50ms,e2e=10s")
-    wanted.add_argument("--percentiles", default="50,90,99", help="of every latency")
-    wanted.add_argument("--precision", default="5%", help="of --find-rate")
+    wanted.add_argument("--percentiles", default="50,90,99", help="of every latency (default: %(default)s)")
+    wanted.add_argument(
+        "--precision", default="5%", help="how exactly --find-rate finds the rate (default: 5%%)"
+    )
 
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -189,7 +213,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--workers", type=_workers, default=AUTO, help="load-generator processes, or auto (default)"
     )
-    output.add_argument("--seed", type=_number(int, 0, MOST_SEED), default=0, help="of the schedule")
+    output.add_argument(
+        "--seed", type=_number(int, 0, MOST_SEED), default=0, help="of the schedule (default: %(default)d)"
+    )
     output.add_argument(
         "--nonce", type=_number(int, 0, MOST_SEED), help="of the prompts; by default each run has new ones"
     )

@@ -97,7 +97,7 @@ def _over_time(axes: Axes, chosen: Sequence[RequestRecord], window: CellWindow) 
     axes.set_ylabel("latency, ms")
     if axes.lines:
         plain_log_axis(axes)
-        axes.legend(loc="best", markerscale=3)
+        axes.legend(loc="best", markerscale=3, frameon=True, framealpha=0.9)
 
 
 def _spread(axes: Axes, chosen: Sequence[RequestRecord]) -> None:
@@ -123,7 +123,7 @@ def _spread(axes: Axes, chosen: Sequence[RequestRecord]) -> None:
         axes.xaxis.set_minor_formatter(
             FuncFormatter(lambda v, _: f"{v:,.10g}" if f"{v:.0e}"[0] in "25" else "")
         )
-        axes.legend(loc="best")
+        axes.legend(loc="best", frameon=True, framealpha=0.9)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,19 @@ def _cache_text(cell: LoadCell) -> str | None:
 
 def summary_rows(cells: Sequence[LoadCell]) -> list[list[str]]:
     """A header and one row per cell."""
-    header = ["cell", "n", "ok", "req/s", "tokens/s", "TTFT p50", "p90", "TPOT p50", "p90", "E2E p50", "p90"]
+    header = [
+        "cell",
+        "n",
+        "ok",
+        "req/s",
+        "tokens/s",
+        "TTFT p50, ms",
+        "p90",
+        "TPOT p50, ms",
+        "p90",
+        "E2E p50, ms",
+        "p90",
+    ]
     if any(cell.goodput is not None for cell in cells):
         header.append("good req/s")
     rows = []

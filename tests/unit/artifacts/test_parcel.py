@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from connector_tax.base.artifacts import parcel
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.parcel import pack, standing, take
-from connector_tax.base.errors import ArtifactError
+from connector_tax.base.errors import ArtifactError, EngineError
+from connector_tax.base.locks import started_once
+from connector_tax.commands.advance import COMMAND
 
+ROOT = Path(__file__).parents[3]
 RUN = "2026-01-31_plain/phase_a"
 
 
@@ -110,6 +114,88 @@ def test_a_parcel_of_another_campaign_is_refused(
     with pytest.raises(ArtifactError, match=f"its {key} is another than that of"):
         take(tmp_path / "1.tar.gz", here)
     assert files(here) == before
+
+
+def launched(folder: CampaignFolder, run: str, *started: str) -> None:
+    launches = [{"attempt": n, "started_utc": s, "elapsed_s": 1.0} for n, s in enumerate(started, start=1)]
+    write(folder, f"{run}/launches.json", json.dumps({"schema": 1, "launches": launches}))
+
+
+def test_a_run_that_went_on_here_since_is_kept(there: CampaignFolder, tmp_path: Path) -> None:
+    """``--take out/*.tar.gz`` takes every archive again; what was measured here after one of them is no less measured."""
+    first = tmp_path / "1.tar.gz"
+    launched(there, RUN, "there, once")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), first)
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    assert take(first, here).kept == []
+    launched(here, RUN, "there, once", "here")
+    write(here, f"{RUN}/cells/r2_8x8/cell.json", "{}")
+    write(here, f"{RUN}/receipt.json", "{}")
+    before = files(here)
+    assert take(first, here).kept == [RUN]
+    assert files(here) == before
+    # And what went on there since is newer than what is here, also where it has lost a cell on its way.
+    (here.root / RUN / "launches.json").unlink()
+    launched(there, RUN, "there, once", "there, again")
+    (there.root / RUN / "cells" / "r1_8x8" / "cell.json").unlink()
+    pack(there, standing(here), tmp_path / "2.tar.gz")
+    launched(here, RUN, "there, once")
+    assert take(tmp_path / "2.tar.gz", here).kept == []
+    assert f"{RUN}/cells/r2_8x8/cell.json" not in files(here)
+
+
+@pytest.mark.parametrize("launches", [("here",), ()])
+def test_a_run_that_was_measured_on_both_hosts_is_refused_by_name(
+    there: CampaignFolder, tmp_path: Path, launches: tuple[str, ...]
+) -> None:
+    """A host that began anew, or a guest in another run's launch, which has no launch of its own."""
+    if launches:
+        launched(there, RUN, "there")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    write(here, "campaign.json", there.campaign_file.read_text())
+    write(here, f"{RUN}/cells/r2_8x8/cell.json", "{}")
+    if launches:
+        launched(here, RUN, *launches)
+    before = files(here)
+    with pytest.raises(ArtifactError, match="was measured on both hosts, and cell r2_8x8 of it is here"):
+        take(tmp_path / "1.tar.gz", here)
+    assert files(here) == before
+
+
+def test_nothing_is_taken_while_the_campaign_goes_on(tmp_path: Path) -> None:
+    with started_once(tmp_path / "demo" / ".start.lock", "demo"), pytest.raises(EngineError) as told:
+        config = str(ROOT / "config" / "demo.yaml")
+        COMMAND.call(
+            ["--configfile", config, "--results", str(tmp_path), "--take", str(tmp_path / "1.tar.gz")]
+        )
+    assert "campaign demo was started already and is going on" in str(told.value)
+
+
+def test_settings_of_the_analysis_may_differ(there: CampaignFolder, tmp_path: Path) -> None:
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    document = {**json.loads(there.campaign_file.read_text()), "config": {"analysis": {"confidence": 0.9}}}
+    write(here, "campaign.json", json.dumps(document))
+    assert RUN in take(tmp_path / "1.tar.gz", here).units
+
+
+@pytest.mark.parametrize(("members", "each"), [(1, 64 << 20), (200, 0)])
+def test_a_small_archive_that_holds_much_is_refused(
+    there: CampaignFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: int, each: int
+) -> None:
+    monkeypatch.setattr(parcel, "MOST_MEMBERS", 100)
+    archive = tmp_path / "bomb.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(there.campaign_file, "campaign.json")
+        for n in range(members):
+            member = tarfile.TarInfo(f"{n}")
+            member.size = each
+            tar.addfile(member, io.BytesIO(bytes(each)))
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    with pytest.raises(ArtifactError, match="would unpack to more than 200 times its size"):
+        take(archive, here)
+    assert files(here) == {}
 
 
 def test_a_cut_archive_is_one_message(there: CampaignFolder, tmp_path: Path) -> None:

@@ -69,6 +69,14 @@ def test_a_mistake_in_a_command_is_one_message(tmp_path: Path) -> None:
     assert ended.stderr.startswith("error: ") and "aggregate.json" in ended.stderr
 
 
+def test_a_folder_that_is_not_there_is_named() -> None:
+    ended = ran("analyze", "--root", "results/demmo")
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "error: results/demmo/campaign.json: no such file: there is no folder results/demmo.\n",
+    )
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_completion_knows_every_command_and_option(shell: str) -> None:
     ended = ran("completion", shell)
@@ -101,6 +109,26 @@ def test_run_hands_its_arguments_to_snakemake(tmp_path: Path) -> None:
     ended = ran("run", "--configfile", "mine.yaml", "--", "--dry-run", cwd=tmp_path)
     assert ended.returncode != 0
     assert str(config) in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "mine.yaml: no such file. Give an existing one"),
+        ("", "mine.yaml: the file holds nothing"),
+        ("campaign: a\nengine: [1\n", "mine.yaml: not valid YAML: line 3"),
+        ("seed: 1\nseed: 2\n", "mine.yaml: not valid YAML: line 2, column 1: this key stands in line 1"),
+    ],
+)
+def test_run_with_a_file_that_is_no_campaign_is_one_message(
+    tmp_path: Path, text: str | None, said: str
+) -> None:
+    """Snakemake ended with a traceback, or named neither file nor line."""
+    if text is not None:
+        (tmp_path / "mine.yaml").write_text(text)
+    ended = ran("run", "--configfile", "mine.yaml", cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("error: ") and said in ended.stderr and len(ended.stderr.splitlines()) == 1
 
 
 def test_run_without_a_checkout_says_what_would_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

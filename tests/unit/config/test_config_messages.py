@@ -75,6 +75,12 @@ def test_a_wrong_type_is_named() -> None:
     assert "seed: 'seven' is not allowed; wanted: integer." in refusal(value)
 
 
+def test_keys_that_are_missing_are_named_once() -> None:
+    assert refusal({"campaign": "x"}).splitlines() == [
+        "config/mine.yaml: top level: missing 'engine', 'connectors', 'phase_a', 'phase_b'."
+    ]
+
+
 def test_a_whole_number_that_is_written_with_a_point_is_refused_before_anything_starts() -> None:
     """It passed, and the first job took ``campaign.json`` for edited by hand."""
     value = demo()

@@ -32,9 +32,9 @@ def campaign(
     [
         (
             {"args": {"host": "0.0.0.0"}},
-            "mine.yaml: engine.args.host: '--host' would set --host, which is not open: the engine listens on 127.0.0.1 alone",
+            "mine.yaml: engine.args.host: '--host' would set --host, which may not be set here: the engine listens on 127.0.0.1 alone",
         ),
-        ({"args": {"port": 8001}}, "which is not open: set engine.port. Leave it out."),
+        ({"args": {"port": 8001}}, "which may not be set here: set engine.port. Leave it out."),
         ({"args": {"model": "other"}}, "set engine.model"),
         ({"args": {"served_model_name": "other"}}, "set engine.served_model_name"),
         ({"args": {"kv_transfer_config": "{}"}}, "it is the connector's entry"),
@@ -59,7 +59,7 @@ def campaign(
         # vLLM 0.32 makes a connector of these, for plain as well, and in the place of any other.
         (
             {"args": {"kv_offloading_size": 4}},
-            "'--kv_offloading_size' would set --kv-offloading-size, which is not open: it is the",
+            "'--kv_offloading_size' would set --kv-offloading-size, which may not be set here: it is the",
         ),
         ({"extra_args": ["--kv-offloading-b=lmcache"]}, "would set --kv-offloading-backend"),
         ({"extra_args": ["-dpa.x=1"]}, "'-dpa.x=1' would set --data-parallel-address"),

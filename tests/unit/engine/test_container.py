@@ -114,6 +114,7 @@ def test_variables_are_passed_by_name_alone(runtime: Runtime) -> None:
     """Whoever lists this host's processes sees the names."""
     words = launch_words(launch(runtime))
     assert [w for w in words if w.startswith("--env=") and not w.lower().endswith("_proxy=")] == [
+        "--env=USER=connector-tax",
         "--env=HF_TOKEN",
         "--env=PYTHONPATH",
         "--env=HOME=/home/me",
@@ -133,7 +134,7 @@ def test_no_proxy_of_the_users_own_gets_into_a_container() -> None:
 def test_a_question_to_the_image_has_no_network_no_variables_and_nothing_to_write(tmp_path: Path) -> None:
     words = probe_words(image("docker", "1000:1000"), [tmp_path])
     assert "--network=none" in words and "--user=1000:1000" in words and words[-1] == DIGEST
-    assert not any(word.startswith("--env") and not word.endswith("=") for word in words)
+    assert [w for w in words if w.startswith("--env") and not w.endswith("=")] == ["--env=USER=connector-tax"]
     assert [w for w in words if w.startswith("--mount")] == [
         f"--mount=type=bind,source={tmp_path},target={tmp_path},ro"
     ]

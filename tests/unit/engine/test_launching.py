@@ -229,7 +229,10 @@ def test_an_engine_that_dies_while_starting_says_why(campaign: CampaignConfig, t
 def test_an_engine_that_is_too_slow_is_named(campaign: CampaignConfig, tmp_path: Path) -> None:
     slow = replace(campaign.engine, ready_timeout_s=0.5)
     request = LaunchRequest(slow, campaign.connector("plain"), tmp_path, fault="slow_start:20")
-    with pytest.raises(LaunchError, match=r"not ready after 0\.5 s"), running_engine(request) as engine:
+    with (
+        pytest.raises(LaunchError, match=r"not ready after 0\.5 s; its log ends with: "),
+        running_engine(request) as engine,
+    ):
         engine.wait_ready()
 
 

@@ -15,7 +15,7 @@ from cell_specs import cell_spec
 
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.errors import ConfigError
+from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.records.target import bearing, target_of
 from connector_tax.base.redaction import BLANKED, CONFIG_VARIABLE, published_text
 from connector_tax.run.engine import process
@@ -288,3 +288,24 @@ def test_who_was_killed_while_it_told_secrets_is_named_so(tmp_path: Path) -> Non
 
 def test_a_word_that_looks_like_a_placeholder_of_ours_stays_text() -> None:
     assert fields(["\ue000HOME\ue000"], {}) == ["word 1", "\ue000HOME\ue000", "end"]
+
+
+def test_a_log_is_gone_through_also_where_an_engine_does_not_end(
+    campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one in a container whose daemon hangs: what is left is told, and nothing may be left to launch here for."""
+    config = with_engine(campaign, env={**campaign.engine.env, "HF_TOKEN": "planted-token-1"})
+    stop = process.stop_supervised
+
+    def stopped(*given: Any, **named: Any) -> None:
+        stop(*given, **named)
+        raise EngineError("container connector-tax-m may still be there")
+
+    monkeypatch.setattr(process, "stop_supervised", stopped)
+    log = tmp_path / "vllm_stderr.log"
+    with (
+        pytest.raises(EngineError, match="may still be there"),
+        running_engine(LaunchRequest(config.engine, config.connector("plain"), tmp_path)),
+    ):
+        log.write_text("the token is planted-token-1\n")
+    assert "planted-token-1" not in log.read_text()

@@ -78,8 +78,9 @@ def test_figure_5_counts_gains_too(example: dict[str, Any]) -> None:
         f"The TTFT tax is below zero in {lower} of {len(own)} cells and above it in none; the lowest is −"
     )
     own[0] |= {"point": 0.1, "low": 0.05, "high": 0.2}
-    assert f"above zero in 1 of {len(own)} cells and below it in {lower}; that tax is +10 %" in title(
-        "fig5_shape_heatmaps", aggregate
+    assert (
+        f"above zero in 1 of {len(own)} cells and below it in {lower}; the tax above zero is +10 %"
+        in title("fig5_shape_heatmaps", aggregate)
     )
     own[2] |= {"point": 0.3, "low": 0.05, "high": 0.4}
     assert "; the largest of these taxes is +30 %" in title("fig5_shape_heatmaps", aggregate)

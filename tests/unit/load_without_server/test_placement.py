@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from connector_tax.run.loadgen.placement import Core, discover, place
+from connector_tax.run.measure.cpu_sets import share_of
 
 
 def fake_sysfs(root: Path, *, sockets: int = 2, cores: int = 4, threads: int = 2) -> Path:
@@ -89,3 +90,13 @@ def test_this_host_is_understood() -> None:
 def test_an_engine_on_another_host_needs_no_core_of_this_one() -> None:
     plan = place((Core(0, (0,), 1.0), Core(0, (1,), 2.0)), n_workers=1, engine_cores=0)
     assert (plan.coordinator, plan.workers, plan.engine, plan.warning) == ((0,), ((1,),), (), None)
+
+
+def test_a_host_that_does_not_tell_its_cores_pins_nothing_and_says_so(tmp_path: Path) -> None:
+    """A sandbox without ``/sys``, where each launch ended in a traceback."""
+    found = discover(tmp_path, ALL)
+    plan = place(share_of(found, 0, 2), n_workers=1)
+    assert (plan.engine, plan.coordinator) == ((), ())
+    assert plan.warning is not None and plan.warning.startswith(
+        "client and engine share cores: 0 physical cores"
+    )

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -45,6 +46,23 @@ def test_a_sampler_that_is_killed_is_started_again(
     assert '{"t_ns":1,"ok":tr' in lines
     assert json.loads(lines[-1])["t_ns"] > 1
     assert "sampler of /metrics ended by itself (exit code -9): started again" in capsys.readouterr().err
+
+
+def test_a_sampler_that_is_stopped_holds_up_no_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM does not reach who is stopped, or waits in a driver; the launch ended never."""
+    monkeypatch.setattr(sampler, "END_WITHIN_S", 0.3)
+    ended = threading.Event()
+
+    def launch() -> None:
+        with sampling(NOBODY, tmp_path / "metrics.jsonl", 0.2):
+            samplers()[0].suspend()
+        ended.set()
+
+    threading.Thread(target=launch, daemon=True).start()
+    assert ended.wait(20)
+    assert samplers() == []
 
 
 def test_a_sampler_that_cannot_live_is_given_up(

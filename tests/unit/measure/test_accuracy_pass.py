@@ -18,13 +18,19 @@ from host_faults import DATE, small_campaign
 
 @pytest.mark.parametrize(("kills", "answered"), [(1, True), (2, False)])
 def test_an_engine_killed_in_the_accuracy_pass_is_asked_again_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, answered: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kills: int,
+    answered: bool,
 ) -> None:
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
-    killed = []
+    killed, finished = [], set[int]()
     collect = accuracy.collect_outputs
 
     def after_a_kill(*given: Any, **named: Any) -> Any:
+        (cell,) = run.finished_cells()
+        finished.add(cell.cell_json.stat().st_ino)
         if len(killed) < kills:
             engine = next(
                 p
@@ -37,8 +43,11 @@ def test_an_engine_killed_in_the_accuracy_pass_is_asked_again_once(
 
     monkeypatch.setattr(accuracy, "collect_outputs", after_a_kill)
     folder = small_campaign(tmp_path)
-    measure_run(folder.campaign_file, "noop_connector", "a")
     run = folder.run(DATE, "noop_connector", "a")
+    measure_run(folder.campaign_file, "noop_connector", "a")
+    assert "the engine died in the accuracy pass, another launch is asked" in capsys.readouterr().err
+    (cell,) = run.finished_cells()
+    assert finished == {cell.cell_json.stat().st_ino}, "its cell was measured again"
     (output,) = read_document(run.outputs, OutputsFile).outputs
     assert ("token_ids" in output) is answered
     assert len(list(run.path.glob("attempt_*"))) == 1

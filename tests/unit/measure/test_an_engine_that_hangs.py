@@ -23,10 +23,10 @@ from made_outcomes import record
 def test_an_engine_that_hangs_costs_its_cell_two_launches_and_no_other_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It hangs at its 14th request: in each launch's first cell of many requests, and never in one of few."""
+    """It hangs at its 14th request: in each launch's first cell of many requests, and never in one of few, which comes after it here."""
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(hanging, "HUNG_AFTER_S", 0.5)
-    folder = small_campaign(tmp_path, rates=(10.0, 60.0))
+    folder = small_campaign(tmp_path, rates=(60.0, 10.0))
     document = read_json(folder.campaign_file)
     document["config"]["accuracy"]["prompts"] = 0
     document["config"]["engine"]["env"]["CONNECTOR_TAX_FAULT"] = "hang_after:14"

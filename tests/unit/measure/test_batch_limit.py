@@ -1,11 +1,17 @@
 """What is left of a batch job's time, as the batch system says it."""
 
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.errors import EngineError
 from connector_tax.run.measure.batch_limit import left_in_job_s
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from host_faults import DATE, measure, small_campaign
 
 JOB = {"SLURM_JOB_ID": "7"}
 
@@ -31,6 +37,18 @@ def test_the_environment_is_believed_first() -> None:
     end = {"SLURM_JOB_END_TIME": str(int(time.time()) + 100)}
     assert 98 <= (left_in_job_s(JOB | end, ask) or 0) <= 100
     assert left_in_job_s({}, ask) is None
+
+
+def test_no_cell_begins_that_the_end_of_the_job_would_cut_off(tmp_path: Path) -> None:
+    """The first one fits, by its shortest duration. The second takes five minutes, and less than one is left."""
+    folder = small_campaign(tmp_path, rates=(20.0, 0.02), max_cell_s=600.0)
+    done = measure(folder, SLURM_JOB_ID="7", SLURM_JOB_END_TIME=str(int(time.time()) + 45))
+    assert done.returncode == 75, done.stderr
+    assert "not begun: cell r0.02_256x16 may take 5 min" in done.stderr
+    run = folder.run(DATE, "noop_connector", "a")
+    (cell,) = run.finished_cells()
+    assert (cell.cell_id, read_cell(cell).verdict) == ("r20_256x16", "valid")
+    assert not run.receipt.exists()
 
 
 @pytest.mark.parametrize("said", ["INVALID", "", "1:2:3:4"])

@@ -22,6 +22,7 @@ from connector_tax.run.engine.supervised import start_supervised
 from connector_tax.run.measure import has_model
 from connector_tax.run.measure import preflight as preflight_module
 from connector_tax.run.measure import run as measure_module
+from connector_tax.run.measure.launch import archive_earlier_attempt
 from connector_tax.run.measure.preflight import run_preflight
 from connector_tax.run.measure.run import measure_run
 
@@ -129,3 +130,12 @@ def test_an_interpreter_without_vllm_is_told_before_anything_is_downloaded(
     monkeypatch.setattr(has_model, "fetch_model", fetch)
     with pytest.raises(ConfigError, match="this interpreter has no vLLM"):
         run_preflight(campaign.campaign_file)
+
+
+def test_an_earlier_launch_is_put_aside_where_an_older_one_was_removed(campaign: CampaignFolder) -> None:
+    """Somebody made room: as many folders as before are no new name."""
+    run = campaign.run("2026-01-01", "plain", "a")
+    (run.path / "attempt_2").mkdir(parents=True)
+    run.stdout.write_text("of the third")
+    assert archive_earlier_attempt(run) == 4
+    assert (run.path / "attempt_3" / run.stdout.name).read_text() == "of the third"

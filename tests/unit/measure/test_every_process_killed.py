@@ -28,7 +28,7 @@ WORDS = {
     "sampler": "connector_tax.run.sampler.sampler",
 }
 # What ends the whole job; of the others it goes on with another launch, or with the cell.
-ENDS = ("job", "job, in order", "group, in order", "everything")
+ENDS = {"job": -signal.SIGKILL, "job, in order": 143, "group, in order": 143, "everything": -signal.SIGKILL}
 
 
 def family_of(folder: CampaignFolder) -> list[psutil.Process]:
@@ -120,7 +120,7 @@ def test_each_process_killed_outright(tmp_path: Path, victim: str) -> None:
         until(lambda: stage(folder, run))  # noqa: B023
         kill(victim, job, folder)
         if victim in ENDS:
-            assert job.wait(120) != 0
+            assert job.wait(120) == ENDS[victim]
             job = None
             until(lambda: not family_of(folder), 20)
         cells = {c.cell_id: c.cell_json.stat().st_ino for c in run.finished_cells()}
@@ -130,6 +130,8 @@ def test_each_process_killed_outright(tmp_path: Path, victim: str) -> None:
     if job is not None:
         assert job.wait(120) == 0, said.read_text()
     assert "Traceback" not in said.read_text()
+    if victim in ("engine", "supervisor"):
+        assert "engine died in cell r40_256x16: killed by SIGKILL" in said.read_text()
     done = start(folder)
     assert done.wait(120) == 0
     cells = {c.cell_id: c.cell_json.stat().st_ino for c in run.finished_cells()}

@@ -10,11 +10,11 @@ from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.receipts import Receipt, read_receipt, write_receipt
 from connector_tax.base.config import load_campaign
-from connector_tax.base.errors import EngineError
+from connector_tax.base.errors import ArtifactError, EngineError
 from connector_tax.base.files import read_json, write_json
-from connector_tax.base.plan import campaign_document
+from connector_tax.base.plan import campaign_document, cells_of, config_of, read_campaign_file
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.run.measure.deaths import Death
+from connector_tax.run.measure.deaths import Death, deaths
 from connector_tax.run.measure.failure import HostFailed, blame_the_host, earlier_failure
 from connector_tax.run.measure.run import measure_run
 
@@ -185,6 +185,7 @@ def test_plain_that_dies_in_every_cell_is_tried_again_by_the_next_start(tmp_path
     "cause",
     [
         "OSError: [Errno 28] No space left on device",
+        "it hangs: it gave no token within 60 s though nobody else asked; its log ends with: OSError: [Errno 27] File too large",
         "ValueError: Free memory on device (3.1/95.0 GiB) on startup is less than desired GPU memory utilization (0.9)",
         "OSError: [Errno 98] Address already in use",
     ],
@@ -242,3 +243,15 @@ def test_metrics_that_fail_once_or_always_never_lose_a_cell(
     assert not [r for r in document.reasons if "metrics" in r]
     assert ("metrics_unreadable" in document.flags) is unreadable
     assert (document.prefix_cache_hits_delta is None) is unreadable
+
+
+def test_a_count_of_deaths_that_somebody_edited_is_one_message(tmp_path: Path) -> None:
+    folder = campaign(tmp_path)
+    file = run_of(folder, "nixl_both").cells / ".r10_256x16.deaths"
+    file.parent.mkdir(parents=True)
+    file.write_text("twice")
+    cell = cells_of(config_of(read_campaign_file(folder.campaign_file)), "nixl_both", "a")[0]
+    with pytest.raises(ArtifactError, match=r"holds no number\. Remove it"):
+        deaths(run_of(folder, "nixl_both"), cell)
+    file.write_text("1")
+    assert deaths(run_of(folder, "nixl_both"), cell) == 1

@@ -96,7 +96,7 @@ def test_a_host_whose_cores_were_slower_in_some_cells() -> None:
     fast, slow = ({**host(0.0, None), "cpu_work_us_mean": us} for us in (203.4, 284.0))
     assert host_view(aggregate_of(cells(fast, slow)))[0] == (
         "CPUs: 0.00 % of CPU time stolen per cell; this kernel does not tell their clocks. A fixed piece of work took 203 to 284 µs "
-        "of CPU time (mean per cell): the host's share of a latency grows about alike."
+        "of CPU time (mean per cell): the part of a latency that the host takes grows about in proportion."
     )
 
 

@@ -115,7 +115,7 @@ def test_hooks_between_two_steps_are_no_part_of_the_step(aggregate: dict[str, An
     names = {"of it in the connector's hooks", "of it elsewhere"}
     apart = {"in the connector's hooks, also those between two steps", "median step less these hooks"}
     assert names <= {*view_of(aggregate).taxes[0].columns}
-    assert "What of the median step lies elsewhere is no tax by itself" in words(aggregate)
+    assert "The part of the median step that lies elsewhere is no tax by itself" in words(aggregate)
     aggregate["attribution"][0]["hooks"].append(hook("scheduler/on_new_request", 0.4, None))
     assert names <= {*view_of(aggregate).taxes[0].columns}
     aggregate["attribution"][0]["hooks"].append(hook("scheduler/on_new_request", 80.0, None))
@@ -352,7 +352,7 @@ def test_a_setting_that_was_not_made_is_not_unknown() -> None:
         "config_hash": 16 * "0",
     }
     found = dict(provenance_view(msgspec.convert(value, Provenance), None))
-    assert found["settings.cell.gamma shape"] == "not set"
+    assert found["settings.cell.gamma_shape"] == "not set"
     assert found["host.cpu"] == "unknown"
     assert found["gpu"] == "unknown", "no cell tells of the host"
     known = dict(provenance_view(typed(value, Provenance, versions={"vllm": "0.32.0"}), None))

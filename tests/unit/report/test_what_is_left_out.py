@@ -43,7 +43,7 @@ def test_the_order_of_b_prime_has_those_alone_that_it_asks_for(tmp_path: Path) -
     assert provenance.settings is not None
     asked = provenance.settings["phase_b_prime"]["configs"]
     shown = dict(provenance_view(provenance, None))
-    assert sorted(shown["order.b prime"].split(", ")) == sorted(asked)
+    assert sorted(shown["order.b_prime"].split(", ")) == sorted(asked)
     assert len(shown["order.a"].split(", ")) > len(asked)
 
 

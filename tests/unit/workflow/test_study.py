@@ -1,9 +1,11 @@
 """What decides whether a Snakemake run may measure, and what it takes over from an earlier start."""
 
+import base64
 import errno
 import fcntl
 import json
 import os
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -261,3 +263,72 @@ def test_on_several_cards_a_later_phase_comes_after_all_of_an_earlier_one(
     assert sorted(
         study(True).position("a")(SimpleNamespace(connector=c)) for c in study(True).config.connector_ids
     ) == list(range(1, len(study(True).config.connector_ids) + 1))
+
+
+RATES = {"phase_a": {"rates_per_s": [20, 30, 40, 80]}}
+EDITS: list[tuple[str, dict[str, Any], bool, set[str]]] = [
+    ("nothing", {}, True, set()),
+    ("a rate", RATES, True, {"2026-01-31_plain/phase_a/receipt.json"}),
+    ("a rate, and figures are asked for", RATES, False, set()),
+    ("the engine", {"engine": {"env": {"A": "1"}}}, True, {"preflight/preflight_status.json", "2026-01-31_plain/phase_a/receipt.json", "2026-01-31_plain/phase_b/receipt.json"}),
+    ("the analysis", {"analysis": {"confidence": 0.9}}, False, {"aggregate.json"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("edit", "changes", "measuring", "wanted"), EDITS, ids=[e[0] for e in EDITS])
+def test_an_edit_that_snakemake_cannot_see_is_refused_and_every_file_named(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    edit: str,
+    changes: dict[str, Any],
+    measuring: bool,
+    wanted: set[str],
+) -> None:
+    """Without ``.snakemake`` it has nothing to hold the config against: it said "Nothing to be done", and the report was of another config."""
+    monkeypatch.setattr(workflow, "stop", refuse)
+    environment = {"CONNECTOR_TAX_DATE": "2026-01-31"}
+    study(True, environment).write_campaign_file()
+    root = Path("results") / "demo"
+    made = [f"2026-01-31_plain/phase_{p}/receipt.json" for p in "ab"]
+    made += ["preflight/preflight_status.json", "aggregate.json"]
+    for name in made:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("{}")
+    if not wanted:
+        study(measuring, environment, **changes)
+        return
+    with pytest.raises(AssertionError, match="edited since the last start of campaign demo") as told:
+        study(measuring, environment, **changes)
+    assert f"no record of what these files ({len(wanted)}) were made with" in str(told.value)
+    rm = str(told.value).splitlines()[-1]
+    assert {str(Path(p).relative_to(root)) for p in rm.split()[1:]} == wanted
+    # What Snakemake knows of it makes anew itself; and so it does what is not there.
+    for name in wanted:
+        record = Path(".snakemake/metadata", base64.urlsafe_b64encode(str(root / name).encode()).decode())
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text("{}")
+    study(measuring, environment, **changes)
+    shutil.rmtree(".snakemake")
+    for name in wanted:
+        (root / name).unlink()
+    study(measuring, environment, **changes)
+
+
+def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It stood some twenty lines above the end, between Snakemake's rules. Logs of earlier starts are not repeated."""
+    monkeypatch.chdir(tmp_path)
+    found = study(measuring=True)
+    found.say_why()
+    found.logs.mkdir(parents=True)
+    (found.logs / "preflight.log").write_text("trying plain\nerror: engine.python: not set.\n")
+    (found.logs / "draw.log").write_text("error: of yesterday\n")
+    os.utime(found.logs / "draw.log", (1e9, 1e9))
+    found.say_why()
+    said = f"\nWhy it ended:\nerror: engine.python: not set. ({found.logs / 'preflight.log'})\n"
+    assert capsys.readouterr().err == said
+
+    (found.logs / "preflight.log").write_text("interrupted; what was finished is kept\n")
+    found.say_why()
+    assert capsys.readouterr().err.endswith(f" ({found.logs / 'preflight.log'})\nThe same command goes on.\n")

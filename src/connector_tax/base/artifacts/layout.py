@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import PACKED, bare, is_bare, is_date, links_beneath, shown
+from connector_tax.base.opening import PACKED, bare, is_bare, is_date, is_regular, links_beneath, shown
 from connector_tax.base.records.cell import Phase, is_phase, phase_label
 
 RUN_FILES = ("config.json", "launch.sh", "vllm_stdout.log", "vllm_stderr.log", "env.txt", "summary.json")
@@ -284,4 +284,4 @@ class CellFolder:
         """In a published campaign it may be packed."""
         plain = self.path / f"{kind}_{phase_label(self.phase)}_{self.cell_id}.jsonl"
         packed = plain.with_name(plain.name + PACKED)
-        return packed if packed.is_file() and not plain.is_file() else plain
+        return packed if is_regular(packed) and not is_regular(plain) else plain

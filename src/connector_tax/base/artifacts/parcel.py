@@ -1,8 +1,8 @@
 """What a sitting on another host left behind, as one archive: packed there, taken over here.
 
 The units are a campaign's documents and its run folders. A unit that changed travels whole and replaces the one here, so that no file
-of an earlier launch is left between those of a later one. Raw step logs and samples of a launch under way stay where they are: each
-finished cell has its share of them.
+of an earlier launch is left between those of a later one. A run that went on here since is newer than the archive's and stays. Raw step
+logs and samples of a launch under way stay where they are: each finished cell has its share of them.
 """
 
 import os
@@ -11,13 +11,20 @@ import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.launches import read_launches
+from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json
-from connector_tax.base.opening import is_bare
+from connector_tax.base.opening import is_bare, read_whole
 
 _UNDER_WAY = "steps"
+# Of all contents to the archive; a sitting's have some 10.
+MOST_RATIO = 200
+MOST_MEMBERS = 1_000_000
+# A small archive may hold a few empty logs and little else.
+_SMALL_BYTES = 16 << 20
 # Name -> size and time of change, of every file of a unit.
 Stamps = dict[str, tuple[int, int]]
 
@@ -57,11 +64,24 @@ def pack(folder: CampaignFolder, since: Standing, archive: Path) -> list[str]:
     return names
 
 
-def take(archive: Path, folder: CampaignFolder) -> list[str]:
-    """Put the units of ``archive`` in place of those in ``folder``; returns their names.
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """
+    Attributes:
+        units: that are those of the archive now.
+        kept: runs of the archive that went on here since: they are as they were.
+    """
+
+    units: list[str]
+    kept: list[str]
+
+
+def take(archive: Path, folder: CampaignFolder) -> Taken:
+    """Put the units of ``archive`` in place of those in ``folder``, but for runs that went on here since.
 
     Raises:
-        ArtifactError: it is no such archive, or of another campaign or date. Nothing is replaced then.
+        ArtifactError: it is no such archive, or of another campaign or date; or a run was measured on both hosts, so that cells would
+            be lost. Nothing is replaced then.
     """
     folder.root.mkdir(parents=True, exist_ok=True)
     folder.refuse_links()
@@ -76,9 +96,13 @@ def take(archive: Path, folder: CampaignFolder) -> list[str]:
             ) from error
         _check_same_campaign(archive, there, folder)
         names = _units(there)
-        for name in names:
+        ours = {run.path.relative_to(folder.root).as_posix(): run for run in folder.runs()}
+        theirs = {run.path.relative_to(there.root).as_posix(): run for run in there.runs()}
+        kept = [n for n in names if n in ours and n in theirs and _went_on(ours[n], theirs[n], archive)]
+        taken = [n for n in names if n not in kept]
+        for name in taken:
             _replace(there.root / name, folder.root / name)
-    return names
+    return Taken(taken, kept)
 
 
 def _units(folder: CampaignFolder) -> list[str]:
@@ -104,9 +128,17 @@ def _without_what_is_under_way(member: tarfile.TarInfo) -> tarfile.TarInfo | Non
 
 
 def _plain(tar: tarfile.TarFile, archive: Path) -> list[tarfile.TarInfo]:
-    """Its members, if each is a file or a folder beneath the campaign's."""
-    members = tar.getmembers()
-    for member in members:
+    """Its members, if each is a file or a folder beneath the campaign's, and all of them are not much larger than the archive."""
+    members: list[tarfile.TarInfo] = []
+    left = max(_SMALL_BYTES, MOST_RATIO * archive.stat().st_size)
+    for member in tar:
+        left -= member.size
+        if left < 0 or len(members) == MOST_MEMBERS:
+            raise ArtifactError(
+                f"{archive}: would unpack to more than {MOST_RATIO} times its size or {MOST_MEMBERS} files, which no sitting's does. "
+                "Nothing was taken from it."
+            )
+        members.append(member)
         parts = PurePosixPath(member.name).parts
         if not all(map(is_bare, parts)) or not (member.isfile() or member.isdir()):
             raise ArtifactError(
@@ -120,13 +152,55 @@ def _check_same_campaign(archive: Path, there: CampaignFolder, here: CampaignFol
         raise ArtifactError(f"{archive}: holds no {there.campaign_file.name}, so it is no campaign's.")
     if not here.campaign_file.is_file():
         return
-    theirs, ours = read_json(there.campaign_file), read_json(here.campaign_file)
+    theirs, ours = (_asked(read_json(f.campaign_file)) for f in (there, here))
     for key in ("campaign", "date", "config"):
         if theirs.get(key) != ours.get(key):
             raise ArtifactError(
                 f"{archive}: its {key} is another than that of {here.campaign_file}. Nothing was taken; "
                 "take it into the checkout that the sitting was started from."
             )
+
+
+def _asked(document: Any) -> dict[str, Any]:
+    """``campaign.json`` without the settings of its analysis, which are nothing that was measured."""
+    if not isinstance(document, dict) or not isinstance(document.get("config"), dict):
+        raise ArtifactError(
+            "campaign.json of the archive or of this folder has another form. Nothing was taken."
+        )
+    return {**document, "config": {k: v for k, v in document["config"].items() if k != "analysis"}}
+
+
+def _went_on(ours: RunFolder, theirs: RunFolder, archive: Path) -> bool:
+    """Whether the run here is the archive's and what was measured since; False where the archive's may take its place.
+
+    Raises:
+        ArtifactError: what was measured here would be lost.
+    """
+    here, there = (
+        [(x.attempt, x.started_utc) for x in read_launches(run.launches)] for run in (ours, theirs)
+    )
+    if here != there and here[: len(there)] == there:
+        return True
+    if here != there and there[: len(here)] == here:
+        return False
+    # Launched by both hosts, or by neither: cells of a run that was a guest in another's launch.
+    own, its = _measured(ours), _measured(theirs)
+    lost = sorted(name for name, content in own.items() if its.get(name) != content)
+    if lost and here == there and all(own.get(name) == content for name, content in its.items()):
+        return True
+    if lost:
+        raise ArtifactError(
+            f"{archive}: {ours.path} was measured on both hosts, and {lost[0]} of it is here and not in the archive. Nothing was taken. "
+            "Remove that folder here to take the archive's, or leave this archive out."
+        )
+    return False
+
+
+def _measured(run: RunFolder) -> dict[str, bytes]:
+    """What cannot be made again of other files: name -> content."""
+    cells = {f"cell {cell.cell_id}": cell.cell_json for cell in run.finished_cells()}
+    wanted = {**cells, run.outputs.name: run.outputs, run.receipt.name: run.receipt}
+    return {name: read_whole(path) for name, path in wanted.items() if path.is_file()}
 
 
 def _replace(new: Path, old: Path) -> None:

@@ -71,8 +71,11 @@ class _Strict(yaml.SafeLoader):
         self._open.pop()
 
 
-def read_yaml(path: Path) -> Foreign:
+def read_yaml(path: Path, example: str = "config/demo.yaml") -> Foreign:
     """The mapping in ``path``.
+
+    Args:
+        example: a file of that kind, which is named where there is none.
 
     Raises:
         ConfigError: missing, unreadable, not YAML, a key twice in one mapping, or no mapping.
@@ -80,13 +83,15 @@ def read_yaml(path: Path) -> Foreign:
     try:
         value = _Strict(path.read_text(encoding="utf-8")).get_single_data()
     except FileNotFoundError as error:
-        raise ConfigError(f"{path}: no such file. Give an existing one, such as config/demo.yaml.") from error
+        raise ConfigError(f"{path}: no such file. Give an existing one, such as {example}.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error}).") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {_yaml_words(error)}") from error
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deep.") from error
+    if value is None:
+        raise ConfigError(f"{path}: the file holds nothing; a mapping is wanted at the top.")
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: a mapping is wanted at the top, found {type(value).__name__}.")
     return value
@@ -110,7 +115,8 @@ def checked(mapping: Foreign, schema_name: str, where: str) -> Foreign:
         raise ConfigError(f"{where}: {found.lstrip('.')}")
     if errors:
         clean = redacted(value)
-        raise ConfigError("\n".join(f"{where}: {_sentence(e, clean)}" for e in errors))
+        # The schema complains once for each missing key, and a sentence names all of them.
+        raise ConfigError("\n".join(dict.fromkeys(f"{where}: {_sentence(e, clean)}" for e in errors)))
     return value
 
 

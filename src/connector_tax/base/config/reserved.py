@@ -59,7 +59,16 @@ SHORT = {
 WHOLE = frozenset({"data-parallel-size"})
 # What launch/common.sh is given by the pipeline, whatever an entry says.
 VARIABLES = frozenset(
-    {"ENGINE_PYTHON", "ENGINE_MODULE", "ENGINE_CPUS", "MODEL", "SERVED_MODEL_NAME", "HOST", "PORT"}
+    {
+        "ENGINE_PYTHON",
+        "ENGINE_PYTHONPATH",
+        "ENGINE_MODULE",
+        "ENGINE_CPUS",
+        "MODEL",
+        "SERVED_MODEL_NAME",
+        "HOST",
+        "PORT",
+    }
     | {"KV_TRANSFER_CONFIG", "LAUNCH_SH_OUT", "AGENTIC_STEP_LOG_PATH", "CONNECTOR_TAX_RUN"}
 )
 
@@ -108,7 +117,7 @@ def _check(argument: str, place: str) -> None:
     meant = _reserved(argument)
     if meant is not None:
         raise ConfigError(
-            f"{place}: {redacted([argument])[0]!r} would set --{meant}, which is not open: {RESERVED[meant]}. Leave it out."
+            f"{place}: {redacted([argument])[0]!r} would set --{meant}, which may not be set here: {RESERVED[meant]}. Leave it out."
         )
 
 

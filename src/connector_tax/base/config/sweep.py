@@ -93,7 +93,7 @@ def load_sweep(path: Path) -> Sweep:
         ConfigError: unreadable, no valid sweep, or one of its campaigns is not valid; names the place.
     """
     where = str(path)
-    value = checked(read_yaml(path), "sweep", where)
+    value = checked(read_yaml(path, "config/sweep.yaml"), "sweep", where)
     base = read_yaml(PROJECT_ROOT / value["base"])
     parse_campaign(base, where=value["base"])
     axes = {axis: _entries(axis, entries, where) for axis, entries in value["axes"].items()}

@@ -66,7 +66,7 @@ def _walked(root: Path) -> tuple[list[Path], list[str]]:
     under_way = {run.path / "steps" for run in folder.runs()}
     found: list[Path] = []
     not_taken: list[str] = []
-    for where, folders, files in os.walk(root):
+    for where, folders, files in os.walk(root, onerror=_unread):
         here = Path(where)
         top, named = here == root, tuple(folders)
         kept = [
@@ -83,6 +83,16 @@ def _walked(root: Path) -> tuple[list[Path], list[str]]:
         ]
         not_taken += [(here / n).relative_to(root).as_posix() for n in odd]
     return found, not_taken
+
+
+def _unread(error: OSError) -> None:
+    """
+    Raises:
+        ArtifactError: a folder may not be read; without it the bundle would be whole to the eye, and is not.
+    """
+    raise ArtifactError(
+        f"{error.filename}: cannot be read ({error.strerror}). Nothing was bundled."
+    ) from error
 
 
 def made_files(root: Path) -> list[Path]:

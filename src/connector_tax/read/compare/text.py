@@ -147,7 +147,7 @@ def _verdict(comparison: Comparison) -> str:
     n, found = len(comparison.decisive), comparison.regressions
     missing = _missing(comparison)
     if not found:
-        return f"No regression: none of {n} taxes is told to have risen, and by more than {limit}{missing}."
+        return f"No regression: no tax of {n} rose by more than {limit} with the rise told apart from zero{missing}."
     words = [f"{METRIC_WORDS[c.metric]} of {c.config} by {_change(c)}" for c in found]
     return f"Regression: {len(found)} of {n} taxes rose, and by more than {limit}: {listing(words)}{missing}."
 
@@ -190,7 +190,7 @@ def _missing(comparison: Comparison) -> str:
 def _refusal(comparison: Comparison) -> str:
     if comparison.decisive:
         return (
-            f"No verdict: none of {len(comparison.decisive)} taxes is told to have risen too far"
+            f"No verdict: no tax of {len(comparison.decisive)} is known to have risen too far"
             f"{', but not of all it can be told' if comparison.unbounded else ''}{_missing(comparison)}{'' if comparison.unbounded else ' (--allow-missing makes it a pass)'}."
         )
     wanted = " or ".join(METRIC_WORDS[m] for m in comparison.deciding)

@@ -190,7 +190,7 @@ def _caption(aggregate: Aggregate, splits: Mapping[str, _Split], others: list[st
         [
             f"Phase A at ref_safe{f' ({rate(at)})' if at is not None else ''}, steps that only decode, means without the "
             f"slowest 0.1 %; schedule() and update_from_output() without the hooks that they call; {counted(counts, 'steps')}. The five parts add up to the diamond; its whisker "
-            f"is the {confidence_words(aggregate)} interval of the whole, of one launch. Hooks carry about 0.4 µs of the recorder each.",
+            f"is the {confidence_words(aggregate)} interval of the whole, of one launch. The time of each hook holds about 0.4 µs of the recorder.",
             *([f"{late} did not keep up at this rate, so more requests share a step."] if late else []),
             *filter(None, [of_reference_rates(aggregate)]),
             *others,

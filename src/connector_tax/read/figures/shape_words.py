@@ -43,7 +43,7 @@ def title_of(aggregate: Aggregate, grids: dict[str, Grid]) -> str:
         return f"The TTFT tax is below zero in {len(lower)} of {len(found)} cells and above it in none; the lowest is {lowest}{not_known}"
     largest = _place(aggregate, grids, *max(clear, key=lambda f: f[0].point))
     below = f" and below it in {len(lower)}" if lower else ""
-    which = "that tax" if len(clear) == 1 else "the largest of these taxes"
+    which = "the tax above zero" if len(clear) == 1 else "the largest of these taxes"
     return f"The TTFT tax is above zero in {len(clear)} of {len(found)} cells{below}; {which} is {largest}{not_known}"
 
 

@@ -96,7 +96,7 @@ def _cpu(hosts: Sequence[Host]) -> str:
     clock = f"clocks of {_range(mhz, 'MHz')}" if mhz else "this kernel does not tell their clocks"
     work = _known(h.cpu_work_us_mean for h in hosts)
     speed = (
-        f" A fixed piece of work took {_range(work, 'us')} of CPU time (mean per cell): the host's share of a latency grows about alike."
+        f" A fixed piece of work took {_range(work, 'us')} of CPU time (mean per cell): the part of a latency that the host takes grows about in proportion."
         if work
         else ""
     )

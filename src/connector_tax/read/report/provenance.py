@@ -1,5 +1,6 @@
 """What a campaign was measured with, as pairs of a name and a value."""
 
+import json
 from collections.abc import Mapping
 
 import msgspec
@@ -9,7 +10,7 @@ from connector_tax.base.documents.campaign import CampaignDocument
 
 
 def provenance_view(provenance: Provenance, campaign: CampaignDocument | None) -> list[tuple[str, str]]:
-    """Flat (name, value) pairs; nested names are joined by a dot.
+    """Flat (name, value) pairs; nested names are joined by a dot, and are spelled as in the files they come from.
 
     Args:
         campaign: says when it began and its order, where an aggregate of an earlier version does not; None where there is none.
@@ -24,7 +25,7 @@ def provenance_view(provenance: Provenance, campaign: CampaignDocument | None) -
         if campaign.thinned:
             found["thinned"] = msgspec.to_builtins(campaign.thinned)
     found["order"] = _of_the_measured(found["order"], provenance)
-    return [(name.replace("_", " "), value) for name, value in _flat("", found)]
+    return _flat("", found)
 
 
 def _of_the_measured(order: object, provenance: Provenance) -> object:
@@ -41,8 +42,13 @@ def _flat(name: str, value: object) -> list[tuple[str, str]]:
     if isinstance(value, Mapping):
         return [pair for k, v in value.items() for pair in _flat(f"{name}.{k}" if name else str(k), v)]
     if isinstance(value, list | tuple):
-        text = ", ".join(str(v) for v in value) if value else "none"
+        text = ", ".join(map(_text, value)) if value else "none"
         return [(name, text)] if name else []
     # A setting that is null was not made; of an engine or a host null says that nobody knows.
     nothing = "not set" if name.startswith("settings.") else "unknown"
-    return [(name, nothing if value is None else str(value))] if name else []
+    return [(name, nothing if value is None else _text(value))] if name else []
+
+
+def _text(value: object) -> str:
+    """As a config file has it: ``true``, ``{"input_tokens": 64, "output_tokens": 16}``."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -26,7 +26,7 @@ FLAG_MEANINGS = {
     "prefix_cache_never_hit": "conversations found nothing of what was said before in the prefix cache",
     "overloaded": "the engine did not keep up and its queue grew, so the cell ended when its time was over; its percentiles are not used",
     "overload_unjudged": "requests waited and fewer completed than were sent, but the window has under 6 samples of the queue, one a "
-    "second: whether it grew is not known, and if it did, percentiles say how long the cell was",
+    "second: whether it grew is not known, and if it did, percentiles depend on how long the cell lasted",
     "prefix_cache_unchecked": "no counter of prefix-cache hits could be read",
     "external_cache_unchecked": "no counter of hits in the connector's cache could be read",
     "external_hits_faked": "the connector claims tokens from a cache that it does not have, so prefill is skipped and TTFT is no tax",

@@ -17,7 +17,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import lines_of, printable, read_whole
 from connector_tax.base.plan import cells_of, config_of, read_campaign_file, wall_s
 from connector_tax.base.plan.duration import expected_run_s, guessed_rates
-from connector_tax.base.records.cell import Phase, is_repeat, phase_label, phase_word
+from connector_tax.base.records.cell import Phase, is_repeat, phase_word
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import duration_text
 from connector_tax.read.ingest.ended import of_plan, own_cells
@@ -112,7 +112,7 @@ def standing(folder: CampaignFolder, config: CampaignConfig, config_file: Path) 
         campaign=config.campaign,
         root=folder.root,
         date=date,
-        columns=tuple([f"phase {phase_label(p)}" for p in phases] + ["repeats"] * bool(blocks)),
+        columns=tuple([f"phase {phase_word(p)}" for p in phases] + ["repeats"] * bool(blocks)),
         rows=tuple(rows),
         ended=runs - sum(map(len, left.values())),
         runs=runs,
@@ -295,7 +295,7 @@ def _engines(folder: CampaignFolder, config: CampaignConfig) -> list[str]:
         supervisor = recorded_supervisor(run.path)
         if supervisor is not None and supervisor.lives:
             where = " and ".join(supervisor.cards) or "a card that is not recorded"
-            found.append(f"on {where}: {run.connector_id} in phase {phase_label(run.phase)}")
+            found.append(f"on {where}: {run.connector_id} in phase {phase_word(run.phase)}")
     return sorted(found)
 
 
@@ -348,6 +348,6 @@ def _failures(folder: CampaignFolder) -> list[str]:
             found.append(f"cannot be read: {error}")
             continue
         if receipt is not None and receipt.status == "failed":
-            found.append(f"failed {run.connector_id} in phase {phase_label(run.phase)}: {receipt.reason}")
+            found.append(f"failed {run.connector_id} in phase {phase_word(run.phase)}: {receipt.reason}")
             found.append(f"  try it again with --forcerun {run.receipt}")
     return found

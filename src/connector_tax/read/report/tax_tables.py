@@ -207,7 +207,7 @@ def about_taxes(
         at_safe = main_taxes(aggregate, metric="step_p50_us", reference="ref_safe")
         safe = any(not tax.overloaded for tax in at_safe.values())
         found.append(
-            "Near saturation the median step is no longer a decoding one but one with prompts, also where the engine keeps up"
+            "Near saturation the median step computes prompts as well and no longer decodes alone, even where the engine keeps up"
             + (": read its column at ref_safe." if safe else ".")
         )
     if any(
@@ -224,7 +224,7 @@ def about_taxes(
             "The median step less these hooks is no tax by itself: below zero, hooks are called between steps, or other parts of the step "
             "take less than plain's."
             if between
-            else "What of the median step lies elsewhere is no tax by itself: below zero, other parts of the step take less than plain's."
+            else "The part of the median step that lies elsewhere is no tax by itself: where it is below zero, other parts of the step take less than plain's."
         )
     return found
 

@@ -2,6 +2,7 @@
 
 from connector_tax.base.artifacts.layout import RUN_FILES
 from connector_tax.base.documents.aggregate import CriterionOutcome, CriterionWord, HypothesisId
+from connector_tax.base.opening import is_regular
 from connector_tax.base.records.cell import phase_place, phase_word
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
 from connector_tax.read.ingest import CampaignData, RunData
@@ -99,13 +100,13 @@ def _artifacts(data: CampaignData) -> CriterionOutcome:
             unrecorded = {
                 c.cell_id for c in run.cells if c.spec.recorded is False or c.document.steps_left_out
             }
-            missing = [name for name in RUN_FILES if not (run.folder.path / name).is_file()]
+            missing = [name for name in RUN_FILES if not is_regular(run.folder.path / name)]
             for entry in run.receipt.cells:
                 cell = run.folder.cell(entry.cell_id)
                 streams = [cell.requests, cell.metrics]
                 if run.receipt.step_timing_available and entry.cell_id not in unrecorded:
                     streams.append(cell.engine_step)
-                missing += [f.name for f in streams if not f.is_file()]
+                missing += [f.name for f in streams if not is_regular(f)]
             faults += [f"{_name(run)} lacks {m}" for m in missing]
         elif run.receipt.reason:
             failed += run.receipt.status == "failed"

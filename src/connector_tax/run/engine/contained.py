@@ -1,7 +1,7 @@
 """One launch of an engine in a container: what it reads, writes and is told, from the campaign's config."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from connector_tax.base.config import EngineConfig
@@ -15,6 +15,7 @@ from connector_tax.run.engine.container import (
     home_of,
     instrument,
     model_mounts,
+    of_the_client,
     passed_names,
 )
 from connector_tax.run.engine.gpus import Cards
@@ -48,11 +49,13 @@ def contained(
     assert engine.container is not None
     home, store = home_of(image), folder_in(connector)
     own = os.sched_getaffinity(0)
+    given = given_environment(engine, connector)
     return Contained(
         image=image,
         python=engine_python(engine),
         mark=mark,
-        names=passed_names(environment, given_environment(engine, connector)),
+        names=passed_names(environment, given),
+        values={name: given[name] for name in of_the_client(given)},
         reads=(*instrument(), *_of_engine(engine), *further(engine.container.mounts)),
         writes=(*(path.absolute() for path in writes), *([] if store is None else [store]), home),
         home=home,
@@ -60,6 +63,18 @@ def contained(
         cpus=cpus or (() if len(own) == os.cpu_count() else tuple(sorted(own))),
         grace_s=engine.stop_grace_s,
     )
+
+
+def leave_to_the_client(environment: dict[str, str], given: Iterable[str]) -> None:
+    """Take out of a launch's environment what the config sets for the engine and the runtime's client would go by: PATH, TMPDIR and the like.
+
+    Args:
+        given: names that the config sets.
+    """
+    for name in [name for name in given if name == "PYTHONPATH" or of_the_client([name])]:
+        environment.pop(name)
+        if name in os.environ:
+            environment[name] = os.environ[name]
 
 
 def model_inside(engine: EngineConfig) -> str:

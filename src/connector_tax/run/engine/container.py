@@ -2,15 +2,16 @@
 
 The command stays the launch scripts' own; these words run it in an image, with this host's loopback and nothing else of the host that it does not need:
 the instrument and the model to read, the launch's folder of step records and its store to write. The image is not changed. Variables are
-passed by name alone, so no value of one is in an argument or a receipt. Why so: docs/decisions/0035.
+named in arguments and handed over through standard input, so no value of one is in an argument, a receipt or the runtime's own files.
+Why so: docs/decisions/0035.
 """
 
 import os
 import re
 import resource
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import connector_tax
@@ -23,6 +24,7 @@ from connector_tax.base.locks import cache_folder
 from connector_tax.base.opening import printable
 from connector_tax.run.engine.gpus import ORDER, VISIBLE, Cards
 from connector_tax.run.engine.image import Image
+from connector_tax.run.engine.supervisor import HANDED
 
 PLUGINS = PROJECT_ROOT / "launch" / "plugins"
 PATCHES = PROJECT_ROOT / "patches"
@@ -30,6 +32,8 @@ PATCHES = PROJECT_ROOT / "patches"
 INIT = PLUGINS / "container_init.py"
 PACKAGE = Path(connector_tax.__file__).resolve().parent
 PREFIX = "connector-tax-"
+# Who an engine is by name; by number it is this user.
+USER = "connector-tax"
 # How much longer than a container everything around it has to end.
 LONGER_S = 2.0
 # Longer than anybody waits for an answer.
@@ -44,6 +48,10 @@ _PROXIES = tuple(
     for kind in ("HTTP", "HTTPS", "FTP", "NO", "ALL")
     for name in (f"{kind}_PROXY", f"{kind.lower()}_proxy")
 )
+# What bash and the runtime's client go by themselves, of whatever is in the environment that variables are handed on from.
+_OF_THE_CLIENT = re.compile(
+    r"PATH|HOME|TMPDIR|BASH_ENV|PYTHONHOME|(LD|XDG|DOCKER|CONTAINERS?|PODMAN|STORAGE)_\w+", re.ASCII
+)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLACE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|DIRECTORY|FILE)$")
 # Set by the pipeline or by launch/common.sh for each launch.
@@ -52,6 +60,7 @@ _OURS = (
     "CONNECTOR_TAX_ENGINE_MODEL",
     "CONNECTOR_TAX_ENGINE_SEED",
     "CONNECTOR_TAX_FAULT",
+    HANDED,
     "CONNECTOR_TAX_RUN",
     "CONNECTOR_TAX_STEP_FLUSH_S",
     "CONNECTOR_TAX_VIRTUAL_GPU",
@@ -69,6 +78,7 @@ class Contained:
     Attributes:
         python: the engine's interpreter in the image.
         names: of the variables that it is given.
+        values: of those among them that the runtime's client would go by itself, so they are told in its command.
         reads, writes: folders of this host that it sees, under their own paths.
         home: among ``writes``; what engines cache of compiled code stays there from launch to launch.
         cpus: that it stays on; empty for any.
@@ -84,6 +94,7 @@ class Contained:
     cards: Cards
     cpus: tuple[int, ...]
     grace_s: float
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 def launch_words(launch: Contained) -> list[str]:
@@ -107,7 +118,10 @@ def launch_words(launch: Contained) -> list[str]:
         *gpu_words(launch.image.runtime, launch.cards),
         *_reading(launch.reads, launch.writes),
         *(_mount(path, writable=True) for path in dict.fromkeys(launch.writes)),
-        *(f"--env={name}" for name in launch.names),
+        *(
+            f"--env={name}={launch.values[name]}" if name in launch.values else f"--env={name}"
+            for name in launch.names
+        ),
         f"--env=HOME={launch.home}",
         launch.image.digest,
         *(
@@ -148,11 +162,16 @@ def _narrow(image: Image, names: Iterable[str] = ()) -> tuple[str, ...]:
         *(
             "--pull=never",
             f"--user={image.user}",
+            *(f"--group-add={group}" for group in image.groups),
+            # Whatever PODMAN_USERNS, containers.conf or the daemon's userns-remap would have: files are this user's.
+            "--userns=host",
             "--cap-drop=ALL",
             "--security-opt=no-new-privileges",
             "--security-opt=label=disable",
         ),
         *("--entrypoint=", "--workdir=/", "--log-driver=none", "--no-healthcheck"),
+        # Python's getpass, which torch before 2.13 asks when it is imported, fails of a user who is not in the image's /etc/passwd.
+        *([] if "USER" in given else [f"--env=USER={USER}"]),
         # podman hands on a proxy of the environment and docker the one in its user's config; its address may hold a password.
         *(
             ["--http-proxy=false"]
@@ -190,6 +209,17 @@ def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[
     inherited = (name for name in environment if _SHAPING.fullmatch(name) and not _PLACE.search(name))
     # podman takes a star for the beginning of many names.
     return tuple(sorted(name for name in {*inherited, *given, *_OURS} if _VARIABLE.fullmatch(name)))
+
+
+def of_the_client(names: Iterable[str]) -> list[str]:
+    """Which of ``names`` mean something to this host's side of a launch, whose own they stay."""
+    return [name for name in names if _OF_THE_CLIENT.fullmatch(name)]
+
+
+def handed_over(names: Sequence[str]) -> list[str]:
+    """Which of a container's variables come through its standard input: all that may be secret. What it goes by itself is in its configuration, and so is what NVIDIA's hook reads there."""
+    kept = {*_OURS, *of_the_client(names), "VLLM_PLUGINS"}  # the last is added to by launch/common.sh
+    return [name for name in names if name not in kept and not name.startswith(("PYTHON", "NVIDIA_"))]
 
 
 def python_path(image: Image, given: Mapping[str, str]) -> str:

@@ -31,6 +31,7 @@ class Image:
         digest: ``sha256:...``, the image's id.
         user: in the container who this process's user is, as ``--user`` takes it.
         pythonpath: that the image sets; empty where it sets none.
+        groups: of this process's user beside the first one, as ``--group-add`` takes them.
     """
 
     runtime: Runtime
@@ -39,6 +40,7 @@ class Image:
     digest: str
     user: str
     pythonpath: str = ""
+    groups: tuple[int, ...] = ()
 
 
 def image_of(container: ContainerConfig) -> Image:
@@ -98,7 +100,9 @@ def _image(runtime: Runtime, name: str) -> Image:
     identity, _, variables = found.stdout.strip().partition(" ")
     set_to = dict(variable.partition("=")[::2] for variable in json.loads(variables) or ())
     digest = identity.removeprefix("sha256:")
-    return Image(runtime, version, name, f"sha256:{digest}", user, set_to.get("PYTHONPATH", ""))
+    # Where a user namespace makes this user root, the numbers of other groups are nobody's in there.
+    groups = tuple(sorted({*os.getgroups()} - {os.getgid()})) if runtime == "docker" and user != "0:0" else ()
+    return Image(runtime, version, name, f"sha256:{digest}", user, set_to.get("PYTHONPATH", ""), groups)
 
 
 def _podman() -> tuple[str, str]:

@@ -27,7 +27,7 @@ _SHAPING = re.compile(
 # The pipeline's own.
 _OURS = frozenset(
     f"CONNECTOR_TAX_{name}"
-    for name in ("CACHE", "CONFIG", "DATE", "PROJECT", "RUN", "STORE", "TARGETS", "VIRTUAL_GPU")
+    for name in ("CACHE", "CONFIG", "DATE", "HANDED", "PROJECT", "RUN", "STORE", "TARGETS", "VIRTUAL_GPU")
 )
 # Names of variables, by the name under which a secret stands in a command.
 _VARIABLES = {"api_key": "VLLM_API_KEY", "hf_token": "HF_TOKEN"}

@@ -25,8 +25,8 @@ from connector_tax.run.engine.command import (
     given_environment,
     launch_script,
 )
-from connector_tax.run.engine.contained import contained, model_inside
-from connector_tax.run.engine.container import LONGER_S, launch_words, python_path
+from connector_tax.run.engine.contained import contained, leave_to_the_client, model_inside
+from connector_tax.run.engine.container import LONGER_S, handed_over, launch_words, python_path
 from connector_tax.run.engine.container_end import Inside
 from connector_tax.run.engine.gpus import Cards, cards_of
 from connector_tax.run.engine.image import image_of
@@ -38,6 +38,7 @@ from connector_tax.run.engine.release import memory_before, wait_released
 from connector_tax.run.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
 from connector_tax.run.engine.store import own_store, stores_folder
 from connector_tax.run.engine.supervised import Supervisor, start_supervised, stop_supervised
+from connector_tax.run.engine.supervisor import HANDED
 from connector_tax.run.engine.virtual_gpu import VARIABLE as VIRTUAL_GPU_VARIABLE
 from connector_tax.run.engine.virtual_gpu import remove_copy, write_gpu
 
@@ -267,9 +268,11 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
 
 
 def _end(request: LaunchRequest, supervisor: Supervisor) -> None:
-    stop_supervised(supervisor, request.folder, grace_s=_grace_s(request))
-    remove_copy(request.folder)
-    clean_logs(request.folder, launch_secrets(request.engine, request.connector))
+    try:
+        stop_supervised(supervisor, request.folder, grace_s=_grace_s(request))
+    finally:  # also where something does not end, as a container whose daemon hangs: a later start may have nothing to launch here
+        remove_copy(request.folder)
+        clean_logs(request.folder, launch_secrets(request.engine, request.connector))
 
 
 def _grace_s(request: LaunchRequest) -> float:
@@ -282,7 +285,7 @@ def _spawn(
 ) -> Supervisor:
     script = launch_script(request.connector)
     # What a shell around us happens to have set is no setting of this launch.
-    for name in ("AGENTIC_STEP_LOG_PATH", "ENGINE_CPUS", VIRTUAL_GPU_VARIABLE):
+    for name in ("AGENTIC_STEP_LOG_PATH", "ENGINE_CPUS", "ENGINE_PYTHONPATH", HANDED, VIRTUAL_GPU_VARIABLE):
         environment.pop(name, None)
     environment["PORT"] = str(port)
     environment["RECORD_PYTHON"] = sys.executable
@@ -325,7 +328,8 @@ def _container(request: LaunchRequest, environment: dict[str, str], cards: Cards
     steps.mkdir(exist_ok=True)
     image = image_of(request.engine.container)
     environment["MODEL"] = model_inside(request.engine)
-    environment["PYTHONPATH"] = python_path(image, given_environment(request.engine, request.connector))
+    given = given_environment(request.engine, request.connector)
+    environment["ENGINE_PYTHONPATH"] = python_path(image, given)
     environment["RECORD_FOLDER"] = str(steps)
     launch = contained(
         request.engine,
@@ -337,6 +341,9 @@ def _container(request: LaunchRequest, environment: dict[str, str], cards: Cards
         cpus=request.cpus,
         writes=tuple({steps, *([] if request.step_log is None else [request.step_log.parent.absolute()])}),
     )
+    leave_to_the_client(environment, given)
+    environment["RECORD_NEEDED"] = " ".join(name for name in given if name not in launch.values)
+    environment[HANDED] = " ".join(handed_over(launch.names))
     words = launch_words(launch)
     return ["--in-container", str(len(words)), *words]
 

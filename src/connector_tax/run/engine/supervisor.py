@@ -4,7 +4,8 @@ Runs COMMAND in a process group of its own and ends it, with every descendant it
 input reaches its end or SIGTERM arrives. Standard input is a pipe from the measuring script: the
 kernel closes it however that script ends, ``kill -9`` included. As a child subreaper this process
 also inherits grandchildren that left the group, so they are found and ended as well. With --lifeline
-COMMAND has a pipe for standard input that ends with this process: for what runs under somebody else's parent, as in a container.
+COMMAND has a pipe for standard input that ends with this process: for what runs under somebody else's parent, as in a container. What a
+container is handed of variables goes through it first.
 
 Standard library only; it must start in a few milliseconds.
 """
@@ -14,15 +15,19 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
+from typing import IO
 
 from connector_tax.base.prctl import PR_SET_CHILD_SUBREAPER, killed_with_parent, prctl
 
 KILL_WAIT_S = 5.0
 LIFELINE = "--lifeline"
+# Names the variables that a container's first process is handed: launch/plugins/container_init.py.
+HANDED = "CONNECTOR_TAX_HANDED"
 
 
 def main(arguments: list[str], ends_on: tuple[signal.Signals, ...] = (signal.SIGTERM,)) -> int:
@@ -44,9 +49,20 @@ def main(arguments: list[str], ends_on: tuple[signal.Signals, ...] = (signal.SIG
         stdin=subprocess.PIPE if lifeline else subprocess.DEVNULL,
         preexec_fn=killed_with_parent,
     )
+    if child.stdin is not None and os.environ.get(HANDED):
+        # Nobody may read for a while, and this process has to see meanwhile that it is told to end.
+        threading.Thread(target=_hand_over, args=(child.stdin,), daemon=True).start()
     code = _wait(child, wake_read, ends_on)
     _end_descendants(grace_s)
     return code
+
+
+def _hand_over(pipe: IO[bytes]) -> None:
+    """``NAME=VALUE`` for each that is set, ended by NUL, and one NUL behind them."""
+    words = [f"{name}={os.environ[name]}" for name in os.environ[HANDED].split() if name in os.environ]
+    with suppress(BrokenPipeError):
+        pipe.write(b"".join(os.fsencode(word) + b"\0" for word in [*words, ""]))
+        pipe.flush()
 
 
 def _wait(child: "subprocess.Popen[bytes]", wake_fd: int, ends_on: tuple[signal.Signals, ...]) -> int:

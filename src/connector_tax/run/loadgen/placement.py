@@ -46,9 +46,12 @@ def discover(sysfs: Path = SYSFS, allowed: set[int] | None = None) -> tuple[Core
     Args:
         allowed: CPUs to look at; by default those of the process's affinity, which a cgroup's cpuset narrows.
 
-    A core whose hyper-threads are allowed only in part counts with the part.
+    A core whose hyper-threads are allowed only in part counts with the part. None where the host does not tell, as in a sandbox
+    without ``/sys``: whose sibling a CPU is is not known then, and nothing can be pinned.
     """
     cpu_folder = sysfs / "devices" / "system" / "cpu"
+    if not (cpu_folder / "online").is_file():
+        return ()
     online = _cpu_list((cpu_folder / "online").read_text())
     usable = online & (os.sched_getaffinity(0) if allowed is None else allowed)
     numa_of = _numa_nodes(sysfs)

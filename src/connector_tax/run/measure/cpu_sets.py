@@ -16,7 +16,7 @@ def share_of(
     Args:
         card_nodes: NUMA node of each place's first card. Where one is not known, places are spread over the nodes in their order.
     """
-    if of == 1:
+    if of == 1 or not cores:
         return cores
     numbers = sorted({core.numa for core in cores})
     known = [node for node in card_nodes if node in numbers]

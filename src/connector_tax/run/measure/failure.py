@@ -11,13 +11,13 @@ from pathlib import Path
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.errors import EngineError
-from connector_tax.base.records.cell import Phase, phase_label
+from connector_tax.base.records.cell import Phase, phase_word
 from connector_tax.base.records.connector import PLAIN_AGAIN
 
 # What an engine's log says of a host that would have failed any configuration. Memory that somebody else holds is in vLLM's
 # words "Free memory on device ... is less than desired GPU memory utilization".
 _HOST = re.compile(
-    r"No space left on device|Disk quota exceeded|Read-only file system|Address already in use|Too many open files"
+    r"No space left on device|Disk quota exceeded|File too large|Read-only file system|Address already in use|Too many open files"
     r"|less than desired GPU memory utilization|CUDA-capable device|which this launch did not start|driver/library version mismatch|uncorrectable ECC"
     r"|No CUDA GPUs are available|CUDA unknown error|GPU is lost|fallen off the bus",
     re.IGNORECASE,
@@ -52,7 +52,7 @@ def is_of_the_host(cause: str) -> bool:
 def plain_failed(connector_id: str, phase: Phase, reason: str) -> EngineError:
     """The end of the campaign's start: one message, and everything measured is kept."""
     return EngineError(
-        f"{connector_id} cannot be measured in phase {phase_label(phase)}, and every tax is taken against plain vLLM: {reason}\n"
+        f"{connector_id} cannot be measured in phase {phase_word(phase)}, and every tax is taken against plain vLLM: {reason}\n"
         "Nothing else is started. What is measured is kept; mend it and start again, which tries it again."
     )
 
@@ -67,7 +67,7 @@ def earlier_failure(folder: CampaignFolder, date: str, connector_id: str, phase:
     run = folder.run(date, connector_id, "a")
     receipt = read_receipt(run) if run.receipt.is_file() else None
     if receipt is not None and receipt.status == "failed":
-        return f"failed in phase {phase_label('a')}: {receipt.reason}"
+        return f"failed in phase {phase_word('a')}: {receipt.reason}"
     return None
 
 

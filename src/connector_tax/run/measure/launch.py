@@ -13,6 +13,7 @@ from connector_tax.base.documents.cell import About, IdleUse, RunConfig
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.plan import launch_spec
 from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.units import is_number
 from connector_tax.run.engine.identity import engine_identity, env_text
 from connector_tax.run.engine.logs import clean_logs, launch_secrets
 from connector_tax.run.engine.patching import step_timing_of
@@ -154,7 +155,9 @@ def _placement(run: Run) -> Placement | None:
 
 def archive_earlier_attempt(run: RunFolder) -> int:
     """Move what an earlier launch of this run left beside its cells out of the way; numbers this one."""
-    attempts = len(list(run.path.glob("attempt_*"))) + 1
+    # Not their count: somebody may have removed an old one to make room.
+    numbers = [p.name.removeprefix("attempt_") for p in run.path.glob("attempt_*")]
+    attempts = max((int(n) for n in numbers if is_number(n)), default=0) + 1
     if run.launch_sh.exists() or run.stdout.exists():
         keep = run.path / f"attempt_{attempts}"
         keep.mkdir(parents=True)

@@ -11,7 +11,7 @@ from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.plan import wall_s
 from connector_tax.base.plan.duration import expected_run_s, guessed_rates
-from connector_tax.base.records.cell import Phase, phase_label
+from connector_tax.base.records.cell import Phase, phase_word
 from connector_tax.base.redaction import published_text
 from connector_tax.base.units import duration_text
 
@@ -31,7 +31,7 @@ class Progress:
         done, left_s = self._standing()
         total = sum(len(self.config.members(p)) for p in self.config.phases)
         line = (
-            f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} phase {phase_label(self.phase)} {self.connector_id} "
+            f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} phase {phase_word(self.phase)} {self.connector_id} "
             f"({done} of {total} runs done, about {duration_text(left_s)} left): {event}"
         )
         line = published_text(line)

@@ -19,6 +19,7 @@ from connector_tax.base.documents.cell import SummaryFile
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
+from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import (
     cells_of,
@@ -27,6 +28,7 @@ from connector_tax.base.plan import (
 )
 from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.run.engine.logs import clean_logs, launch_secrets
 from connector_tax.run.engine.process import LaunchError
 from connector_tax.run.measure.accuracy import collect_run_outputs, outputs_collected
 from connector_tax.run.measure.beside import on_a_card
@@ -93,7 +95,11 @@ def measure_run(
 
     preflight = read_document(folder.preflight_status, PreflightStatus)
     config = with_matched_launches(config, preflight)
-    decision = preflight.configs["plain" if connector_id == PLAIN_AGAIN else connector_id]
+    decision = preflight.configs.get("plain" if connector_id == PLAIN_AGAIN else connector_id)
+    if decision is None:
+        raise ArtifactError(
+            f"{folder.preflight_status}: says nothing of {connector_id}. Remove it to have it made again."
+        )
     if decision.decision != "include":
         progress.say(f"skipped: {decision.reason}")
         write_receipt(run_folder, campaign=config.campaign, status="skipped", reason=decision.reason)
@@ -257,6 +263,8 @@ def _remove_leftovers(run: Run) -> None:
 
 def finish(run: Run, cells: tuple[CellSpec, ...], failure: str | None = None) -> None:
     """Write what stands beside the finished ``cells``, the receipt last."""
+    # A launch that was killed while it ended its engine left the log as it was, and nothing may have been missing that another is launched for.
+    clean_logs(run.run.path, launch_secrets(run.config.engine, run.config.connector(run.connector_id)))
     documents = [read_cell(run.run.cell(c.cell_id)) for c in cells]
     write_json(run.run.summary, SummaryFile(cells={d.cell_id: d.summary for d in documents if d.summary}))
     _remove_leftovers(run)

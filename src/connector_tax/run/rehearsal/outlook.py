@@ -12,7 +12,7 @@ from connector_tax.base.documents.reading import read_document
 from connector_tax.base.opening import printable
 from connector_tax.base.plan import SIDE_BY_SIDE, Turn, cells_of, schedule, wall_s
 from connector_tax.base.plan.duration import expected_cell_s
-from connector_tax.base.records.cell import CellSpec, Phase, is_repeat, phase_label
+from connector_tax.base.records.cell import CellSpec, Phase, is_repeat, phase_word
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import duration_text
@@ -38,7 +38,7 @@ def outlook(
     """
     folder = CampaignFolder(root)
     rates = read_document(folder.reference_rates, ReferenceRatesFile)
-    lines = [f"{root}: simulated with the costs of the modelled engine, not with those of yours", ""]
+    lines = [f"{root}: simulated with the costs of the engine model, which are not those of your engine", ""]
     lines += _time_lines(times, config, gpus)
     if not rates.b_prime_needed:
         lines.append("Phase B' is not needed: ref_load equals ref_safe")
@@ -70,7 +70,7 @@ def outlook(
 def _time_lines(times: list[PhaseTime], config: CampaignConfig, gpus: int | None) -> list[str]:
     lines, budget_h = [], config.analysis.time_budget_h
     for t in times:
-        name = t.phase if t.phase == "preflight" else f"phase {phase_label(t.phase)}"
+        name = t.phase if t.phase == "preflight" else f"phase {phase_word(t.phase)}"
         lines.append(
             f"{name:<9} {t.runs} launches, {duration_text(t.cells_s)} of requests and about "
             f"{duration_text(t.overhead_s)} of launches and releases"
@@ -104,10 +104,11 @@ def _schedule_lines(times: list[PhaseTime], config: CampaignConfig, gpus: int | 
     cards = config.engine.slots
     lines = [f"  preflight   {_from_to(0.0, begin_s)}, one after the other on card {cards[0]}"]
     for phase in (p for p in config.phases if p in of):
-        on = ", ".join(str(cards[k]) for k in sorted({turn.place for turn in of[phase]}))
+        places = sorted({turn.place for turn in of[phase]})
+        on = f"card{'s' * (len(places) > 1)} {', '.join(str(cards[k]) for k in places)}"
         first_s, last_s = min(t.begin_s for t in of[phase]), max(t.end_s for t in of[phase])
         lines.append(
-            f"  phase {phase_label(phase):<5} {_from_to(begin_s + first_s, begin_s + last_s)}, on card {on}"
+            f"  phase {phase_word(phase):<5} {_from_to(begin_s + first_s, begin_s + last_s)}, on {on}"
         )
     end_s = max((turn.end_s for turn in turns), default=0.0)
     for place, card in enumerate(cards):
@@ -129,7 +130,7 @@ def _answers(aggregate: Aggregate) -> list[str]:
         for h in aggregate.hypotheses
     ]
     lost = [
-        f"{cell.config} {phase_label(cell.phase)} {cell.cell_id}"
+        f"{cell.config} {phase_word(cell.phase)} {cell.cell_id}"
         for cell in aggregate.cells
         if "overloaded" not in cell.flags
         and not (isinstance(cell, MeasuredCell) and cell.ttft_ms.p90.known and cell.tpot_ms.p90.known)

@@ -58,6 +58,8 @@ START_TIMEOUT_S = 10.0
 # for half a second.
 RESTARTS = 3
 RESTART_AFTER_S = 0.5
+# It ends within milliseconds of being told to; so long is waited before it is killed, and after that for the kernel.
+END_WITHIN_S = 5.0
 # The host's speed changes within seconds, so it is looked at more often than the engine.
 WORK_INTERVAL_S = 0.25
 
@@ -165,7 +167,11 @@ class _Kept:
         with self._turn:
             self._told.set()
             self._process.terminate()
-        self._thread.join()
+        self._thread.join(END_WITHIN_S)
+        if self._thread.is_alive():
+            # It was stopped (SIGSTOP), or waits for a driver that does not answer. Nobody else would end it: the launch would wait for ever.
+            self._process.kill()
+            self._thread.join(END_WITHIN_S)
 
     def _start(self) -> "subprocess.Popen[bytes]":
         # Standard input is the lifeline: it ends when this process does, however that happens. A group, for Ctrl-C to reach us alone.
