@@ -59,15 +59,21 @@ fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 
 # What is held against the clock runs by itself: campaigns, real engines, the load generator. The rest runs on all cores.
 TIMED := tests/unit/load tests/unit/loadgen tests/emulated tests/container tests/vllm
-UNTIMED := -n auto --dist loadfile $(TIMED:%=--ignore=%) --ignore=tests/slurm
-# Campaigns that are asked what becomes of them, and not how long a request took: two at a time. The one through SLURM, which mostly waits,
-# comes first; the rest of tests/slurm is test-slurm's.
+# Mostly waits, for an engine that starts, ends or is killed: three at a time keep two cores half busy.
+WAITING := tests/unit/engine tests/unit/measure tests/unit/sweep tests/unit/watch
+UNTIMED := -n auto --dist loadfile $(patsubst %,--ignore=%,$(TIMED) $(WAITING) tests/slurm)
+# Campaigns, engines and loads that are asked what becomes of them, and not how long a request took: two at a time, the longest files first.
+# The one through SLURM comes before them; the rest of tests/slurm is test-slurm's.
 SLURM := tests/slurm/test_small_campaign.py
-BESIDE := $(patsubst %,tests/emulated/test_%.py,failures_are_results kill_and_resume no_planted_secret_is_kept odd_places phase_c phase_d \
-  repeated_launches sweep)
+BESIDE := $(patsubst %,tests/emulated/test_%.py,demo_dag failures_are_results kill_and_resume repeated_launches phase_d phase_c sweep) \
+  $(patsubst %,tests/vllm/test_%.py,stores bootstrap_server kv_cache_of_older_releases) \
+  $(patsubst %,tests/emulated/test_%.py,no_planted_secret_is_kept odd_places) \
+  $(patsubst %,tests/unit/loadgen/test_%.py,hostile_whole_cells interrupts closed_loops_that_fail conversations descriptors closings_and_names \
+  flights_end_once) $(patsubst %,tests/unit/load/test_%.py,asking_a_server what_is_said_of_a_run)
 
 test: lint  ## everything that CI runs
 	$(BIN)/python -m pytest $(UNTIMED)
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(WAITING)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(SLURM) $(BESIDE)
 	$(BIN)/python -m pytest $(TIMED) $(BESIDE:%=--ignore=%)
 
@@ -85,6 +91,7 @@ plugins: .plugins/.complete
 
 test-quick: lint  ## without the load generator's, the embedded engine's and real vLLM's runs
 	$(BIN)/python -m pytest $(UNTIMED)
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(WAITING)
 
 lint: env
 	$(BIN)/ruff check .

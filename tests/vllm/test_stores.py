@@ -1,6 +1,7 @@
 """A connector that keeps KV on disk finds nothing in a launch of what the launch before it kept."""
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -16,14 +17,22 @@ ROOT = Path(__file__).parents[2]
 PROMPT = [10 + k % 400 for k in range(600)]
 
 
+@pytest.fixture
+def own_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Short: vLLM's sockets lie there as well, and their paths have no more than 107 characters."""
+    with tempfile.TemporaryDirectory() as short:
+        monkeypatch.setenv("TMPDIR", short)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        yield
+
+
+@pytest.mark.usefixtures("own_tmp")
 def test_two_launches_of_a_connector_on_disk_share_nothing(
     engine_python: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same prompt in both: the first launch writes its KV to disk, and the second is asked for it and has none."""
     monkeypatch.setenv("ENGINE_PYTHON", engine_python)
     monkeypatch.setenv("TINY_MODEL", str(tiny_model))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
     config = load_campaign(ROOT / "config" / "vllm-cpu.yaml")
     hits = []
     for launch in ("first", "second"):

@@ -18,11 +18,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from connector_tax.base.documents.aggregate import OF_ONE_LAUNCH
 from connector_tax.base.documents.check import BlockTax, Died, Judged
 from connector_tax.base.statistics.bootstrap import combine
+from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.check.campaigns import Campaigns, mode_words
 from connector_tax.check.findings import CONFIDENCE, Findings, ModeFindings
 from connector_tax.check.load_tax import LoadTax
@@ -186,7 +186,9 @@ def _mean(ratios: Iterable[float]) -> float:
 def _among(tax: BlockTax, looks: int) -> tuple[float, float]:
     """The interval of 95 % as one of ``looks`` that err together as rarely: Student's t on the log scale, wider by the ratio of its quantiles."""
     df = tax.blocks - 1
-    wider = stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * looks), df) / stats.t.ppf((1 + CONFIDENCE) / 2, df)
+    wider = student_quantile(1 - (1 - CONFIDENCE) / (2 * looks), df) / student_quantile(
+        (1 + CONFIDENCE) / 2, df
+    )
     point, low, high = (math.log1p(v) for v in (tax.point, tax.low, tax.high))
     return math.expm1(point - wider * (point - low)), math.expm1(point + wider * (high - point))
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from connector_tax.base.documents.fleet import Mean
+from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.base.units import NS_PER_S
 from connector_tax.fleet.patterns import Request
 from connector_tax.fleet.simulation import Day
@@ -31,7 +31,9 @@ def mean_of(values: ArrayLike, confidence: float) -> Mean | None:
     point = float(found.mean())
     if n < 2:
         return Mean(point, None, None, n)
-    half_width = float(stats.t.ppf(0.5 + confidence / 2, n - 1)) * float(found.std(ddof=1)) / math.sqrt(n)
+    half_width = (
+        float(student_quantile(0.5 + confidence / 2, n - 1)) * float(found.std(ddof=1)) / math.sqrt(n)
+    )
     return Mean(point, point - half_width, point + half_width, n)
 
 

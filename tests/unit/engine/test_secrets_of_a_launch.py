@@ -18,11 +18,11 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.records.target import bearing, target_of
 from connector_tax.base.redaction import BLANKED, CONFIG_VARIABLE, published_text
-from connector_tax.run.engine import process
+from connector_tax.run.engine import logs, process
 from connector_tax.run.engine.command import api_key, engine_arguments, engine_environment
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.launch_words import fields
-from connector_tax.run.engine.logs import CHUNK_CHARS, NEAR_CHARS, clean_logs, launch_secrets
+from connector_tax.run.engine.logs import NEAR_CHARS, clean_logs, launch_secrets
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.run.engine.root_cause import root_cause
 from connector_tax.run.loadgen.cell import measure_cell
@@ -146,17 +146,22 @@ def test_a_log_without_a_secret_is_left_alone(campaign: CampaignConfig, tmp_path
     assert [p.name for p in tmp_path.iterdir()] == [log.name]
 
 
-def test_a_secret_at_the_end_of_a_piece_of_a_log_is_gone(tmp_path: Path) -> None:
+def test_a_secret_at_the_end_of_a_piece_of_a_log_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A log is gone through in pieces; none of them ends in the middle of a key, of a block or of a long line's secret."""
+    # An eighth of the real one: only what lies within NEAR_CHARS of a piece's end decides.
+    chunk = 1 << 19
+    monkeypatch.setattr(logs, "CHUNK_CHARS", chunk)
     log, line = tmp_path / "vllm_stderr.log", "line of a log that says nothing at all\n"
-    body = (line * (CHUNK_CHARS // len(line) + 1))[: CHUNK_CHARS - NEAR_CHARS - 60] + "\n"
+    body = (line * (chunk // len(line) + 1))[: chunk - NEAR_CHARS - 60] + "\n"
     key = "-----BEGIN PRIVATE KEY-----\n" + "Zq8vT2xLk9Rw4n\n" * 20 + "-----END PRIVATE KEY-----\n"
     block = "redis_password: |\n" + "  Zq8v T2xLk9Rw4n\n" * 20
     for text in (key, block):
         log.write_text(body + text + line * 3000)
         clean_logs(tmp_path, frozenset())
         assert "T2xLk9Rw4n" not in log.read_text() and log.read_text().endswith(line * 3000)
-    long = "a" * (CHUNK_CHARS - NEAR_CHARS - 6)
+    long = "a" * (chunk - NEAR_CHARS - 6)
     log.write_text(f"{long} Zq8vT2xLk9Rw4n{long} password=Zq8vT2x{long}\n")
     clean_logs(tmp_path, frozenset(["Zq8vT2xLk9Rw4n"]))
     assert log.read_text() == f"{long} {BLANKED}{long} password={BLANKED}\n"

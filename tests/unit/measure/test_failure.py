@@ -27,7 +27,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
 
 
-def campaign(root: Path, fault: str = "", **changes: Any) -> CampaignFolder:
+def campaign(root: Path, fault: str = "", *, stop_grace_s: float = 5, **changes: Any) -> CampaignFolder:
     """The demo with short cells, preflight passed, and a fault in every launch."""
     folder = CampaignFolder(root / "results" / "demo")
     document = campaign_document(
@@ -38,6 +38,7 @@ def campaign(root: Path, fault: str = "", **changes: Any) -> CampaignFolder:
     config["cell"]["drain_timeout_s"] = 0.5
     config["accuracy"]["prompts"] = 0
     config["phase_a_rates_per_s"] = [10.0, 20.0, 40.0]
+    config["engine"]["stop_grace_s"] = stop_grace_s
     config |= changes
     config["engine"]["env"] |= {"CONNECTOR_TAX_FAULT": fault}
     write_json(folder.campaign_file, document)
@@ -235,9 +236,11 @@ def test_hits_in_an_external_cache_spoil_a_cell_unless_the_connector_fakes_them(
 # With every second one, the sampler's own questions could make each of three tries meet the failing one.
 @pytest.mark.parametrize(("every", "unreadable"), [(3, False), (1, True)])
 def test_metrics_that_fail_once_or_always_never_lose_a_cell(
-    tmp_path: Path, every: int, unreadable: bool
+    tmp_path: Path, every: int, unreadable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = campaign(tmp_path, f"metrics500:{every}", phase_a_rates_per_s=[10.0])
+    # An engine that does not answer is waited for to be seen dead. This one lives, so the test waits for all of that, before a cell and after it.
+    monkeypatch.setattr("connector_tax.run.measure.cell.KILL_WAIT_S", 0.0)
+    folder = campaign(tmp_path, f"metrics500:{every}", phase_a_rates_per_s=[10.0], stop_grace_s=1)
     assert measured(folder, "nixl_both").status == "measured"
     document = read_cell(run_of(folder, "nixl_both").cell("r10_256x16"))
     assert not [r for r in document.reasons if "metrics" in r]

@@ -11,6 +11,7 @@ from two_campaigns import BOTH, EXAMPLE, Aggregate, change_of, compared, lose, r
 
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError, NotComparable
 from connector_tax.base.files import to_json
+from connector_tax.read.compare.changes import Side
 from connector_tax.read.compare.comparison import compare, read_side
 from connector_tax.read.compare.text import comparison_document, comparison_text, sentence
 
@@ -363,14 +364,27 @@ def test_one_that_does_not_say_its_confidence_is_refused(example: Aggregate, tmp
         read_side("B", tmp_path)
 
 
+@pytest.fixture(scope="module")
+def sound() -> Side:
+    return read_side("A", EXAMPLE)
+
+
+@pytest.fixture(scope="module")
+def parts(example: Aggregate) -> dict[str, str]:
+    """Each part of it as JSON."""
+    return {key: json.dumps(value) for key, value in example.items()}
+
+
 @pytest.mark.parametrize("value", [None, "x", 3, [], [3], [{}], {}, {"x": 1}])
-def test_a_poor_aggregate_gives_words_or_one_error(example: Aggregate, value: Any, tmp_path: Path) -> None:
+def test_a_poor_aggregate_gives_words_or_one_error(
+    sound: Side, parts: dict[str, str], value: Any, tmp_path: Path
+) -> None:
     """Whatever stands in place of any part of it."""
-    for key in example:
-        (tmp_path / "aggregate.json").write_text(json.dumps({**example, key: value}))
+    for key in parts:
+        poor = ", ".join(f'"{k}": {v}' for k, v in {**parts, key: json.dumps(value)}.items())
+        (tmp_path / "aggregate.json").write_text(f"{{{poor}}}")
         try:
-            a, b = read_side("A", EXAMPLE), read_side("B", tmp_path)
-            found = compare(a, b, fail_above=0.05, deciding=BOTH)
+            found = compare(sound, read_side("B", tmp_path), fail_above=0.05, deciding=BOTH)
         except ConnectorTaxError as error:
             assert len(str(error)) > 20
         else:

@@ -5,7 +5,7 @@ late client cannot hide queueing (G. Tene, wrk2); the same from the actual send 
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, Protocol
 
 Status = Literal[
@@ -115,7 +115,8 @@ class RequestRecord:
         return tpot_ns(self)
 
     def to_line(self) -> str:
-        value = asdict(self)
+        # Copies nothing, as dataclasses.asdict would at each value.
+        value = {name: getattr(self, name) for name in _FIELDS}
         if self.session is None:
             del value["session"], value["turn"]
         if not self.resends:
@@ -125,3 +126,6 @@ class RequestRecord:
     @classmethod
     def from_json(cls, value: Any) -> "RequestRecord":
         return cls(**value)
+
+
+_FIELDS = tuple(f.name for f in fields(RequestRecord))

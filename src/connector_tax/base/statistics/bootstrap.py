@@ -1,7 +1,7 @@
 """Confidence intervals by resampling blocks, because requests of one cell queue behind each other.
 
 Circular block bootstrap (Politis & Romano 1992). The block length comes from the data (Politis & White 2004, corrected 2009,
-by ``arch``), twice over: 200 requests that queue show too little of what they depend on. With so few blocks the spread of
+see ``dependence``), twice over: 200 requests that queue show too little of what they depend on. With so few blocks the spread of
 resamples is too small, so it is widened as Student's t is against the normal law; what a high percentile needs above that
 is in ``tails``. ``tests/perf/coverage.py`` counts how often the intervals hold the truth. One draw of resamples serves every
 latency and every percentile of a cell, and keeps them joint.
@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from arch.bootstrap import optimal_block_length
-from scipy import stats
 
 from connector_tax.base.documents.aggregate import Kind, Quantity, QuantityOfKind
+from connector_tax.base.statistics.dependence import circular_block_length
+from connector_tax.base.statistics.laws import normal_quantile, ranks_of, student_quantile
 from connector_tax.base.statistics.percentiles import percentile
 from connector_tax.base.statistics.resampling import Floats, Ints, SortedColumn, counts_of, draw_starts
 from connector_tax.base.statistics.student import LogMean
@@ -110,7 +110,7 @@ class Estimate:
 
     def quantity(self, confidence: float) -> Quantity:
         low, high = self.interval(confidence)
-        return Quantity(point=self.point, low=low, high=high, n=self.n, reason=self.why_open(confidence))
+        return Quantity(point=self.point, low=low, high=high, n=self.n, reason=self._why(low, high))
 
     def of_kind(self, confidence: float, kind: Kind | None) -> QuantityOfKind:
         """
@@ -119,7 +119,7 @@ class Estimate:
         """
         low, high = self.interval(confidence)
         return QuantityOfKind(
-            point=self.point, low=low, high=high, n=self.n, reason=self.why_open(confidence), kind=kind
+            point=self.point, low=low, high=high, n=self.n, reason=self._why(low, high), kind=kind
         )
 
     def to_json(self, confidence: float) -> Any:
@@ -127,9 +127,12 @@ class Estimate:
 
     def why_open(self, confidence: float) -> str | None:
         """Why there is no number, or no end of its interval; None where all are known."""
+        return self.reason if self.reason is not None else self._why(*self.interval(confidence))
+
+    def _why(self, low: float | None, high: float | None) -> str | None:
         if self.reason is not None:
             return self.reason
-        return OPEN if None in self.interval(confidence) else None
+        return OPEN if low is None or high is None else None
 
 
 def unavailable(reason: str, n: int = 0) -> Estimate:
@@ -150,12 +153,11 @@ def block_length(columns: Iterable[Floats], q: float = 90.0) -> int:
         longer = math.cbrt(column.size / max(first.size, 1))
         if first.size < FEWEST_FOR_LENGTH:
             continue
-        ranks: Floats = stats.rankdata(first)
+        ranks = ranks_of(first)
         above = (ranks > np.percentile(ranks, q)).astype(np.float64)
         for series in (ranks, above):
             if np.ptp(series) > 0:
-                found = float(optimal_block_length(series).iloc[0]["circular"])
-                chosen = max(chosen, found * longer)
+                chosen = max(chosen, circular_block_length(series) * longer)
     return min(max(_shortest(n), math.ceil(2 * chosen)), _longest(n))
 
 
@@ -204,7 +206,7 @@ def small_sample_factor(n: int, length: int, confidence: float) -> float:
 def student_factor(freedom: float, confidence: float) -> float:
     """Student's t against the normal law, where an interval of ``confidence`` ends."""
     end = (1 + confidence) / 2
-    return float(stats.t.ppf(end, freedom) / stats.norm.ppf(end))
+    return float(student_quantile(end, freedom) / normal_quantile(end))
 
 
 def widened(point: float | None, replicates: Floats, factor: float) -> Floats:

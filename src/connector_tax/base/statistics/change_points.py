@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
+from connector_tax.base.statistics.laws import chi_square_quantile, f_quantile, student_quantile
 from connector_tax.base.statistics.resampling import Floats
 
 # Of a part: one value has no distance to others of its part.
@@ -144,15 +144,15 @@ def pooled_limit(errors: Floats, freedoms: Floats, confidence: float) -> tuple[f
         freedoms: of each; shape (n,).
     """
     squares = errors**2
-    middle = float(np.median(squares * freedoms / stats.chi2.ppf(0.5, freedoms)))
-    kept = squares <= middle * stats.f.ppf(1 - FAR, freedoms, max(1.0, MAD_EFFICIENCY * freedoms.sum()))
+    middle = float(np.median(squares * freedoms / chi_square_quantile(0.5, freedoms)))
+    kept = squares <= middle * f_quantile(1 - FAR, freedoms, max(1.0, MAD_EFFICIENCY * freedoms.sum()))
     freedom = float(freedoms[kept].sum())
     pooled = float((squares * freedoms)[kept].sum()) / freedom
     return math.sqrt(pooled) * _t(confidence, freedom), int(kept.sum())
 
 
 def _t(confidence: float, freedom: float) -> float:
-    return float(stats.t.ppf((1 + confidence) / 2, freedom))
+    return float(student_quantile((1 + confidence) / 2, freedom))
 
 
 def _far(deviation: float, freedom: float) -> float:

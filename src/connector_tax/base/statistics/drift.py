@@ -1,15 +1,19 @@
 """Whether a quantity changed over a campaign: a straight line through its blocks of launches."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+
+from connector_tax.base.statistics.laws import student_quantile, student_two_sided_p
 
 # Two points lie on a line whatever they are.
 MIN_POINTS = 3
 # Times the span of the blocks' means, beyond which blocks lie beside one another and a line through them says nothing of the whole.
 MOST_LONGER = 3.0
+# Of what a line leaves open, for p: points that lie on the line leave nothing.
+LEAST_LEFT = 1e-20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,15 @@ def straight_line(hours: Sequence[float], values: Sequence[float], confidence: f
     if np.ptp(values) == 0:
         # A clock that is locked. Its p would be 0 divided by 0.
         return Line(0.0, 0.0, 0.0, 1.0, span_h, len(hours))
-    line = stats.linregress(np.asarray(hours) / span_h, values)
-    half = float(stats.t.ppf(0.5 + confidence / 2, len(hours) - 2)) * float(line.stderr)
-    change = float(line.slope)
-    return Line(change, change - half, change + half, float(line.pvalue), span_h, len(hours))
+    freedom = len(hours) - 2
+    ((of_hours, both), (_, of_values)) = np.cov(np.asarray(hours) / span_h, values, bias=True)
+    correlation = float(np.clip(both / math.sqrt(of_hours * of_values), -1.0, 1.0))
+    left = (1 - correlation) * (1 + correlation)
+    change = float(both / of_hours)
+    error = math.sqrt(left * of_values / of_hours / freedom)
+    p_value = student_two_sided_p(correlation * math.sqrt(freedom / max(left, LEAST_LEFT)), freedom)
+    half = float(student_quantile(0.5 + confidence / 2, freedom)) * error
+    return Line(change, change - half, change + half, p_value, span_h, len(hours))
 
 
 def line_through_blocks(points: Sequence[tuple[str, float, float]], confidence: float) -> Line | None:

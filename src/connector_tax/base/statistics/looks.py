@@ -9,9 +9,9 @@ import itertools
 from functools import lru_cache
 
 import numpy as np
-from scipy import optimize, stats
 
 from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.statistics.laws import normal_quantile
 
 # Of the multivariate normal's quasi-Monte Carlo, so that a factor is the same every time.
 SEED = 20260526
@@ -40,9 +40,12 @@ def pocock_factor(looks: tuple[int, ...], confidence: float) -> float:
     Args:
         looks: observations at each, rising. Means at n and m observations correlate as sqrt(n / m).
     """
-    z = float(stats.norm.ppf((1 + confidence) / 2))
+    z = normal_quantile((1 + confidence) / 2)
     if len(looks) < 2:
         return 1.0
+    # A second to import, and asked by cells with a stopping rule alone.
+    from scipy import optimize, stats
+
     n = np.asarray(looks, dtype=np.float64)
     correlation = np.sqrt(np.minimum.outer(n, n) / np.maximum.outer(n, n))
 
@@ -54,5 +57,5 @@ def pocock_factor(looks: tuple[int, ...], confidence: float) -> float:
         return float(law.cdf(box, lower_limit=-box)) - confidence
 
     # Bonferroni's bound is never below it.
-    highest = float(stats.norm.ppf(1 - (1 - confidence) / 2 / n.size))
+    highest = normal_quantile(1 - (1 - confidence) / 2 / n.size)
     return float(optimize.brentq(missing, z, highest + 1e-6, xtol=1e-3)) / z

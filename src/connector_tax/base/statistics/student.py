@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
+from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.base.statistics.resampling import Floats
 
 
@@ -32,7 +32,7 @@ class LogMean:
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Equal-tailed; the upper end is infinite where no float is so large."""
-        reach = float(stats.t.isf((1 - confidence) / 2, self.freedom)) * self.error
+        reach = float(-student_quantile((1 - confidence) / 2, self.freedom)) * self.error
         with np.errstate(over="ignore"):
             low, high = np.expm1([self.log_ratio - reach, self.log_ratio + reach])
         return float(low), float(high)
@@ -52,5 +52,5 @@ def log_mean(log_ratios: Floats, beside: float = 0.0) -> LogMean:
 def mean_interval(values: Floats, confidence: float) -> tuple[float, float, float]:
     """Mean, lower and upper end, of values that are added and not multiplied; shape (observations,), two at least."""
     mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(values.size)
-    reach = float(stats.t.isf((1 - confidence) / 2, values.size - 1)) * error
+    reach = float(-student_quantile((1 - confidence) / 2, values.size - 1)) * error
     return mean, mean - reach, mean + reach

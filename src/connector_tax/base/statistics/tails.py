@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+
+from connector_tax.base.statistics.laws import student_quantile
 
 Floats = NDArray[np.float64]
 # From this percentile on; at the median resampling sees enough on both sides.
@@ -83,7 +84,7 @@ class Tail:
 
     def _logit(self, confidence: float) -> float:
         """Of the highest level that may be ``share`` in truth."""
-        t = float(stats.t.ppf((1 + confidence) / 2, max(2.0, self.independent - 1)))
+        t = float(student_quantile((1 + confidence) / 2, max(2.0, self.independent - 1)))
         deviation = self.factor * t / math.sqrt(self.independent * self.share * (1 - self.share))
         return math.log(self.share / (1 - self.share)) + deviation
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize
 
 from connector_tax.base.steptime.columns import read_step_columns
 from connector_tax.read.ingest.cells import CellData
@@ -64,6 +63,9 @@ def fit_step_costs(features: Floats, duration_us: Floats) -> StepCosts:
         features: shape (steps, 5), see ``step_features``.
         duration_us: shape (steps,).
     """
+    # Half a second to import, and most readers of step records fit nothing.
+    from scipy import optimize
+
     weights = 1 / np.full(duration_us.size, np.median(duration_us))
     # A scatter in proportion to the step wants weights of one over what is fitted, which is known only after a fit.
     for _ in range(4):

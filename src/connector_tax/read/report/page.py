@@ -7,10 +7,11 @@ import base64
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.documents.aggregate import read_aggregate
@@ -99,12 +100,8 @@ def fitting(
     raise AssertionError("the last choice has no cell")
 
 
-def render(page: Page, figures: Sequence[Figure], drills: DrillDowns = NONE) -> str:
-    """The page's HTML; every value is escaped, since names come from files that people write.
-
-    Args:
-        drills: what can be opened of which cell; without them the page says what that needs.
-    """
+@cache
+def _template() -> Template:
     environment = Environment(
         loader=FileSystemLoader([HERE, drill.HERE]),
         autoescape=True,
@@ -112,10 +109,19 @@ def render(page: Page, figures: Sequence[Figure], drills: DrillDowns = NONE) -> 
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    return environment.get_template("report.html.j2")
+
+
+def render(page: Page, figures: Sequence[Figure], drills: DrillDowns = NONE) -> str:
+    """The page's HTML; every value is escaped, since names come from files that people write.
+
+    Args:
+        drills: what can be opened of which cell; without them the page says what that needs.
+    """
     # Our own files and drawings, the only texts that are not escaped. The browser runs this script and no other.
     css, script = ("".join(path.read_text(encoding="utf-8") for path in paths) for paths in (STYLES, SCRIPTS))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return environment.get_template("report.html.j2").render(
+    return _template().render(
         page=page,
         figures=figures,
         drills=drills,

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from msgspec import UnsetType
-from scipy import stats
 
 from connector_tax.base.documents.aggregate import (
     Growth,
@@ -29,6 +28,7 @@ from connector_tax.base.documents.aggregate import (
 from connector_tax.base.documents.cell import Cache
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
+from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.read.ingest import CellData
 from connector_tax.read.stats.cells import CellEstimates, Estimates
@@ -284,7 +284,7 @@ def _interval(plane: Plane, column: int, confidence: float, n: int) -> Quantity:
             else "all cells lie at one value of it"
         )
         return unavailable(few, n).quantity(confidence)
-    reach = float(stats.t.ppf((1 + confidence) / 2, plane.freedom)) * error
+    reach = float(student_quantile((1 + confidence) / 2, plane.freedom)) * error
     return Quantity(point=float(slope), low=float(slope - reach), high=float(slope + reach), n=n)
 
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from connector_tax.base.documents.aggregate import Bounds, EqualSpeed, closed
+from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.host import work_us
@@ -53,7 +53,7 @@ class SpeedSlope:
     freedom: int
 
     def bounds(self, confidence: float) -> Bounds:
-        half = float(stats.t.ppf(0.5 + confidence / 2, self.freedom)) * self.error
+        half = float(student_quantile(0.5 + confidence / 2, self.freedom)) * self.error
         return Bounds(point=self.slope, low=self.slope - half, high=self.slope + half)
 
 

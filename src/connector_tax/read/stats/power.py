@@ -7,10 +7,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import special
 
 from connector_tax.base.documents.aggregate import Bounds, Power, Repeats
 from connector_tax.base.statistics.bootstrap import Estimate
+from connector_tax.base.statistics.laws import chi_square_quantile, normal_quantile, student_quantile
 from connector_tax.read.stats.taxes import LATENCY_METRICS, Tax
 
 POWER = 0.8
@@ -30,17 +31,20 @@ def smallest_detectable(
     """
     tail = (1 - confidence) / 2
     if freedom is None:
-        return float(stats.norm.isf(tail) + stats.norm.ppf(power)) * standard_error
-    critical = float(stats.t.isf(tail, freedom))
+        return (normal_quantile(power) - normal_quantile(tail)) * standard_error
+    critical = float(-student_quantile(tail, freedom))
 
-    def lacking(distance: float) -> float:
-        return float(stats.nct.sf(critical, freedom, distance)) - power
+    def found_at(distance: float) -> float:
+        return 1 - float(special.nctdtr(freedom, distance, critical))
 
-    enough = critical + 20.0
+    low, high = 0.0, critical + 20.0
     # With two degrees of freedom and 99.99 % the critical value is 100, and power comes slowly.
-    while lacking(enough) < 0:
-        enough *= 2
-    return float(optimize.brentq(lacking, 0.0, enough)) * standard_error
+    while found_at(high) < power:
+        high *= 2
+    # Halved until no number lies between; scipy.optimize takes longer to import.
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if found_at(middle) >= power else (middle, high)
+    return high * standard_error
 
 
 def found_by_blocks(sd: float, known_from: int, blocks: int, confidence: float) -> Bounds | None:
@@ -60,7 +64,7 @@ def found_by_blocks(sd: float, known_from: int, blocks: int, confidence: float) 
     freedom, tail = known_from - 1, (1 - confidence) / 2
     one = smallest_detectable(1 / math.sqrt(blocks), freedom=blocks - 1, confidence=confidence)
     low, point, high = (
-        one * sd * math.sqrt(freedom / float(stats.chi2.ppf(q, freedom))) for q in (1 - tail, 0.5, tail)
+        one * sd * math.sqrt(freedom / float(chi_square_quantile(q, freedom))) for q in (1 - tail, 0.5, tail)
     )
     if high > MOST_LOG:
         return None

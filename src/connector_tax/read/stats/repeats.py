@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import asdict
-from scipy import stats
 
 from connector_tax.base.documents.aggregate import (
     AnyLatencyMetric,
@@ -28,6 +27,7 @@ from connector_tax.base.documents.aggregate import (
 from connector_tax.base.documents.rates import Reference, ReferenceRatesFile
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.bootstrap import Estimate
+from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.cells import Estimates
@@ -196,7 +196,7 @@ def _drawn_jointly(
     centre, error = (np.array([getattr(m, name) for m in means]) for name in ("log_ratio", "error"))
     ends = np.clip(np.linspace(0.0, 1.0, draws), 0.25 / draws, 1 - 0.25 / draws)
     ranks = spread.argsort(axis=0).argsort(axis=0)
-    drawn = np.expm1(centre + error * stats.t.ppf(ends[:, None], n - 1)[ranks, np.arange(len(configs))])
+    drawn = np.expm1(centre + error * student_quantile(ends[:, None], n - 1)[ranks, np.arange(len(configs))])
     return {
         config: Estimate(mean.point, drawn[:, k], int(n[k]), over_blocks=mean)
         for k, (config, mean) in enumerate(zip(configs, means, strict=True))

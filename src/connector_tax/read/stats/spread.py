@@ -3,11 +3,11 @@
 import math
 
 import numpy as np
-from scipy import stats
 
 from connector_tax.base.documents.aggregate import Bounds, Drift
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.drift import line_through_blocks
+from connector_tax.base.statistics.laws import chi_square_quantile
 from connector_tax.read.stats.launches import Launches, log_ratios, plains
 from connector_tax.read.stats.power import MOST_LOG, found_by_blocks
 
@@ -33,7 +33,7 @@ def between_launches(launches: Launches, blocks: list[str], confidence: float) -
     freedom = differences.size - 1
     variance = float(differences.var(ddof=1))
     tail = (1 - confidence) / 2
-    low, high = (variance * freedom / float(stats.chi2.ppf(q, freedom)) for q in (1 - tail, tail))
+    low, high = (variance * freedom / float(chi_square_quantile(q, freedom)) for q in (1 - tail, tail))
     # The difference of two launches holds twice the variance of one.
     point, low, high = (math.sqrt(max(0.0, v / 2 - within**2)) for v in (variance, low, high))
     return Bounds(point=point, low=low, high=high)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy import stats
 
 from connector_tax.base.documents.aggregate import LatencyMetric
 from connector_tax.base.documents.history import (
@@ -32,6 +31,7 @@ from connector_tax.base.statistics.change_points import (
     shifts,
     spread_limit,
 )
+from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.read.compare.changes import Side
 from connector_tax.read.compare.context import differing
@@ -166,7 +166,7 @@ def _noise_floors(side: Side, metric: LatencyMetric, rate_per_s: float) -> list[
         floor, freedom = r.noise_floor, r.blocks - 1
         if (r.metric, r.rate_per_s) == (metric, rate_per_s) and floor.low > -1:
             half = (math.log1p(floor.high) - math.log1p(floor.low)) / 2
-            found.append((half / float(stats.t.ppf((1 + confidence) / 2, freedom)), float(freedom)))
+            found.append((half / float(student_quantile((1 + confidence) / 2, freedom)), float(freedom)))
     return found
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from connector_tax.base.documents.aggregate import Interval
 from connector_tax.base.documents.history import ChangePoint, History, Point, Series
@@ -60,8 +61,8 @@ class SeriesView:
     points: tuple[PointRow, ...]
 
 
-def render(history: History) -> str:
-    """The page's HTML; every value is escaped, since names come from files that people write."""
+@cache
+def _template() -> Template:
     environment = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
@@ -69,10 +70,13 @@ def render(history: History) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    return environment.get_template("track.html.j2")
+
+
+def render(history: History) -> str:
+    """The page's HTML; every value is escaped, since names come from files that people write."""
     rows = [_change_row(history, k, c) for k, s in enumerate(history.series) for c in s.changes]
-    return environment.get_template(
-        "track.html.j2"
-    ).render(
+    return _template().render(
         history=history,
         css=STYLE.read_text(encoding="utf-8"),  # our own file, the only text that is not escaped
         changes=rows[:MOST_ROWS],

@@ -4,6 +4,7 @@ import base64
 import hashlib
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,8 @@ def _script() -> str:
     return SCRIPT.read_text(encoding="utf-8")
 
 
+# The page is made anew every few seconds, and compiling its templates takes longest.
+@cache
 def _environment() -> Environment:
     return Environment(
         loader=FileSystemLoader(HERE),

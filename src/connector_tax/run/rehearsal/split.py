@@ -10,9 +10,8 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scipy import stats
-
 from connector_tax.base.documents.aggregate import Aggregate
+from connector_tax.base.statistics.laws import student_quantile
 
 # A block's own launch, and the mean of plain's two.
 LAUNCHES_IN_A_RATIO = 1.5
@@ -98,7 +97,7 @@ def splits(spreads: list[Spread], costs: Costs, hours: float, confidence: float)
         n = repeats + costs.blocks_beside
         if n < FEWEST_BLOCKS or repeats == 0:
             continue
-        t = float(stats.t.ppf((1 + confidence) / 2, n - 1))
+        t = float(student_quantile((1 + confidence) / 2, n - 1))
         widths = {
             s.metric: t
             * math.sqrt(

@@ -47,7 +47,7 @@ def rule_of(spec: CellSpec) -> Rule | None:
     """None where the cell's length was fixed beforehand."""
     if spec.stop_half_width is None:
         return None
-    # Two seconds and 190 MB that a cell without a rule does without.
+    # A second and its memory that a cell without a rule does without.
     from connector_tax.run.workload.stopping import StoppingRule
 
     return StoppingRule(spec)
