@@ -199,7 +199,7 @@ OPEN = {
         ("; whether Mooncake (both) and LMCache saturate earlier is not known, and no", "; whether LMCache saturates earlier is not known, and no"),
         (" is not known, and no other connector does", " is not known"),
     ),
-    "no taxes over blocks": (("; that tax is ", "; the largest of these taxes is "),),
+    "no taxes over blocks": (("; the tax above zero is ", "; the largest of these taxes is "),),
     "no plain": (("Plain has no number here.", ""),),
     "settings": ((">not known<", ">none<"),),
     "test connectors that burn": (
