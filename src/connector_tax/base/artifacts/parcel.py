@@ -20,6 +20,7 @@ from connector_tax.base.files import read_json
 from connector_tax.base.opening import is_bare, read_whole
 
 _UNDER_WAY = "steps"
+_CELL = "cell "
 # Of all contents to the archive; a sitting's have some 10.
 MOST_RATIO = 200
 MOST_MEMBERS = 1_000_000
@@ -181,11 +182,13 @@ def _went_on(ours: RunFolder, theirs: RunFolder, archive: Path) -> bool:
     )
     if here != there and here[: len(there)] == there:
         return True
-    if here != there and there[: len(here)] == here:
+    if here and here != there and there[: len(here)] == here:
         return False
-    # Launched by both hosts, or by neither: cells of a run that was a guest in another's launch.
+    # Launched by both hosts, or not here: there may be cells of a run that was a guest in another's launch.
     own, its = _measured(ours), _measured(theirs)
     lost = sorted(name for name, content in own.items() if its.get(name) != content)
+    if there and not here:  # launched there since: with another receipt
+        lost = [name for name in lost if name.startswith(_CELL)]
     if lost and here == there and all(own.get(name) == content for name, content in its.items()):
         return True
     if lost:
@@ -198,7 +201,7 @@ def _went_on(ours: RunFolder, theirs: RunFolder, archive: Path) -> bool:
 
 def _measured(run: RunFolder) -> dict[str, bytes]:
     """What cannot be made again of other files: name -> content."""
-    cells = {f"cell {cell.cell_id}": cell.cell_json for cell in run.finished_cells()}
+    cells = {f"{_CELL}{cell.cell_id}": cell.cell_json for cell in run.finished_cells()}
     wanted = {**cells, run.outputs.name: run.outputs, run.receipt.name: run.receipt}
     return {name: read_whole(path) for name, path in wanted.items() if path.is_file()}
 
