@@ -274,14 +274,15 @@ class Study:
         unset = sorted(_references(now) - _references(then))
         if unseen and unset:
             raise ArtifactError(
-                f"{where}: refers to variables that are not set here and were at the last start of campaign {self.config.campaign}: {', '.join(unset)}. "
-                f"Set them as they were: Snakemake has no record of what {unseen[0]} ({len(unseen)} files) was made with, so it would take it for "
+                f"{where}: refers to variables that are not set here and were at the last start of campaign {self.config.campaign}: "
+                f"{', '.join(unset)}. Set them as they were: Snakemake has no record of what {unseen[0]} ({len(unseen)} files) was made with, so it would take it for "
                 "what is wanted now."
             )
         if unseen:
             raise ArtifactError(
                 f"{where}: edited since the last start of campaign {self.config.campaign}, and Snakemake has no record of what these files "
-                f"({len(unseen)}) were made with (.snakemake was removed, or is another checkout's), so it would take them for what is wanted now. "
+                f"({len(unseen)}) were made with (.snakemake was removed or is another checkout's, or `connector-tax advance` measured), "
+                "so it would take them for what is wanted now. "
                 "Put the config back; or remove them, and start again: cells are kept that the edit does not touch.\n"
                 f"rm {shlex.join(unseen)}"
             )

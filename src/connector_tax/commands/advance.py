@@ -110,7 +110,8 @@ def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
         if changed:
             raise ConfigError(
                 f"{folder.campaign_file}: changed in the config file since the first sitting: {', '.join(changed)}. Put that back, go on with "
-                "`connector-tax run`, which measures again what it touches, or give the campaign another name."
+                "`connector-tax run`, which names the files to remove, so that it measures again what the edit touches, "
+                "or give the campaign another name."
             )
     write_text_if_changed(folder.campaign_file, to_json(document))
     return document.date
