@@ -275,8 +275,8 @@ class Study:
         if unseen and unset:
             raise ArtifactError(
                 f"{where}: refers to variables that are not set here and were at the last start of campaign {self.config.campaign}: "
-                f"{', '.join(unset)}. Set them as they were: Snakemake has no record of what {unseen[0]} ({len(unseen)} files) was made with, so it would take it for "
-                "what is wanted now."
+                f"{', '.join(unset)}. Set them as they were: Snakemake has no record of what {unseen[0]} ({len(unseen)} files) was made with, "
+                "so it would take it for what is wanted now."
             )
         if unseen:
             raise ArtifactError(
