@@ -144,6 +144,21 @@ def test_a_run_that_went_on_here_since_is_kept(there: CampaignFolder, tmp_path: 
     assert f"{RUN}/cells/r2_8x8/cell.json" not in files(here)
 
 
+def test_a_preflight_that_was_made_again_here_is_kept(there: CampaignFolder, tmp_path: Path) -> None:
+    """Every archive is taken again, and the first one's preflight left out a connector that works since."""
+    first = tmp_path / "1.tar.gz"
+    launched(there, "preflight", "there")
+    write(there, "preflight/preflight_status.json", "there")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), first)
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    assert "preflight" in take(first, here).units
+    launched(here, "preflight", "there", "here")
+    write(here, "preflight/preflight_status.json", "here")
+    taken = take(first, here)
+    assert taken.kept == ["preflight"] and "preflight" not in taken.units
+    assert here.preflight_status.read_text() == "here"
+
+
 @pytest.mark.parametrize(("launches", "its"), [(("here",), ("there",)), ((), ()), ((), ("there",))], ids=str)
 def test_a_run_that_was_measured_on_both_hosts_is_refused_by_name(
     there: CampaignFolder, tmp_path: Path, launches: tuple[str, ...], its: tuple[str, ...]

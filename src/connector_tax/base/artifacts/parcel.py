@@ -70,7 +70,7 @@ class Taken:
     """
     Attributes:
         units: that are those of the archive now.
-        kept: runs of the archive that went on here since: they are as they were.
+        kept: of the archive, runs and ``preflight`` that went on here since: they are as they were.
     """
 
     units: list[str]
@@ -100,6 +100,9 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
         ours = {run.path.relative_to(folder.root).as_posix(): run for run in folder.runs()}
         theirs = {run.path.relative_to(there.root).as_posix(): run for run in there.runs()}
         kept = [n for n in names if n in ours and n in theirs and _went_on(ours[n], theirs[n], archive)]
+        kept += (
+            [folder.preflight.name] if _is_newer(folder.preflight_launches, there.preflight_launches) else []
+        )
         taken = [n for n in names if n not in kept]
         for name in taken:
             _replace(there.root / name, folder.root / name)
@@ -171,16 +174,24 @@ def _asked(document: Any) -> dict[str, Any]:
     return {**document, "config": {k: v for k, v in document["config"].items() if k != "analysis"}}
 
 
+def _is_newer(ours: Path, theirs: Path) -> bool:
+    """Whether there were further launches behind those of ``theirs``."""
+    here, there = _launches(ours), _launches(theirs)
+    return here != there and here[: len(there)] == there
+
+
+def _launches(file: Path) -> list[tuple[Any, Any]]:
+    return [(launch.attempt, launch.started_utc) for launch in read_launches(file)]
+
+
 def _went_on(ours: RunFolder, theirs: RunFolder, archive: Path) -> bool:
     """Whether the run here is the archive's and what was measured since; False where the archive's may take its place.
 
     Raises:
         ArtifactError: what was measured here would be lost.
     """
-    here, there = (
-        [(x.attempt, x.started_utc) for x in read_launches(run.launches)] for run in (ours, theirs)
-    )
-    if here != there and here[: len(there)] == there:
+    here, there = _launches(ours.launches), _launches(theirs.launches)
+    if _is_newer(ours.launches, theirs.launches):
         return True
     if here and here != there and there[: len(here)] == here:
         return False
