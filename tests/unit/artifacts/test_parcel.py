@@ -144,6 +144,17 @@ def test_a_run_that_went_on_here_since_is_kept(there: CampaignFolder, tmp_path: 
     assert f"{RUN}/cells/r2_8x8/cell.json" not in files(here)
 
 
+def test_an_archive_is_taken_again_after_one_that_was_killed(there: CampaignFolder, tmp_path: Path) -> None:
+    """It had put the run in its place, and was removing the one that had been there."""
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    take(tmp_path / "1.tar.gz", here)
+    before = files(here)
+    write(here, "2026-01-31_plain/.phase_a.replaced/cells/r1_8x8/cell.json", "{}")
+    assert take(tmp_path / "1.tar.gz", here).units == take(tmp_path / "1.tar.gz", here).units
+    assert files(here) == before
+
+
 def test_a_preflight_that_was_made_again_here_is_kept(there: CampaignFolder, tmp_path: Path) -> None:
     """Every archive is taken again, and the first one's preflight left out a connector that works since."""
     first = tmp_path / "1.tar.gz"

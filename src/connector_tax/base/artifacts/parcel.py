@@ -221,9 +221,14 @@ def _replace(new: Path, old: Path) -> None:
     old.parent.mkdir(parents=True, exist_ok=True)
     aside = old.with_name(f".{old.name}.replaced")
     if old.exists():
+        _remove(aside)  # of one that was killed before it had removed it
         os.replace(old, aside)
     os.replace(new, old)
-    if aside.is_dir():
-        shutil.rmtree(aside)
+    _remove(aside)
+
+
+def _remove(unit: Path) -> None:
+    if unit.is_dir():
+        shutil.rmtree(unit)
     else:
-        aside.unlink(missing_ok=True)
+        unit.unlink(missing_ok=True)
