@@ -44,7 +44,7 @@ from connector_tax.base.plan import (
 )
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
-from connector_tax.base.redaction import published_text
+from connector_tax.base.redaction import REFERENCE, published_text
 
 # Targets that measure nothing. Asked for by name, they take what is on disk: no rule that could measure
 # exists then, so a clone that scrambled every time stamp cannot start an engine.
@@ -276,10 +276,18 @@ class Study:
         unseen = [
             str(path) for path, edited in made.items() if edited and path.is_file() and not _has_record(path)
         ]
+        unset = sorted(_references(now) - _references(then))
+        if unseen and unset:
+            raise ArtifactError(
+                f"{where}: refers to variables that are not set here and were at the last start of campaign {self.config.campaign}: "
+                f"{', '.join(unset)}. Set them as they were: Snakemake has no record of what {unseen[0]} ({len(unseen)} files) was made with, "
+                "so it would take it for what is wanted now."
+            )
         if unseen:
             raise ArtifactError(
                 f"{where}: edited since the last start of campaign {self.config.campaign}, and Snakemake has no record of what these files "
-                f"({len(unseen)}) were made with (.snakemake was removed, or is another checkout's), so it would take them for what is wanted now. "
+                f"({len(unseen)}) were made with (.snakemake was removed or is another checkout's, or `connector-tax advance` measured), "
+                "so it would take them for what is wanted now. "
                 "Put the config back; or remove them, and start again: cells are kept that the edit does not touch.\n"
                 f"rm {shlex.join(unseen)}"
             )
@@ -386,6 +394,11 @@ def _as_stored(config: CampaignConfig) -> CampaignConfig:
     """As ``campaign.json`` will have it, without secrets: what it is compared with has none either."""
     document = campaign_document(config, date="", created_utc="")
     return config_of(msgspec.structs.replace(document, config=json.loads(to_json(document))["config"]))
+
+
+def _references(config: CampaignConfig) -> frozenset[str]:
+    """Variables whose values are not in it: secrets, and what is not set."""
+    return frozenset(REFERENCE.findall(str(msgspec.to_builtins(config))))
 
 
 def _launches(config: CampaignConfig) -> list[Any]:

@@ -91,7 +91,7 @@ def _held(temporary: Path) -> Iterator[BinaryIO]:
             with suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_EX)
             # Between the two somebody may have taken it for a half that nobody writes.
-            if os.fstat(handle.fileno()).st_nlink:
+            if temporary.exists():
                 yield handle
                 return
 

@@ -85,7 +85,7 @@ def _take(archives: list[Path], folder: CampaignFolder) -> int:
         print(f"{archive}: {len(taken.units)} documents and runs taken into {folder.root}")
         if taken.kept:
             print(
-                f"{archive}: {len(taken.kept)} runs went on here since and are kept: {', '.join(taken.kept)}"
+                f"{archive}: {len(taken.kept)} of its runs went on here since and are kept: {', '.join(taken.kept)}"
             )
     return 0
 
@@ -111,7 +111,8 @@ def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
         if changed and (folder.preflight_status.exists() or folder.runs()):
             raise ConfigError(
                 f"{folder.campaign_file}: changed in the config file since the first sitting: {', '.join(changed)}. Put that back, go on with "
-                "`connector-tax run`, which measures again what it touches, or give the campaign another name."
+                "`connector-tax run`, which names the files to remove, so that it measures again what the edit touches, "
+                "or give the campaign another name."
             )
     write_text_if_changed(folder.campaign_file, to_json(document))
     return document.date

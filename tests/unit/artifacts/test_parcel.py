@@ -144,13 +144,39 @@ def test_a_run_that_went_on_here_since_is_kept(there: CampaignFolder, tmp_path: 
     assert f"{RUN}/cells/r2_8x8/cell.json" not in files(here)
 
 
-@pytest.mark.parametrize("launches", [("here",), ()])
+def test_an_archive_is_taken_again_after_one_that_was_killed(there: CampaignFolder, tmp_path: Path) -> None:
+    """It had put the run in its place, and was removing the one that had been there."""
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    take(tmp_path / "1.tar.gz", here)
+    before = files(here)
+    write(here, "2026-01-31_plain/.phase_a.replaced/cells/r1_8x8/cell.json", "{}")
+    assert take(tmp_path / "1.tar.gz", here).units == take(tmp_path / "1.tar.gz", here).units
+    assert files(here) == before
+
+
+def test_a_preflight_that_was_made_again_here_is_kept(there: CampaignFolder, tmp_path: Path) -> None:
+    """Every archive is taken again, and the first one's preflight left out a connector that works since."""
+    first = tmp_path / "1.tar.gz"
+    launched(there, "preflight", "there")
+    write(there, "preflight/preflight_status.json", "there")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), first)
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    assert "preflight" in take(first, here).units
+    launched(here, "preflight", "there", "here")
+    write(here, "preflight/preflight_status.json", "here")
+    taken = take(first, here)
+    assert taken.kept == ["preflight"] and "preflight" not in taken.units
+    assert here.preflight_status.read_text() == "here"
+
+
+@pytest.mark.parametrize(("launches", "its"), [(("here",), ("there",)), ((), ()), ((), ("there",))], ids=str)
 def test_a_run_that_was_measured_on_both_hosts_is_refused_by_name(
-    there: CampaignFolder, tmp_path: Path, launches: tuple[str, ...]
+    there: CampaignFolder, tmp_path: Path, launches: tuple[str, ...], its: tuple[str, ...]
 ) -> None:
     """A host that began anew, or a guest in another run's launch, which has no launch of its own."""
-    if launches:
-        launched(there, RUN, "there")
+    if its:
+        launched(there, RUN, *its)
     pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
     write(here, "campaign.json", there.campaign_file.read_text())
@@ -161,6 +187,21 @@ def test_a_run_that_was_measured_on_both_hosts_is_refused_by_name(
     with pytest.raises(ArtifactError, match="was measured on both hosts, and cell r2_8x8 of it is here"):
         take(tmp_path / "1.tar.gz", here)
     assert files(here) == before
+
+
+def test_what_was_a_guests_and_went_on_there_in_a_launch_of_its_own_is_taken(
+    there: CampaignFolder, tmp_path: Path
+) -> None:
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    for name, text in files(there).items():
+        write(here, name, text)
+    write(here, f"{RUN}/receipt.json", json.dumps({"status": "failed"}))
+    launched(there, RUN, "there")
+    write(there, f"{RUN}/cells/r2_8x8/cell.json", "{}")
+    write(there, f"{RUN}/receipt.json", json.dumps({"status": "complete"}))
+    pack(there, standing(here), tmp_path / "1.tar.gz")
+    assert take(tmp_path / "1.tar.gz", here).kept == []
+    assert f"{RUN}/cells/r2_8x8/cell.json" in files(here)
 
 
 def test_nothing_is_taken_while_the_campaign_goes_on(tmp_path: Path) -> None:

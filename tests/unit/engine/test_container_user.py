@@ -138,6 +138,16 @@ def test_a_container_of_docker_by_hand_is_whoever_starts_it(tmp_path: Path) -> N
     assert again[:6] == ["run", "--user=71:72", "--group-add=72", "--group-add=73", "--rm", "i"]
 
 
+@pytest.mark.parametrize("name", ["NVIDIA_API_KEY", "DOCKER_PASSWORD", "STORAGE_ACCOUNT_KEY"])
+def test_a_secret_is_handed_over_by_whatever_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The first was in the runtime's database, and the others in the client's arguments, which every user of the host reads."""
+    told = words(monkeypatch, tmp_path, {**os.environ, name: "planted"}, **{name: "planted"})
+    assert f"--env={name}" in told and not any("planted" in word for word in told)
+    assert handed_over([name]) == [name]
+
+
 def test_values_of_variables_come_through_a_containers_standard_input(tmp_path: Path) -> None:
     """podman's and docker's own databases keep those of a container's configuration when it is gone."""
     kept = ["NVIDIA_DRIVER_CAPABILITIES", "PATH", "PYTHONPATH", "VLLM_PLUGINS", "CONNECTOR_TAX_RUN", HANDED]

@@ -332,3 +332,26 @@ def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
     (found.logs / "preflight.log").write_text("interrupted; what was finished is kept\n")
     found.say_why()
     assert capsys.readouterr().err.endswith(f" ({found.logs / 'preflight.log'})\nThe same command goes on.\n")
+
+
+def test_a_variable_that_is_not_set_any_more_is_no_edit(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The config was said to be edited, and its files were to be removed, in a shell in which MODEL_FOLDER was not exported again."""
+    monkeypatch.setattr(workflow, "stop", refuse)
+    engine: dict[str, Any] = {"engine": {"model": "${MODEL_FOLDER}", "env": {"HF_TOKEN": "${HF_TOKEN}"}}}
+    monkeypatch.setenv("MODEL_FOLDER", "/models/one")
+    study(True, {"CONNECTOR_TAX_DATE": "2026-01-31"}, **engine).write_campaign_file()
+    receipt = Path("results/demo/2026-01-31_plain/phase_a/receipt.json")
+    receipt.parent.mkdir(parents=True)
+    receipt.write_text("{}")
+    monkeypatch.delenv("MODEL_FOLDER")
+    with pytest.raises(
+        AssertionError, match=r"variables that are not set here .* campaign demo: MODEL_FOLDER\."
+    ) as told:
+        study(True, **engine)
+    assert str(receipt) in str(told.value) and "rm " not in str(told.value)
+    study(False, **engine)
+    monkeypatch.setenv("MODEL_FOLDER", "/models/one")
+    study(True, **engine)
+    monkeypatch.setenv("MODEL_FOLDER", "/models/another")
+    with pytest.raises(AssertionError, match="edited since the last start"):
+        study(True, **engine)

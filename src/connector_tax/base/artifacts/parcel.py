@@ -20,6 +20,7 @@ from connector_tax.base.files import read_json
 from connector_tax.base.opening import is_bare, read_whole
 
 _UNDER_WAY = "steps"
+_CELL = "cell "
 # Of all contents to the archive; a sitting's have some 10.
 MOST_RATIO = 200
 MOST_MEMBERS = 1_000_000
@@ -69,7 +70,7 @@ class Taken:
     """
     Attributes:
         units: that are those of the archive now.
-        kept: runs of the archive that went on here since: they are as they were.
+        kept: of the archive, runs and ``preflight`` that went on here since: they are as they were.
     """
 
     units: list[str]
@@ -99,6 +100,9 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
         ours = {run.path.relative_to(folder.root).as_posix(): run for run in folder.runs()}
         theirs = {run.path.relative_to(there.root).as_posix(): run for run in there.runs()}
         kept = [n for n in names if n in ours and n in theirs and _went_on(ours[n], theirs[n], archive)]
+        kept += (
+            [folder.preflight.name] if _is_newer(folder.preflight_launches, there.preflight_launches) else []
+        )
         taken = [n for n in names if n not in kept]
         for name in taken:
             _replace(there.root / name, folder.root / name)
@@ -170,22 +174,32 @@ def _asked(document: Any) -> dict[str, Any]:
     return {**document, "config": {k: v for k, v in document["config"].items() if k != "analysis"}}
 
 
+def _is_newer(ours: Path, theirs: Path) -> bool:
+    """Whether there were further launches behind those of ``theirs``."""
+    here, there = _launches(ours), _launches(theirs)
+    return here != there and here[: len(there)] == there
+
+
+def _launches(file: Path) -> list[tuple[Any, Any]]:
+    return [(launch.attempt, launch.started_utc) for launch in read_launches(file)]
+
+
 def _went_on(ours: RunFolder, theirs: RunFolder, archive: Path) -> bool:
     """Whether the run here is the archive's and what was measured since; False where the archive's may take its place.
 
     Raises:
         ArtifactError: what was measured here would be lost.
     """
-    here, there = (
-        [(x.attempt, x.started_utc) for x in read_launches(run.launches)] for run in (ours, theirs)
-    )
-    if here != there and here[: len(there)] == there:
+    here, there = _launches(ours.launches), _launches(theirs.launches)
+    if _is_newer(ours.launches, theirs.launches):
         return True
-    if here != there and there[: len(here)] == here:
+    if here and here != there and there[: len(here)] == here:
         return False
-    # Launched by both hosts, or by neither: cells of a run that was a guest in another's launch.
+    # Launched by both hosts, or not here: there may be cells of a run that was a guest in another's launch.
     own, its = _measured(ours), _measured(theirs)
     lost = sorted(name for name, content in own.items() if its.get(name) != content)
+    if there and not here:  # launched there since: with another receipt
+        lost = [name for name in lost if name.startswith(_CELL)]
     if lost and here == there and all(own.get(name) == content for name, content in its.items()):
         return True
     if lost:
@@ -198,7 +212,7 @@ def _went_on(ours: RunFolder, theirs: RunFolder, archive: Path) -> bool:
 
 def _measured(run: RunFolder) -> dict[str, bytes]:
     """What cannot be made again of other files: name -> content."""
-    cells = {f"cell {cell.cell_id}": cell.cell_json for cell in run.finished_cells()}
+    cells = {f"{_CELL}{cell.cell_id}": cell.cell_json for cell in run.finished_cells()}
     wanted = {**cells, run.outputs.name: run.outputs, run.receipt.name: run.receipt}
     return {name: read_whole(path) for name, path in wanted.items() if path.is_file()}
 
@@ -207,9 +221,14 @@ def _replace(new: Path, old: Path) -> None:
     old.parent.mkdir(parents=True, exist_ok=True)
     aside = old.with_name(f".{old.name}.replaced")
     if old.exists():
+        _remove(aside)  # of one that was killed before it had removed it
         os.replace(old, aside)
     os.replace(new, old)
-    if aside.is_dir():
-        shutil.rmtree(aside)
+    _remove(aside)
+
+
+def _remove(unit: Path) -> None:
+    if unit.is_dir():
+        shutil.rmtree(unit)
     else:
-        aside.unlink(missing_ok=True)
+        unit.unlink(missing_ok=True)

@@ -22,6 +22,7 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import writing_failed
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.opening import printable
+from connector_tax.base.secret_names import is_secret_name
 from connector_tax.run.engine.gpus import ORDER, VISIBLE, Cards
 from connector_tax.run.engine.image import Image
 from connector_tax.run.engine.supervisor import HANDED
@@ -212,14 +213,18 @@ def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[
 
 
 def of_the_client(names: Iterable[str]) -> list[str]:
-    """Which of ``names`` mean something to this host's side of a launch, whose own they stay."""
-    return [name for name in names if _OF_THE_CLIENT.fullmatch(name)]
+    """Which of ``names`` mean something to this host's side of a launch, whose own they stay. A secret is none: its value would be in an argument."""
+    return [name for name in names if _OF_THE_CLIENT.fullmatch(name) and not is_secret_name(name)]
 
 
 def handed_over(names: Sequence[str]) -> list[str]:
     """Which of a container's variables come through its standard input: all that may be secret. What it goes by itself is in its configuration, and so is what NVIDIA's hook reads there."""
     kept = {*_OURS, *of_the_client(names), "VLLM_PLUGINS"}  # the last is added to by launch/common.sh
-    return [name for name in names if name not in kept and not name.startswith(("PYTHON", "NVIDIA_"))]
+    return [
+        name
+        for name in names
+        if name not in kept and (is_secret_name(name) or not name.startswith(("PYTHON", "NVIDIA_")))
+    ]
 
 
 def python_path(image: Image, given: Mapping[str, str]) -> str:
