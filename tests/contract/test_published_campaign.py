@@ -47,10 +47,10 @@ def test_the_command_that_makes_it_again_is_one_that_snakemake_takes(made: Path)
         text=True,
     )
     command = next(
-        line for line in done.stdout.splitlines() if line.startswith(".venv/bin/snakemake ")
+        line for line in done.stdout.splitlines() if line.startswith(".venv/bin/connector-tax run ")
     ).split()
     planned = subprocess.run(
-        [sys.executable, "-m", "snakemake", *command[1:], "--dry-run"],
+        [sys.executable, "-m", "connector_tax", *command[1:], "--dry-run"],
         cwd=ROOT,
         capture_output=True,
         text=True,

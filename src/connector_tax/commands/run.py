@@ -26,7 +26,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def start_snakemake(configfile: Path | None, cores: int, *more: str) -> NoReturn:
-    """Become Snakemake, in the project's folder; as ``snakemake_command``."""
+    """Become Snakemake, in the project's folder; as ``snakemake_command``.
+
+    Raises:
+        ConfigError: there is no mapping in ``configfile``. Snakemake would say so without file and line.
+    """
+    if configfile is not None:
+        read_yaml(configfile)
     command = snakemake_command(configfile, cores, *more)
     os.chdir(PROJECT_ROOT)
     sys.stdout.flush()
@@ -40,7 +46,7 @@ def snakemake_command(configfile: Path | None, cores: int | None, *more: str) ->
         cores: None leaves it to a profile in ``more``.
 
     Raises:
-        ConfigError: there is no Snakefile, or no mapping in ``configfile``, of which Snakemake would say neither file nor line.
+        ConfigError: there is no Snakefile.
     """
     snakefile = PROJECT_ROOT / "Snakefile"
     if not snakefile.is_file():
@@ -48,8 +54,6 @@ def snakemake_command(configfile: Path | None, cores: int | None, *more: str) ->
             f"{snakefile}: not there. Campaigns are measured in a checkout of the project, not from an "
             "installed package: clone it and run `make env`, then .venv/bin/connector-tax run."
         )
-    if configfile is not None:
-        read_yaml(configfile)
     chosen = [] if configfile is None else ["--configfile", str(configfile.absolute())]
     at_once = [] if cores is None else ["--cores", str(cores)]
     return [sys.executable, "-m", "snakemake", *at_once, *more, *chosen]
