@@ -213,12 +213,14 @@ def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[
 
 
 def of_the_client(names: Iterable[str]) -> list[str]:
-    """Which of ``names`` mean something to this host's side of a launch, whose own they stay. A secret is none: its value would be in an argument."""
+    """Which of ``names`` the shell and the runtime's client on this host go by: they keep the host's values. Names of secrets are never
+    among them, since their values would stand in an argument."""
     return [name for name in names if _OF_THE_CLIENT.fullmatch(name) and not is_secret_name(name)]
 
 
 def handed_over(names: Sequence[str]) -> list[str]:
-    """Which of a container's variables come through its standard input: all that may be secret. What it goes by itself is in its configuration, and so is what NVIDIA's hook reads there."""
+    """Which of a container's variables come through its standard input: all that may be secret. In its configuration stay those that its
+    first process, or NVIDIA's hook, reads before that."""
     kept = {*_OURS, *of_the_client(names), "VLLM_PLUGINS"}  # the last is added to by launch/common.sh
     return [
         name
