@@ -3,8 +3,6 @@
 Rules stay thin: whatever needs an ``if`` is decided here and can be tested without Snakemake.
 """
 
-import base64
-import json
 import os
 import re
 import shlex
@@ -25,7 +23,6 @@ from snakemake.io import report
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.secrets import hand_on
-from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.figures import FigureIndex, read_figure_index
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError
 from connector_tax.base.files import hash_of, to_json, write_text_if_changed
@@ -42,9 +39,10 @@ from connector_tax.base.plan import (
     run_spec_hash,
     slot_of,
 )
+from connector_tax.base.plan.edits import as_stored, config_before, has_record, launches, references, spec_of
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
-from connector_tax.base.redaction import REFERENCE, published_text
+from connector_tax.base.redaction import published_text
 
 # Targets that measure nothing. Asked for by name, they take what is on disk: no rule that could measure
 # exists then, so a clone that scrambled every time stamp cannot start an engine.
@@ -52,9 +50,6 @@ READING = frozenset({"analysis", "figures", "report", "manifest"})
 NOT_MEASURING = READING | {"revert_patch"}
 TARGETS_VARIABLE = "CONNECTOR_TAX_TARGETS"
 DATE_VARIABLE = "CONNECTOR_TAX_DATE"
-# Where Snakemake keeps what each file was made with: a record per file, or all of them in a database.
-RECORDS = Path(".snakemake", "metadata")
-DATABASE = Path(".snakemake", "metadata.db")
 # How a line of a job's log begins that says why the job ended.
 INTERRUPTED = "interrupted; "
 LAST_WORDS = ("error: ", "not begun: ", INTERRUPTED)
@@ -264,19 +259,20 @@ class Study:
         """
         if self.earlier is None:
             return
-        now, then = _as_stored(self.config), self.earlier
+        now, then = as_stored(self.config), self.earlier
         made = {self.folder.aggregate: now.analysis != then.analysis}
         if self.measuring:
-            made[self.folder.preflight_status] = _launches(now) != _launches(then)
+            made[self.folder.preflight_status] = launches(now) != launches(then)
             made |= {
-                self.folder.run(self.date, c, phase).receipt: _spec(now, c, phase) != _spec(then, c, phase)
+                self.folder.run(self.date, c, phase).receipt: spec_of(now, c, phase)
+                != spec_of(then, c, phase)
                 for phase in self.config.phases
                 for c in self.config.members(phase)
             }
         unseen = [
-            str(path) for path, edited in made.items() if edited and path.is_file() and not _has_record(path)
+            str(path) for path, edited in made.items() if edited and path.is_file() and not has_record(path)
         ]
-        unset = sorted(_references(now) - _references(then))
+        unset = sorted(references(now) - references(then))
         if unseen and unset:
             raise ArtifactError(
                 f"{where}: refers to variables that are not set here and were at the last start of campaign {self.config.campaign}: "
@@ -373,51 +369,13 @@ def open_study(
     if earlier is None:
         return Study(campaign, folder, today, None, measuring)
     study = Study(
-        campaign, folder, earlier.date, earlier.created_utc or None, measuring, _config_before(earlier)
+        campaign, folder, earlier.date, earlier.created_utc or None, measuring, config_before(earlier)
     )
     try:
         study.refuse_an_unseen_edit(where)
     except ConnectorTaxError as error:
         stop(str(error))
     return study
-
-
-def _config_before(document: CampaignDocument) -> CampaignConfig | None:
-    """None of one that another version wrote: of such it is not known what an edit touches."""
-    try:
-        return config_of(document)
-    except ArtifactError:
-        return None
-
-
-def _as_stored(config: CampaignConfig) -> CampaignConfig:
-    """As ``campaign.json`` will have it, without secrets: what it is compared with has none either."""
-    document = campaign_document(config, date="", created_utc="")
-    return config_of(msgspec.structs.replace(document, config=json.loads(to_json(document))["config"]))
-
-
-def _references(config: CampaignConfig) -> frozenset[str]:
-    """Variables whose values are not in it: secrets, and what is not set."""
-    return frozenset(REFERENCE.findall(str(msgspec.to_builtins(config))))
-
-
-def _launches(config: CampaignConfig) -> list[Any]:
-    return [msgspec.to_builtins(launch_spec(config, c)) for c in config.connector_ids]
-
-
-def _spec(config: CampaignConfig, connector_id: str, phase: Phase) -> str | None:
-    """None where it is not part of the campaign."""
-    wanted = phase in config.phases and connector_id in config.members(phase)
-    return run_spec_hash(config, connector_id, phase) if wanted else None
-
-
-def _has_record(path: Path) -> bool:
-    """Whether Snakemake knows what ``path`` was made with. A record that a full disk or a power cut left empty says nothing."""
-    name = base64.urlsafe_b64encode(str(path).encode()).decode()
-    # A file's name has 255 characters at most; of longer ones Snakemake makes folders.
-    *folders, last = (name[k : k + 254] for k in range(0, len(name), 254))
-    record = RECORDS.joinpath(*(f"@{part}" for part in folders), last)
-    return DATABASE.is_file() or (record.is_file() and record.stat().st_size > 0)
 
 
 def _measured_on(root: Path) -> str | None:

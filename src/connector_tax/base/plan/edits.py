@@ -1,0 +1,59 @@
+"""What an edit of a campaign's config touches, and whether Snakemake can see it: by its own records of what each file was made with."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.documents.campaign import CampaignDocument
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import to_json
+from connector_tax.base.plan.campaign import campaign_document, config_of
+from connector_tax.base.plan.cells import launch_spec, run_spec_hash
+from connector_tax.base.records.cell import Phase
+from connector_tax.base.redaction import REFERENCE
+
+# Where Snakemake keeps what each file was made with: a record per file, or all of them in a database.
+RECORDS = Path(".snakemake", "metadata")
+DATABASE = Path(".snakemake", "metadata.db")
+
+
+def as_stored(config: CampaignConfig) -> CampaignConfig:
+    """As ``campaign.json`` will have it, without secrets: what it is compared with has none either."""
+    document = campaign_document(config, date="", created_utc="")
+    return config_of(msgspec.structs.replace(document, config=json.loads(to_json(document))["config"]))
+
+
+def references(config: CampaignConfig) -> frozenset[str]:
+    """Variables whose values are not in it: secrets, and what is not set."""
+    return frozenset(REFERENCE.findall(str(msgspec.to_builtins(config))))
+
+
+def launches(config: CampaignConfig) -> list[Any]:
+    return [msgspec.to_builtins(launch_spec(config, c)) for c in config.connector_ids]
+
+
+def spec_of(config: CampaignConfig, connector_id: str, phase: Phase) -> str | None:
+    """None where it is not part of the campaign."""
+    wanted = phase in config.phases and connector_id in config.members(phase)
+    return run_spec_hash(config, connector_id, phase) if wanted else None
+
+
+def has_record(path: Path) -> bool:
+    """Whether Snakemake knows what ``path`` was made with. A record that a full disk or a power cut left empty says nothing."""
+    name = base64.urlsafe_b64encode(str(path).encode()).decode()
+    # A file's name has 255 characters at most; of longer ones Snakemake makes folders.
+    *folders, last = (name[k : k + 254] for k in range(0, len(name), 254))
+    record = RECORDS.joinpath(*(f"@{part}" for part in folders), last)
+    return DATABASE.is_file() or (record.is_file() and record.stat().st_size > 0)
+
+
+def config_before(document: CampaignDocument) -> CampaignConfig | None:
+    """None of one that another version wrote: of such it is not known what an edit touches."""
+    try:
+        return config_of(document)
+    except ArtifactError:
+        return None
