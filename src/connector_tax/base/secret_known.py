@@ -27,13 +27,15 @@ MIN_INSIDE_CHARS = 12
 # No secret under any name: settings, and what vLLM's documentation gives for a key that nobody asks for.
 _PLAIN = re.compile(r"|0|1|auto|default|disabled|empty|enabled|false|no|none|null|off|on|true|yes")
 _SAID_ALREADY = re.compile(rf"(?:{AUTH_SCHEME}\s+)?(?:\$\{{\w+\}}|{BLANKED}|{AUTH_SCHEME})", re.IGNORECASE)
+# Behind the first sign of `PyJWT==2.10.1`, as lists of packages have it.
+_RELEASE = re.compile(r"=\d{1,4}(?:\.\d{1,8}){1,3}(?:\.?(?:post|dev|rc|a|b)\d{1,3})?")
 # What stands between references: "${USER}:${PASSWORD}".
 _REFERENCES = re.compile(rf"(?:\$\{{\w+\}}|{BLANKED}|[^\w<>$]){{1,200}}", re.IGNORECASE)
 
 
 def is_no_secret(text: str, name: str) -> bool:
     word = text.strip().lower()
-    if _PLAIN.fullmatch(word) or _SAID_ALREADY.fullmatch(word):
+    if _PLAIN.fullmatch(word) or _SAID_ALREADY.fullmatch(word) or _RELEASE.fullmatch(word):
         return True
     if ("${" in word or BLANKED in word) and _REFERENCES.fullmatch(word):
         return True

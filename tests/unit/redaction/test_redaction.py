@@ -178,6 +178,8 @@ def test_a_secret_is_known_by_its_look_or_by_what_stands_before_it(text: str, sh
         "KeyError: 'layers'",
         "Bearer authentication is on",
         "export HF_HUB_DISABLE_IMPLICIT_TOKEN=1",
+        "PyJWT==2.10.1",
+        "jwt==1.4.0rc1",
     ],
 )
 def test_a_line_without_a_secret_is_left_as_it_is(text: str) -> None:
