@@ -341,9 +341,9 @@ def _container(request: LaunchRequest, environment: dict[str, str], cards: Cards
         cpus=request.cpus,
         writes=tuple({steps, *([] if request.step_log is None else [request.step_log.parent.absolute()])}),
     )
-    leave_to_the_client(environment, given)
+    leave_to_the_client(environment, given, launch.secret)
     environment["RECORD_NEEDED"] = " ".join(name for name in given if name not in launch.values)
-    environment[HANDED] = " ".join(handed_over(launch.names))
+    environment[HANDED] = " ".join(handed_over(launch.names, launch.secret))
     words = launch_words(launch)
     return ["--in-container", str(len(words)), *words]
 
