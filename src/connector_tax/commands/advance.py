@@ -85,7 +85,7 @@ def _take(archives: list[Path], folder: CampaignFolder) -> int:
         print(f"{archive}: {len(taken.units)} documents and runs taken into {folder.root}")
         if taken.kept:
             print(
-                f"{archive}: {len(taken.kept)} of its runs went on here since and are kept: {', '.join(taken.kept)}"
+                f"{archive}: {len(taken.kept)} of its documents and runs went on here since and are kept: {', '.join(taken.kept)}"
             )
     return 0
 

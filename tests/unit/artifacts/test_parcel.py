@@ -151,6 +151,7 @@ def test_an_archive_is_taken_again_after_one_that_was_killed(there: CampaignFold
     take(tmp_path / "1.tar.gz", here)
     before = files(here)
     write(here, "2026-01-31_plain/.phase_a.replaced/cells/r1_8x8/cell.json", "{}")
+    write(here, ".taken.abcdefgh/campaign.json", "{}")
     assert take(tmp_path / "1.tar.gz", here).units == take(tmp_path / "1.tar.gz", here).units
     assert files(here) == before
 
@@ -159,15 +160,53 @@ def test_a_preflight_that_was_made_again_here_is_kept(there: CampaignFolder, tmp
     """Every archive is taken again, and the first one's preflight left out a connector that works since."""
     first = tmp_path / "1.tar.gz"
     launched(there, "preflight", "there")
-    write(there, "preflight/preflight_status.json", "there")
+    for name in ("preflight/preflight_status.json", "engine_diff.json"):
+        write(there, name, "there")
+    skipped = "2026-01-31_noop_connector/phase_a"
+    write(there, f"{skipped}/receipt.json", json.dumps({"status": "skipped"}))
     pack(there, standing(CampaignFolder(tmp_path / "nothing")), first)
     here = CampaignFolder(tmp_path / "here" / "demo")
     assert "preflight" in take(first, here).units
     launched(here, "preflight", "there", "here")
-    write(here, "preflight/preflight_status.json", "here")
+    (here.root / skipped / "receipt.json").unlink()  # as a start does that is about to measure it
+    for name in ("preflight/preflight_status.json", "engine_diff.json"):
+        write(here, name, "here")
     taken = take(first, here)
-    assert taken.kept == ["preflight"] and "preflight" not in taken.units
-    assert here.preflight_status.read_text() == "here"
+    assert taken.kept == [skipped, "preflight", "engine_diff.json"] and "preflight" not in taken.units
+    assert not (here.root / skipped / "receipt.json").exists()
+    assert here.preflight_status.read_text() == here.engine_diff.read_text() == "here"
+    # One of a later sitting has no preflight, and none is said to be kept of it.
+    before = standing(there)
+    write(there, f"{RUN}/cells/r2_8x8/cell.json", "{}")
+    assert pack(there, before, tmp_path / "2.tar.gz") == [RUN, "campaign.json"]
+    assert take(tmp_path / "2.tar.gz", here).kept == []
+
+
+def test_rates_of_a_phase_that_was_measured_again_here_are_kept(
+    there: CampaignFolder, tmp_path: Path
+) -> None:
+    """The archive's are those of the cells that were there before."""
+    first = tmp_path / "1.tar.gz"
+    launched(there, RUN, "there")
+    write(there, "reference_rates.json", "there")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), first)
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    take(first, here)
+    launched(here, RUN, "there", "here")
+    write(here, "reference_rates.json", "here")
+    assert take(first, here).kept == [RUN, "reference_rates.json"]
+    assert here.reference_rates.read_text() == "here"
+
+
+def test_what_was_left_out_with_another_reason_is_taken(there: CampaignFolder, tmp_path: Path) -> None:
+    """A sitting's preflight was made again: nothing that was measured is in either receipt."""
+    run = "2026-01-31_noop_connector/phase_a"
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    for n, reason in enumerate(("no module", "too few cores")):
+        write(there, f"{run}/receipt.json", json.dumps({"status": "skipped", "reason": reason}))
+        pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / f"{n}.tar.gz")
+        assert take(tmp_path / f"{n}.tar.gz", here).kept == []
+        assert reason in (here.root / run / "receipt.json").read_text()
 
 
 @pytest.mark.parametrize(("launches", "its"), [(("here",), ("there",)), ((), ()), ((), ("there",))], ids=str)

@@ -21,6 +21,8 @@ from connector_tax.base.opening import is_bare, read_whole
 
 _UNDER_WAY = "steps"
 _CELL = "cell "
+# How a folder begins that an archive is unpacked into.
+_TAKEN = ".taken."
 # Of all contents to the archive; a sitting's have some 10.
 MOST_RATIO = 200
 MOST_MEMBERS = 1_000_000
@@ -70,7 +72,7 @@ class Taken:
     """
     Attributes:
         units: that are those of the archive now.
-        kept: of the archive, runs and ``preflight`` that went on here since: they are as they were.
+        kept: of the archive, runs and ``preflight`` that went on here since, and what is made of these: they are as they were.
     """
 
     units: list[str]
@@ -78,7 +80,7 @@ class Taken:
 
 
 def take(archive: Path, folder: CampaignFolder) -> Taken:
-    """Put the units of ``archive`` in place of those in ``folder``, but for runs that went on here since.
+    """Put the units of ``archive`` in place of those in ``folder``, but for runs that went on here since. One at a time takes into a folder.
 
     Raises:
         ArtifactError: it is no such archive, or of another campaign or date; or a run was measured on both hosts, so that cells would
@@ -86,7 +88,9 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
     """
     folder.root.mkdir(parents=True, exist_ok=True)
     folder.refuse_links()
-    with tempfile.TemporaryDirectory(prefix=".taken.", dir=folder.root) as unpacked:
+    for left in folder.root.glob(f"{_TAKEN}*"):  # of one that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_TAKEN, dir=folder.root) as unpacked:
         there = CampaignFolder(Path(unpacked))
         try:
             with tarfile.open(archive, "r:gz") as tar:
@@ -100,9 +104,11 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
         ours = {run.path.relative_to(folder.root).as_posix(): run for run in folder.runs()}
         theirs = {run.path.relative_to(there.root).as_posix(): run for run in there.runs()}
         kept = [n for n in names if n in ours and n in theirs and _went_on(ours[n], theirs[n], archive)]
-        kept += (
-            [folder.preflight.name] if _is_newer(folder.preflight_launches, there.preflight_launches) else []
-        )
+        made = (folder.reference_rates, folder.put_in) if any(ours[n].phase == "a" for n in kept) else ()
+        if _is_newer(folder.preflight_launches, there.preflight_launches):
+            made = (*made, folder.preflight, folder.engine_diff)
+            kept += [n for n in theirs if n not in kept and _was_left_out(theirs[n])]
+        kept += [path.name for path in made if path.name in names]
         taken = [n for n in names if n not in kept]
         for name in taken:
             _replace(there.root / name, folder.root / name)
@@ -198,16 +204,22 @@ def _went_on(ours: RunFolder, theirs: RunFolder, archive: Path) -> bool:
     # Launched by both hosts, or not here: there may be cells of a run that was a guest in another's launch.
     own, its = _measured(ours), _measured(theirs)
     lost = sorted(name for name, content in own.items() if its.get(name) != content)
-    if there and not here:  # launched there since: with another receipt
-        lost = [name for name in lost if name.startswith(_CELL)]
     if lost and here == there and all(own.get(name) == content for name, content in its.items()):
         return True
+    if not here:  # with another receipt: launched there since, or left out with another reason
+        lost = [name for name in lost if name.startswith(_CELL)]
     if lost:
         raise ArtifactError(
             f"{archive}: {ours.path} was measured on both hosts, and {lost[0]} of it is here and not in the archive. Nothing was taken. "
             "Remove that folder here to take the archive's, or leave this archive out."
         )
     return False
+
+
+def _was_left_out(run: RunFolder) -> bool:
+    """By a preflight, so that its receipt says nothing where that was made again."""
+    receipt = read_json(run.receipt) if run.receipt.is_file() else None
+    return isinstance(receipt, dict) and receipt.get("status") == "skipped" and not run.finished_cells()
 
 
 def _measured(run: RunFolder) -> dict[str, bytes]:
