@@ -39,7 +39,7 @@ from connector_tax.base.plan import (
     run_spec_hash,
     slot_of,
 )
-from connector_tax.base.plan.edits import as_stored, config_before, has_record, launches, references, spec_of
+from connector_tax.base.plan.edits import as_stored, config_before, has_record, launches, spec_of, unset_since
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
 from connector_tax.base.redaction import published_text
@@ -272,7 +272,7 @@ class Study:
         unseen = [
             str(path) for path, edited in made.items() if edited and path.is_file() and not has_record(path)
         ]
-        unset = sorted(references(now) - references(then))
+        unset = unset_since(now, then)
         if unseen and unset:
             raise ArtifactError(
                 f"{where}: refers to variables that are not set here and were at the last start of campaign {self.config.campaign}: "

@@ -334,6 +334,22 @@ def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
     assert capsys.readouterr().err.endswith(f" ({found.logs / 'preflight.log'})\nThe same command goes on.\n")
 
 
+@pytest.mark.parametrize("reference", ["${HF_TOKEN}", "${STORE}/kv"])
+def test_an_edit_that_refers_to_a_secret_or_a_store_is_an_edit(
+    here: Path, monkeypatch: pytest.MonkeyPatch, reference: str
+) -> None:
+    """HF_TOKEN was said not to be set, which it was, and STORE, which nobody sets: there was no way on."""
+    monkeypatch.setattr(workflow, "stop", refuse)
+    monkeypatch.setenv("HF_TOKEN", "planted-token-1")
+    study(True, {"CONNECTOR_TAX_DATE": "2026-01-31"}).write_campaign_file()
+    receipt = Path("results/demo/2026-01-31_plain/phase_a/receipt.json")
+    receipt.parent.mkdir(parents=True)
+    receipt.write_text("{}")
+    with pytest.raises(AssertionError, match="edited since the last start") as told:
+        study(True, engine={"env": {"A": reference}})
+    assert f"rm {receipt}" in str(told.value)
+
+
 def test_a_variable_that_is_not_set_any_more_is_no_edit(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The config was said to be edited, and its files were to be removed, in a shell in which MODEL_FOLDER was not exported again."""
     monkeypatch.setattr(workflow, "stop", refuse)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from connector_tax.base.files import to_json
 from connector_tax.base.plan.campaign import campaign_document, config_of
 from connector_tax.base.plan.cells import launch_spec, run_spec_hash
 from connector_tax.base.records.cell import Phase
+from connector_tax.base.records.connector import STORE
 from connector_tax.base.redaction import REFERENCE
 
 # Where Snakemake keeps what each file was made with: a record per file, or all of them in a database.
@@ -27,7 +29,13 @@ def as_stored(config: CampaignConfig) -> CampaignConfig:
     return config_of(msgspec.structs.replace(document, config=json.loads(to_json(document))["config"]))
 
 
-def references(config: CampaignConfig) -> frozenset[str]:
+def unset_since(now: CampaignConfig, then: CampaignConfig) -> list[str]:
+    """Variables that ``now`` refers to and ``then`` had put in, since they were set: not those of secrets, nor what an edit brought."""
+    found = _references(now) - _references(then)
+    return sorted(name for name in found if name not in os.environ and f"${{{name}}}" != STORE)
+
+
+def _references(config: CampaignConfig) -> frozenset[str]:
     """Variables whose values are not in it: secrets, and what is not set."""
     return frozenset(REFERENCE.findall(str(msgspec.to_builtins(config))))
 
