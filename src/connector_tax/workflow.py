@@ -269,6 +269,7 @@ class Study:
                 for phase in self.config.phases
                 for c in self.config.members(phase)
             }
+            made |= dict.fromkeys(self._receipts_of_another_config(now), True)
         unseen = [
             str(path) for path, edited in made.items() if edited and path.is_file() and not has_record(path)
         ]
@@ -281,12 +282,32 @@ class Study:
             )
         if unseen:
             raise ArtifactError(
-                f"{where}: edited since the last start of campaign {self.config.campaign}, and Snakemake has no record of what these files "
+                f"{where}: edited since campaign {self.config.campaign} was measured, and Snakemake has no record of what these files "
                 f"({len(unseen)}) were made with (.snakemake was removed or is another checkout's, or `connector-tax advance` measured), "
                 "so it would take them for what is wanted now. "
                 "Put the config back; or remove them, and start again: cells are kept that the edit does not touch.\n"
                 f"rm {shlex.join(unseen)}"
             )
+
+    def _receipts_of_another_config(self, stored: CampaignConfig) -> list[Path]:
+        """Of which Snakemake has no record: a start with an edit may have been interrupted, and ``campaign.json`` is edited since then.
+
+        Args:
+            stored: the config as ``campaign.json`` will have it.
+        """
+        runs = [
+            self.folder.run(self.date, c, phase)
+            for phase in self.config.phases
+            for c in self.config.members(phase)
+        ]
+        unknown = [run for run in runs if run.receipt.is_file() and not has_record(run.receipt)]
+        if not unknown:
+            return []
+        # It reads results, which few starts have to.
+        from connector_tax.read.ingest.ended import of_another_config
+
+        # Rates that were selected anew are newer than what was measured at the earlier ones, which Snakemake sees.
+        return [run.receipt for run in of_another_config(self.config, stored, unknown, None)]
 
     def position(self, phase: Phase | None) -> Callable[[Any], int]:
         """For ``priority``, as ``priority_of``. None: the phase is a wildcard."""

@@ -6,7 +6,9 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import Campaign, campaign_config
+
 from connector_tax import workflow
+from connector_tax.base.config import parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.workflow import Study, only_reads, open_study, requested_targets
 
@@ -297,7 +303,7 @@ def test_an_edit_that_snakemake_cannot_see_is_refused_and_every_file_named(
     if not wanted:
         study(measuring, environment, **changes)
         return
-    with pytest.raises(AssertionError, match="edited since the last start of campaign demo") as told:
+    with pytest.raises(AssertionError, match="edited since campaign demo was measured") as told:
         study(measuring, environment, **changes)
     assert f"no record of what these files ({len(wanted)}) were made with" in str(told.value)
     rm = str(told.value).splitlines()[-1]
@@ -345,9 +351,28 @@ def test_an_edit_that_refers_to_a_secret_or_a_store_is_an_edit(
     receipt = Path("results/demo/2026-01-31_plain/phase_a/receipt.json")
     receipt.parent.mkdir(parents=True)
     receipt.write_text("{}")
-    with pytest.raises(AssertionError, match="edited since the last start") as told:
+    with pytest.raises(AssertionError, match="edited since campaign demo") as told:
         study(True, engine={"env": {"A": reference}})
     assert f"rm {receipt}" in str(told.value)
+
+
+def test_an_edit_of_a_start_that_was_interrupted_is_seen_without_snakemakes_records(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``campaign.json`` is edited since then, and the receipt is of the config before: it was taken for what is wanted now."""
+    monkeypatch.setattr(workflow, "stop", refuse)
+    campaign = Campaign(Path("results/demo"), campaign_config(), max_steps=30)
+    campaign.measure("plain")
+    receipt = campaign.run("plain", "a").receipt
+    study(True)
+    edit: dict[str, Any] = {"engine": {"env": {"A": "1"}}}
+    replace(study(True), config=parse_campaign(demo(**edit), "demo.yaml")).write_campaign_file()
+    campaign.folder.preflight_status.unlink()  # as Snakemake does before it makes it again
+    with pytest.raises(AssertionError, match="edited since campaign demo was measured") as told:
+        study(True, **edit)
+    assert str(told.value).splitlines()[-1] == f"rm {receipt}"
+    receipt.unlink()
+    study(True, **edit)
 
 
 def test_a_variable_that_is_not_set_any_more_is_no_edit(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,5 +394,5 @@ def test_a_variable_that_is_not_set_any_more_is_no_edit(here: Path, monkeypatch:
     monkeypatch.setenv("MODEL_FOLDER", "/models/one")
     study(True, **engine)
     monkeypatch.setenv("MODEL_FOLDER", "/models/another")
-    with pytest.raises(AssertionError, match="edited since the last start"):
+    with pytest.raises(AssertionError, match="edited since campaign demo"):
         study(True, **engine)
