@@ -22,13 +22,18 @@ from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.secrets import hand_on
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
-from connector_tax.base.errors import ConfigError
+from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.locks import started_once
 from connector_tax.base.plan import campaign_document, config_of, read_campaign_file
 from connector_tax.base.plan.edits import as_stored, unset_since
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.redaction import published_text
 from connector_tax.read.ingest.ended import of_another_config
+from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.lifeline import end_in_order
+from connector_tax.run.engine.logs import clean_logs, launch_secrets
+from connector_tax.run.measure.locks import held, holder_words
 from connector_tax.run.measure.sitting import Sitting, sit
 
 EPILOG = """
@@ -72,7 +77,7 @@ def _run(args: argparse.Namespace) -> int:
     before = standing(folder)
     with started_once(folder.start_lock, config.campaign):
         date = _open_campaign(config, folder)
-        with _saved(folder, before, args.save):
+        with _saved(config, folder, before, args.save):
             sitting = sit(
                 config,
                 folder,
@@ -156,16 +161,39 @@ def refuse_what_is_of_another_config(config: CampaignConfig, folder: CampaignFol
 
 
 @contextmanager
-def _saved(folder: CampaignFolder, before: Standing, save: Path | None) -> Iterator[None]:
+def _saved(
+    config: CampaignConfig, folder: CampaignFolder, before: Standing, save: Path | None
+) -> Iterator[None]:
     """Whatever ends the sitting, what it measured is packed."""
     try:
         yield
     finally:
         if save is not None:
+            _without_secrets(config, folder)
             archive = save / f"{folder.root.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz"
             names = pack(folder, before, archive)
             mib = archive.stat().st_size / 2**20
             print(f"{archive}: {len(names)} documents and runs, {mib:.1f} MiB", file=sys.stderr)
+
+
+def _without_secrets(config: CampaignConfig, folder: CampaignFolder) -> None:
+    """Go through the logs of what is not finished. Who measured may have been killed, and its engine be about to end; an archive is sent around.
+
+    Raises:
+        EngineError: somebody else measures in the folder.
+        ArtifactError: there is no room for a log without its secrets.
+    """
+    places = [(run.path, run.connector_id) for run in folder.runs() if not run.receipt.exists()]
+    places += [(folder.preflight / c, c) for c in config.connector_ids]
+    holder = holder_words(folder.root, config.campaign)
+    with held(folder.lock, f"campaign {config.campaign}", holder):
+        try:
+            end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
+        except EngineError as error:  # the next start tries it again
+            print(published_text(f"{error}"), file=sys.stderr)
+        for place, connector_id in places:
+            if connector_id in (*config.connector_ids, PLAIN_AGAIN):
+                clean_logs(place, launch_secrets(config.engine, config.connector(connector_id)))
 
 
 def _words(sitting: Sitting) -> str:

@@ -1,8 +1,10 @@
 """``connector-tax advance``: what may change between two sittings."""
 
 import sys
+import tarfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,11 +12,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, SMALL, Campaign, campaign_config
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.config import load_campaign
+from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.errors import ConfigError
+from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document, read_campaign_file
+from connector_tax.commands import advance
 from connector_tax.commands.advance import _open_campaign
 
 
@@ -69,3 +72,32 @@ def test_what_a_start_with_an_edit_left_that_was_interrupted_is_not_taken_for_fi
         with pytest.raises(ConfigError, match="1 runs were measured for another config") as told:
             _open_campaign(edited, campaign.folder)
         assert str(told.value).splitlines()[-1].split() == ["rm", *map(str, files)]
+
+
+def test_an_archive_has_no_secret_of_a_launch_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has gone through its log, and the archive is sent around."""
+    monkeypatch.setenv("HF_TOKEN", "planted-token-1")
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
+    for name in ("end_in_order", "hand_on"):  # of this process
+        monkeypatch.setattr(advance, name, lambda *given: None)
+    run = CampaignFolder(tmp_path / "demo").run("2026-01-31", "plain", "a")
+
+    def killed(config: CampaignConfig, folder: CampaignFolder, *given: Any, **named: Any) -> None:
+        for place in (run.path, folder.preflight / "noop_connector"):
+            place.mkdir(parents=True)
+            (place / run.stderr.name).write_text("args: {'hf_token': 'planted-token-1'}, planted-token-1\n")
+        raise EngineError("phase A of plain failed (exit code -9)")
+
+    monkeypatch.setattr(advance, "sit", killed)
+    config = PROJECT_ROOT / "config/demo.yaml"
+    given = ["--configfile", str(config), "--results", str(tmp_path), "--save", str(tmp_path / "out")]
+    with pytest.raises(EngineError, match="exit code -9"):
+        advance.COMMAND.call([*given, "--minutes", "9"])
+    with tarfile.open(next((tmp_path / "out").iterdir())) as tar:
+        logs = [m for m in tar.getmembers() if m.name.endswith(run.stderr.name)]
+        assert len(logs) == 2
+        for log in logs:
+            content = tar.extractfile(log)
+            assert content is not None and b"planted" not in content.read()

@@ -13,6 +13,7 @@ import httpx
 import psutil
 
 from connector_tax.base import direct
+from connector_tax.base.artifacts.layout import LOGS
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import EngineError
 from connector_tax.base.opening import printable
@@ -32,7 +33,7 @@ from connector_tax.run.engine.gpus import Cards, cards_of
 from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.leftovers import end_leftovers
 from connector_tax.run.engine.logs import clean_logs, launch_secrets
-from connector_tax.run.engine.marks import LOGS, new_mark
+from connector_tax.run.engine.marks import new_mark
 from connector_tax.run.engine.ports import api_port, intruder, listens, taken_side_port
 from connector_tax.run.engine.release import memory_before, wait_released
 from connector_tax.run.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
