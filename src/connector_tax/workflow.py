@@ -25,21 +25,27 @@ from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.secrets import hand_on
 from connector_tax.base.documents.figures import FigureIndex, read_figure_index
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError
-from connector_tax.base.files import hash_of, to_json, write_text_if_changed
+from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.imports import PROJECT, closure
 from connector_tax.base.locks import started_once
 from connector_tax.base.opening import is_date, lines_of, read_whole, shown
 from connector_tax.base.plan import (
     campaign_document,
     config_of,
-    launch_spec,
     phases_before,
     priority_of,
     read_campaign_file,
     run_spec_hash,
     slot_of,
 )
-from connector_tax.base.plan.edits import as_stored, config_before, has_record, launches, spec_of, unset_since
+from connector_tax.base.plan.edits import (
+    as_stored,
+    config_before,
+    has_record,
+    launches_hash,
+    spec_of,
+    unset_since,
+)
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
 from connector_tax.base.redaction import published_text
@@ -214,8 +220,7 @@ class Study:
         return lambda wildcards: run_spec_hash(self.config, wildcards.connector, phase or wildcards.phase)
 
     def launches_hash(self) -> str:
-        launches = [launch_spec(self.config, c) for c in self.config.connector_ids]
-        return hash_of(msgspec.to_builtins(launches))
+        return launches_hash(self.config)
 
     def receipts_before(self, phase: Phase) -> list[str]:
         """What must have ended before a phase begins that is measured at the reference rates."""
@@ -262,7 +267,7 @@ class Study:
         now, then = as_stored(self.config), self.earlier
         made = {self.folder.aggregate: now.analysis != then.analysis}
         if self.measuring:
-            made[self.folder.preflight_status] = launches(now) != launches(then)
+            made[self.folder.preflight_status] = launches_hash(now) != launches_hash(then)
             made |= {
                 self.folder.run(self.date, c, phase).receipt: spec_of(now, c, phase)
                 != spec_of(then, c, phase)

@@ -277,6 +277,7 @@ EDITS: list[tuple[str, dict[str, Any], bool, set[str]]] = [
     ("a rate", RATES, True, {"2026-01-31_plain/phase_a/receipt.json"}),
     ("a rate, and figures are asked for", RATES, False, set()),
     ("the engine", {"engine": {"env": {"A": "1"}}}, True, {"preflight/preflight_status.json", "2026-01-31_plain/phase_a/receipt.json", "2026-01-31_plain/phase_b/receipt.json"}),
+    ("true for 1, which are equal to Python", {"engine": {"args": {"max_model_len": 4096, "max_num_batched_tokens": 512, "enable_prefix_caching": 1}}}, True, {"preflight/preflight_status.json", "2026-01-31_plain/phase_a/receipt.json", "2026-01-31_plain/phase_b/receipt.json"}),
     ("the analysis", {"analysis": {"confidence": 0.9}}, False, {"aggregate.json"}),
 ]  # fmt: skip
 
@@ -308,11 +309,15 @@ def test_an_edit_that_snakemake_cannot_see_is_refused_and_every_file_named(
     assert f"no record of what these files ({len(wanted)}) were made with" in str(told.value)
     rm = str(told.value).splitlines()[-1]
     assert {str(Path(p).relative_to(root)) for p in rm.split()[1:]} == wanted
-    # What Snakemake knows of it makes anew itself; and so it does what is not there.
-    for name in wanted:
-        record = Path(".snakemake/metadata", base64.urlsafe_b64encode(str(root / name).encode()).decode())
-        record.parent.mkdir(parents=True, exist_ok=True)
-        record.write_text("{}")
+    # What Snakemake knows of it makes anew itself; and so it does what is not there. Of a torn record it knows nothing.
+    for text in ('{"params": [', '{"params": []}'):
+        for name in wanted:
+            record = Path(".snakemake/metadata", base64.urlsafe_b64encode(str(root / name).encode()).decode())
+            record.parent.mkdir(parents=True, exist_ok=True)
+            record.write_text(text)
+        if text.endswith("["):
+            with pytest.raises(AssertionError, match="edited since campaign demo"):
+                study(measuring, environment, **changes)
     study(measuring, environment, **changes)
     shutil.rmtree(".snakemake")
     for name in wanted:
