@@ -20,6 +20,7 @@ from connector_tax.base.artifacts.parcel import Standing, pack, standing, take
 from connector_tax.base.command import Command
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.secrets import hand_on
+from connector_tax.base.config.sweep import unlike
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ConfigError, EngineError
@@ -119,7 +120,7 @@ def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
     if earlier is not None:
         then = config_of(earlier)  # refuses what another version wrote
         ours, theirs = (json.loads(to_json(d))["config"] for d in (document, earlier))
-        changed = [k for k, v in ours.items() if v != theirs.get(k) and k != "analysis"]
+        changed = [k for k, v in ours.items() if unlike(v, theirs.get(k)) and k != "analysis"]
         # A start that was refused, for want of an interpreter for example, has left nothing but this document.
         if changed and (folder.preflight_status.exists() or folder.runs()):
             if unset := unset_since(as_stored(config), then):
