@@ -10,7 +10,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -68,7 +68,7 @@ def _run(args: argparse.Namespace) -> int:
     config = load_campaign(args.configfile)
     folder = CampaignFolder(args.results / config.campaign)
     if args.take:
-        with started_once(folder.start_lock, config.campaign):
+        with started_once(folder.start_lock, config.campaign), _alone(config, folder):
             return _take(sorted(args.take), folder)
     if args.minutes <= 0:
         raise ConfigError(f"--minutes {args.minutes:g}: give the minutes that this command may take.")
@@ -91,6 +91,11 @@ def _run(args: argparse.Namespace) -> int:
         refuse_what_is_of_another_config(config, folder, date)
     print(_words(sitting))
     return os.EX_TEMPFAIL if sitting.left else 0
+
+
+def _alone(config: CampaignConfig, folder: CampaignFolder) -> AbstractContextManager[None]:
+    """Nobody measures in the folder meanwhile: jobs of a batch system go on when whoever started them was killed."""
+    return held(folder.lock, f"campaign {config.campaign}", holder_words(folder.root, config.campaign))
 
 
 def _take(archives: list[Path], folder: CampaignFolder) -> int:
@@ -186,8 +191,7 @@ def _without_secrets(config: CampaignConfig, folder: CampaignFolder) -> None:
     """
     places = [(run.path, run.connector_id) for run in folder.runs() if not run.receipt.exists()]
     places += [(folder.preflight / c, c) for c in config.connector_ids]
-    holder = holder_words(folder.root, config.campaign)
-    with held(folder.lock, f"campaign {config.campaign}", holder):
+    with _alone(config, folder):
         try:
             end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
         except EngineError as error:  # the next start tries it again

@@ -13,6 +13,7 @@ from connector_tax.base.artifacts.parcel import pack, standing, take
 from connector_tax.base.errors import ArtifactError, EngineError
 from connector_tax.base.locks import started_once
 from connector_tax.commands.advance import COMMAND
+from connector_tax.run.measure import locks
 
 ROOT = Path(__file__).parents[3]
 RUN = "2026-01-31_plain/phase_a"
@@ -250,6 +251,17 @@ def test_nothing_is_taken_while_the_campaign_goes_on(tmp_path: Path) -> None:
             ["--configfile", config, "--results", str(tmp_path), "--take", str(tmp_path / "1.tar.gz")]
         )
     assert "campaign demo was started already and is going on" in str(told.value)
+
+
+def test_nothing_is_taken_while_a_job_measures_whose_snakemake_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch system's goes on, and holds the campaign's lock; the start's was dropped."""
+    monkeypatch.setattr(locks, "WAIT_S", 0.1)
+    config, folder = ROOT / "config" / "demo.yaml", CampaignFolder(tmp_path / "demo")
+    with locks.held(folder.lock, "campaign demo", "4711", shared=True), pytest.raises(EngineError) as told:
+        COMMAND.call(["--configfile", str(config), "--results", str(tmp_path), "--take", "1.tar.gz"])
+    assert "campaign demo is in use by process 4711" in str(told.value)
 
 
 def test_settings_of_the_analysis_may_differ(there: CampaignFolder, tmp_path: Path) -> None:
