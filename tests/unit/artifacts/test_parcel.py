@@ -117,6 +117,17 @@ def test_a_parcel_of_another_campaign_is_refused(
     assert files(here) == before
 
 
+def test_a_parcel_of_another_campaign_is_refused_where_there_is_none_yet(
+    there: CampaignFolder, tmp_path: Path
+) -> None:
+    """It was taken into the folder of the campaign whose config file was given."""
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "h200")
+    with pytest.raises(ArtifactError, match=r"is of campaign 'demo', and .*/here/h200 is another's"):
+        take(tmp_path / "1.tar.gz", here)
+    assert files(here) == {}
+
+
 def launched(folder: CampaignFolder, run: str, *started: str) -> None:
     launches = [{"attempt": n, "started_utc": s, "elapsed_s": 1.0} for n, s in enumerate(started, start=1)]
     write(folder, f"{run}/launches.json", json.dumps({"schema": 1, "launches": launches}))

@@ -17,7 +17,7 @@ from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json
-from connector_tax.base.opening import is_bare, read_whole
+from connector_tax.base.opening import is_bare, read_whole, shown
 
 _UNDER_WAY = "steps"
 _CELL = "cell "
@@ -160,9 +160,15 @@ def _plain(tar: tarfile.TarFile, archive: Path) -> list[tarfile.TarInfo]:
 def _check_same_campaign(archive: Path, there: CampaignFolder, here: CampaignFolder) -> None:
     if not there.campaign_file.is_file():
         raise ArtifactError(f"{archive}: holds no {there.campaign_file.name}, so it is no campaign's.")
+    theirs = _asked(read_json(there.campaign_file))
+    if theirs.get("campaign") != here.root.name:
+        raise ArtifactError(
+            f"{archive}: is of campaign {shown(theirs.get('campaign'))}, and {here.root} is another's. Nothing was taken; give the config "
+            "file that it was measured with."
+        )
     if not here.campaign_file.is_file():
         return
-    theirs, ours = (_asked(read_json(f.campaign_file)) for f in (there, here))
+    ours = _asked(read_json(here.campaign_file))
     for key in ("campaign", "date", "config"):
         if theirs.get(key) != ours.get(key):
             raise ArtifactError(
