@@ -160,8 +160,8 @@ def refuse_what_is_of_another_config(config: CampaignConfig, folder: CampaignFol
     if others:
         files = [str(path) for path in (*(run.receipt for run in others), *made) if path.is_file()]
         raise ConfigError(
-            f"{folder.root}: {len(others)} runs were measured for another config or at other rates than the campaign has now, and would be "
-            "taken for finished. Go on with `connector-tax run`, or remove their receipts: cells are kept that are of the config.\n"
+            f"{folder.root}: receipts ({len(others)}) are of another config, or of other rates, than the campaign has now, and would be taken "
+            "for finished. Go on with `connector-tax run`, or remove them: cells are kept that are of the config.\n"
             f"rm {shlex.join(files)}"
         )
 

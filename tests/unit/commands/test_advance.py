@@ -73,7 +73,7 @@ def test_what_a_start_with_an_edit_left_that_was_interrupted_is_not_taken_for_fi
         edited = replace(campaign.config, **edit)
         document = campaign_document(edited, date=DATE, created_utc=f"{DATE}T00:00:00Z")
         write_json(campaign.folder.campaign_file, document)
-        with pytest.raises(ConfigError, match="1 runs were measured for another config") as told:
+        with pytest.raises(ConfigError, match=r"receipts \(1\) are of another config") as told:
             _open_campaign(edited, campaign.folder)
         assert str(told.value).splitlines()[-1].split() == ["rm", *map(str, files)]
 

@@ -62,7 +62,7 @@ def of_another_config(
     """Those of ``runs`` that have a receipt, and one that is not of ``config``.
 
     Args:
-        stored: the same as ``campaign.json`` has it, without secrets. Hashes are made with them, and documents say nothing of them.
+        stored: the same as ``campaign.json`` has it, without secrets: hashes are made with them, documents have none.
         rates: as above.
     """
     return [
