@@ -157,15 +157,19 @@ def test_a_run_that_went_on_here_since_is_kept(there: CampaignFolder, tmp_path: 
 
 
 def test_an_archive_is_taken_again_after_one_that_was_killed(there: CampaignFolder, tmp_path: Path) -> None:
-    """It had put the run in its place, and was removing the one that had been there."""
+    """It had put one run in its place and was removing the one that had been there, and had moved another one away."""
     pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
     take(tmp_path / "1.tar.gz", here)
     before = files(here)
     write(here, "2026-01-31_plain/.phase_a.replaced/cells/r1_8x8/cell.json", "{}")
     write(here, ".taken.abcdefgh/campaign.json", "{}")
+    own = here.root / "2026-01-31_noop_connector" / "phase_b"
+    write(here, "2026-01-31_noop_connector/.phase_b.replaced/receipt.json", "{}")
     assert take(tmp_path / "1.tar.gz", here).units == take(tmp_path / "1.tar.gz", here).units
-    assert files(here) == before
+    (own / "receipt.json").unlink()
+    own.rmdir()
+    assert files(here) == before and not list(here.root.rglob(".*"))
 
 
 def test_a_preflight_that_was_made_again_here_is_kept(there: CampaignFolder, tmp_path: Path) -> None:

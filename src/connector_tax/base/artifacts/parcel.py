@@ -23,6 +23,8 @@ _UNDER_WAY = "steps"
 _CELL = "cell "
 # How a folder begins that an archive is unpacked into.
 _TAKEN = ".taken."
+# How the name of a unit ends that another is put in place of.
+_ASIDE = ".replaced"
 # Of all contents to the archive; a sitting's have some 10.
 MOST_RATIO = 200
 MOST_MEMBERS = 1_000_000
@@ -88,8 +90,7 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
     """
     folder.root.mkdir(parents=True, exist_ok=True)
     folder.refuse_links()
-    for left in folder.root.glob(f"{_TAKEN}*"):  # of one that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    _clear(folder.root)
     with tempfile.TemporaryDirectory(prefix=_TAKEN, dir=folder.root) as unpacked:
         there = CampaignFolder(Path(unpacked))
         try:
@@ -235,11 +236,22 @@ def _measured(run: RunFolder) -> dict[str, bytes]:
     return {name: read_whole(path) for name, path in wanted.items() if path.is_file()}
 
 
+def _clear(root: Path) -> None:
+    """What one left that was killed: what it unpacked, and what it had put aside, which belongs back where nothing took its place."""
+    for left in root.glob(f"{_TAKEN}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    for aside in [*root.glob(f".*{_ASIDE}"), *root.glob(f"*/.*{_ASIDE}")]:
+        unit = aside.with_name(aside.name[1:].removesuffix(_ASIDE))
+        if unit.exists():
+            _remove(aside)
+        else:
+            os.replace(aside, unit)
+
+
 def _replace(new: Path, old: Path) -> None:
     old.parent.mkdir(parents=True, exist_ok=True)
-    aside = old.with_name(f".{old.name}.replaced")
+    aside = old.with_name(f".{old.name}{_ASIDE}")
     if old.exists():
-        _remove(aside)  # of one that was killed before it had removed it
         os.replace(old, aside)
     os.replace(new, old)
     _remove(aside)
