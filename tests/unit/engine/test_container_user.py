@@ -154,15 +154,16 @@ def test_a_secret_is_handed_over_that_its_name_does_not_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     """By what it refers to, or by its look: it was in the client's arguments, or in the runtime's database."""
+    path = "/opt/sk-learn-env1234567/bin"  # a folder, whatever it looks like
     monkeypatch.setenv("DB_PASSWORD", "planted")
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path))
-    engine = replace(CAMPAIGN.engine, container=ContainerConfig("i"), env={name: value, "LD_PRELOAD": "/l"})
+    engine = replace(CAMPAIGN.engine, container=ContainerConfig("i"), env={name: value, "PATH": path})
     where: dict[str, Any] = {"mark": "m", "cards": Cards((), 0), "cpus": (), "writes": ()}
     image = Image("podman", "1", "i", DIGEST, "0:0")
     launch = contained(engine, CAMPAIGN.connector("plain"), image, {**os.environ}, **where)
     told = launch_words(launch)
     assert f"--env={name}" in told and not any("planted" in word for word in told)
-    assert name in handed_over(launch.names, launch.secret) and "--env=LD_PRELOAD=/l" in told
+    assert name in handed_over(launch.names, launch.secret) and f"--env=PATH={path}" in told
 
 
 def test_values_of_variables_come_through_a_containers_standard_input(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from connector_tax.base.redaction import REFERENCE, published_text
 from connector_tax.base.secret_names import is_secret_name
 from connector_tax.run.engine.command import engine_python, given_environment
 from connector_tax.run.engine.container import (
+    PATHS,
     Contained,
     further,
     home_of,
@@ -80,8 +81,8 @@ def _secret(given: Mapping[str, str], configured: Mapping[str, str]) -> frozense
         name
         for name, value in given.items()
         if is_secret_name(name)
-        or published_text(value) != value
         or REFERENCE.search(configured.get(name, "").replace(STORE, ""))
+        or (published_text(value) != value and not PATHS.fullmatch(name))
     )
 
 

@@ -50,9 +50,10 @@ _PROXIES = tuple(
     for name in (f"{kind}_PROXY", f"{kind.lower()}_proxy")
 )
 # What bash and the runtime's client go by themselves, of whatever is in the environment that variables are handed on from.
-_OF_THE_CLIENT = re.compile(
-    r"PATH|HOME|TMPDIR|BASH_ENV|PYTHONHOME|(LD|XDG|DOCKER|CONTAINERS?|PODMAN|STORAGE)_\w+", re.ASCII
-)
+_OF_THE_SHELL = r"PATH|HOME|TMPDIR|BASH_ENV|PYTHONHOME|LD_\w+"
+_OF_THE_CLIENT = re.compile(rf"{_OF_THE_SHELL}|(XDG|DOCKER|CONTAINERS?|PODMAN|STORAGE)_\w+", re.ASCII)
+# They are paths: a folder that looks like a token is none, and without the host's no client would be found.
+PATHS = re.compile(_OF_THE_SHELL, re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLACE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|DIRECTORY|FILE)$")
 # Set by the pipeline or by launch/common.sh for each launch.
