@@ -259,6 +259,17 @@ def test_what_was_a_guests_and_went_on_there_in_a_launch_of_its_own_is_taken(
     assert f"{RUN}/cells/r2_8x8/cell.json" in files(here)
 
 
+def test_what_failed_here_without_a_cell_gives_way(there: CampaignFolder, tmp_path: Path) -> None:
+    """The host has what the connector wants, and this machine has not: nothing was measured on both."""
+    launched(there, RUN, "there")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    launched(here, RUN, "here", "here, again")
+    write(here, f"{RUN}/receipt.json", json.dumps({"status": "failed"}))
+    assert RUN in take(tmp_path / "1.tar.gz", here).units
+    assert f"{RUN}/cells/r1_8x8/cell.json" in files(here)
+
+
 def test_nothing_is_taken_while_the_campaign_goes_on(tmp_path: Path) -> None:
     with started_once(tmp_path / "demo" / ".start.lock", "demo"), pytest.raises(EngineError) as told:
         config = str(ROOT / "config" / "demo.yaml")

@@ -213,7 +213,8 @@ def _went_on(ours: RunFolder, theirs: RunFolder, archive: Path) -> bool:
     lost = sorted(name for name, content in own.items() if its.get(name) != content)
     if lost and here == there and all(own.get(name) == content for name, content in its.items()):
         return True
-    if not here:  # with another receipt: launched there since, or left out with another reason
+    # With another receipt: launched there since, or left out with another reason; or it failed here before it had a cell.
+    if not here or own.keys() <= {ours.receipt.name}:
         lost = [name for name in lost if name.startswith(_CELL)]
     if lost:
         raise ArtifactError(
