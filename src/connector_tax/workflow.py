@@ -25,21 +25,27 @@ from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.secrets import hand_on
 from connector_tax.base.documents.figures import FigureIndex, read_figure_index
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError
-from connector_tax.base.files import hash_of, to_json, write_text_if_changed
+from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.imports import PROJECT, closure
 from connector_tax.base.locks import started_once
 from connector_tax.base.opening import is_date, lines_of, read_whole, shown
 from connector_tax.base.plan import (
     campaign_document,
     config_of,
-    launch_spec,
     phases_before,
     priority_of,
     read_campaign_file,
     run_spec_hash,
     slot_of,
 )
-from connector_tax.base.plan.edits import as_stored, config_before, has_record, launches, references, spec_of
+from connector_tax.base.plan.edits import (
+    as_stored,
+    config_before,
+    has_record,
+    launches_hash,
+    spec_of,
+    unset_since,
+)
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
 from connector_tax.base.redaction import published_text
@@ -214,8 +220,7 @@ class Study:
         return lambda wildcards: run_spec_hash(self.config, wildcards.connector, phase or wildcards.phase)
 
     def launches_hash(self) -> str:
-        launches = [launch_spec(self.config, c) for c in self.config.connector_ids]
-        return hash_of(msgspec.to_builtins(launches))
+        return launches_hash(self.config)
 
     def receipts_before(self, phase: Phase) -> list[str]:
         """What must have ended before a phase begins that is measured at the reference rates."""
@@ -262,17 +267,18 @@ class Study:
         now, then = as_stored(self.config), self.earlier
         made = {self.folder.aggregate: now.analysis != then.analysis}
         if self.measuring:
-            made[self.folder.preflight_status] = launches(now) != launches(then)
+            made[self.folder.preflight_status] = launches_hash(now) != launches_hash(then)
             made |= {
                 self.folder.run(self.date, c, phase).receipt: spec_of(now, c, phase)
                 != spec_of(then, c, phase)
                 for phase in self.config.phases
                 for c in self.config.members(phase)
             }
+            made |= dict.fromkeys(self._receipts_of_another_config(now), True)
         unseen = [
             str(path) for path, edited in made.items() if edited and path.is_file() and not has_record(path)
         ]
-        unset = sorted(references(now) - references(then))
+        unset = unset_since(now, then)
         if unseen and unset:
             raise ArtifactError(
                 f"{where}: refers to variables that are not set here and were at the last start of campaign {self.config.campaign}: "
@@ -281,12 +287,32 @@ class Study:
             )
         if unseen:
             raise ArtifactError(
-                f"{where}: edited since the last start of campaign {self.config.campaign}, and Snakemake has no record of what these files "
+                f"{where}: edited since campaign {self.config.campaign} was measured, and Snakemake has no record of what these files "
                 f"({len(unseen)}) were made with (.snakemake was removed or is another checkout's, or `connector-tax advance` measured), "
                 "so it would take them for what is wanted now. "
                 "Put the config back; or remove them, and start again: cells are kept that the edit does not touch.\n"
                 f"rm {shlex.join(unseen)}"
             )
+
+    def _receipts_of_another_config(self, stored: CampaignConfig) -> list[Path]:
+        """Of which Snakemake has no record: a start with an edit may have been interrupted, and ``campaign.json`` is edited since then.
+
+        Args:
+            stored: the config as ``campaign.json`` will have it.
+        """
+        runs = [
+            self.folder.run(self.date, c, phase)
+            for phase in self.config.phases
+            for c in self.config.members(phase)
+        ]
+        unknown = [run for run in runs if run.receipt.is_file() and not has_record(run.receipt)]
+        if not unknown:
+            return []
+        # It reads results, which few starts have to.
+        from connector_tax.read.ingest.ended import of_another_config
+
+        # Rates that were selected anew are newer than what was measured at the earlier ones, which Snakemake sees.
+        return [run.receipt for run in of_another_config(self.config, stored, unknown, None)]
 
     def position(self, phase: Phase | None) -> Callable[[Any], int]:
         """For ``priority``, as ``priority_of``. None: the phase is a wildcard."""

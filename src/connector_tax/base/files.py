@@ -108,7 +108,9 @@ def _remove_halves(path: Path) -> None:
 def _remove_half(file: Path) -> None:
     with suppress(OSError), open(os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        file.unlink()
+        # Its writer may have made the name again, where somebody else cleans as well.
+        if os.path.samestat(os.fstat(handle.fileno()), os.lstat(file)):
+            file.unlink()
 
 
 def write_text_if_changed(path: Path, text: str) -> bool:

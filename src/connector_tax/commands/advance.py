@@ -7,10 +7,12 @@ measured twice.
 import argparse
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import CampaignFolder
@@ -18,11 +20,21 @@ from connector_tax.base.artifacts.parcel import Standing, pack, standing, take
 from connector_tax.base.command import Command
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.secrets import hand_on
-from connector_tax.base.errors import ConfigError
+from connector_tax.base.config.sweep import unlike
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.reading import read_document
+from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.locks import started_once
 from connector_tax.base.plan import campaign_document, config_of, read_campaign_file
+from connector_tax.base.plan.edits import as_stored, unset_since
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.redaction import published_text
+from connector_tax.read.ingest.ended import of_another_config
+from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.lifeline import end_in_order
+from connector_tax.run.engine.logs import clean_logs, launch_secrets
+from connector_tax.run.measure.locks import held, holder_words
 from connector_tax.run.measure.sitting import Sitting, sit
 
 EPILOG = """
@@ -56,7 +68,7 @@ def _run(args: argparse.Namespace) -> int:
     config = load_campaign(args.configfile)
     folder = CampaignFolder(args.results / config.campaign)
     if args.take:
-        with started_once(folder.start_lock, config.campaign):
+        with started_once(folder.start_lock, config.campaign), _alone(config, folder):
             return _take(sorted(args.take), folder)
     if args.minutes <= 0:
         raise ConfigError(f"--minutes {args.minutes:g}: give the minutes that this command may take.")
@@ -66,7 +78,7 @@ def _run(args: argparse.Namespace) -> int:
     before = standing(folder)
     with started_once(folder.start_lock, config.campaign):
         date = _open_campaign(config, folder)
-        with _saved(folder, before, args.save):
+        with _saved(config, folder, before, args.save):
             sitting = sit(
                 config,
                 folder,
@@ -75,8 +87,15 @@ def _run(args: argparse.Namespace) -> int:
                 launch_s=args.launch_s,
                 say=lambda what: print(what, flush=True),
             )
+    if not sitting.left:
+        refuse_what_is_of_another_config(config, folder, date)
     print(_words(sitting))
     return os.EX_TEMPFAIL if sitting.left else 0
+
+
+def _alone(config: CampaignConfig, folder: CampaignFolder) -> AbstractContextManager[None]:
+    """Nobody measures in the folder meanwhile: jobs of a batch system go on when whoever started them was killed."""
+    return held(folder.lock, f"campaign {config.campaign}", holder_words(folder.root, config.campaign))
 
 
 def _take(archives: list[Path], folder: CampaignFolder) -> int:
@@ -85,7 +104,7 @@ def _take(archives: list[Path], folder: CampaignFolder) -> int:
         print(f"{archive}: {len(taken.units)} documents and runs taken into {folder.root}")
         if taken.kept:
             print(
-                f"{archive}: {len(taken.kept)} of its runs went on here since and are kept: {', '.join(taken.kept)}"
+                f"{archive}: {len(taken.kept)} of its documents and runs went on here since and are kept: {', '.join(taken.kept)}"
             )
     return 0
 
@@ -94,7 +113,7 @@ def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
     """Write ``campaign.json`` at the first sitting; returns the campaign's date.
 
     Raises:
-        ConfigError: the config has changed since, and preflight or a run is of the earlier one. Snakemake knows which runs that touches, this command does not.
+        ConfigError: the config has changed since, and preflight or a run is of the earlier one; or a variable is not set any more. Snakemake knows which runs that touches, this command does not.
     """
     earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
     now = datetime.now(UTC)
@@ -104,31 +123,82 @@ def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
         created_utc=(earlier and earlier.created_utc) or f"{now:%Y-%m-%dT%H:%M:%SZ}",
     )
     if earlier is not None:
-        config_of(earlier)  # refuses what another version wrote
+        then = config_of(earlier)  # refuses what another version wrote
         ours, theirs = (json.loads(to_json(d))["config"] for d in (document, earlier))
-        changed = [k for k, v in ours.items() if v != theirs.get(k) and k != "analysis"]
+        changed = [k for k, v in ours.items() if unlike(v, theirs.get(k)) and k != "analysis"]
         # A start that was refused, for want of an interpreter for example, has left nothing but this document.
         if changed and (folder.preflight_status.exists() or folder.runs()):
+            if unset := unset_since(as_stored(config), then):
+                raise ConfigError(
+                    f"{folder.campaign_file}: the config file refers to variables that are not set here and were at the first sitting: "
+                    f"{', '.join(unset)}. Set them as they were."
+                )
             raise ConfigError(
                 f"{folder.campaign_file}: changed in the config file since the first sitting: {', '.join(changed)}. Put that back, go on with "
                 "`connector-tax run`, which names the files to remove, so that it measures again what the edit touches, "
                 "or give the campaign another name."
             )
     write_text_if_changed(folder.campaign_file, to_json(document))
+    refuse_what_is_of_another_config(config, folder, document.date)
     return document.date
 
 
+def refuse_what_is_of_another_config(config: CampaignConfig, folder: CampaignFolder, date: str) -> None:
+    """A start of `connector-tax run` with an edited config that was interrupted leaves receipts of the earlier one, which only Snakemake knows.
+
+    Raises:
+        ConfigError: there are some; names them and what is made of them.
+    """
+    stored = as_stored(config)
+    runs = {phase: [folder.run(date, c, phase) for c in config.members(phase)] for phase in config.phases}
+    others = of_another_config(config, stored, runs.pop("a"), None)
+    # What follows from Phase A.
+    made = (folder.reference_rates, folder.put_in) if others else ()
+    if not others and folder.reference_rates.is_file():
+        rates = read_document(folder.reference_rates, ReferenceRatesFile).rates
+        others = of_another_config(config, stored, chain(*runs.values()), rates)
+    if others:
+        files = [str(path) for path in (*(run.receipt for run in others), *made) if path.is_file()]
+        raise ConfigError(
+            f"{folder.root}: receipts ({len(others)}) are of another config, or of other rates, than the campaign has now, and would be taken "
+            "for finished. Go on with `connector-tax run`, or remove them: cells are kept that are of the config.\n"
+            f"rm {shlex.join(files)}"
+        )
+
+
 @contextmanager
-def _saved(folder: CampaignFolder, before: Standing, save: Path | None) -> Iterator[None]:
+def _saved(
+    config: CampaignConfig, folder: CampaignFolder, before: Standing, save: Path | None
+) -> Iterator[None]:
     """Whatever ends the sitting, what it measured is packed."""
     try:
         yield
     finally:
         if save is not None:
+            _without_secrets(config, folder)
             archive = save / f"{folder.root.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz"
             names = pack(folder, before, archive)
             mib = archive.stat().st_size / 2**20
             print(f"{archive}: {len(names)} documents and runs, {mib:.1f} MiB", file=sys.stderr)
+
+
+def _without_secrets(config: CampaignConfig, folder: CampaignFolder) -> None:
+    """Go through the logs of what is not finished. Who measured may have been killed, and its engine be about to end; an archive is sent around.
+
+    Raises:
+        EngineError: somebody else measures in the folder.
+        ArtifactError: there is no room for a log without its secrets.
+    """
+    places = [(run.path, run.connector_id) for run in folder.runs() if not run.receipt.exists()]
+    places += [(folder.preflight / c, c) for c in config.connector_ids]
+    with _alone(config, folder):
+        try:
+            end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
+        except EngineError as error:  # the next start tries it again
+            print(published_text(f"{error}"), file=sys.stderr)
+        for place, connector_id in places:
+            if connector_id in (*config.connector_ids, PLAIN_AGAIN):
+                clean_logs(place, launch_secrets(config.engine, config.connector(connector_id)))
 
 
 def _words(sitting: Sitting) -> str:

@@ -100,3 +100,20 @@ def test_a_name_that_was_taken_for_a_half_is_made_again(
     monkeypatch.setattr(fcntl, "flock", first_too_late)
     write_text(tmp_path / "a", "x")
     assert taken and names(tmp_path) == ["a"] and (tmp_path / "a").read_text() == "x"
+
+
+def test_a_name_that_its_writer_made_again_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two clean at once: the first removed the new file before its lock, and the second locks what the first removed."""
+    half = tmp_path / ".a.01234567.tmp"
+    half.touch()
+    flock = fcntl.flock
+
+    def made_again(handle: object, operation: int) -> None:
+        if operation & fcntl.LOCK_NB:
+            half.unlink()
+            half.write_text("of a writer that lives")
+        flock(handle, operation)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fcntl, "flock", made_again)
+    write_text(tmp_path / "a", "x")
+    assert half.read_text() == "of a writer that lives"

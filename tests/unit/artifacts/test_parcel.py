@@ -13,6 +13,7 @@ from connector_tax.base.artifacts.parcel import pack, standing, take
 from connector_tax.base.errors import ArtifactError, EngineError
 from connector_tax.base.locks import started_once
 from connector_tax.commands.advance import COMMAND
+from connector_tax.run.measure import locks
 
 ROOT = Path(__file__).parents[3]
 RUN = "2026-01-31_plain/phase_a"
@@ -116,6 +117,17 @@ def test_a_parcel_of_another_campaign_is_refused(
     assert files(here) == before
 
 
+def test_a_parcel_of_another_campaign_is_refused_where_there_is_none_yet(
+    there: CampaignFolder, tmp_path: Path
+) -> None:
+    """It was taken into the folder of the campaign whose config file was given."""
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "h200")
+    with pytest.raises(ArtifactError, match=r"is of campaign 'demo', and .*/here/h200 is another's"):
+        take(tmp_path / "1.tar.gz", here)
+    assert files(here) == {}
+
+
 def launched(folder: CampaignFolder, run: str, *started: str) -> None:
     launches = [{"attempt": n, "started_utc": s, "elapsed_s": 1.0} for n, s in enumerate(started, start=1)]
     write(folder, f"{run}/launches.json", json.dumps({"schema": 1, "launches": launches}))
@@ -145,29 +157,72 @@ def test_a_run_that_went_on_here_since_is_kept(there: CampaignFolder, tmp_path: 
 
 
 def test_an_archive_is_taken_again_after_one_that_was_killed(there: CampaignFolder, tmp_path: Path) -> None:
-    """It had put the run in its place, and was removing the one that had been there."""
+    """It had put one run in its place and was removing the one that had been there, and had moved another one away."""
     pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
     take(tmp_path / "1.tar.gz", here)
     before = files(here)
     write(here, "2026-01-31_plain/.phase_a.replaced/cells/r1_8x8/cell.json", "{}")
+    write(here, ".taken.abcdefgh/campaign.json", "{}")
+    own = here.root / "2026-01-31_noop_connector" / "phase_b"
+    write(here, "2026-01-31_noop_connector/.phase_b.replaced/receipt.json", "{}")
     assert take(tmp_path / "1.tar.gz", here).units == take(tmp_path / "1.tar.gz", here).units
-    assert files(here) == before
+    (own / "receipt.json").unlink()
+    own.rmdir()
+    assert files(here) == before and not list(here.root.rglob(".*"))
 
 
 def test_a_preflight_that_was_made_again_here_is_kept(there: CampaignFolder, tmp_path: Path) -> None:
     """Every archive is taken again, and the first one's preflight left out a connector that works since."""
     first = tmp_path / "1.tar.gz"
     launched(there, "preflight", "there")
-    write(there, "preflight/preflight_status.json", "there")
+    for name in ("preflight/preflight_status.json", "engine_diff.json"):
+        write(there, name, "there")
+    skipped = "2026-01-31_noop_connector/phase_a"
+    write(there, f"{skipped}/receipt.json", json.dumps({"status": "skipped"}))
     pack(there, standing(CampaignFolder(tmp_path / "nothing")), first)
     here = CampaignFolder(tmp_path / "here" / "demo")
     assert "preflight" in take(first, here).units
     launched(here, "preflight", "there", "here")
-    write(here, "preflight/preflight_status.json", "here")
+    (here.root / skipped / "receipt.json").unlink()  # as a start does that is about to measure it
+    for name in ("preflight/preflight_status.json", "engine_diff.json"):
+        write(here, name, "here")
     taken = take(first, here)
-    assert taken.kept == ["preflight"] and "preflight" not in taken.units
-    assert here.preflight_status.read_text() == "here"
+    assert taken.kept == [skipped, "preflight", "engine_diff.json"] and "preflight" not in taken.units
+    assert not (here.root / skipped / "receipt.json").exists()
+    assert here.preflight_status.read_text() == here.engine_diff.read_text() == "here"
+    # One of a later sitting has no preflight, and none is said to be kept of it.
+    before = standing(there)
+    write(there, f"{RUN}/cells/r2_8x8/cell.json", "{}")
+    assert pack(there, before, tmp_path / "2.tar.gz") == [RUN, "campaign.json"]
+    assert take(tmp_path / "2.tar.gz", here).kept == []
+
+
+def test_rates_of_a_phase_that_was_measured_again_here_are_kept(
+    there: CampaignFolder, tmp_path: Path
+) -> None:
+    """The archive's are those of the cells that were there before."""
+    first = tmp_path / "1.tar.gz"
+    launched(there, RUN, "there")
+    write(there, "reference_rates.json", "there")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), first)
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    take(first, here)
+    launched(here, RUN, "there", "here")
+    write(here, "reference_rates.json", "here")
+    assert take(first, here).kept == [RUN, "reference_rates.json"]
+    assert here.reference_rates.read_text() == "here"
+
+
+def test_what_was_left_out_with_another_reason_is_taken(there: CampaignFolder, tmp_path: Path) -> None:
+    """A sitting's preflight was made again: nothing that was measured is in either receipt."""
+    run = "2026-01-31_noop_connector/phase_a"
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    for n, reason in enumerate(("no module", "too few cores")):
+        write(there, f"{run}/receipt.json", json.dumps({"status": "skipped", "reason": reason}))
+        pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / f"{n}.tar.gz")
+        assert take(tmp_path / f"{n}.tar.gz", here).kept == []
+        assert reason in (here.root / run / "receipt.json").read_text()
 
 
 @pytest.mark.parametrize(("launches", "its"), [(("here",), ("there",)), ((), ()), ((), ("there",))], ids=str)
@@ -204,6 +259,17 @@ def test_what_was_a_guests_and_went_on_there_in_a_launch_of_its_own_is_taken(
     assert f"{RUN}/cells/r2_8x8/cell.json" in files(here)
 
 
+def test_what_failed_here_without_a_cell_gives_way(there: CampaignFolder, tmp_path: Path) -> None:
+    """The host has what the connector wants, and this machine has not: nothing was measured on both."""
+    launched(there, RUN, "there")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    launched(here, RUN, "here", "here, again")
+    write(here, f"{RUN}/receipt.json", json.dumps({"status": "failed"}))
+    assert RUN in take(tmp_path / "1.tar.gz", here).units
+    assert f"{RUN}/cells/r1_8x8/cell.json" in files(here)
+
+
 def test_nothing_is_taken_while_the_campaign_goes_on(tmp_path: Path) -> None:
     with started_once(tmp_path / "demo" / ".start.lock", "demo"), pytest.raises(EngineError) as told:
         config = str(ROOT / "config" / "demo.yaml")
@@ -211,6 +277,17 @@ def test_nothing_is_taken_while_the_campaign_goes_on(tmp_path: Path) -> None:
             ["--configfile", config, "--results", str(tmp_path), "--take", str(tmp_path / "1.tar.gz")]
         )
     assert "campaign demo was started already and is going on" in str(told.value)
+
+
+def test_nothing_is_taken_while_a_job_measures_whose_snakemake_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch system's goes on, and holds the campaign's lock; the start's was dropped."""
+    monkeypatch.setattr(locks, "WAIT_S", 0.1)
+    config, folder = ROOT / "config" / "demo.yaml", CampaignFolder(tmp_path / "demo")
+    with locks.held(folder.lock, "campaign demo", "4711", shared=True), pytest.raises(EngineError) as told:
+        COMMAND.call(["--configfile", str(config), "--results", str(tmp_path), "--take", "1.tar.gz"])
+    assert "campaign demo is in use by process 4711" in str(told.value)
 
 
 def test_settings_of_the_analysis_may_differ(there: CampaignFolder, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from connector_tax.base.artifacts.layout import LOGS, CampaignFolder
 from connector_tax.base.artifacts.thinning import thin
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import sha256_of
@@ -132,6 +133,21 @@ def test_only_raw_results_and_what_is_made_of_them_are_in_it(campaign: Campaign,
     assert f"{DATE}_plain/phase_a/receipt.json" in raw
     with zipfile.ZipFile(tmp_path / "b.zip") as archive:
         assert json.loads(archive.read("results/demo/aggregate.json"))["problems"] == []
+
+
+def test_no_log_of_what_is_not_finished_is_in_it(tmp_path: Path) -> None:
+    """Its launch may be under way, or was killed: nobody has gone through what its engine printed."""
+    folder = CampaignFolder(tmp_path)
+    run = folder.run(DATE, "plain", "a")
+    logs = [place / name for place in (run.path, folder.preflight / "plain") for name in LOGS]
+    ends = (run.receipt, folder.preflight_status)
+    for path in (*logs, *ends):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    assert set(packing.raw_files(tmp_path)) == {*logs, *ends}
+    for path in ends:
+        path.unlink()
+    assert packing.raw_files(tmp_path) == packing.unfit(tmp_path) == []
 
 
 def test_a_bundle_is_not_put_into_its_campaign(campaign: Campaign) -> None:

@@ -148,6 +148,24 @@ def test_a_secret_is_handed_over_by_whatever_name(
     assert handed_over([name]) == [name]
 
 
+@pytest.mark.parametrize("name", ["STORAGE_DSN", "DOCKER_REGISTRY", "NVIDIA_NIM", "PYTHON_INDEX"])
+@pytest.mark.parametrize("value", ["${DB_PASSWORD}", "s3://${DB_PASSWORD}@h", "https://me:planted@registry"])
+def test_a_secret_is_handed_over_that_its_name_does_not_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    """By what it refers to, or by its look: it was in the client's arguments, or in the runtime's database."""
+    path = "/opt/sk-learn-env1234567/bin"  # a folder, whatever it looks like
+    monkeypatch.setenv("DB_PASSWORD", "planted")
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path))
+    engine = replace(CAMPAIGN.engine, container=ContainerConfig("i"), env={name: value, "PATH": path})
+    where: dict[str, Any] = {"mark": "m", "cards": Cards((), 0), "cpus": (), "writes": ()}
+    image = Image("podman", "1", "i", DIGEST, "0:0")
+    launch = contained(engine, CAMPAIGN.connector("plain"), image, {**os.environ}, **where)
+    told = launch_words(launch)
+    assert f"--env={name}" in told and not any("planted" in word for word in told)
+    assert name in handed_over(launch.names, launch.secret) and f"--env=PATH={path}" in told
+
+
 def test_values_of_variables_come_through_a_containers_standard_input(tmp_path: Path) -> None:
     """podman's and docker's own databases keep those of a container's configuration when it is gone."""
     kept = ["NVIDIA_DRIVER_CAPABILITIES", "PATH", "PYTHONPATH", "VLLM_PLUGINS", "CONNECTOR_TAX_RUN", HANDED]

@@ -19,7 +19,7 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.records.target import bearing, target_of
 from connector_tax.base.redaction import BLANKED, CONFIG_VARIABLE, published_text
 from connector_tax.run.engine import logs, process
-from connector_tax.run.engine.command import api_key, engine_arguments, engine_environment
+from connector_tax.run.engine.command import api_key, engine_arguments, engine_environment, referred_to
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.launch_words import fields
 from connector_tax.run.engine.logs import NEAR_CHARS, clean_logs, launch_secrets
@@ -255,6 +255,20 @@ def test_a_secret_that_was_inherited_is_asked_for_where_it_stands_elsewhere(tmp_
     assert "T2xLk9Rw4nQw" not in text and ': "${HF_TOKEN:?' in text and "HF_TOKEN was set as well" not in text
     assert 'export LMCACHE_X="${HF_TOKEN}"\n' in text
     assert "lm://h/x" in run_by_hand(tmp_path, HF_TOKEN="x").stdout
+
+
+def test_what_the_config_refers_to_is_a_secret_also_where_it_is_a_word(
+    campaign: CampaignConfig, tmp_path: Path
+) -> None:
+    """``DSN: ${DB_PASSWORD}`` stood in launch.sh as DSN=mooncake, since a word of eight letters is known nowhere by itself."""
+    config = with_engine(campaign, env={"DSN": "u:${DB_PASSWORD}"}, extra_args=("--store", "${DB_PASSWORD}"))
+    assert referred_to(config.engine, config.connector("plain")) == ["DB_PASSWORD"]
+    given = {"DB_PASSWORD": "mooncake", "DSN": "u:mooncake", "LMCACHE_X": "mooncakes"}
+    told = {"RECORD_NEEDED": "DSN", "RECORD_REFERRED": "DB_PASSWORD NOT_SET"}
+    text = recorded(tmp_path, "--store", "mooncake", **given, **told)
+    assert 'export DSN=u:"${DB_PASSWORD}"\n' in text and 'exec "$ENGINE_PYTHON"' in text
+    assert text.count("mooncake") == 1 and "export LMCACHE_X=mooncakes\n" in text
+    assert "--store other" in run_by_hand(tmp_path, DB_PASSWORD="other").stdout
 
 
 def test_what_the_config_sets_is_asked_for_and_what_was_inherited_is_told(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.errors import EngineError
-from connector_tax.run.measure.batch_limit import left_in_job_s
+from connector_tax.run.measure.batch_limit import in_batch_job, left_in_job_s
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from host_faults import DATE, measure, small_campaign
@@ -37,6 +37,8 @@ def test_the_environment_is_believed_first() -> None:
     end = {"SLURM_JOB_END_TIME": str(int(time.time()) + 100)}
     assert 98 <= (left_in_job_s(JOB | end, ask) or 0) <= 100
     assert left_in_job_s({}, ask) is None
+    # Somebody emptied it, as to start from within a job what is none of it.
+    assert left_in_job_s({"SLURM_JOB_ID": ""}, ask) is None and not in_batch_job({"SLURM_JOB_ID": ""})
 
 
 def test_no_cell_begins_that_the_end_of_the_job_would_cut_off(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import Campaign, campaign_config
+
 from connector_tax import workflow
+from connector_tax.base.config import parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.workflow import Study, only_reads, open_study, requested_targets
 
@@ -271,6 +277,7 @@ EDITS: list[tuple[str, dict[str, Any], bool, set[str]]] = [
     ("a rate", RATES, True, {"2026-01-31_plain/phase_a/receipt.json"}),
     ("a rate, and figures are asked for", RATES, False, set()),
     ("the engine", {"engine": {"env": {"A": "1"}}}, True, {"preflight/preflight_status.json", "2026-01-31_plain/phase_a/receipt.json", "2026-01-31_plain/phase_b/receipt.json"}),
+    ("true for 1, which are equal to Python", {"engine": {"args": {"max_model_len": 4096, "max_num_batched_tokens": 512, "enable_prefix_caching": 1}}}, True, {"preflight/preflight_status.json", "2026-01-31_plain/phase_a/receipt.json", "2026-01-31_plain/phase_b/receipt.json"}),
     ("the analysis", {"analysis": {"confidence": 0.9}}, False, {"aggregate.json"}),
 ]  # fmt: skip
 
@@ -297,16 +304,20 @@ def test_an_edit_that_snakemake_cannot_see_is_refused_and_every_file_named(
     if not wanted:
         study(measuring, environment, **changes)
         return
-    with pytest.raises(AssertionError, match="edited since the last start of campaign demo") as told:
+    with pytest.raises(AssertionError, match="edited since campaign demo was measured") as told:
         study(measuring, environment, **changes)
     assert f"no record of what these files ({len(wanted)}) were made with" in str(told.value)
     rm = str(told.value).splitlines()[-1]
     assert {str(Path(p).relative_to(root)) for p in rm.split()[1:]} == wanted
-    # What Snakemake knows of it makes anew itself; and so it does what is not there.
-    for name in wanted:
-        record = Path(".snakemake/metadata", base64.urlsafe_b64encode(str(root / name).encode()).decode())
-        record.parent.mkdir(parents=True, exist_ok=True)
-        record.write_text("{}")
+    # What Snakemake knows of it makes anew itself; and so it does what is not there. Of a torn record it knows nothing.
+    for text in ('{"params": [', '{"params": []}'):
+        for name in wanted:
+            record = Path(".snakemake/metadata", base64.urlsafe_b64encode(str(root / name).encode()).decode())
+            record.parent.mkdir(parents=True, exist_ok=True)
+            record.write_text(text)
+        if text.endswith("["):
+            with pytest.raises(AssertionError, match="edited since campaign demo"):
+                study(measuring, environment, **changes)
     study(measuring, environment, **changes)
     shutil.rmtree(".snakemake")
     for name in wanted:
@@ -334,6 +345,41 @@ def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
     assert capsys.readouterr().err.endswith(f" ({found.logs / 'preflight.log'})\nThe same command goes on.\n")
 
 
+@pytest.mark.parametrize("reference", ["${HF_TOKEN}", "${STORE}/kv"])
+def test_an_edit_that_refers_to_a_secret_or_a_store_is_an_edit(
+    here: Path, monkeypatch: pytest.MonkeyPatch, reference: str
+) -> None:
+    """HF_TOKEN was said not to be set, which it was, and STORE, which nobody sets: there was no way on."""
+    monkeypatch.setattr(workflow, "stop", refuse)
+    monkeypatch.setenv("HF_TOKEN", "planted-token-1")
+    study(True, {"CONNECTOR_TAX_DATE": "2026-01-31"}).write_campaign_file()
+    receipt = Path("results/demo/2026-01-31_plain/phase_a/receipt.json")
+    receipt.parent.mkdir(parents=True)
+    receipt.write_text("{}")
+    with pytest.raises(AssertionError, match="edited since campaign demo") as told:
+        study(True, engine={"env": {"A": reference}})
+    assert f"rm {receipt}" in str(told.value)
+
+
+def test_an_edit_of_a_start_that_was_interrupted_is_seen_without_snakemakes_records(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``campaign.json`` is edited since then, and the receipt is of the config before: it was taken for what is wanted now."""
+    monkeypatch.setattr(workflow, "stop", refuse)
+    campaign = Campaign(Path("results/demo"), campaign_config(), max_steps=30)
+    campaign.measure("plain")
+    receipt = campaign.run("plain", "a").receipt
+    study(True)
+    edit: dict[str, Any] = {"engine": {"env": {"A": "1"}}}
+    replace(study(True), config=parse_campaign(demo(**edit), "demo.yaml")).write_campaign_file()
+    campaign.folder.preflight_status.unlink()  # as Snakemake does before it makes it again
+    with pytest.raises(AssertionError, match="edited since campaign demo was measured") as told:
+        study(True, **edit)
+    assert str(told.value).splitlines()[-1] == f"rm {receipt}"
+    receipt.unlink()
+    study(True, **edit)
+
+
 def test_a_variable_that_is_not_set_any_more_is_no_edit(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The config was said to be edited, and its files were to be removed, in a shell in which MODEL_FOLDER was not exported again."""
     monkeypatch.setattr(workflow, "stop", refuse)
@@ -353,5 +399,5 @@ def test_a_variable_that_is_not_set_any_more_is_no_edit(here: Path, monkeypatch:
     monkeypatch.setenv("MODEL_FOLDER", "/models/one")
     study(True, **engine)
     monkeypatch.setenv("MODEL_FOLDER", "/models/another")
-    with pytest.raises(AssertionError, match="edited since the last start"):
+    with pytest.raises(AssertionError, match="edited since campaign demo"):
         study(True, **engine)

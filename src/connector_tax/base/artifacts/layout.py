@@ -7,7 +7,9 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import PACKED, bare, is_bare, is_date, is_regular, links_beneath, shown
 from connector_tax.base.records.cell import Phase, is_phase, phase_label
 
-RUN_FILES = ("config.json", "launch.sh", "vllm_stdout.log", "vllm_stderr.log", "env.txt", "summary.json")
+# What an engine prints itself, secrets among it until somebody has gone through it when the launch is over.
+LOGS = ("vllm_stdout.log", "vllm_stderr.log")
+RUN_FILES = ("config.json", "launch.sh", *LOGS, "env.txt", "summary.json")
 # Of a launch on a virtual GPU: what its clock goes by; and, until the run is done, what the clock says of every step.
 VIRTUAL_GPU = "virtual_gpu.json"
 DEVICE_CLOCK = Path("steps") / "device_clock.jsonl"

@@ -17,10 +17,14 @@ from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json
-from connector_tax.base.opening import is_bare, read_whole
+from connector_tax.base.opening import is_bare, read_whole, shown
 
 _UNDER_WAY = "steps"
 _CELL = "cell "
+# How a folder begins that an archive is unpacked into.
+_TAKEN = ".taken."
+# How the name of a unit ends that another is put in place of.
+_ASIDE = ".replaced"
 # Of all contents to the archive; a sitting's have some 10.
 MOST_RATIO = 200
 MOST_MEMBERS = 1_000_000
@@ -70,7 +74,7 @@ class Taken:
     """
     Attributes:
         units: that are those of the archive now.
-        kept: of the archive, runs and ``preflight`` that went on here since: they are as they were.
+        kept: of the archive, runs and ``preflight`` that went on here since, and what is made of these: they are as they were.
     """
 
     units: list[str]
@@ -78,7 +82,7 @@ class Taken:
 
 
 def take(archive: Path, folder: CampaignFolder) -> Taken:
-    """Put the units of ``archive`` in place of those in ``folder``, but for runs that went on here since.
+    """Put the units of ``archive`` in place of those in ``folder``, but for runs that went on here since. One at a time takes into a folder.
 
     Raises:
         ArtifactError: it is no such archive, or of another campaign or date; or a run was measured on both hosts, so that cells would
@@ -86,7 +90,8 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
     """
     folder.root.mkdir(parents=True, exist_ok=True)
     folder.refuse_links()
-    with tempfile.TemporaryDirectory(prefix=".taken.", dir=folder.root) as unpacked:
+    _clear(folder.root)
+    with tempfile.TemporaryDirectory(prefix=_TAKEN, dir=folder.root) as unpacked:
         there = CampaignFolder(Path(unpacked))
         try:
             with tarfile.open(archive, "r:gz") as tar:
@@ -100,9 +105,11 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
         ours = {run.path.relative_to(folder.root).as_posix(): run for run in folder.runs()}
         theirs = {run.path.relative_to(there.root).as_posix(): run for run in there.runs()}
         kept = [n for n in names if n in ours and n in theirs and _went_on(ours[n], theirs[n], archive)]
-        kept += (
-            [folder.preflight.name] if _is_newer(folder.preflight_launches, there.preflight_launches) else []
-        )
+        made = (folder.reference_rates, folder.put_in) if any(ours[n].phase == "a" for n in kept) else ()
+        if _is_newer(folder.preflight_launches, there.preflight_launches):
+            made = (*made, folder.preflight, folder.engine_diff)
+            kept += [n for n in theirs if n not in kept and _was_left_out(theirs[n])]
+        kept += [path.name for path in made if path.name in names]
         taken = [n for n in names if n not in kept]
         for name in taken:
             _replace(there.root / name, folder.root / name)
@@ -154,9 +161,15 @@ def _plain(tar: tarfile.TarFile, archive: Path) -> list[tarfile.TarInfo]:
 def _check_same_campaign(archive: Path, there: CampaignFolder, here: CampaignFolder) -> None:
     if not there.campaign_file.is_file():
         raise ArtifactError(f"{archive}: holds no {there.campaign_file.name}, so it is no campaign's.")
+    theirs = _asked(read_json(there.campaign_file))
+    if theirs.get("campaign") != here.root.name:
+        raise ArtifactError(
+            f"{archive}: is of campaign {shown(theirs.get('campaign'))}, and {here.root} is another's. Nothing was taken; give the config "
+            "file that it was measured with."
+        )
     if not here.campaign_file.is_file():
         return
-    theirs, ours = (_asked(read_json(f.campaign_file)) for f in (there, here))
+    ours = _asked(read_json(here.campaign_file))
     for key in ("campaign", "date", "config"):
         if theirs.get(key) != ours.get(key):
             raise ArtifactError(
@@ -198,16 +211,23 @@ def _went_on(ours: RunFolder, theirs: RunFolder, archive: Path) -> bool:
     # Launched by both hosts, or not here: there may be cells of a run that was a guest in another's launch.
     own, its = _measured(ours), _measured(theirs)
     lost = sorted(name for name, content in own.items() if its.get(name) != content)
-    if there and not here:  # launched there since: with another receipt
-        lost = [name for name in lost if name.startswith(_CELL)]
     if lost and here == there and all(own.get(name) == content for name, content in its.items()):
         return True
+    # With another receipt: launched there since, or left out with another reason; or it failed here before it had a cell.
+    if not here or own.keys() <= {ours.receipt.name}:
+        lost = [name for name in lost if name.startswith(_CELL)]
     if lost:
         raise ArtifactError(
             f"{archive}: {ours.path} was measured on both hosts, and {lost[0]} of it is here and not in the archive. Nothing was taken. "
             "Remove that folder here to take the archive's, or leave this archive out."
         )
     return False
+
+
+def _was_left_out(run: RunFolder) -> bool:
+    """By a preflight, so that its receipt says nothing where that was made again."""
+    receipt = read_json(run.receipt) if run.receipt.is_file() else None
+    return isinstance(receipt, dict) and receipt.get("status") == "skipped" and not run.finished_cells()
 
 
 def _measured(run: RunFolder) -> dict[str, bytes]:
@@ -217,11 +237,22 @@ def _measured(run: RunFolder) -> dict[str, bytes]:
     return {name: read_whole(path) for name, path in wanted.items() if path.is_file()}
 
 
+def _clear(root: Path) -> None:
+    """What one left that was killed: what it unpacked, and what it had put aside, which belongs back where nothing took its place."""
+    for left in root.glob(f"{_TAKEN}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    for aside in [*root.glob(f".*{_ASIDE}"), *root.glob(f"*/.*{_ASIDE}")]:
+        unit = aside.with_name(aside.name[1:].removesuffix(_ASIDE))
+        if unit.exists():
+            _remove(aside)
+        else:
+            os.replace(aside, unit)
+
+
 def _replace(new: Path, old: Path) -> None:
     old.parent.mkdir(parents=True, exist_ok=True)
-    aside = old.with_name(f".{old.name}.replaced")
+    aside = old.with_name(f".{old.name}{_ASIDE}")
     if old.exists():
-        _remove(aside)  # of one that was killed before it had removed it
         os.replace(old, aside)
     os.replace(new, old)
     _remove(aside)

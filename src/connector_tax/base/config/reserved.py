@@ -4,6 +4,7 @@ The pipeline asks one engine, on 127.0.0.1 and a port that it chose, for one mod
 that says otherwise further along the command line would win, and vLLM would listen on the network, or under a name nobody asks for.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 
 from connector_tax.base.errors import ConfigError
@@ -71,7 +72,11 @@ VARIABLES = frozenset(
     }
     | {"KV_TRANSFER_CONFIG", "LAUNCH_SH_OUT", "AGENTIC_STEP_LOG_PATH", "CONNECTOR_TAX_RUN"}
 )
-
+# Variables of launch/common.sh and launch/record.sh themselves: the engine would get what they hold then.
+OF_THE_SCRIPTS = re.compile(
+    "as|before|code|command|container|field|first|given|held|here|home|i|k|line|model|n|name|needed|needs|own|plain|project|root|said|shown"
+    "|stores|told|was|word"
+)
 # Another model than engine.model would be loaded, from a file that is in no specification.
 REDIRECT = "VLLM_MODEL_REDIRECT_PATH"
 
@@ -105,6 +110,11 @@ def check_launch(extra_args: Iterable[str], env: Mapping[str, str], where: str) 
             raise ConfigError(
                 f"{where}.env.{name}: vLLM would load another model, from a file that is in no specification. "
                 "Leave it out and set engine.model to the model that is meant."
+            )
+        if OF_THE_SCRIPTS.fullmatch(name):
+            raise ConfigError(
+                f"{where}.env.{name}: launch/common.sh has a variable of that name itself, so the engine would get another value. "
+                "Leave it out."
             )
         if name in VARIABLES:
             raise ConfigError(

@@ -2,18 +2,19 @@
 
 import base64
 import json
+import os
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import to_json
+from connector_tax.base.files import hash_of, to_json
 from connector_tax.base.plan.campaign import campaign_document, config_of
 from connector_tax.base.plan.cells import launch_spec, run_spec_hash
 from connector_tax.base.records.cell import Phase
+from connector_tax.base.records.connector import STORE
 from connector_tax.base.redaction import REFERENCE
 
 # Where Snakemake keeps what each file was made with: a record per file, or all of them in a database.
@@ -27,13 +28,20 @@ def as_stored(config: CampaignConfig) -> CampaignConfig:
     return config_of(msgspec.structs.replace(document, config=json.loads(to_json(document))["config"]))
 
 
-def references(config: CampaignConfig) -> frozenset[str]:
+def unset_since(now: CampaignConfig, then: CampaignConfig) -> list[str]:
+    """Variables that ``now`` refers to and ``then`` had put in, since they were set: not those of secrets, nor what an edit brought."""
+    found = _references(now) - _references(then)
+    return sorted(name for name in found if name not in os.environ and f"${{{name}}}" != STORE)
+
+
+def _references(config: CampaignConfig) -> frozenset[str]:
     """Variables whose values are not in it: secrets, and what is not set."""
     return frozenset(REFERENCE.findall(str(msgspec.to_builtins(config))))
 
 
-def launches(config: CampaignConfig) -> list[Any]:
-    return [msgspec.to_builtins(launch_spec(config, c)) for c in config.connector_ids]
+def launches_hash(config: CampaignConfig) -> str:
+    """Of what preflight tries; by Python's ``==`` an argument that is true would be one that is 1."""
+    return hash_of([msgspec.to_builtins(launch_spec(config, c)) for c in config.connector_ids])
 
 
 def spec_of(config: CampaignConfig, connector_id: str, phase: Phase) -> str | None:
@@ -43,12 +51,17 @@ def spec_of(config: CampaignConfig, connector_id: str, phase: Phase) -> str | No
 
 
 def has_record(path: Path) -> bool:
-    """Whether Snakemake knows what ``path`` was made with. A record that a full disk or a power cut left empty says nothing."""
+    """Whether Snakemake knows what ``path`` was made with. A record that a full disk or a power cut left empty or torn says nothing."""
     name = base64.urlsafe_b64encode(str(path).encode()).decode()
     # A file's name has 255 characters at most; of longer ones Snakemake makes folders.
     *folders, last = (name[k : k + 254] for k in range(0, len(name), 254))
     record = RECORDS.joinpath(*(f"@{part}" for part in folders), last)
-    return DATABASE.is_file() or (record.is_file() and record.stat().st_size > 0)
+    if DATABASE.is_file():
+        return True
+    try:
+        return bool(json.loads(record.read_bytes()))
+    except (OSError, ValueError):
+        return False
 
 
 def config_before(document: CampaignDocument) -> CampaignConfig | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import UnsetType
 
 from connector_tax import __version__
-from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.layout import LOGS, CampaignFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.artifacts.thinning import unfinished
 from connector_tax.base.documents.identity import EngineIdentity
@@ -50,7 +50,8 @@ def raw_files(root: Path) -> list[Path]:
     """Files of the campaign at ``root`` that nothing makes again, in order of name.
 
     Left out: what is made of them, names with a dot in front (locks, files under way), links, and raw step logs and samples of
-    launches, of which each cell has its share; and what ``unfit`` has.
+    launches, of which each cell has its share; an engine's logs where its run or preflight is not finished, since nobody may have gone
+    through them for secrets; and what ``unfit`` has.
     """
     return sorted(_walked(root)[0])
 
@@ -64,6 +65,10 @@ def _walked(root: Path) -> tuple[list[Path], list[str]]:
     folder = CampaignFolder(root)
     folder.links()
     under_way = {run.path / "steps" for run in folder.runs()}
+    open_runs = [run.path for run in folder.runs() if not run.receipt.is_file()]
+    if not folder.preflight_status.is_file() and folder.preflight.is_dir():
+        open_runs += folder.preflight.iterdir()
+    under_way |= {path / name for path in open_runs for name in LOGS}
     found: list[Path] = []
     not_taken: list[str] = []
     for where, folders, files in os.walk(root, onerror=_unread):
@@ -73,7 +78,11 @@ def _walked(root: Path) -> tuple[list[Path], list[str]]:
             n for n in folders if is_bare(n) and here / n not in under_way and not (here / n).is_symlink()
         ]
         folders[:] = [n for n in kept if not (top and n in _DERIVED)]
-        own = [n for n in files if not (top and n in _DERIVED) and not (here / n).is_symlink()]
+        own = [
+            n
+            for n in files
+            if not (top and n in _DERIVED) and here / n not in under_way and not (here / n).is_symlink()
+        ]
         taken = [n for n in own if is_bare(n) and (here / n).is_file()]
         found += [here / n for n in taken]
         odd = [

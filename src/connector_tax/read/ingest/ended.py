@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CellFolder, RunFolder
+from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.receipt import Receipt
 from connector_tax.base.errors import ArtifactError
@@ -38,6 +39,37 @@ def of_plan(config: CampaignConfig, run: RunFolder, receipt: Receipt, rates: Ref
         i for i in ids if i not in planned or hashes[i] != spec_hash(config, run.connector_id, planned[i])
     ]
     return all(_belongs(config, run, run.cell(i)) for i in unlike)
+
+
+def has_ended(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> bool:
+    """Whether it has a receipt, and that is of ``config``; of one that cannot be read somebody else says why.
+
+    Args:
+        config: as ``campaign.json`` has it.
+        rates: as above.
+    """
+    if run.is_link or not run.receipt.exists():
+        return False
+    try:
+        return of_plan(config, run, read_receipt(run), rates)
+    except ArtifactError:
+        return True
+
+
+def of_another_config(
+    config: CampaignConfig, stored: CampaignConfig, runs: Iterable[RunFolder], rates: ReferenceRates | None
+) -> list[RunFolder]:
+    """Those of ``runs`` that have a receipt, and one that is not of ``config``.
+
+    Args:
+        stored: the same as ``campaign.json`` has it, without secrets: hashes are made with them, documents have none.
+        rates: as above.
+    """
+    return [
+        run
+        for run in runs
+        if run.receipt.is_file() and not any(has_ended(c, run, rates) for c in (config, stored))
+    ]
 
 
 def own_cells(

@@ -20,7 +20,7 @@ from connector_tax.base.plan.duration import expected_run_s, guessed_rates
 from connector_tax.base.records.cell import Phase, is_repeat, phase_word
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import duration_text
-from connector_tax.read.ingest.ended import of_plan, own_cells
+from connector_tax.read.ingest.ended import has_ended, own_cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,22 +215,13 @@ def _left(
 
     def of(phase: Phase, rates: ReferenceRates | None) -> tuple[str, ...]:
         return tuple(
-            c for c in config.members(phase) if not _ended(config, folder.run(date, c, phase), rates)
+            c for c in config.members(phase) if not has_ended(config, folder.run(date, c, phase), rates)
         )
 
     of_a = of("a", None)
     rates, unreadable = (None, []) if of_a else _rates(folder)
     found = {phase: of_a if phase == "a" else of(phase, rates) for phase in config.phases}
     return {phase: ids for phase, ids in found.items() if ids}, rates, unreadable
-
-
-def _ended(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> bool:
-    if run.is_link or not run.receipt.exists():
-        return False
-    try:
-        return of_plan(config, run, read_receipt(run), rates)
-    except ArtifactError:
-        return True  # _failures says why
 
 
 def _left_s(

@@ -11,8 +11,8 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.reserved import REDIRECT, check_engine, check_launch
 from connector_tax.base.config.secrets import with_references
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.records.connector import ConnectorSpec
-from connector_tax.base.redaction import CONFIG_VARIABLE
+from connector_tax.base.records.connector import STORE, ConnectorSpec
+from connector_tax.base.redaction import CONFIG_VARIABLE, REFERENCE
 from connector_tax.run.engine.container import further, instrument, probe_words, visible_inside
 from connector_tax.run.engine.gpus import VISIBLE, Cards
 from connector_tax.run.engine.image import image_of
@@ -152,6 +152,13 @@ def given_environment(engine: EngineConfig, connector: ConnectorSpec) -> dict[st
         **with_references(connector.env, f"{connector.id}.env"),
         **({} if api_key is None else {API_KEY: str(api_key)}),
     }
+
+
+def referred_to(engine: EngineConfig, connector: ConnectorSpec) -> list[str]:
+    """Variables that a launch looks up, since they hold secrets: others were put in when the config was read."""
+    parts = [engine.args, engine.extra_args, engine.env, connector.extra_args, connector.env]
+    names = REFERENCE.findall(str([*parts, connector.kv_transfer_config]).replace(STORE, ""))
+    return sorted(set(names))
 
 
 def api_key(engine: EngineConfig, connector: ConnectorSpec) -> str | None:

@@ -1,15 +1,18 @@
 """One launch of an engine in a container: what it reads, writes and is told, from the campaign's config."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.base.records.connector import STORE, ConnectorSpec
+from connector_tax.base.redaction import REFERENCE, published_text
+from connector_tax.base.secret_names import is_secret_name
 from connector_tax.run.engine.command import engine_python, given_environment
 from connector_tax.run.engine.container import (
+    PATHS,
     Contained,
     further,
     home_of,
@@ -50,12 +53,14 @@ def contained(
     home, store = home_of(image), folder_in(connector)
     own = os.sched_getaffinity(0)
     given = given_environment(engine, connector)
+    secret = _secret(given, {**engine.env, **connector.env})
     return Contained(
         image=image,
         python=engine_python(engine),
         mark=mark,
         names=passed_names(environment, given),
-        values={name: given[name] for name in of_the_client(given)},
+        values={name: given[name] for name in of_the_client(given, secret)},
+        secret=secret,
         reads=(*instrument(), *_of_engine(engine), *further(engine.container.mounts)),
         writes=(*(path.absolute() for path in writes), *([] if store is None else [store]), home),
         home=home,
@@ -65,13 +70,32 @@ def contained(
     )
 
 
-def leave_to_the_client(environment: dict[str, str], given: Iterable[str]) -> None:
+def _secret(given: Mapping[str, str], configured: Mapping[str, str]) -> frozenset[str]:
+    """Names of variables that hold a secret, by their names, their values, or what they refer to.
+
+    Args:
+        given: with every value in place.
+        configured: the same where a secret is still a reference to another variable: others were put in when the config was read.
+    """
+    return frozenset(
+        name
+        for name, value in given.items()
+        if is_secret_name(name)
+        or REFERENCE.search(configured.get(name, "").replace(STORE, ""))
+        or (published_text(value) != value and not PATHS.fullmatch(name))
+    )
+
+
+def leave_to_the_client(
+    environment: dict[str, str], given: Iterable[str], secret: Container[str] = ()
+) -> None:
     """Take out of a launch's environment what the config sets for the engine and the runtime's client would go by: PATH, TMPDIR and the like.
 
     Args:
         given: names that the config sets.
+        secret: those whose values are one, which the client has not anyway.
     """
-    for name in [name for name in given if name == "PYTHONPATH" or of_the_client([name])]:
+    for name in [name for name in given if name == "PYTHONPATH" or of_the_client([name], secret)]:
         environment.pop(name)
         if name in os.environ:
             environment[name] = os.environ[name]

@@ -10,7 +10,7 @@ import os
 import re
 import resource
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,9 +50,10 @@ _PROXIES = tuple(
     for name in (f"{kind}_PROXY", f"{kind.lower()}_proxy")
 )
 # What bash and the runtime's client go by themselves, of whatever is in the environment that variables are handed on from.
-_OF_THE_CLIENT = re.compile(
-    r"PATH|HOME|TMPDIR|BASH_ENV|PYTHONHOME|(LD|XDG|DOCKER|CONTAINERS?|PODMAN|STORAGE)_\w+", re.ASCII
-)
+_OF_THE_SHELL = r"PATH|HOME|TMPDIR|BASH_ENV|PYTHONHOME|LD_\w+"
+_OF_THE_CLIENT = re.compile(rf"{_OF_THE_SHELL}|(XDG|DOCKER|CONTAINERS?|PODMAN|STORAGE)_\w+", re.ASCII)
+# They are paths: a folder that looks like a token is none, and without the host's no client would be found.
+PATHS = re.compile(_OF_THE_SHELL, re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLACE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|DIRECTORY|FILE)$")
 # Set by the pipeline or by launch/common.sh for each launch.
@@ -80,6 +81,7 @@ class Contained:
         python: the engine's interpreter in the image.
         names: of the variables that it is given.
         values: of those among them that the runtime's client would go by itself, so they are told in its command.
+        secret: those among them that hold a secret.
         reads, writes: folders of this host that it sees, under their own paths.
         home: among ``writes``; what engines cache of compiled code stays there from launch to launch.
         cpus: that it stays on; empty for any.
@@ -96,6 +98,7 @@ class Contained:
     cpus: tuple[int, ...]
     grace_s: float
     values: Mapping[str, str] = field(default_factory=dict)
+    secret: frozenset[str] = frozenset()
 
 
 def launch_words(launch: Contained) -> list[str]:
@@ -212,20 +215,34 @@ def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[
     return tuple(sorted(name for name in {*inherited, *given, *_OURS} if _VARIABLE.fullmatch(name)))
 
 
-def of_the_client(names: Iterable[str]) -> list[str]:
-    """Which of ``names`` the shell and the runtime's client on this host go by: they keep the host's values. Names of secrets are never
-    among them, since their values would stand in an argument."""
-    return [name for name in names if _OF_THE_CLIENT.fullmatch(name) and not is_secret_name(name)]
+def of_the_client(names: Iterable[str], secret: Container[str] = ()) -> list[str]:
+    """Which of ``names`` the shell and the runtime's client on this host go by: they keep the host's values. Those of secrets are never
+    among them, since their values would stand in an argument.
 
-
-def handed_over(names: Sequence[str]) -> list[str]:
-    """Which of a container's variables come through its standard input: all that may be secret. In its configuration stay those that its
-    first process, or NVIDIA's hook, reads before that."""
-    kept = {*_OURS, *of_the_client(names), "VLLM_PLUGINS"}  # the last is added to by launch/common.sh
+    Args:
+        secret: those whose values tell of one; names do so by themselves.
+    """
     return [
         name
         for name in names
-        if name not in kept and (is_secret_name(name) or not name.startswith(("PYTHON", "NVIDIA_")))
+        if _OF_THE_CLIENT.fullmatch(name) and name not in secret and not is_secret_name(name)
+    ]
+
+
+def handed_over(names: Sequence[str], secret: Container[str] = ()) -> list[str]:
+    """Which of a container's variables come through its standard input: all that may be secret. In its configuration stay those that its
+    first process, or NVIDIA's hook, reads before that.
+
+    Args:
+        secret: as above.
+    """
+    # The last is added to by launch/common.sh.
+    kept = {*_OURS, *of_the_client(names, secret), "VLLM_PLUGINS"}
+    return [
+        name
+        for name in names
+        if name not in kept
+        and (name in secret or is_secret_name(name) or not name.startswith(("PYTHON", "NVIDIA_")))
     ]
 
 

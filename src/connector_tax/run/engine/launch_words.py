@@ -1,6 +1,7 @@
 """``python -m connector_tax.run.engine.launch_words``: what of a launch is secret; asked by ``launch/record.sh``.
 
-Reads the engine's command from standard input, each word ended by NUL, and the environment, in which RECORD_PYTHONPATH is the engine's. Writes fields, each ended by NUL:
+Reads the engine's command from standard input, each word ended by NUL, and the environment, in which RECORD_PYTHONPATH is the engine's and RECORD_REFERRED
+names variables that the config refers to since they hold secrets. Writes fields, each ended by NUL:
 
 * ``plain NAME`` for a variable that shapes the engine, or that the config sets, and is written out;
 * ``needed NAME`` for one that the config set to a secret, or ``MODEL``: whoever runs the script sets it;
@@ -16,10 +17,11 @@ The last field is ``end``. Standard library only, as the redactor.
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from secrets import token_hex
 
 from connector_tax.base.redaction import BLANKED, Blank, redacted, secrets_in, secrets_of, without
+from connector_tax.base.secret_known import is_no_secret
 
 _SHAPING = re.compile(
     r"(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF|CONNECTOR_TAX|LD)_\w+", re.ASCII
@@ -97,17 +99,31 @@ def _pieces(
 
     told = [*redacted(texts[:words], blank=stand_in), *texts[words:]]
     marked = [_known_marked(text, known, stand_in) for text in told]
+    referred = _referred(environment)
+    if referred is not None:  # a word as any other, and a secret where it stands here
+        marked = [
+            _marked(text, lambda piece: referred.sub(lambda m: stand_in("", m[0]), piece)) for text in marked
+        ]
     return [_MARKED.split(text) for text in marked], list(variables.values())
+
+
+def _referred(environment: Mapping[str, str]) -> re.Pattern[str] | None:
+    """What the config refers to, where it is no part of a longer word; None where it refers to nothing."""
+    names = environment.get("RECORD_REFERRED", "").split()
+    found = {v for n in names if not is_no_secret(v := environment.get(n, ""), n)}
+    values = sorted(found, key=lambda v: (-len(v), v))
+    whole = "|".join(map(re.escape, values))
+    return re.compile(rf"(?<![A-Za-z0-9_])(?:{whole})(?![A-Za-z0-9_])") if whole else None
 
 
 def _known_marked(text: str, known: frozenset[str], stand_in: Blank) -> str:
     """``text`` with what is known replaced, but for the names of variables that stand in it already."""
+    return _marked(text, lambda piece: without(piece, known, stand_in))
+
+
+def _marked(text: str, replaced: Callable[[str], str]) -> str:
     pieces = _MARKED.split(text)
-    shown = [
-        f"{_MARK}{piece}{_MARK}" if k % 2 else without(piece, known, stand_in)
-        for k, piece in enumerate(pieces)
-    ]
-    return "".join(shown)
+    return "".join(f"{_MARK}{p}{_MARK}" if k % 2 else replaced(p) for k, p in enumerate(pieces))
 
 
 def _variable_for(name: str, secret: str, environment: Mapping[str, str], taken: set[str]) -> str:

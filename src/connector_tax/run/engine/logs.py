@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from connector_tax.base.artifacts.layout import LOGS
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import writing_failed
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.redaction import published_text, secrets_in
 from connector_tax.run.engine.command import engine_arguments, given_environment
-from connector_tax.run.engine.marks import LOGS
 
 # A log may be larger than memory, so it is taken in pieces of about this size.
 CHUNK_CHARS = 1 << 22

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from connector_tax.base.artifacts.layout import LOGS
 from connector_tax.base.artifacts.supervisor import process_stat, start_ticks
 from connector_tax.run.engine.supervisor import newest_first
 
 VARIABLE = "CONNECTOR_TAX_RUN"
-LOGS = ("vllm_stdout.log", "vllm_stderr.log")
 
 
 def new_mark() -> str:

@@ -13,6 +13,7 @@ import httpx
 import psutil
 
 from connector_tax.base import direct
+from connector_tax.base.artifacts.layout import LOGS
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import EngineError
 from connector_tax.base.opening import printable
@@ -24,6 +25,7 @@ from connector_tax.run.engine.command import (
     engine_environment,
     given_environment,
     launch_script,
+    referred_to,
 )
 from connector_tax.run.engine.contained import contained, leave_to_the_client, model_inside
 from connector_tax.run.engine.container import LONGER_S, handed_over, launch_words, python_path
@@ -32,7 +34,7 @@ from connector_tax.run.engine.gpus import Cards, cards_of
 from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.leftovers import end_leftovers
 from connector_tax.run.engine.logs import clean_logs, launch_secrets
-from connector_tax.run.engine.marks import LOGS, new_mark
+from connector_tax.run.engine.marks import new_mark
 from connector_tax.run.engine.ports import api_port, intruder, listens, taken_side_port
 from connector_tax.run.engine.release import memory_before, wait_released
 from connector_tax.run.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
@@ -294,6 +296,7 @@ def _spawn(
     environment["PORT"] = str(port)
     environment["RECORD_PYTHON"] = sys.executable
     environment["RECORD_NEEDED"] = " ".join(given_environment(request.engine, request.connector))
+    environment["RECORD_REFERRED"] = " ".join(referred_to(request.engine, request.connector))
     environment["RECORD_STORES"] = str(stores_folder()) if request.has_store else ""
     environment["LAUNCH_SH_OUT"] = str((request.folder / "launch.sh").absolute())
     if request.step_log is not None:
@@ -345,9 +348,9 @@ def _container(request: LaunchRequest, environment: dict[str, str], cards: Cards
         cpus=request.cpus,
         writes=tuple({steps, *([] if request.step_log is None else [request.step_log.parent.absolute()])}),
     )
-    leave_to_the_client(environment, given)
+    leave_to_the_client(environment, given, launch.secret)
     environment["RECORD_NEEDED"] = " ".join(name for name in given if name not in launch.values)
-    environment[HANDED] = " ".join(handed_over(launch.names))
+    environment[HANDED] = " ".join(handed_over(launch.names, launch.secret))
     words = launch_words(launch)
     return ["--in-container", str(len(words)), *words]
 

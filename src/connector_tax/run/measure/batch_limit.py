@@ -24,7 +24,7 @@ ENDING_S = 10.0
 
 
 def in_batch_job(environ: Mapping[str, str]) -> bool:
-    return JOB in environ
+    return bool(environ.get(JOB))
 
 
 def left_in_job_s(environ: Mapping[str, str], ask: Callable[[str], str] | None = None) -> float | None:
@@ -37,7 +37,7 @@ def left_in_job_s(environ: Mapping[str, str], ask: Callable[[str], str] | None =
         EngineError: SLURM does not say it.
     """
     job = environ.get(JOB)
-    if job is None:
+    if not job:
         return None
     if is_number(end := environ.get("SLURM_JOB_END_TIME", "")):
         return float(end) - time.time()

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from connector_tax.run.engine.marks import LOGS
+from connector_tax.base.artifacts.layout import LOGS
 from connector_tax.run.engine.process import LOG_TAIL_BYTES, RunningEngine
 from connector_tax.run.engine.root_cause import root_cause
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from connector_tax.base.artifacts.launches import elapsed_s, read_launches, timed_launch
-from connector_tax.base.artifacts.layout import VIRTUAL_GPU, CampaignFolder
+from connector_tax.base.artifacts.layout import LOGS, VIRTUAL_GPU, CampaignFolder
 from connector_tax.base.config import CampaignConfig, EngineConfig, longest_request_tokens
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.secrets import with_originals
@@ -32,7 +32,6 @@ from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.run.engine.command import check_model, engine_environment, interpreter
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.leftovers import end_all_leftovers
-from connector_tax.run.engine.marks import LOGS
 from connector_tax.run.engine.memory import too_large
 from connector_tax.run.engine.patching import step_timing_of
 from connector_tax.run.engine.ports import first_port, free_port, is_taken, taken_words
