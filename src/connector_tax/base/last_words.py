@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.base.errors import ConnectorTaxError
-from connector_tax.base.opening import lines_of, open_regular
+from connector_tax.base.opening import lines_of, open_regular, printable
 
 # How a line of a job's log begins that says why the job ended.
 INTERRUPTED = "interrupted; "
@@ -57,12 +57,12 @@ def last_words(folder: Path, before: Mapping[Path, Mark]) -> list[str]:
         goes_on = False
         for line in lines:
             if line.startswith(LAST_WORDS):
-                said.append(f"{line} ({log})")
+                said.append(f"{printable(line)} ({log})")
                 goes_on = True
             elif _PROGRESS.match(line):
                 goes_on = False
             elif goes_on:
-                said.append(f"  {line}")
+                said.append(f"  {printable(line)}")
     return said
 
 

@@ -336,10 +336,13 @@ def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
     # A byte that is no text, words that are long and go on, and a job that began again behind them.
     long = b"x" * 70 + b"\n"
     noop.write_bytes(
-        long * 30_000 + b"error: \xff is full\nMend the host.\n2026-01-31 10:00:00 phase A: on\nwhat else\n"
+        long * 30_000
+        + b"error: \xff is \x1b[5mfull\nMend the host.\n2026-01-31 10:00:00 phase A: on\nwhat else\n"
     )
     found.say_why()
-    assert capsys.readouterr().err == f"\nWhy it ended:\nerror: \ufffd is full ({noop})\n  Mend the host.\n"
+    assert (
+        capsys.readouterr().err == f"\nWhy it ended:\nerror: \ufffd is  [5mfull ({noop})\n  Mend the host.\n"
+    )
 
     found.begin()
     draw.write_text("error: of yesterday\n")  # again, and written anew
