@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import sys
-import time
 from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack, redirect_stderr
 from dataclasses import dataclass
@@ -27,8 +26,9 @@ from connector_tax.base.documents.figures import FigureIndex, read_figure_index
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError
 from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.imports import PROJECT, closure
+from connector_tax.base.last_words import INTERRUPTED, Mark, last_words, marks_of
 from connector_tax.base.locks import started_once
-from connector_tax.base.opening import is_date, lines_of, read_whole, shown
+from connector_tax.base.opening import is_date, shown
 from connector_tax.base.plan import (
     campaign_document,
     config_of,
@@ -56,11 +56,8 @@ READING = frozenset({"analysis", "figures", "report", "manifest"})
 NOT_MEASURING = READING | {"revert_patch"}
 TARGETS_VARIABLE = "CONNECTOR_TAX_TARGETS"
 DATE_VARIABLE = "CONNECTOR_TAX_DATE"
-# How a line of a job's log begins that says why the job ended.
-INTERRUPTED = "interrupted; "
-LAST_WORDS = ("error: ", "not begun: ", INTERRUPTED)
 _STARTED = ExitStack()
-_BEGAN_S = time.time()
+_LOGS_BEFORE: dict[Path, Mark] = {}
 
 
 def stop(message: str) -> NoReturn:
@@ -329,17 +326,12 @@ class Study:
                 _STARTED.enter_context(started_once(self.folder.start_lock, self.config.campaign))
             except ConnectorTaxError as error:
                 stop(str(error))
+        _LOGS_BEFORE.update(marks_of(self.logs))
         self.write_campaign_file()
 
     def say_why(self) -> None:
         """After a start that ended early: what its jobs said of it. Snakemake's own account of its rules stands above, and is longer."""
-        said = []
-        for log in sorted(self.logs.glob("*.log")):
-            try:
-                lines = lines_of(read_whole(log)) if log.stat().st_mtime >= _BEGAN_S else []
-            except (OSError, ConnectorTaxError) as error:
-                lines = [f"error: it cannot be read ({error})"]
-            said += [f"{line} ({log})" for line in lines if line.startswith(LAST_WORDS)]
+        said = last_words(self.logs, _LOGS_BEFORE)
         if any(line.startswith(INTERRUPTED) for line in said):
             said.append("The same command goes on.")
         if said:

@@ -9,6 +9,13 @@ from dataclasses import dataclass
 from connector_tax.base.door import run_door
 
 
+def one_or_more(text: str) -> int:
+    """The type of an argument that counts."""
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give 1 or more")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """One command.

@@ -24,6 +24,8 @@ BUG = 70
 
 # As for other mistakes that a person can mend.
 UNSAID = 2
+# Of a process that was told to end and did so in order, its ``finally`` blocks run.
+TOLD_TO_END = (128 + signal.SIGTERM, 128 + signal.SIGHUP)
 # What a disk says that takes nothing more, whatever was to be written.
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 # What it says to another user than the file's.
@@ -69,6 +71,10 @@ class _Words:
                 self.write(f"{log.name}: log ends here, it cannot be written ({error})\n")
         self.flush()
         return len(text)
+
+    @property
+    def logs(self) -> bool:
+        return self._log is not None
 
     def flush(self) -> None:
         with self._giving_up():
@@ -121,7 +127,7 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
     What cannot be said, as on a disk that is full, is a person's to mend: it ends nothing, and is said on the other stream at the end.
 
     Args:
-        interrupted: what is said on Ctrl-C of what is kept.
+        interrupted: what is said on Ctrl-C of what is kept, and to a log also where the process was told to end.
     """
     _open_standard_files()
     # To the end of the process: a traceback is printed after everything else.
@@ -132,6 +138,9 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
     except SystemExit as ended:
         if ended.code in (None, 0, 1):
             _end_if_unsaid(out, err)
+        if ended.code in TOLD_TO_END and isinstance(sys.stderr, _Words) and sys.stderr.logs:
+            # Whoever reads the log has no exit code.
+            print(f"interrupted; {interrupted}", file=sys.stderr)
         raise
     except ConnectorTaxError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from connector_tax.base.command import Command
+from connector_tax.base.command import Command, one_or_more
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.errors import ConfigError
 
@@ -21,7 +21,9 @@ examples:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--configfile", type=Path, help="the campaign; default config/config.yaml")
-    parser.add_argument("--cores", type=int, default=1, help="default %(default)s: one engine at a time")
+    parser.add_argument(
+        "--cores", type=one_or_more, default=1, help="default %(default)s: one engine at a time"
+    )
     parser.add_argument("targets", nargs="*", help="stages or files, and further arguments of Snakemake")
 
 

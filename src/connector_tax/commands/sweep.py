@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from connector_tax.base.command import Command
+from connector_tax.base.command import Command, one_or_more
 
 if TYPE_CHECKING:
     from connector_tax.base.config.sweep import Sweep
@@ -56,14 +56,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         )
     plan.add_argument(
         "--gpus",
-        type=_one_or_more,
+        type=one_or_more,
         help="engines side by side at most, as run takes --resources gpu=N; default: as many as a campaign has cards",
     )
     action("write", "write each campaign's config, and measure nothing")
     run = action("run", "measure one campaign after another, or go on")
     run.add_argument(
         "--cores",
-        type=_one_or_more,
+        type=one_or_more,
         help="Snakemake's; default: as many as the campaign has engines side by side",
     )
     run.add_argument(
@@ -83,12 +83,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--reference", choices=("ref_safe", "ref_load"), default="ref_safe", help="default %(default)s"
     )
     table.add_argument("--page", type=Path, metavar="FILE", help="write an HTML page as well")
-
-
-def _one_or_more(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: give 1 or more")
-    return value
 
 
 # It imports what it needs when it is called, so that help comes at once.

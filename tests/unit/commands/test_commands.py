@@ -131,6 +131,15 @@ def test_run_with_a_file_that_is_no_campaign_is_one_message(
     assert ended.stderr.startswith("error: ") and said in ended.stderr and len(ended.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("cores", ["0", "-2"])
+def test_run_with_less_than_one_core_is_one_message(cores: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With none Snakemake waits for one without end."""
+    with pytest.raises(SystemExit) as ended:
+        command("run").call(["--cores", cores])
+    assert ended.value.code == 2
+    assert f"argument --cores: {cores}: give 1 or more" in capsys.readouterr().err
+
+
 def test_run_without_a_checkout_says_what_would_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("connector_tax.commands.run.PROJECT_ROOT", tmp_path)
     with pytest.raises(ConfigError, match="measured in a checkout"):

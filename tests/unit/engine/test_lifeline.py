@@ -112,3 +112,16 @@ def test_a_check_that_is_told_to_end_cleans_up(tmp_path: Path, how: signal.Signa
     assert (tmp_path / "cleaned").exists()
     assert door.returncode == 128 + how
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_a_job_that_is_told_to_end_says_so_in_its_log(tmp_path: Path, how: signal.Signals) -> None:
+    """What a start that was ended by its group, or by ``scancel``, repeats at its end; there is nothing else in it that says why."""
+    log = tmp_path / "measure.log"
+    command = _door(tmp_path, "measure", "--log", str(log))
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, preexec_fn=_as_in_a_terminal) as door:
+        assert _wait_for(lambda: (tmp_path / "up").exists())
+        door.send_signal(how)
+        door.communicate()
+    assert door.returncode == 128 + how
+    assert log.read_text() == "interrupted; what was finished is kept\n"

@@ -9,6 +9,7 @@ import pytest
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.errors import EngineError
 from connector_tax.run.measure.batch_limit import in_batch_job, left_in_job_s
+from connector_tax.run.measure.locks import held
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from host_faults import DATE, measure, small_campaign
@@ -51,6 +52,17 @@ def test_no_cell_begins_that_the_end_of_the_job_would_cut_off(tmp_path: Path) ->
     (cell,) = run.finished_cells()
     assert (cell.cell_id, read_cell(cell).verdict) == ("r20_256x16", "valid")
     assert not run.receipt.exists()
+
+
+def test_nobody_is_waited_for_beyond_the_end_of_the_job(tmp_path: Path) -> None:
+    """In a batch job there is no other end to it; the scheduler cut it off, and nothing said why."""
+    folder = small_campaign(tmp_path, rates=(20.0,))
+    with held(folder.lock, "it", "4711, which is at work"):
+        done = measure(folder, SLURM_JOB_ID="7", SLURM_JOB_END_TIME=str(int(time.time()) + 16))
+    assert done.returncode == 75, done.stderr
+    assert (
+        "not begun: waited for campaign demo, in use by process 4711, which is at work, until" in done.stderr
+    )
 
 
 @pytest.mark.parametrize("said", ["INVALID", "", "1:2:3:4"])

@@ -200,7 +200,7 @@ def test_a_fault_of_the_host_is_nobodys_failure(cause: str) -> None:
 def test_a_launch_that_the_host_spoilt_leaves_no_receipt(tmp_path: Path) -> None:
     # An unknown fault is named by the engine while it starts, and this one reads as a full disk.
     folder = campaign(tmp_path, "No space left on device")
-    with pytest.raises(HostFailed):
+    with pytest.raises(HostFailed, match=r"^nixl_both: the engine died while starting: "):
         measure_run(folder.campaign_file, "nixl_both", "a")
     assert not run_of(folder, "nixl_both").receipt.exists()
 

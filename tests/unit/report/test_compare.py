@@ -38,7 +38,7 @@ def test_a_tax_that_rose_is_a_regression(pair: tuple[Aggregate, Aggregate]) -> N
     )
     assert (change.word, change.regression, found.exit_code) == ("worse", True, 1)
     assert sentence(found) == (
-        "Regression: 1 of 12 taxes rose, and by more than 5.0 pp: TTFT p90 of mooncake_both by +12 pp [+4.8 pp, +21 pp]; "
+        "Regression: 1 of 12 taxes rose, and by more than 5 pp: TTFT p90 of mooncake_both by +12 pp [+4.8 pp, +21 pp]; "
         "mooncake_consumer was skipped in both. Intervals are of one launch each and do not hold what launches differ by."
     )
     text = " ".join(comparison_text(found).split())
@@ -69,6 +69,15 @@ def test_a_regression_is_told_apart_and_too_far(
     set_tax(pair[1], *b)
     found = compared(*pair, fail_above=fail_above)
     assert (change_of(found).word, found.exit_code) == (word, exit_code)
+
+
+def test_a_limit_is_told_as_it_was_given(pair: tuple[Aggregate, Aggregate]) -> None:
+    """0.04 percentage points were "0 pp", and taxes that rose by 0.03 had not risen by more than that."""
+    set_tax(pair[0], 0.30, 0.2999, 0.3001)
+    set_tax(pair[1], 0.3003, 0.3002, 0.3004)
+    found = compared(*pair, fail_above=0.0004)
+    assert found.exit_code == 0 and change_of(found).word == "worse"
+    assert "rose by more than 0.04 pp with the rise told apart" in sentence(found)
 
 
 def test_only_the_metric_that_is_asked_for_decides(pair: tuple[Aggregate, Aggregate]) -> None:

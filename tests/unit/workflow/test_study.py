@@ -330,19 +330,40 @@ def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
 ) -> None:
     """It stood some twenty lines above the end, between Snakemake's rules. Logs of earlier starts are not repeated."""
     monkeypatch.chdir(tmp_path)
-    found = study(measuring=True)
+    found = study(measuring=False)
     found.say_why()
+    preflight, draw, noop = (found.logs / f"{name}.log" for name in ("preflight", "draw", "measure_a_noop"))
     found.logs.mkdir(parents=True)
-    (found.logs / "preflight.log").write_text("trying plain\nerror: engine.python: not set.\n")
-    (found.logs / "draw.log").write_text("error: of yesterday\n")
-    os.utime(found.logs / "draw.log", (1e9, 1e9))
+    preflight.write_text("trying plain\nerror: engine.python: not set.\n")
+    draw.write_text("error: of yesterday\n")
+    (found.logs / "gone.log").symlink_to("nowhere")
+    found.begin()
     found.say_why()
-    said = f"\nWhy it ended:\nerror: engine.python: not set. ({found.logs / 'preflight.log'})\n"
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == ""
 
-    (found.logs / "preflight.log").write_text("interrupted; what was finished is kept\n")
+    # The next start has another reason. Preflight's log is continued, as measuring jobs do it.
+    with preflight.open("a") as log:
+        log.write("preflight: plain is included\n")
+    # A byte that is no text, words that are long and go on, and a job that began again behind them.
+    long = b"x" * 70 + b"\n"
+    noop.write_bytes(
+        long * 30_000
+        + b"error: \xff is \x1b[5mfull\nMend the host.\n2026-01-31 10:00:00 phase A: on\nwhat else\n"
+    )
     found.say_why()
-    assert capsys.readouterr().err.endswith(f" ({found.logs / 'preflight.log'})\nThe same command goes on.\n")
+    assert (
+        capsys.readouterr().err == f"\nWhy it ended:\nerror: \ufffd is  [5mfull ({noop})\n  Mend the host.\n"
+    )
+
+    found.begin()
+    draw.write_text("error: of yesterday\n")  # again, and written anew
+    with preflight.open("a") as log:
+        log.write("interrupted; what was finished is kept\n")
+    found.say_why()
+    assert capsys.readouterr().err == (
+        f"\nWhy it ended:\nerror: of yesterday ({draw})\ninterrupted; what was finished is kept ({preflight})\n"
+        "The same command goes on.\n"
+    )
 
 
 @pytest.mark.parametrize("reference", ["${HF_TOKEN}", "${STORE}/kv"])

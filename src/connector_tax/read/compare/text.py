@@ -16,7 +16,7 @@ from connector_tax.read.compare.document import (
     SideOfIt,
     TaxOfSide,
 )
-from connector_tax.read.figures.words import clean, listing, percent, with_interval
+from connector_tax.read.figures.words import clean, listing, with_interval
 from connector_tax.read.figures.words import sentence as capital
 
 # Of one line; a verdict may name every configuration.
@@ -143,7 +143,8 @@ def _blocks(changes: list[Change], side: str) -> str:
 
 
 def _verdict(comparison: Comparison) -> str:
-    limit = percent(comparison.fail_above).lstrip("+").replace(" %", " pp")
+    # As it was given: 0.04 pp is not 0.
+    limit = f"{comparison.fail_above * 100:g} pp"
     n, found = len(comparison.decisive), comparison.regressions
     missing = _missing(comparison)
     if not found:

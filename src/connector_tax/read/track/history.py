@@ -128,7 +128,7 @@ def _sentence(
     """The verdict on one line, with what it is of."""
     own = [s for s in series if s.decides]
     n, judged_ones = len(own), sum(can_be_judged(s.points, s.thresholds) for s in own)
-    limit = f" by more than {percent(fail_above).lstrip('+')}" if fail_above > 0 else ""
+    limit = f" by more than {fail_above * 100:g} %" if fail_above > 0 else ""
     few = f"{LEAST_BEFORE + 1} campaigns with a number of one kind"
     if regressions:
         words = [_told(many, *found, fail_above) for found in regressions]

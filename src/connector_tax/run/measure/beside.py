@@ -20,28 +20,63 @@ from connector_tax.base.records.cell import Phase, phase_word
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.leftovers import end_all_leftovers, end_leftovers, recorded_below
 from connector_tax.run.engine.slots import Slot, slots_of
-from connector_tax.run.measure.locks import first_free, held, holder_words, measuring_alone, wait_for_card_s
+from connector_tax.run.measure.locks import (
+    InUse,
+    first_free,
+    held,
+    holder_words,
+    measuring_alone,
+    wait_for_card_s,
+)
+from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
 
 CLEARING = "what killed measurements left"
 
 
 @contextmanager
 def on_a_card(
-    folder: CampaignFolder, date: str, config: CampaignConfig, run: RunFolder, say: Callable[[str], None]
+    folder: CampaignFolder,
+    date: str,
+    config: CampaignConfig,
+    run: RunFolder,
+    say: Callable[[str], None],
+    limit: TimeLimit | None = None,
 ) -> Iterator[Slot]:
     """The place that ``run`` is measured at, for the body; nothing that a killed measurement left is at work there.
 
     Args:
         say: told for whom is waited, and since when.
+        limit: by when measuring has to be over. Nobody is waited for until after it.
 
     Raises:
         ConfigError: there is no such card, or the phase was begun on one that this campaign no longer has.
         EngineError: somebody else measures there; names the process.
+        OutOfTime: somebody else did until no launch fitted any more.
     """
+    try:
+        with _on_a_card(folder, date, config, run, say, limit) as slot:
+            yield slot
+    except InUse as busy:
+        if limit is None or limit.left_to_launch_s > 0:
+            raise
+        raise OutOfTime(f"waited for {busy.waited_for}, until no launch fitted any more") from busy
+
+
+@contextmanager
+def _on_a_card(
+    folder: CampaignFolder,
+    date: str,
+    config: CampaignConfig,
+    run: RunFolder,
+    say: Callable[[str], None],
+    limit: TimeLimit | None,
+) -> Iterator[Slot]:
     slots = slots_of(config.engine)
     for note in dict.fromkeys(s.cards.note for s in slots if s.cards.note):
         say(note)
     grace_s, wait_s = config.engine.stop_grace_s, wait_for_card_s(config.engine)
+    if limit is not None:
+        wait_s = min(wait_s, limit.left_to_launch_s)
     if len(config.engine.slots) == 1:
         (slot,) = slots
         port = config.engine.port

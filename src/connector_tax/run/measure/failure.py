@@ -40,8 +40,9 @@ def blame_the_host(cause: str, connector_id: str) -> None:
         HostFailed: it is.
     """
     if is_of_the_host(cause):
+        # What is said of its launch names it already.
         raise HostFailed(
-            f"{connector_id}: {cause}\nThat is the host and not the configuration. Mend it and start again; finished cells are kept."
+            f"{connector_id}: {cause.removeprefix(f'{connector_id}: ')}\nThat is the host and not the configuration. Mend it and start again; finished cells are kept."
         )
 
 

@@ -51,6 +51,18 @@ def wait_for_card_s(engine: EngineConfig) -> float:
     return math.inf if len(engine.slots) > 1 or in_batch_job(os.environ) else WAIT_S
 
 
+class InUse(EngineError):
+    """Somebody else has what is wanted, and was waited for.
+
+    Attributes:
+        waited_for: what, and who has it.
+    """
+
+    def __init__(self, message: str, waited_for: str) -> None:
+        super().__init__(message)
+        self.waited_for = waited_for
+
+
 def say_on_stderr(what: str) -> None:
     print(what, file=sys.stderr, flush=True)
 
@@ -79,20 +91,21 @@ class _Patience:
             held: what is wanted, by whom each is held, and its lock.
 
         Raises:
-            EngineError: it has been waited for long enough.
+            InUse: it has been waited for long enough.
         """
         waited_s = time.monotonic() - self.begun_s
+        waited_for = "; ".join(f"{what}, in use by process {who}" for what, who, _ in held)
         if waited_s > self.wait_s:
             words = "; ".join(f"{what} is in use by process {who} (lock {path})" for what, who, path in held)
-            raise EngineError(
+            raise InUse(
                 f"{words}. Two measurements at once would measure each other; wait for it to end, or end that process, then start "
-                f"again. engine.wait_for_card_s or {WAIT_VARIABLE} says how long it is waited for ({self.wait_s:g} s)."
+                f"again. engine.wait_for_card_s or {WAIT_VARIABLE} says how long it is waited for ({self.wait_s:g} s).",
+                waited_for,
             )
         if waited_s >= self.next_s:
             self.next_s = waited_s + SAY_EVERY_S
-            words = "; ".join(f"{what}, in use by process {who}" for what, who, _ in held)
             most = "without end" if math.isinf(self.wait_s) else f"for {duration_text(self.wait_s)} at most"
-            self.say(f"waiting for {words}; {duration_text(waited_s)} so far, {most}")
+            self.say(f"waiting for {waited_for}; {duration_text(waited_s)} so far, {most}")
         time.sleep(POLL_S)
 
 

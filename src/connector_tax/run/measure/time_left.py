@@ -27,6 +27,11 @@ class TimeLimit:
     until_s: float
     launch_s: float
 
+    @property
+    def left_to_launch_s(self) -> float:
+        """Until no launch would be over any more that begins."""
+        return self.until_s - self.launch_s - monotonic()
+
     def check_launch(self, first: CellSpec) -> None:
         """
         Raises:

@@ -1,0 +1,94 @@
+"""What the jobs of one start said last, of their logs. A measuring job goes on with the log of earlier starts, whose words are not this one's."""
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from connector_tax.base.errors import ConnectorTaxError
+from connector_tax.base.opening import lines_of, open_regular, printable
+
+# How a line of a job's log begins that says why the job ended.
+INTERRUPTED = "interrupted; "
+LAST_WORDS = ("error: ", "not begun: ", INTERRUPTED)
+# A line of progress, as of a job that began again.
+_PROGRESS = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
+# Of a log: by its last bytes one that was continued is told from one that was written anew.
+_END_BYTES = 4096
+# What a job said last stands at the end, however long its log became.
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A log as it was when a start began.
+
+    Attributes:
+        changed_ns: by the clock of its file system, which need not be this host's.
+        end: its last bytes; None where it could not be read.
+    """
+
+    changed_ns: int
+    size: int
+    end: bytes | None
+
+
+def marks_of(folder: Path) -> dict[Path, Mark]:
+    """Of every log in ``folder``."""
+    return {log: mark for log in folder.glob("*.log") if (mark := _mark(log)) is not None}
+
+
+def last_words(folder: Path, before: Mapping[Path, Mark]) -> list[str]:
+    """Why jobs ended, of the logs in ``folder``: the line that says it with the log's name, and those that it goes on into.
+
+    Args:
+        before: marks of the logs when the start began.
+    """
+    said: list[str] = []
+    for log in sorted(folder.glob("*.log")):
+        now = _mark(log)
+        if now is None or now == before.get(log):
+            continue
+        try:
+            lines = lines_of(_since(log, now.size, before.get(log)))
+        except (OSError, ConnectorTaxError) as error:
+            lines = [f"error: it cannot be read ({error})"]
+        goes_on = False
+        for line in lines:
+            if line.startswith(LAST_WORDS):
+                said.append(f"{printable(line)} ({log})")
+                goes_on = True
+            elif _PROGRESS.match(line):
+                goes_on = False
+            elif goes_on:
+                said.append(f"  {printable(line)}")
+    return said
+
+
+def _mark(log: Path) -> Mark | None:
+    """None where there is nothing, as behind a link that leads nowhere."""
+    try:
+        found = log.stat()
+    except OSError:
+        return None
+    try:
+        end = _bytes(log, max(0, found.st_size - _END_BYTES), found.st_size)
+    except (OSError, ConnectorTaxError):
+        end = None
+    return Mark(found.st_mtime_ns, found.st_size, end)
+
+
+def _since(log: Path, size: int, before: Mark | None) -> bytes:
+    """What was written into it since ``before``, or all of it where it was written anew; of that the last ``_MOST_BYTES``."""
+    begin = 0
+    if before is not None and before.end is not None and before.size < size:
+        continued = _bytes(log, before.size - len(before.end), before.size) == before.end
+        begin = before.size if continued else 0
+    return _bytes(log, max(begin, size - _MOST_BYTES), size)
+
+
+def _bytes(log: Path, begin: int, end: int) -> bytes:
+    with open_regular(log, sys.maxsize) as handle:
+        handle.seek(begin)
+        return handle.read(end - begin)
