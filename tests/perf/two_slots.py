@@ -1,6 +1,6 @@
 """Two engines side by side: how much sooner a campaign is done, whether they have anything in common, and whether its taxes are the same.
 
-    .venv/bin/python tests/perf/two_slots.py [--blocks 3] [--requests 60] [--keep FOLDER]
+    .venv/bin/python tests/perf/two_slots.py [--blocks 3] [--requests 60] [--control] [--keep FOLDER]
 
 The demo's eight configurations on the embedded engine, once with one slot and once with two, in a checkout of their own; plain is launched
 twice in each block. Wall time is that of the whole command: preflight, every phase, analysis, figures and report. Every third of a second
@@ -11,6 +11,9 @@ blocks of repeats, so there are two more. What decides: two campaigns' taxes dif
 the standard deviation of those pairs over both campaigns, Student's t and all comparisons taken together (Bonferroni). Printed beside and deciding
 nothing are Welch's test of each change over blocks, since connectors' launches may spread by more than plain's, and by how much plain
 became slower: a neighbour that starts takes a core for a second, and on two cores nobody has one of his own.
+
+``--control`` measures the campaign with one slot once more at the end and compares it with both others by the same criterion. What two campaigns
+with one slot differ by is what the criterion cannot lay on the second slot. The control decides nothing either.
 """
 
 import argparse
@@ -92,8 +95,10 @@ def percent(log: float) -> str:
     return f"{math.expm1(log):+.2%}"
 
 
-def compare(serial: Path, beside: Path, blocks: int) -> bool:
-    one, two = logs(serial, blocks), logs(beside, blocks)
+def compare(first: Path, second: Path, blocks: int) -> bool:
+    """Prints how the taxes of two campaigns differ; whether all are within the band."""
+    print(f"{first.name} (first) and {second.name} (second):")
+    one, two = logs(first, blocks), logs(second, blocks)
     configs = sorted({c for c, _ in one} - {"plain", "plain_again"})
     many, apart = len(configs) * len(METRICS), []
     for metric in METRICS:
@@ -103,14 +108,14 @@ def compare(serial: Path, beside: Path, blocks: int) -> bool:
         spread = math.sqrt(sum(float(np.sum((p - p.mean()) ** 2)) for p in both) / (2 * (n - 1)))
         band = float(stats.t.ppf(1 - 0.025 / many, 2 * (n - 1))) * spread * math.sqrt(2 / n)
         print(f"{metric}, {n} blocks of each; taxes may differ by ±{band:.2%}")
-        for name, pairs in zip(("one slot", "two slots"), both, strict=True):
+        for name, pairs in zip(("first", "second"), both, strict=True):
             print(
                 f"    plain against itself, {name}: mean {pairs.mean():+.2%}, standard deviation {pairs.std(ddof=1):.2%}"
             )
         slower = stats.ttest_ind([*two[plain], *two[again]], [*one[plain], *one[again]], equal_var=False)
         low, high = slower.confidence_interval()
         print(
-            f"    plain with two slots: {percent((low + high) / 2)} [{percent(low)}, {percent(high)}] (95 %)"
+            f"    plain of the second, against the first's: {percent((low + high) / 2)} [{percent(low)}, {percent(high)}] (95 %)"
         )
         for config in configs:
             taxes = [of[config, metric] - of[plain] for of in (one, two)]
@@ -133,6 +138,7 @@ def main() -> None:
     )
     parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--requests", type=int, default=60)
+    parser.add_argument("--control", action="store_true", help="one slot once more, against both")
     parser.add_argument("--keep", type=Path, help="a folder that is made for the campaigns, and left there")
     args = parser.parse_args()
     if args.blocks < 2:
@@ -140,7 +146,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="two-slots-") as temporary:
         project = Project(args.keep or Path(temporary) / "checkout")
         seconds, measuring, watches = {}, {}, {}
-        for name, slots in (("one", 1), ("two", 2)):
+        control = (("one_again", 1),) if args.control else ()
+        for name, slots in (("one", 1), ("two", 2), *control):
             configured(project, name, args.blocks, args.requests)
             seconds[name], measuring[name], watches[name] = measure(project, name, slots)
         results = project.root / "results"
@@ -163,6 +170,9 @@ def main() -> None:
         )
         print(f"cells: {verdicts.count('valid')} of {len(verdicts)} valid")
         agree = compare(results / "one", results / "two", args.blocks)
+        if args.control:
+            compare(results / "one", results / "one_again", args.blocks)
+            compare(results / "one_again", results / "two", args.blocks)
     failed = ratio > BAR or clashes or seen.shared or seen.most != 2 or not overlapping(cells) or not agree
     sys.exit(1 if failed else 0)
 

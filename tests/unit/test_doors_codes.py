@@ -33,6 +33,24 @@ def test_what_this_user_may_not_do_is_one_message(number: int) -> None:
     )
 
 
+def test_a_file_in_a_folders_place_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "steps").write_text("mine")
+    script = f"""
+from pathlib import Path
+from connector_tax.base.door import run_door
+def main():
+    Path({str(tmp_path / "steps")!r}).mkdir(exist_ok=True)
+run_door(main)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(
+        f"error: {tmp_path}/steps: a file lies where a folder belongs (File exists). Move it"
+    )
+    assert ended.stderr.count("\n") == 1
+    assert (tmp_path / "steps").read_text() == "mine"
+
+
 FULL = """
 from pathlib import Path
 from connector_tax.base.door import run_door

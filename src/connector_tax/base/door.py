@@ -28,6 +28,8 @@ UNSAID = 2
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 # What it says to another user than the file's.
 OF_ITS_OWNER = (errno.EACCES, errno.EPERM)
+# A file lies where a folder belongs, or a folder where a file does.
+OF_ITS_PLACE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 
 
 def nobody_reads(stream: TextIO) -> NoReturn:
@@ -145,6 +147,8 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
             print(f"error: {_not_written(error)}", file=sys.stderr)
         elif error.errno in OF_ITS_OWNER and error.filename is not None:
             print(f"error: {_not_permitted(error)}", file=sys.stderr)
+        elif error.errno in OF_ITS_PLACE and error.filename is not None:
+            print(f"error: {_in_the_way(error)}", file=sys.stderr)
         else:
             traceback.print_exc()
             sys.exit(BUG)
@@ -164,6 +168,15 @@ def _place(error: OSError) -> str:
 
 def _not_permitted(error: OSError) -> str:
     return f"{_place(error)}: {error.strerror}. Fix its permissions, or those of its folder, then start again; what was finished is kept."
+
+
+def _in_the_way(error: OSError) -> str:
+    found = (
+        "is a folder where a file belongs"
+        if error.errno == errno.EISDIR
+        else "a file lies where a folder belongs"
+    )
+    return f"{_place(error)}: {found} ({error.strerror}). Move it away, then start again; what was finished is kept."
 
 
 def _not_written(error: OSError) -> str:

@@ -47,21 +47,28 @@ def test_every_latency_and_verdict_is_that_of_the_whole_campaign(whole: Campaign
     assert all(a["step"] == b["step"] for a, b in kept)
 
 
+def specs(root: Path, phase: str) -> list[dict[str, Any]]:
+    return [read_json(p)["spec"] for p in root.glob(f"*/phase_{phase}/cells/*/cell.json")]
+
+
 def test_step_records_are_kept_at_the_reference_rates_and_named_where_they_are_not(
     whole: Campaign, thinned: Path
 ) -> None:
     rates = read_json(whole.folder.reference_rates)
     kept = {rates["ref_safe_per_s"], rates["ref_load_per_s"]}
+    (shape,) = {(s["input_tokens"], s["output_tokens"]) for s in specs(thinned, "a")}
     found = set()
     for cell in thinned.glob("*/phase_*/cells/*/cell.json"):
         document = read_json(cell)
-        is_kept = document["phase"] == "a" and document["spec"]["rate_per_s"] in kept
-        found.add(is_kept)
+        spec = document["spec"]
+        is_load = spec["rate_per_s"] in kept and (spec["input_tokens"], spec["output_tokens"]) == shape
+        is_kept = document["phase"] in ("a", "b") and is_load
+        found.add((document["phase"], is_kept))
         names = sorted(p.name for p in cell.parent.iterdir() if p.name != "cell.json")
         assert names == sorted(document["files"])
         assert any(n.startswith("engine_step") and n.endswith(".jsonl.gz") for n in names) == is_kept
         assert [n for n in document["left_out_streams"] if n.startswith("engine_step")] == [] or not is_kept
-    assert found == {True, False}
+    assert {("a", True), ("a", False), ("b", True), ("b", False)} <= found
 
 
 def test_the_rule_and_checksums_of_the_source_stand_in_the_campaign(whole: Campaign, thinned: Path) -> None:

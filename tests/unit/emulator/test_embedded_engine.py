@@ -1,11 +1,13 @@
 """The embedded engine over the wire: vLLM's form, exact counts, faults on demand."""
 
 import json
+import resource
 import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from connector_tax.base.config import CampaignConfig, load_campaign
@@ -21,6 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
 from step_rows import read_step_file
 
+# Less than the step records of a cell, and more than a traceback, which is in a file as well.
+FILES_OF_10_KB = (10_000, resource.RLIM_INFINITY)
 CONFIG = Path(__file__).parents[3] / "config"
 CAMPAIGN: CampaignConfig = load_campaign(CONFIG / "demo.yaml")
 
@@ -172,3 +176,13 @@ def test_faults_are_parsed_or_refused() -> None:
         parse_faults("explode")
     with pytest.raises(ConfigError, match="is not a number"):
         parse_faults("die_after:soon")
+
+
+def test_an_engine_whose_step_log_cannot_be_written_any_more_dies_of_it(tmp_path: Path) -> None:
+    """It stood still: each cell that was left cost the minute after which an engine is taken to hang."""
+    with launch(tmp_path, steps=True) as engine:
+        engine.wait_ready()
+        (served,) = psutil.Process(engine.root).children(recursive=True)
+        resource.prlimit(served.pid, resource.RLIMIT_FSIZE, FILES_OF_10_KB)
+        measure_cell(spec(), target_of(engine.base_url, engine.model), should_abort=engine.death)
+        assert engine.death(within_s=10) == "OSError: [Errno 27] File too large"

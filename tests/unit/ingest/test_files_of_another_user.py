@@ -26,15 +26,17 @@ def anybody() -> None:
 READS = """
 import sys
 from pathlib import Path
+from connector_tax.base.artifacts.thinning import thin
 from connector_tax.base.errors import ArtifactError
 from connector_tax.read.analysis import analyse
 from connector_tax.read.bundle.packing import bundle
 root = Path(sys.argv[1])
 analyse(root)
-try:
-    bundle(root, root.with_suffix(".zip"), partial=True)
-except ArtifactError as error:
-    print(error)
+for make in (lambda: bundle(root, root.with_suffix(".zip"), partial=True), lambda: thin(root, root.with_name("thinned"))):
+    try:
+        make()
+    except ArtifactError as error:
+        print(error)
 """
 
 
@@ -46,7 +48,7 @@ def campaign(tmp_path: Path) -> Campaign:
     return found
 
 
-def test_a_cell_that_may_not_be_read_is_named_and_no_bundle_is_made_without_it(campaign: Campaign) -> None:
+def test_a_cell_that_may_not_be_read_is_named_and_no_copy_is_made_without_it(campaign: Campaign) -> None:
     closed = campaign.run("nixl_both", "a").finished_cells()[0]
     closed.path.chmod(0)
     try:
@@ -57,5 +59,8 @@ def test_a_cell_that_may_not_be_read_is_named_and_no_bundle_is_made_without_it(c
     assert done.returncode == 0, done.stderr
     problems = json.loads((campaign.root / "aggregate.json").read_text())["problems"]
     assert any(p["where"].endswith(closed.cell_id) and "Permission denied" in p["what"] for p in problems)
-    assert done.stdout.startswith(f"{closed.path}: cannot be read (Permission denied)")
+    refused = done.stdout.splitlines()
+    assert len(refused) == 2
+    assert all(said.startswith(f"{closed.path}: cannot be read (Permission denied)") for said in refused)
     assert not campaign.root.with_suffix(".zip").exists()
+    assert not campaign.root.with_name("thinned").exists()

@@ -48,6 +48,29 @@ def test_a_sampler_that_is_killed_is_started_again(
     assert "sampler of /metrics ended by itself (exit code -9): started again" in capsys.readouterr().err
 
 
+def test_a_sampler_that_is_killed_a_fourth_time_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sampler, "RESTART_AFTER_S", 0.0)
+    killed: set[int] = set()
+    deadline = time.monotonic() + 30
+    with sampling(NOBODY, tmp_path / "metrics.jsonl", 0.2):
+        while len(killed) < 4 and time.monotonic() < deadline:
+            for process in samplers():
+                if process.pid not in killed:
+                    process.kill()
+                    killed.add(process.pid)
+            time.sleep(0.01)
+        assert len(killed) == 4
+        said = ""
+        while "given up" not in said and time.monotonic() < deadline:
+            said += capsys.readouterr().err
+            time.sleep(0.01)
+        assert samplers() == []
+    assert said.count("(exit code -9): started again") == 3
+    assert said.count("(exit code -9): given up; cells of some seconds are flagged samples_missing") == 1
+
+
 def test_a_sampler_that_is_stopped_holds_up_no_launch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

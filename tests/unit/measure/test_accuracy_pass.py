@@ -1,6 +1,7 @@
 """An engine that dies while it answers the fixed prompts: another launch is asked, and one that always does ends the pass."""
 
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,19 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from host_faults import DATE, small_campaign
 
 
-@pytest.mark.parametrize(("kills", "answered"), [(1, True), (2, False)])
+@pytest.mark.parametrize(("kills", "answered", "late_s"), [(1, True, 0.0), (2, False, 0.0), (1, True, 2.5)])
 def test_an_engine_killed_in_the_accuracy_pass_is_asked_again_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     kills: int,
     answered: bool,
+    late_s: float,
 ) -> None:
+    """
+    Args:
+        late_s: by how much later its supervisor says so: it first ends what is left of an engine, such as the core whose API server was killed.
+    """
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
     killed, finished = [], set[int]()
     collect = accuracy.collect_outputs
@@ -37,6 +43,11 @@ def test_an_engine_killed_in_the_accuracy_pass_is_asked_again_once(
                 for p in psutil.Process().children(recursive=True)
                 if "emulator" in " ".join(p.cmdline()[:4])
             )
+            supervisor = engine.parent()
+            assert supervisor is not None and "connector_tax.run.engine.supervisor" in supervisor.cmdline()
+            if late_s:
+                supervisor.suspend()
+                threading.Timer(late_s, supervisor.resume).start()
             engine.kill()
             killed.append(engine)
         return collect(*given, **named)

@@ -74,7 +74,7 @@ def test_the_page_begins_with_the_clock_and_what_it_cannot_show(virtual: Aggrega
 
 
 def test_stand_ins_are_listed_by_configuration_before_any_number(virtual: Aggregate) -> None:
-    words = "OffloadingConnector: copies last 1.57 MB a block at 53 GB/s"
+    words = "OffloadingConnector: no KV is copied; a copy takes as long as 1.57 MB a block at 53 GB/s"
     label = virtual["configs"]["noop_connector"]["label"]
     assert "Stand-ins" not in page_of(virtual)
     for cell in virtual["cells"]:

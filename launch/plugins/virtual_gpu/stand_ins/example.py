@@ -39,4 +39,6 @@ def put_in(streams: Streams, scale: Scale) -> str:
                 wait_for_copy(len(request.slot_mapping), layer.kv_cache)
 
     replace(ExampleConnector, save_kv_layer=save_kv_layer, start_load_kv=start_load_kv)
-    return f"copies {said_of(scale, streams)}; its files hold {scale.narrow_bytes / scale.true_bytes:.3g} of the bytes"
+    return (
+        f"{said_of(scale, streams)}; its files hold {scale.narrow_bytes / scale.true_bytes:.3g} of the bytes"
+    )

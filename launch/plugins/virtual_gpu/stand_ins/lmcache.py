@@ -91,7 +91,7 @@ def put_in(streams: Streams, scale: Scale) -> str:
         return metadata
 
     replace(VllmServiceFactory, get_or_create_metadata=narrow_metadata)
-    return f"chunks that the engine's thread waits for {said_of(scale, streams)}"
+    return f"{said_of(scale, streams)}; the engine's thread waits for each chunk"
 
 
 def _settling(scale: Scale) -> Callable[[Any], None]:

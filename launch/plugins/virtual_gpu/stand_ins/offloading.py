@@ -41,7 +41,7 @@ def put_in(streams: Streams, scale: Scale) -> str:
     replace(spec, current_platform=platform)
     _take_for_on_device(gpu_worker.SingleDirectionOffloadingHandler)
     _as_many_chunks(spec.CPUOffloadingSpec, scale)
-    return f"copies {said_of(scale, streams)}"
+    return said_of(scale, streams)
 
 
 def _take_for_on_device(handler: Any) -> None:

@@ -17,4 +17,4 @@ def replace(holder: Any, **parts: Any) -> None:
 def said_of(scale: Any, streams: Any) -> str:
     """How long a copy takes, for the log."""
     gb_per_s = streams.host_link_bytes_per_s / 1e9
-    return f"last {scale.true_bytes / 1e6:.3g} MB a block at {gb_per_s:.4g} GB/s, and nothing is copied"
+    return f"no KV is copied; a copy takes as long as {scale.true_bytes / 1e6:.3g} MB a block at {gb_per_s:.4g} GB/s"

@@ -42,7 +42,7 @@ def put_in(streams: Streams, scale: Scale) -> str:
         SimpleCPUOffloadWorker=_with_narrow_capacity(connector.SimpleCPUOffloadWorker, scale),
         SimpleCPUOffloadScheduler=_with_narrow_capacity(connector.SimpleCPUOffloadScheduler, scale),
     )
-    return f"copies {said_of(scale, streams)}"
+    return said_of(scale, streams)
 
 
 def _with_narrow_capacity(made: Any, scale: Scale) -> Any:

@@ -1,12 +1,15 @@
 """A campaign made small enough to publish: what its numbers are made of is kept, by a rule that stands in it.
 
 Requests, samples, documents, logs and receipts are kept whole. Step records and a virtual GPU's clock, which are nine tenths of a
-campaign, are kept whole at the two reference loads and left out elsewhere; what is kept of them is packed. What is made from
+campaign, are kept whole where Phase A's load at a reference rate was measured (in Phases A and B and in repeated launches), and left out
+elsewhere; what is kept of them is packed. What is made from
 raw results (tables, ``aggregate.json``, figures, report) is left out: it is made again, from what is published.
 """
 
 import gzip
+import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -21,21 +24,32 @@ from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json, sha256_of, write_bytes, write_json
 from connector_tax.base.opening import MOST_STREAM_BYTES, PACKED, open_regular, read_whole
-from connector_tax.base.records.cell import is_repeat
+from connector_tax.base.records.cell import Shape, is_repeat
 
 RULE = (
-    "step records and device clock of Phase A and of repeated launches at the two reference rates, packed; "
+    "step records and device clock of Phases A and B and of repeated launches at the two reference rates and the shape of Phase A, packed; "
     "of other cells none; everything else whole, but that documents and logs write ~ for the home folder"
 )
 _LARGE = ("engine_step", "device_clock")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Loads whose cells keep their step records: every pair of these."""
+
+    shapes: frozenset[Shape]
+    rates_per_s: frozenset[float]
+
+
+NOTHING = _Kept(frozenset(), frozenset())
 
 
 def thin(source: Path, target: Path) -> int:
     """Write the thinned campaign of ``source`` to ``target``; returns its size in bytes.
 
     Raises:
-        ArtifactError: ``target`` holds something, ``source`` is thinned already or no finished campaign, or a cell's file is not the
-            one it was.
+        ArtifactError: ``target`` holds something, ``source`` is thinned already or no finished campaign, a cell's file is not the
+            one it was, or a folder may not be read.
     """
     if target.exists() and any(target.iterdir()):
         raise ArtifactError(f"{target}: holds something already. Give a folder that does not exist.")
@@ -44,6 +58,7 @@ def thin(source: Path, target: Path) -> int:
     document = campaign_of(read_json(campaign.campaign_file), str(campaign.campaign_file))
     if document.thinned:
         raise ArtifactError(f"{source}: is thinned already. Copy it, or thin the campaign that it is from.")
+    _refuse_unread(source)
     rates = read_document(campaign.reference_rates, ReferenceRatesFile)
     if missing := unfinished(campaign, document):
         phase, config = missing[0]
@@ -51,7 +66,7 @@ def thin(source: Path, target: Path) -> int:
             f"{source}: {len(missing)} runs have no receipt.json, the first {config} in phase {phase}, so the campaign is not finished. "
             "Finish it with snakemake first."
         )
-    kept_rates = {rates.ref_safe_per_s, rates.ref_load_per_s}
+    kept = _Kept(_shapes_of_phase_a(campaign), frozenset({rates.ref_safe_per_s, rates.ref_load_per_s}))
     thinned = Thinned(rule=RULE, source=_checksum(campaign))
     write_json(new.campaign_file, msgspec.structs.replace(document, thinned=thinned))
     _without_home(new.campaign_file)
@@ -62,7 +77,7 @@ def thin(source: Path, target: Path) -> int:
     _copy_beneath(campaign.preflight, new.preflight)
     for run in campaign.runs():
         copy = new.run(run.path.parent.name[:10], run.connector_id, run.phase)
-        _thin_run(run, copy, kept_rates if run.phase == "a" or is_repeat(run.phase) else set())
+        _thin_run(run, copy, kept if run.phase in ("a", "b") or is_repeat(run.phase) else NOTHING)
     return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
 
 
@@ -85,7 +100,24 @@ def unfinished(campaign: CampaignFolder, document: CampaignDocument) -> list[tup
     return [run for run in planned if run not in finished]
 
 
-def _thin_run(run: RunFolder, copy: RunFolder, kept_rates: set[float]) -> None:
+def _refuse_unread(source: Path) -> None:
+    """A folder that may not be read looks empty to whoever lists it, and the copy whole."""
+
+    def refuse(error: OSError) -> None:
+        raise ArtifactError(
+            f"{error.filename}: cannot be read ({error.strerror}). Nothing was thinned."
+        ) from error
+
+    for _ in os.walk(source, onerror=refuse):
+        pass
+
+
+def _shapes_of_phase_a(campaign: CampaignFolder) -> frozenset[Shape]:
+    cells = (cell for run in campaign.runs() if run.phase == "a" for cell in run.finished_cells())
+    return frozenset(read_cell(cell).spec.shape for cell in cells)
+
+
+def _thin_run(run: RunFolder, copy: RunFolder, kept: _Kept) -> None:
     for path in sorted(run.path.iterdir()):
         if path.is_file() and path != run.receipt:
             _copy(path, copy.path / path.name)
@@ -94,16 +126,16 @@ def _thin_run(run: RunFolder, copy: RunFolder, kept_rates: set[float]) -> None:
             _copy_beneath(path, copy.path / path.name)
     files = {}
     for cell in run.finished_cells():
-        files[cell.cell_id] = _thin_cell(cell, copy.cell(cell.cell_id), kept_rates)
+        files[cell.cell_id] = _thin_cell(cell, copy.cell(cell.cell_id), kept)
     receipt = read_receipt(run)
     cells = tuple(msgspec.structs.replace(c, files=files[c.cell_id]) for c in receipt.cells)
     write_json(copy.receipt, msgspec.structs.replace(receipt, cells=cells))
 
 
-def _thin_cell(cell: CellFolder, copy: CellFolder, kept_rates: set[float]) -> dict[str, FileEntry]:
+def _thin_cell(cell: CellFolder, copy: CellFolder, kept: _Kept) -> dict[str, FileEntry]:
     """Its files with their checksums, as a receipt lists them."""
     document = read_cell(cell)
-    kept = document.spec.rate_per_s in kept_rates
+    is_kept = document.spec.shape in kept.shapes and document.spec.rate_per_s in kept.rates_per_s
     files: dict[str, FileEntry] = {}
     left_out = []
     for name, entry in document.files.items():
@@ -113,7 +145,7 @@ def _thin_cell(cell: CellFolder, copy: CellFolder, kept_rates: set[float]) -> di
         if not name.startswith(_LARGE):
             _copy(source, copy.path / name)
             files[name] = entry
-        elif kept:
+        elif is_kept:
             packed = copy.path / f"{name}{PACKED}"
             # Without a time, so that the same content gives the same bytes.
             write_bytes(packed, gzip.compress(read_whole(source, MOST_STREAM_BYTES), mtime=0))

@@ -62,7 +62,11 @@ def main() -> None:
 
 
 async def serve(args: argparse.Namespace, faults: Faults) -> None:
-    """Serve until SIGTERM."""
+    """Serve until SIGTERM.
+
+    Raises:
+        OSError: the step log cannot be written.
+    """
     loop = asyncio.get_running_loop()
     costs, connector = load_costs(Path(os.environ["CONNECTOR_TAX_ENGINE_MODEL"]), args.kv_transfer_config)
     model = EngineModel(
@@ -89,10 +93,16 @@ async def serve(args: argparse.Namespace, faults: Faults) -> None:
         has_connector=args.kv_transfer_config is not None,
         api_key=args.api_key,
     )
-    server.engine = RealTimeEngine(loop, model, step_log, server.on_tokens)
+    stop = asyncio.Event()
+    lost: list[OSError] = []
+
+    def end_without_log(error: OSError) -> None:
+        lost.append(error)
+        stop.set()
+
+    server.engine = RealTimeEngine(loop, model, step_log, server.on_tokens, end_without_log)
     # As vLLM does: a second engine on the port is then no error.
     listener = await loop.create_server(server.exchange, args.host, args.port, reuse_port=True)
-    stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     print(f"INFO [emulator] serving on http://{args.host}:{args.port}", flush=True)
     while not stop.is_set():
@@ -103,6 +113,8 @@ async def serve(args: argparse.Namespace, faults: Faults) -> None:
             if step_log is not None:
                 step_log.flush_if_due()
     listener.close()
+    if lost:
+        raise lost[0]
     if step_log is not None:
         step_log.flush()
 

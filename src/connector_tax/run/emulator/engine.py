@@ -18,6 +18,8 @@ class RealTimeEngine:
 
     Args:
         on_tokens: called at the end of each step with its result.
+        on_lost_log: called where the step log cannot be written. Raised on the event loop, the error would end a connection or nothing at all, and
+            the model would stand still.
     """
 
     def __init__(
@@ -26,11 +28,13 @@ class RealTimeEngine:
         model: EngineModel,
         step_log: StepLog | None,
         on_tokens: Callable[[StepResult], None],
+        on_lost_log: Callable[[OSError], None],
     ) -> None:
         self.model = model
         self.hung = False
         self._step_log = step_log
         self._on_tokens = on_tokens
+        self._on_lost_log = on_lost_log
         self._timer = DeadlineTimer(loop, self._step_ended)
         self._current: StepResult | None = None
         self._end_ns = 0
@@ -43,10 +47,9 @@ class RealTimeEngine:
     def _begin(self, start_ns: int) -> None:
         if self.hung:
             return
-        self._current = self.model.step()
-        self._end_ns = start_ns + self._current.duration_ns
-        if self._step_log is not None:
-            self._step_log.step(start_ns, self._current)
+        step = self._current = self.model.step()
+        self._end_ns = start_ns + step.duration_ns
+        self._log(lambda log: log.step(start_ns, step))
         self._timer.arm(self._end_ns)
 
     def _step_ended(self) -> None:
@@ -56,5 +59,11 @@ class RealTimeEngine:
         self._on_tokens(result)
         if self.model.has_work:
             self._begin(self._end_ns)
+        self._log(StepLog.flush_if_due)
+
+    def _log(self, write: Callable[[StepLog], None]) -> None:
         if self._step_log is not None:
-            self._step_log.flush_if_due()
+            try:
+                write(self._step_log)
+            except OSError as error:
+                self._on_lost_log(error)

@@ -40,7 +40,7 @@ from connector_tax.run.engine.release import memory_before, wait_released
 from connector_tax.run.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
 from connector_tax.run.engine.store import own_store, stores_folder
 from connector_tax.run.engine.supervised import Supervisor, start_supervised, stop_supervised
-from connector_tax.run.engine.supervisor import HANDED
+from connector_tax.run.engine.supervisor import HANDED, KILL_WAIT_S
 from connector_tax.run.engine.virtual_gpu import VARIABLE as VIRTUAL_GPU_VARIABLE
 from connector_tax.run.engine.virtual_gpu import remove_copy, write_gpu
 
@@ -129,6 +129,10 @@ class RunningEngine:
         if "SIGKILL" in cause and self.oom_kills is not None and (oom_kills() or 0) > self.oom_kills:
             return f"{cause}; meanwhile the kernel killed a process of this host for want of memory"
         return cause
+
+    def death_behind_silence(self) -> str | None:
+        """As ``death``, for an engine that refused or dropped a connection: if it is dead, its supervisor first ends what is left of it."""
+        return self.death(within_s=self.request.engine.stop_grace_s + KILL_WAIT_S)
 
     def trouble(self, within_s: float = 0.0) -> str | None:
         """Its root cause if it is dead now, or within ``within_s``; else the last error in its log; None without one."""

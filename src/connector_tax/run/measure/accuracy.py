@@ -1,15 +1,13 @@
 """The accuracy pass of a launch: a fixed set of prompts, whose answers are compared with plain's."""
 
-from connector_tax.base.documents.outputs import OutputsFile
+from connector_tax.base.documents.outputs import Output, OutputsFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import outputs_hash
 from connector_tax.run.engine.process import RunningEngine
-from connector_tax.run.loadgen.outputs import collect_outputs
+from connector_tax.run.loadgen.outputs import collect_outputs, lost_connection
 from connector_tax.run.measure.standing import Run
-
-# A dead engine's supervisor needs a moment to end what is left of it.
-DEATH_WAIT_S = 2.0
+from connector_tax.run.measure.warmup import DEATH_WAIT_S
 
 
 def outputs_collected(run: Run) -> bool:
@@ -19,6 +17,13 @@ def outputs_collected(run: Run) -> bool:
         return True
     wanted = outputs_hash(run.config, run.connector_id)
     return run.run.outputs.exists() and read_document(run.run.outputs, OutputsFile).spec_hash == wanted
+
+
+def _death(engine: RunningEngine, outputs: list[Output]) -> str | None:
+    """What it died of, where an answer is missing; None while it lives."""
+    if any(lost_connection(output) for output in outputs):
+        return engine.death_behind_silence()
+    return engine.death(within_s=DEATH_WAIT_S) if any("error" in output for output in outputs) else None
 
 
 def collect_run_outputs(run: Run, engine: RunningEngine, *, last_try: bool) -> None:
@@ -41,7 +46,7 @@ def collect_run_outputs(run: Run, engine: RunningEngine, *, last_try: bool) -> N
         token_ids=(cell.token_id_low, cell.token_id_high),
         headers=engine.headers,
     )
-    death = engine.death(within_s=DEATH_WAIT_S) if any("error" in output for output in outputs) else None
+    death = _death(engine, outputs)
     if death is not None and not last_try:
         run.progress.say(f"the engine died in the accuracy pass, another launch is asked: {death}")
         return

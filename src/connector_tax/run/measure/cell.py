@@ -29,7 +29,6 @@ from connector_tax.base.steptime import (
 )
 from connector_tax.base.units import NS_PER_S, s_to_ns
 from connector_tax.run.engine.process import RunningEngine
-from connector_tax.run.engine.supervisor import KILL_WAIT_S
 from connector_tax.run.engine.usage import cpu_seconds, host_busy_seconds, rss_mib
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 from connector_tax.run.loadgen.pool import WorkerPool
@@ -250,6 +249,4 @@ def _counters(engine: RunningEngine) -> dict[str, float] | None:
     try:
         return scrape_patiently(engine.base_url, gone=lambda: engine.death() is not None)
     except OSError:
-        # A dead engine refuses connections before its supervisor has ended what is left of it.
-        died = engine.death(within_s=engine.request.engine.stop_grace_s + KILL_WAIT_S) is not None
-        return {} if died else None
+        return None if engine.death_behind_silence() is None else {}

@@ -11,7 +11,7 @@ from connector_tax.base.documents.preflight import Finding
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.units import token_count
 from connector_tax.run.engine.process import RunningEngine
-from connector_tax.run.measure.warmup import DEATH_WAIT_S, Answer, ask
+from connector_tax.run.measure.warmup import Answer, ask
 from connector_tax.run.sampler.sampler import scrape_patiently
 
 REQUEST_TIMEOUT_S = 60.0
@@ -89,7 +89,7 @@ def cache_was_asked(engine: RunningEngine) -> Finding:
     try:
         queries = scrape_patiently(engine.base_url).get("external_prefix_cache_queries")
     except OSError as error:
-        why = engine.death(within_s=DEATH_WAIT_S) or f"its counter cannot be read: {error}"
+        why = engine.death_behind_silence() or f"its counter cannot be read: {error}"
         return Finding("external cache asked", False, why)
     if queries is None:
         return Finding("external cache asked", True, "this release does not export the counter")
@@ -120,7 +120,7 @@ def alive(engine: RunningEngine) -> Finding:
         code = direct.get(f"{engine.base_url}/health", timeout_s=10).status_code
         failed = scrape_patiently(engine.base_url).get("engine_core_failed", 0.0)
     except (httpx.HTTPError, OSError) as error:
-        why = engine.death(within_s=DEATH_WAIT_S) or f"/health or /metrics: {error}"
+        why = engine.death_behind_silence() or f"/health or /metrics: {error}"
         return Finding("engine alive", False, why)
     if code != 200 or failed:
         return Finding("engine alive", False, f"/health answers {code}, failed engine cores: {failed:g}")

@@ -139,7 +139,7 @@ def _timed(engine: RunningEngine, client: direct.Client, body: Foreign, timeout_
         return Answer(time.monotonic() - start, engine.death() or f"no answer within {timeout_s:g} s")
     except httpx.HTTPError as error:
         elapsed_s = time.monotonic() - start
-        death = engine.death(within_s=DEATH_WAIT_S)
+        death = engine.death_behind_silence()
         return Answer(elapsed_s, death or f"{type(error).__name__} after {elapsed_s:.1f} s")
     elapsed_s = time.monotonic() - start
     if answer.status_code != 200:
