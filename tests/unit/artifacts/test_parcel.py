@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -267,6 +268,18 @@ def test_what_failed_here_without_a_cell_gives_way(there: CampaignFolder, tmp_pa
     launched(here, RUN, "here", "here, again")
     write(here, f"{RUN}/receipt.json", json.dumps({"status": "failed"}))
     assert RUN in take(tmp_path / "1.tar.gz", here).units
+    assert f"{RUN}/cells/r1_8x8/cell.json" in files(here)
+
+
+def test_a_configurations_folder_without_a_run_replaces_none(there: CampaignFolder, tmp_path: Path) -> None:
+    """Somebody removed the run there, and its empty folder took the place of every run of the configuration here."""
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    for name, text in files(there).items():
+        write(here, name, text)
+    shutil.rmtree(there.root / RUN)
+    write(there, "2026-01-31_plain/notes.txt", "removed, since its card was hot")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    take(tmp_path / "1.tar.gz", here)
     assert f"{RUN}/cells/r1_8x8/cell.json" in files(here)
 
 

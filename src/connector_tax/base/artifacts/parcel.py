@@ -101,9 +101,11 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
                 f"{archive}: cannot be unpacked ({error}). Bring it here once more."
             ) from error
         _check_same_campaign(archive, there, folder)
-        names = _units(there)
         ours = {run.path.relative_to(folder.root).as_posix(): run for run in folder.runs()}
         theirs = {run.path.relative_to(there.root).as_posix(): run for run in there.runs()}
+        # A configuration's folder is no unit where runs of it are here, whatever is in the archive's.
+        of_runs = {name.partition("/")[0] for name in ours}
+        names = [n for n in _units(there) if n not in of_runs]
         kept = [n for n in names if n in ours and n in theirs and _went_on(ours[n], theirs[n], archive)]
         made = (folder.reference_rates, folder.put_in) if any(ours[n].phase == "a" for n in kept) else ()
         if _is_newer(folder.preflight_launches, there.preflight_launches):
