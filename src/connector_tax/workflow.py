@@ -326,6 +326,7 @@ class Study:
                 _STARTED.enter_context(started_once(self.folder.start_lock, self.config.campaign))
             except ConnectorTaxError as error:
                 stop(str(error))
+        _LOGS_BEFORE.clear()
         _LOGS_BEFORE.update(marks_of(self.logs))
         self.write_campaign_file()
 

@@ -76,7 +76,9 @@ def test_a_sitting_too_short_for_any_cell_says_how_long_it_has_to_be(campaign: P
     # A launch fits, and no cell.
     shorter = advance(campaign, "--minutes", "0.36")
     assert shorter.returncode == 2, shorter.stderr
-    assert "phase A of noop_connector: the whole of this sitting was too short for it" in shorter.stderr
+    assert (
+        "phase A of noop_connector: nothing of it was finished in the whole of this sitting" in shorter.stderr
+    )
     assert "a launch and cell r10_256x16 may take 9 s, and 6 s are left" in shorter.stderr
 
 

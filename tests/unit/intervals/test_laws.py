@@ -59,6 +59,15 @@ def test_blocks_are_as_long_as_the_reference_has_them(n: int, dependence: float)
             assert circular_block_length(one) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("first", [True, False])
+def test_two_that_differ_among_equals_are_no_warning(first: bool) -> None:
+    """A report began with numpy's lines on a division by zero."""
+    values = np.full(24, 3.0)
+    values[[0, 1] if first else [-2, -1]] = 2.0, 4.0
+    assert circular_block_length(ranks_of(values)) == 8.0
+
+
 def test_a_line_is_scipys() -> None:
     rng = np.random.default_rng(5)
     for n in (3, 4, 9):

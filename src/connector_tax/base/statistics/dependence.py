@@ -48,7 +48,9 @@ def _autocovariances(series: Floats) -> tuple[Floats, Floats]:
     # Both parts are one shorter than those whose product is taken.
     shorter = np.arange(len(lags)) + 1
     parts = (squares[-1] - squares[shorter - 1]) * squares[n - shorter - 1]
-    return products / n, np.abs(products) / np.sqrt(parts)
+    # A part that holds nothing but the mean has no correlation, and what is none is not small.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return products / n, np.abs(products) / np.sqrt(parts)
 
 
 def _last_dependent(correlations: Floats, n: int, in_a_row: int) -> int:

@@ -129,8 +129,8 @@ def sit(
             continue
         if fresh and _finished_cells(stage) == cells:
             raise EngineError(
-                f"{stage.what}: the whole of this sitting was too short for it; nothing of it was finished. "
-                f"Give more than --minutes {within_s / 60:g}; see above for what it needs."
+                f"{stage.what}: nothing of it was finished in the whole of this sitting; see above for what it needs, or for whom it waited. "
+                f"Where the sitting was too short, give more than --minutes {within_s / 60:g}."
             )
         why = f"{stage.what} did not fit any more"
         break
