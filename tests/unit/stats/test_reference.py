@@ -89,6 +89,17 @@ def test_a_rate_that_one_configuration_lacks_is_not_safe(tmp_path: Path) -> None
     assert (found.ref_safe_per_s, found.ref_load_per_s) == (4, 8)
 
 
+def test_plain_whose_cells_are_all_invalid_is_no_baseline(tmp_path: Path) -> None:
+    """As after a ``kill -9`` of a worker in each of them: the message says which run, and what would do."""
+    campaign = Campaign(tmp_path, CONFIG, step_timing=False)
+    why = ["load-generator worker 0 ended by signal 9"]
+    campaign.measure("plain", "a", verdict="invalid", reasons=why)
+    campaign.measure("nixl_both", "a")
+    with pytest.raises(AnalysisError, match="plain has no usable Phase A cell") as told:
+        select_reference_rates(read_campaign(tmp_path))
+    assert "_plain/phase_a says why; remove its bad cells and start again" in str(told.value)
+
+
 def test_without_plain_there_is_no_baseline(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, CONFIG, step_timing=False)
     campaign.measure("nixl_both", "a")
