@@ -20,7 +20,8 @@ from connector_tax.read.bundle.packing import made_files
 from connector_tax.read.figures import draw_all
 from connector_tax.read.figures.captions import tex_text
 from connector_tax.read.figures.draw_all import FIGURES, draw_figures
-from connector_tax.read.figures.style import drawing_style
+from connector_tax.read.figures.forms import FORMS, Form, drawn_as
+from connector_tax.read.figures.style import drawing_style, new_figure, save, side_by_side
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from whole_aggregate import EXAMPLE
@@ -62,6 +63,20 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    "form", [form for forms in FORMS.values() for form in forms], ids=lambda f: f"{f.purpose}{f.suffix}"
+)
+def test_a_layout_is_settled_before_it_is_drawn_in_every_form(form: Form, tmp_path: Path) -> None:
+    """The last bits of what the solver finds depend on addresses in memory; ``verify --reproduce`` of a sound bundle failed by chance."""
+    with drawing_style("any"), drawn_as(form):
+        figure = new_figure(6.0, 4.0)
+        for axes in side_by_side(figure, 2):
+            axes.set_ylabel("TTFT p90 (ms)")
+        save(figure, tmp_path, "any")
+    edges = [v for axes in figure.axes for v in axes.get_position().extents]
+    assert edges == pytest.approx([round(v, 6) for v in edges], abs=1e-12)
 
 
 def test_a_paper_has_both_widths_as_pdf_and_svg_and_captions(root: Path) -> None:

@@ -324,8 +324,7 @@ _METADATA: dict[str, dict[str, str | None]] = {
 def save(figure: Figure, folder: Path, name: str) -> list[str]:
     """A file of each format of the form in use; returns their names."""
     form = form_in_use()
-    if not form.is_page:
-        _settle(figure)
+    _settle(figure)
     names = {suffix: f"{name}{form.suffix}.{suffix}" for suffix in form.formats}
     for suffix, file in names.items():
         figure.savefig(folder / file, format=suffix, metadata=_METADATA[suffix])
