@@ -19,7 +19,7 @@ import msgspec
 from snakemake.cli import parse_args
 from snakemake.io import report
 
-from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.secrets import hand_on
 from connector_tax.base.documents.figures import FigureIndex, read_figure_index
@@ -252,6 +252,14 @@ class Study:
             )
         return {"gpu": min(slots, slots if wanted is None else wanted), **dict.fromkeys(self.card("a"), 1)}
 
+    @property
+    def runs(self) -> list[RunFolder]:
+        """All that are wanted, there or not."""
+        config = self.config
+        return [
+            self.folder.run(self.date, c, phase) for phase in config.phases for c in config.members(phase)
+        ]
+
     def refuse_an_unseen_edit(self, where: str) -> None:
         """Snakemake sees an edited config by its own records, and takes a file without one for what is wanted. A checkout that lost
         ``.snakemake``, or a new one that was given the results, has none.
@@ -266,10 +274,9 @@ class Study:
         if self.measuring:
             made[self.folder.preflight_status] = launches_hash(now) != launches_hash(then)
             made |= {
-                self.folder.run(self.date, c, phase).receipt: spec_of(now, c, phase)
-                != spec_of(then, c, phase)
-                for phase in self.config.phases
-                for c in self.config.members(phase)
+                run.receipt: spec_of(now, run.connector_id, run.phase)
+                != spec_of(then, run.connector_id, run.phase)
+                for run in self.runs
             }
             made |= dict.fromkeys(self._receipts_of_another_config(now), True)
         unseen = [
@@ -297,12 +304,7 @@ class Study:
         Args:
             stored: the config as ``campaign.json`` will have it.
         """
-        runs = [
-            self.folder.run(self.date, c, phase)
-            for phase in self.config.phases
-            for c in self.config.members(phase)
-        ]
-        unknown = [run for run in runs if run.receipt.is_file() and not has_record(run.receipt)]
+        unknown = [run for run in self.runs if run.receipt.is_file() and not has_record(run.receipt)]
         if not unknown:
             return []
         # It reads results, which few starts have to.
@@ -385,12 +387,16 @@ def open_study(
     today = environment.setdefault(DATE_VARIABLE, first)
     if not is_date(today):
         stop(f"{DATE_VARIABLE}={shown(today)}: no date (YYYY-MM-DD). It names folders; unset it.")
-    if earlier is None:
-        return Study(campaign, folder, today, None, measuring)
-    study = Study(
-        campaign, folder, earlier.date, earlier.created_utc or None, measuring, config_before(earlier)
+    study = (
+        Study(campaign, folder, today, None, measuring)
+        if earlier is None
+        else Study(
+            campaign, folder, earlier.date, earlier.created_utc or None, measuring, config_before(earlier)
+        )
     )
     try:
+        if measuring:
+            folder.refuse_what_is_no_folder(study.runs)
         study.refuse_an_unseen_edit(where)
     except ConnectorTaxError as error:
         stop(str(error))

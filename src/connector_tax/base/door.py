@@ -15,7 +15,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from connector_tax.base.errors import ConnectorTaxError
+from connector_tax.base.errors import IN_THE_WAY, ConnectorTaxError
 from connector_tax.base.redaction import published_text
 
 # ``EX_SOFTWARE`` of sysexits.h. Not Python's own 1, by which scripts that judge say that a limit was passed.
@@ -30,8 +30,6 @@ TOLD_TO_END = (128 + signal.SIGTERM, 128 + signal.SIGHUP)
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 # What it says to another user than the file's.
 OF_ITS_OWNER = (errno.EACCES, errno.EPERM)
-# A file lies where a folder belongs, or a folder where a file does.
-OF_ITS_PLACE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 
 
 def nobody_reads(stream: TextIO) -> NoReturn:
@@ -156,7 +154,7 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
             print(f"error: {_not_written(error)}", file=sys.stderr)
         elif error.errno in OF_ITS_OWNER and error.filename is not None:
             print(f"error: {_not_permitted(error)}", file=sys.stderr)
-        elif error.errno in OF_ITS_PLACE and error.filename is not None:
+        elif error.errno in IN_THE_WAY and error.filename is not None:
             print(f"error: {_in_the_way(error)}", file=sys.stderr)
         else:
             traceback.print_exc()

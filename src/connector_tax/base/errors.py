@@ -4,6 +4,11 @@ Every message says what is wrong, where, what was found, and what would do. Door
 print it without a traceback and exit with status 2; anything else is a bug and keeps its traceback.
 """
 
+import errno
+
+# What a file system says where a file lies in a folder's place, or a folder in a file's.
+IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+
 
 class ConnectorTaxError(Exception):
     """Base of everything a person can act on; never raised itself."""

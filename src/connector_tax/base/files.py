@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from connector_tax.base.errors import ArtifactError, ConfigError
+from connector_tax.base.errors import IN_THE_WAY, ArtifactError, ConfigError
 from connector_tax.base.opening import MOST_STREAM_BYTES, open_regular, read_whole
 from connector_tax.base.redaction import published, published_text
 
@@ -334,7 +334,12 @@ def is_folder(path: Path) -> bool:
 
 
 def writing_failed(path: Path, error: OSError) -> ArtifactError:
-    """The message for a failed write, with the free space, which is the usual reason."""
+    """The message for a failed write: what is in the way, or the free space, which is the usual reason."""
+    if error.errno in IN_THE_WAY:
+        return ArtifactError(
+            f"{path}: cannot write ({error.strerror}); a file lies where one of its folders belongs, or a folder where it belongs. "
+            "Move it away, then start again to resume."
+        )
     folder = next((p for p in [path, *path.parents] if is_folder(p)), Path("/"))
     free_mib = shutil.disk_usage(folder).free // 2**20
     return ArtifactError(

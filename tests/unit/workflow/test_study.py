@@ -128,6 +128,24 @@ def test_a_file_in_the_place_of_the_results_is_one_message(
         study(measuring)
 
 
+@pytest.mark.parametrize(
+    "where",
+    ["logs", "preflight", "2026-01-31_plain", "2026-01-31_plain/phase_a", "2026-01-31_plain/phase_b/cells"],
+)
+def test_a_file_in_the_place_of_a_folder_of_a_run_is_one_message(
+    here: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_the_way = here / "results" / "demo" / where
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    monkeypatch.setattr(workflow, "stop", refuse)
+    with pytest.raises(
+        AssertionError, match=rf"^results/demo/{where}: a file lies where a folder belongs\. Move it away"
+    ):
+        study(True, {"CONNECTOR_TAX_DATE": "2026-01-31"})
+    study(False, {"CONNECTOR_TAX_DATE": "2026-01-31"})  # whoever reads leaves it out
+
+
 def test_processes_started_after_midnight_keep_the_date(here: Path) -> None:
     environment: dict[str, str] = {}
     date = study(True, environment).date

@@ -1,5 +1,7 @@
 """Where things lie under ``results/<campaign>/``; the only place that spells these names."""
 
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,6 +166,24 @@ class CampaignFolder:
                 f"{links[0]}: is a link ({len(links)} in this campaign's runs). What is measured would be written elsewhere. Put the "
                 "file or folder itself in its place."
             )
+
+    def refuse_what_is_no_folder(self, runs: Iterable["RunFolder"]) -> None:
+        """Before anything is launched.
+
+        Args:
+            runs: all of the campaign, there or not.
+
+        Raises:
+            ArtifactError: something else lies where a folder belongs.
+        """
+        runs = list(runs)
+        wanted = [self.root / "logs", self.preflight, *dict.fromkeys(run.path.parent for run in runs)]
+        wanted += [run.path for run in runs] + [run.cells for run in runs]
+        for path in wanted:
+            if os.path.lexists(path) and not path.is_dir():
+                raise ArtifactError(
+                    f"{path}: a file lies where a folder belongs. Move it away, then start again; nothing was launched."
+                )
 
 
 def _is_run_name(name: str) -> bool:
