@@ -336,9 +336,10 @@ def is_folder(path: Path) -> bool:
 def writing_failed(path: Path, error: OSError) -> ArtifactError:
     """The message for a failed write: what is in the way, or the free space, which is the usual reason."""
     if error.errno in IN_THE_WAY:
+        file = next((p for p in reversed(path.parents) if os.path.lexists(p) and not is_folder(p)), None)
+        found = f"{file} is no folder" if file is not None else "something else lies there"
         return ArtifactError(
-            f"{path}: cannot write ({error.strerror}); a file lies where one of its folders belongs, or a folder where it belongs. "
-            "Move it away, then start again to resume."
+            f"{path}: cannot write ({error.strerror}): {found}. Move it away, then start again to resume."
         )
     folder = next((p for p in [path, *path.parents] if is_folder(p)), Path("/"))
     free_mib = shutil.disk_usage(folder).free // 2**20

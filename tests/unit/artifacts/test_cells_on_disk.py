@@ -102,7 +102,10 @@ def test_a_receipt_cannot_name_a_cell_that_is_not_there(tmp_path: Path) -> None:
 def test_a_disk_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(ArtifactError, match="MiB free on its disk"):
+    with pytest.raises(
+        ArtifactError,
+        match=rf"below\.json: cannot write \(File exists\): {blocked} is no folder\. Move it away",
+    ):
         write_json(blocked / "below.json", {})
 
 
