@@ -81,7 +81,9 @@ def _on_a_card(
     if len(config.engine.slots) == 1:
         (slot,) = slots
         port = config.engine.port
-        with measuring_alone(folder.root, config.campaign, slot.cards, port, wait_s=wait_s, until_s=until_s, say=say):
+        with measuring_alone(
+            folder.root, config.campaign, slot.cards, port, wait_s=wait_s, until_s=until_s, say=say
+        ):
             end_all_leftovers(folder.root, grace_s=grace_s)
             yield slot
         return
