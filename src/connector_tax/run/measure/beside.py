@@ -55,9 +55,19 @@ def on_a_card(
         EngineError: somebody else measures there; names the process.
         OutOfTime: somebody else did until no launch fitted any more.
     """
+    with waiting_within(limit) as until_s, _on_a_card(folder, date, config, run, say, until_s) as slot:
+        yield slot
+
+
+@contextmanager
+def waiting_within(limit: TimeLimit | None) -> Iterator[float]:
+    """By when, on the clock of ``time.monotonic``, the body may wait for others.
+
+    Raises:
+        OutOfTime: it did until then.
+    """
     try:
-        with _on_a_card(folder, date, config, run, say, limit) as slot:
-            yield slot
+        yield math.inf if limit is None else limit.last_launch_s
     except InUse as busy:
         if limit is None or monotonic() < limit.last_launch_s:
             raise
@@ -71,13 +81,12 @@ def _on_a_card(
     config: CampaignConfig,
     run: RunFolder,
     say: Callable[[str], None],
-    limit: TimeLimit | None,
+    until_s: float,
 ) -> Iterator[Slot]:
     slots = slots_of(config.engine)
     for note in dict.fromkeys(s.cards.note for s in slots if s.cards.note):
         say(note)
     grace_s, wait_s = config.engine.stop_grace_s, wait_for_card_s(config.engine)
-    until_s = math.inf if limit is None else limit.last_launch_s
     if len(config.engine.slots) == 1:
         (slot,) = slots
         port = config.engine.port
