@@ -1,6 +1,6 @@
 # Sourced by common.sh: prints the engine's command, with what shapes it, as a script that runs in any clone.
 # Reads `root` (this project's folder), `command` (without taskset), `container` (its first words, if any) and common.sh's variables. RECORD_PYTHON, any Python from 3.11
-# on, says what of it is secret (connector_tax/run/engine/launch_words.py); RECORD_NEEDED are the variables that the config sets, RECORD_REFERRED those that it refers to,
+# on, says what of it is secret (connector_tax/run/engine/launch_words.py); RECORD_NEEDED are the variables that the config sets, RECORD_REFERRING what in it refers to secrets,
 # RECORD_STORES is the folder in which each launch with a store has one of its own, if this one has; RECORD_FOLDER the one that a container writes into.
 shopt -s extglob
 

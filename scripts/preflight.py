@@ -1,11 +1,16 @@
 """Decide which configurations can be measured here; writes preflight/preflight_status.json."""
 
 import argparse
+import os
+import sys
 from pathlib import Path
 
 from connector_tax.base.door import log_to, run_door
+from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
+from connector_tax.run.measure.batch_limit import batch_limit, in_batch_job
 from connector_tax.run.measure.preflight import run_preflight
+from connector_tax.run.measure.time_left import OutOfTime
 
 
 def main() -> None:
@@ -21,7 +26,14 @@ def main() -> None:
     if args.end_with_parent:
         end_with_parent()
     log_to(args.log)
-    run_preflight(args.campaign_file, args.only)
+    limit = None
+    if in_batch_job(os.environ):
+        limit = batch_limit(config_of(read_campaign_file(args.campaign_file)).engine, os.environ)
+    try:
+        run_preflight(args.campaign_file, args.only, limit=limit)
+    except OutOfTime as reason:
+        print(f"not begun: {reason}", file=sys.stderr)
+        sys.exit(os.EX_TEMPFAIL)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.secrets import hand_on
 from connector_tax.base.documents.figures import FigureIndex, read_figure_index
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError
 from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.imports import PROJECT, closure
@@ -311,7 +313,14 @@ class Study:
         from connector_tax.read.ingest.ended import of_another_config
 
         # Rates that were selected anew are newer than what was measured at the earlier ones, which Snakemake sees.
-        return [run.receipt for run in of_another_config(self.config, stored, unknown, None)]
+        rates, selected_ns = None, 0
+        if self.folder.reference_rates.is_file():
+            rates = read_document(self.folder.reference_rates, ReferenceRatesFile).rates
+            selected_ns = self.folder.reference_rates.stat().st_mtime_ns
+        seen = [run for run in unknown if run.receipt.stat().st_mtime_ns < selected_ns]
+        others = of_another_config(self.config, stored, seen, None)
+        others += of_another_config(self.config, stored, [run for run in unknown if run not in seen], rates)
+        return [run.receipt for run in others]
 
     def position(self, phase: Phase | None) -> Callable[[Any], int]:
         """For ``priority``, as ``priority_of``. None: the phase is a wildcard."""

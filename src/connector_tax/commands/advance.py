@@ -139,8 +139,21 @@ def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
                 "or give the campaign another name."
             )
     write_text_if_changed(folder.campaign_file, to_json(document))
+    _remove_rates_of_an_unfinished_phase(config, folder, document.date)
     refuse_what_is_of_another_config(config, folder, document.date)
     return document.date
+
+
+def _remove_rates_of_an_unfinished_phase(config: CampaignConfig, folder: CampaignFolder, date: str) -> None:
+    """Reference rates, and what else is made of Phase A, while a receipt of it is missing: a start with an edit was interrupted, or a
+    configuration is tried again. A sitting takes what is there for made, and Snakemake makes it again."""
+    if "a" in config.phases and not all(
+        folder.run(date, c, "a").receipt.is_file() for c in config.members("a")
+    ):
+        for made in (folder.reference_rates, folder.put_in):
+            if made.is_file():
+                made.unlink()
+                print(f"{made}: removed, since Phase A is not finished; it is made again when it is")
 
 
 def refuse_what_is_of_another_config(config: CampaignConfig, folder: CampaignFolder, date: str) -> None:

@@ -177,8 +177,9 @@ def test_a_preflight_that_was_made_again_here_is_kept(there: CampaignFolder, tmp
     """Every archive is taken again, and the first one's preflight left out a connector that works since."""
     first = tmp_path / "1.tar.gz"
     launched(there, "preflight", "there")
+    decided = {d: json.dumps({"configs": {"noop_connector": {"decision": d}}}) for d in ("skip", "include")}
     for name in ("preflight/preflight_status.json", "engine_diff.json"):
-        write(there, name, "there")
+        write(there, name, decided["skip"])
     skipped = "2026-01-31_noop_connector/phase_a"
     write(there, f"{skipped}/receipt.json", json.dumps({"status": "skipped"}))
     pack(there, standing(CampaignFolder(tmp_path / "nothing")), first)
@@ -187,16 +188,65 @@ def test_a_preflight_that_was_made_again_here_is_kept(there: CampaignFolder, tmp
     launched(here, "preflight", "there", "here")
     (here.root / skipped / "receipt.json").unlink()  # as a start does that is about to measure it
     for name in ("preflight/preflight_status.json", "engine_diff.json"):
-        write(here, name, "here")
+        write(here, name, decided["include"])
     taken = take(first, here)
     assert taken.kept == [skipped, "preflight", "engine_diff.json"] and "preflight" not in taken.units
     assert not (here.root / skipped / "receipt.json").exists()
-    assert here.preflight_status.read_text() == here.engine_diff.read_text() == "here"
+    assert here.preflight_status.read_text() == here.engine_diff.read_text() == decided["include"]
     # One of a later sitting has no preflight, and none is said to be kept of it.
     before = standing(there)
     write(there, f"{RUN}/cells/r2_8x8/cell.json", "{}")
     assert pack(there, before, tmp_path / "2.tar.gz") == [RUN, "campaign.json"]
     assert take(tmp_path / "2.tar.gz", here).kept == []
+
+
+def test_receipts_of_what_was_left_out_travel_without_the_preflight(
+    there: CampaignFolder, tmp_path: Path
+) -> None:
+    """A second sitting packs no preflight: its receipts were said to be older than the one here, and the campaign had an end there alone."""
+    launched(there, "preflight", "there")
+    write(
+        there,
+        "preflight/preflight_status.json",
+        json.dumps({"configs": {"noop_connector": {"decision": "skip"}, "plain": {"decision": "include"}}}),
+    )
+    write(there, f"{RUN}/receipt.json", json.dumps({"status": "failed"}))
+    here, before = CampaignFolder(tmp_path / "here" / "demo"), standing(CampaignFolder(tmp_path / "nothing"))
+    left_out = [f"2026-01-31_{c}/phase_b" for c in ("noop_connector", "plain")]
+    for archive in ("1.tar.gz", "2.tar.gz"):
+        pack(there, before, tmp_path / archive)
+        assert take(tmp_path / archive, here).kept == []
+        before = standing(there)
+        for run in left_out:  # by preflight, and since it failed in Phase A
+            write(there, f"{run}/receipt.json", json.dumps({"status": "skipped"}))
+    assert all((here.root / run / "receipt.json").is_file() for run in left_out)
+
+
+def test_a_run_that_was_launched_here_in_vain_takes_a_guests_cells(
+    there: CampaignFolder, tmp_path: Path
+) -> None:
+    """They were said to be older than a launch that measured nothing. What a launch here made of them since is kept."""
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    write(here, "campaign.json", there.campaign_file.read_text())
+    launched(here, RUN, "here")
+    assert RUN in take(tmp_path / "1.tar.gz", here).units
+    launched(here, RUN, "here")
+    write(here, f"{RUN}/receipt.json", "{}")
+    assert take(tmp_path / "1.tar.gz", here).kept == [RUN]
+
+
+def test_a_run_that_failed_here_is_not_given_for_one_that_was_only_launched(
+    there: CampaignFolder, tmp_path: Path
+) -> None:
+    shutil.rmtree(there.root / RUN / "cells")
+    launched(there, RUN, "there")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    write(here, "campaign.json", there.campaign_file.read_text())
+    launched(here, RUN, "here")
+    write(here, f"{RUN}/receipt.json", json.dumps({"status": "failed"}))
+    assert take(tmp_path / "1.tar.gz", here).kept == [RUN]
 
 
 def test_rates_of_a_phase_that_was_measured_again_here_are_kept(

@@ -59,12 +59,13 @@ def test_what_a_start_with_an_edit_left_that_was_interrupted_is_not_taken_for_fi
     tmp_path: Path,
 ) -> None:
     """``campaign.json`` is edited since then, and receipts are of the config before: the campaign was said to be measured."""
-    campaign = Campaign(tmp_path / "demo", campaign_config(**SMALL), max_steps=30)
+    config = campaign_config(**{**SMALL, "connectors": ["plain"], "phase_b_prime": {"configs": ["plain"]}})
+    campaign = Campaign(tmp_path / "demo", config, max_steps=30)
     campaign.measure("plain")
-    campaign.measure("nixl_both", "b", rates=(4.0, 8.0))
+    campaign.measure("plain", "b", rates=(4.0, 8.0))
     rates = {"ref_safe_per_s": 4.0, "ref_load_per_s": 8.0, "b_prime_needed": False}
     write_json(campaign.folder.reference_rates, rates)
-    a, b = (campaign.run(*run).receipt for run in (("plain", "a"), ("nixl_both", "b")))
+    a, b = (campaign.run(*run).receipt for run in (("plain", "a"), ("plain", "b")))
     _open_campaign(campaign.config, campaign.folder)
     for edit, files in (
         ({"engine": replace(campaign.config.engine, env={"A": "1"})}, [a, campaign.folder.reference_rates]),
@@ -76,6 +77,20 @@ def test_what_a_start_with_an_edit_left_that_was_interrupted_is_not_taken_for_fi
         with pytest.raises(ConfigError, match=r"receipts \(1\) are of another config") as told:
             _open_campaign(edited, campaign.folder)
         assert str(told.value).splitlines()[-1].split() == ["rm", *map(str, files)]
+
+
+def test_rates_of_a_phase_that_is_measured_again_are_selected_again(tmp_path: Path) -> None:
+    """An edit's start was interrupted in Phase A: the sitting that finished it went on at the rates before, and said that all was measured."""
+    campaign = Campaign(tmp_path / "demo", campaign_config(**SMALL), max_steps=30)
+    for connector in campaign.config.members("a"):
+        campaign.measure(connector)
+    rates = {"ref_safe_per_s": 4.0, "ref_load_per_s": 8.0, "b_prime_needed": False}
+    write_json(campaign.folder.reference_rates, rates)
+    _open_campaign(campaign.config, campaign.folder)
+    assert campaign.folder.reference_rates.is_file()
+    campaign.run("plain", "a").receipt.unlink()
+    _open_campaign(campaign.config, campaign.folder)
+    assert not campaign.folder.reference_rates.exists()
 
 
 def test_an_archive_has_no_secret_of_a_launch_that_was_killed(

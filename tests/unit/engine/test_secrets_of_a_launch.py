@@ -1,5 +1,6 @@
 """What an engine is given in secret: neither launch.sh nor its logs keep it, and our own requests carry its key."""
 
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.records.target import bearing, target_of
 from connector_tax.base.redaction import BLANKED, CONFIG_VARIABLE, published_text
 from connector_tax.run.engine import logs, process
-from connector_tax.run.engine.command import api_key, engine_arguments, engine_environment, referred_to
+from connector_tax.run.engine.command import api_key, engine_arguments, engine_environment, referring
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.launch_words import fields
 from connector_tax.run.engine.logs import NEAR_CHARS, clean_logs, launch_secrets
@@ -262,13 +263,26 @@ def test_what_the_config_refers_to_is_a_secret_also_where_it_is_a_word(
 ) -> None:
     """``DSN: ${DB_PASSWORD}`` stood in launch.sh as DSN=mooncake, since a word of eight letters is known nowhere by itself."""
     config = with_engine(campaign, env={"DSN": "u:${DB_PASSWORD}"}, extra_args=("--store", "${DB_PASSWORD}"))
-    assert referred_to(config.engine, config.connector("plain")) == ["DB_PASSWORD"]
+    told = referring(config.engine, config.connector("plain"))
+    assert told == ["${DB_PASSWORD}", "u:${DB_PASSWORD}"]
     given = {"DB_PASSWORD": "mooncake", "DSN": "u:mooncake", "LMCACHE_X": "mooncakes"}
-    told = {"RECORD_NEEDED": "DSN", "RECORD_REFERRED": "DB_PASSWORD NOT_SET"}
-    text = recorded(tmp_path, "--store", "mooncake", **given, **told)
+    record = {"RECORD_NEEDED": "DSN", "RECORD_REFERRING": json.dumps([*told, "${NOT_SET}"])}
+    text = recorded(tmp_path, "--store", "mooncake", **given, **record)
     assert 'export DSN=u:"${DB_PASSWORD}"\n' in text and 'exec "$ENGINE_PYTHON"' in text
     assert text.count("mooncake") == 1 and "export LMCACHE_X=mooncakes\n" in text
     assert "--store other" in run_by_hand(tmp_path, DB_PASSWORD="other").stdout
+
+
+def test_what_the_config_refers_to_is_a_secret_also_within_a_word_and_beside_another(tmp_path: Path) -> None:
+    """``DSN=app_mooncake`` stood in launch.sh, and ``# DSN was``, without the token, with the other secret."""
+    values = {"DB_PASSWORD": "mooncake", "A_TOKEN": "hf_abcdefghijklmnopqrstuv", "ON": "1"}
+    given = {"DSN": "app_mooncake1", "BOTH": "api_key=hf_abcdefghijklmnopqrstuv; db_mooncake", **values}
+    told = ["app_${DB_PASSWORD}${ON}", "api_key=${A_TOKEN}; db_${DB_PASSWORD}", 'a"_${DB_PASSWORD}']
+    record = {"RECORD_NEEDED": "DSN BOTH", "RECORD_REFERRING": json.dumps(told)}
+    text = recorded(tmp_path, json.dumps({"at": 'a"_mooncake'}), **given, **record)
+    assert "mooncake" not in text and 'export DSN=app_"${DB_PASSWORD}"1\n' in text
+    assert "# BOTH was api_key=" in text
+    assert 'a\\"_other' in run_by_hand(tmp_path, DB_PASSWORD="other", BOTH="x", ENGINE_PYTHON="echo").stdout
 
 
 def test_what_the_config_sets_is_asked_for_and_what_was_inherited_is_told(tmp_path: Path) -> None:

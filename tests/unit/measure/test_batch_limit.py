@@ -1,5 +1,7 @@
 """What is left of a batch job's time, as the batch system says it."""
 
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import EngineError
 from connector_tax.run.measure.batch_limit import in_batch_job, left_in_job_s
 from connector_tax.run.measure.locks import held
@@ -63,6 +66,22 @@ def test_nobody_is_waited_for_beyond_the_end_of_the_job(tmp_path: Path) -> None:
     assert (
         "not begun: waited for campaign demo, in use by process 4711, which is at work, until" in done.stderr
     )
+
+
+def test_preflight_waits_for_nobody_beyond_the_end_of_the_job(tmp_path: Path) -> None:
+    folder = small_campaign(tmp_path, rates=(20.0,))
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(int(time.time()) + 16)}
+    command = [sys.executable, str(PROJECT_ROOT / "scripts/preflight.py"), "--campaign-file"]
+    with held(folder.lock, "it", "4711, which is at work"):
+        done = subprocess.run(
+            [*command, str(folder.campaign_file)],
+            env={**os.environ, "CONNECTOR_TAX_CACHE": str(tmp_path / "cache"), **job},
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+    assert done.returncode == 75, done.stderr
+    assert "not begun: waited for campaign demo, in use by process 4711, which is at work" in done.stderr
 
 
 @pytest.mark.parametrize("said", ["INVALID", "", "1:2:3:4"])

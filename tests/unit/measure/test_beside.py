@@ -24,6 +24,7 @@ from connector_tax.run.engine.supervised import Supervisor, start_supervised, st
 from connector_tax.run.measure import locks
 from connector_tax.run.measure.beside import on_a_card
 from connector_tax.run.measure.locks import held, measuring_alone, wait_for_card_s
+from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
 
 CONNECTORS = ["plain", "noop_connector", "mooncake_both"]
 
@@ -44,9 +45,11 @@ def campaign(tmp_path: Path, **engine: object) -> Campaign:
 
 
 @contextmanager
-def measuring(found: Campaign, connector: str, said: list[str] | None = None) -> Iterator[Slot]:
+def measuring(
+    found: Campaign, connector: str, said: list[str] | None = None, limit: TimeLimit | None = None
+) -> Iterator[Slot]:
     run, say = found.run(connector, "a"), (said if said is not None else []).append
-    with on_a_card(found.folder, run.path.parent.name[:10], found.config, run, say) as slot:
+    with on_a_card(found.folder, run.path.parent.name[:10], found.config, run, say, limit) as slot:
         yield slot
 
 
@@ -77,6 +80,24 @@ def test_a_run_is_measured_once_at_a_time(tmp_path: Path) -> None:
     with measuring(found, "plain"), pytest.raises(EngineError, match="phase A of plain is in use by process"):
         with measuring(found, "plain"):
             pytest.fail("measured twice")
+
+
+def test_who_waited_for_its_run_waits_for_a_card_as_long_as_is_left(tmp_path: Path) -> None:
+    """It waited for the card as long again, and SLURM cut it off."""
+    found = campaign(tmp_path, wait_for_card_s=None)
+    begun_s = time.monotonic()
+    with ExitStack() as earlier, measuring(found, "plain"), measuring(found, "noop_connector"):
+        earlier.enter_context(held(found.folder.run_lock(found.run("mooncake_both", "a")), "it", "4711"))
+        ends = threading.Timer(0.8, earlier.close)
+        ends.start()
+        limit = TimeLimit(begun_s + 1.0, 0.0)
+        with (
+            pytest.raises(OutOfTime, match=r"waited for engine\.gpu 0, in use by"),
+            measuring(found, "mooncake_both", limit=limit),
+        ):
+            pytest.fail("three on two cards")
+        ends.join()
+    assert time.monotonic() - begun_s < 1.6
 
 
 def test_preflight_has_the_campaign_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from builders import Campaign, campaign_config
 from connector_tax import workflow
 from connector_tax.base.config import parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.files import write_json
 from connector_tax.workflow import Study, only_reads, open_study, requested_targets
 
 
@@ -416,6 +417,26 @@ def test_an_edit_of_a_start_that_was_interrupted_is_seen_without_snakemakes_reco
         study(True, **edit)
     assert str(told.value).splitlines()[-1] == f"rm {receipt}"
     receipt.unlink()
+    study(True, **edit)
+
+
+def test_a_shape_more_of_a_start_that_was_interrupted_is_seen_without_snakemakes_records(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every cell of the receipt is of the config, and those of the new shape were never measured."""
+    monkeypatch.setattr(workflow, "stop", refuse)
+    campaign = Campaign(Path("results/demo"), campaign_config(), max_steps=30)
+    campaign.measure("plain", "b", rates=(20.0, 40.0))
+    receipt, rates = campaign.run("plain", "b").receipt, campaign.folder.reference_rates
+    write_json(rates, {"ref_safe_per_s": 20.0, "ref_load_per_s": 40.0, "b_prime_needed": False})
+    os.utime(rates, (1, 1))
+    study(True)
+    edit: dict[str, Any] = {"phase_b": {"output_tokens": [8, 16, 32, 64]}}
+    replace(study(True), config=parse_campaign(demo(**edit), "demo.yaml")).write_campaign_file()
+    with pytest.raises(AssertionError, match="edited since campaign demo was measured") as told:
+        study(True, **edit)
+    assert str(told.value).splitlines()[-1] == f"rm {receipt}"
+    os.utime(rates)  # selected since: Snakemake measures Phase B again
     study(True, **edit)
 
 

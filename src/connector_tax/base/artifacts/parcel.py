@@ -108,9 +108,17 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
         names = [n for n in _units(there) if n not in of_runs]
         kept = [n for n in names if n in ours and n in theirs and _went_on(ours[n], theirs[n], archive)]
         made = (folder.reference_rates, folder.put_in) if any(ours[n].phase == "a" for n in kept) else ()
-        if _is_newer(folder.preflight_launches, there.preflight_launches):
+        has_preflight = folder.preflight.name in names
+        if has_preflight and _is_newer(folder.preflight_launches, there.preflight_launches):
             made = (*made, folder.preflight, folder.engine_diff)
-            kept += [n for n in theirs if n not in kept and _was_left_out(theirs[n])]
+            has_preflight = False
+        if not has_preflight:  # the one here stands
+            included = _included(folder)
+            kept += [
+                n
+                for n in theirs
+                if n not in kept and _is_wrongly_left_out(n, theirs, {**ours, **theirs}, included)
+            ]
         kept += [path.name for path in made if path.name in names]
         taken = [n for n in names if n not in kept]
         for name in taken:
@@ -206,14 +214,16 @@ def _went_on(ours: RunFolder, theirs: RunFolder, archive: Path) -> bool:
         ArtifactError: what was measured here would be lost.
     """
     here, there = _launches(ours.launches), _launches(theirs.launches)
-    if _is_newer(ours.launches, theirs.launches):
+    own, its = _measured(ours), _measured(theirs)
+    cells = {name: content for name, content in its.items() if name.startswith(_CELL)}
+    # Without a launch there may be cells of a run that was a guest in another's.
+    if _is_newer(ours.launches, theirs.launches) and (there or cells.items() <= own.items()):
         return True
     if here and here != there and there[: len(here)] == here:
         return False
-    # Launched by both hosts, or not here: there may be cells of a run that was a guest in another's launch.
-    own, its = _measured(ours), _measured(theirs)
+    # Launched by both hosts, or by one.
     lost = sorted(name for name, content in own.items() if its.get(name) != content)
-    if lost and here == there and all(own.get(name) == content for name, content in its.items()):
+    if lost and (here == there or not its) and its.items() <= own.items():
         return True
     # With another receipt: launched there since, or left out with another reason; or it failed here before it had a cell.
     if not here or own.keys() <= {ours.receipt.name}:
@@ -226,10 +236,37 @@ def _went_on(ours: RunFolder, theirs: RunFolder, archive: Path) -> bool:
     return False
 
 
-def _was_left_out(run: RunFolder) -> bool:
-    """By a preflight, so that its receipt says nothing where that was made again."""
+def _included(folder: CampaignFolder) -> set[str]:
+    """Configurations that the preflight of ``folder`` lets be measured; none where there is no such preflight."""
+    status = read_json(folder.preflight_status) if folder.preflight_status.is_file() else None
+    decisions = status.get("configs") if isinstance(status, dict) else None
+    found = decisions.items() if isinstance(decisions, dict) else ()
+    return {
+        name
+        for name, decision in found
+        if isinstance(decision, dict) and decision.get("decision") == "include"
+    }
+
+
+def _is_wrongly_left_out(
+    name: str, theirs: dict[str, RunFolder], runs: dict[str, RunFolder], included: set[str]
+) -> bool:
+    """Whether the archive's run ``name`` is one that another preflight left out than the one here, which lets it be measured.
+
+    Args:
+        runs: of the archive and here; a configuration that failed in Phase A is left out of the others, whatever preflight says.
+        included: by the preflight here.
+    """
+    run = theirs[name]
+    if _status(run) != "skipped" or run.finished_cells() or run.connector_id not in included:
+        return False
+    first = runs.get(f"{name.partition('/')[0]}/phase_a")
+    return run.phase == "a" or first is None or _status(first) != "failed"
+
+
+def _status(run: RunFolder) -> Any:
     receipt = read_json(run.receipt) if run.receipt.is_file() else None
-    return isinstance(receipt, dict) and receipt.get("status") == "skipped" and not run.finished_cells()
+    return receipt.get("status") if isinstance(receipt, dict) else None
 
 
 def _measured(run: RunFolder) -> dict[str, bytes]:

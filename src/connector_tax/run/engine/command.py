@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -154,11 +156,21 @@ def given_environment(engine: EngineConfig, connector: ConnectorSpec) -> dict[st
     }
 
 
-def referred_to(engine: EngineConfig, connector: ConnectorSpec) -> list[str]:
-    """Variables that a launch looks up, since they hold secrets: others were put in when the config was read."""
+def referring(engine: EngineConfig, connector: ConnectorSpec) -> list[str]:
+    """What in a launch refers to variables, since they hold secrets: others were put in when the config was read."""
     parts = [engine.args, engine.extra_args, engine.env, connector.extra_args, connector.env]
-    names = REFERENCE.findall(str([*parts, connector.kv_transfer_config]).replace(STORE, ""))
-    return sorted(set(names))
+    texts = _texts([*parts, connector.kv_transfer_config])
+    return sorted({text for text in texts if REFERENCE.search(text.replace(STORE, ""))})
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in it, at whatever depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from chain.from_iterable(map(_texts, value.values()))
+    elif isinstance(value, list | tuple):
+        yield from chain.from_iterable(map(_texts, value))
 
 
 def api_key(engine: EngineConfig, connector: ConnectorSpec) -> str | None:

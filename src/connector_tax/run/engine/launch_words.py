@@ -1,7 +1,7 @@
 """``python -m connector_tax.run.engine.launch_words``: what of a launch is secret; asked by ``launch/record.sh``.
 
-Reads the engine's command from standard input, each word ended by NUL, and the environment, in which RECORD_PYTHONPATH is the engine's and RECORD_REFERRED
-names variables that the config refers to since they hold secrets. Writes fields, each ended by NUL:
+Reads the engine's command from standard input, each word ended by NUL, and the environment, in which RECORD_PYTHONPATH is the engine's and RECORD_REFERRING
+a JSON list of what in the config refers to secrets (``"user_${DB_PASSWORD}"``). Writes fields, each ended by NUL:
 
 * ``plain NAME`` for a variable that shapes the engine, or that the config sets, and is written out;
 * ``needed NAME`` for one that the config set to a secret, or ``MODEL``: whoever runs the script sets it;
@@ -14,13 +14,15 @@ names variables that the config refers to since they hold secrets. Writes fields
 The last field is ``end``. Standard library only, as the redactor.
 """
 
+import json
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from secrets import token_hex
 
-from connector_tax.base.redaction import BLANKED, Blank, redacted, secrets_in, secrets_of, without
+from connector_tax.base.redaction import BLANKED, REFERENCE, Blank, redacted, secrets_in, secrets_of, without
 from connector_tax.base.secret_known import is_no_secret
 
 _SHAPING = re.compile(
@@ -36,6 +38,7 @@ _VARIABLES = {"api_key": "VLLM_API_KEY", "hf_token": "HF_TOKEN"}
 _MARK = f"\ue000{token_hex(8)}\ue000"
 _MARKED = re.compile(rf"{_MARK}(\w+){_MARK}")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_REFERRING_WORD = re.compile(rf"\w*(?:{REFERENCE.pattern}\w*)+")
 # As short a value may be that of a variable by accident.
 _MIN_CHARS = 6
 
@@ -44,20 +47,21 @@ def fields(words: list[str], environment: Mapping[str, str]) -> list[str]:
     """What ``main`` writes."""
     told, written_out = [], []
     known = secrets_of(environment) | secrets_in(words)
+    referring = _Referring.of(environment)
     wanted = environment.get("RECORD_NEEDED", "").split()
     for name in sorted(n for n in environment if _is_shaping(n, environment) or n in wanted):
-        of_variable = _variable(name, environment[name], known, needed=name in wanted)
+        of_variable = _variable(name, environment[name], known, referring, needed=name in wanted)
         told += of_variable
         written_out += [name] if of_variable == [f"plain {name}"] else []
     for name in ("MODEL", "ENGINE_PYTHON"):
         value = environment.get(name, "")
         if _shown(value, "", known) != value:
-            told += [f"needed {name}", f"was {_shown(value, '', known)}"]
+            told += [f"needed {name}", f"was {referring.without(_shown(value, '', known), _blanked)}"]
             words = [f"{_MARK}{name}{_MARK}" if word == value else word for word in words]
     # This program's own PYTHONPATH is not the engine's.
     values = [environment[name] for name in written_out] + [environment.get("RECORD_PYTHONPATH", "")]
     written_out.append("PYTHONPATH")
-    pieces, names = _pieces([*words, *values], len(words), environment, known)
+    pieces, names = _pieces([*words, *values], len(words), environment, known, referring)
     told += [f"given {name}" for name in names if f"needed {name}" not in told]
     for name, parts in zip(written_out, pieces[len(words) :], strict=True):
         told += [f"as {name} {len(parts)}", *parts] if len(parts) > 1 else []
@@ -74,15 +78,25 @@ def _shown(value: str, name: str, known: frozenset[str]) -> str:
     return without(redacted(value, name), known)
 
 
-def _variable(name: str, value: str, known: frozenset[str], *, needed: bool) -> list[str]:
+def _blanked(name: str, secret: str) -> str:
+    return BLANKED
+
+
+def _variable(
+    name: str, value: str, known: frozenset[str], referring: "_Referring", *, needed: bool
+) -> list[str]:
     if redacted(value, name) == value:
         return [f"plain {name}"]
-    shown = _shown(value, name, known)
+    shown = referring.without(_shown(value, name, known), _blanked)
     return [f"{'needed' if needed else 'held'} {name}", *([] if shown == BLANKED else [f"was {shown}"])]
 
 
 def _pieces(
-    texts: list[str], words: int, environment: Mapping[str, str], known: frozenset[str]
+    texts: list[str],
+    words: int,
+    environment: Mapping[str, str],
+    known: frozenset[str],
+    referring: "_Referring",
 ) -> tuple[list[list[str]], list[str]]:
     """Of each text its own pieces and the variables in turn; and the variables, each once.
 
@@ -99,21 +113,50 @@ def _pieces(
 
     told = [*redacted(texts[:words], blank=stand_in), *texts[words:]]
     marked = [_known_marked(text, known, stand_in) for text in told]
-    referred = _referred(environment)
-    if referred is not None:  # a word as any other, and a secret where it stands here
-        marked = [
-            _marked(text, lambda piece: referred.sub(lambda m: stand_in("", m[0]), piece)) for text in marked
-        ]
+    # Words as any other, and secrets where they stand here.
+    marked = [_marked(text, lambda piece: referring.without(piece, stand_in)) for text in marked]
     return [_MARKED.split(text) for text in marked], list(variables.values())
 
 
-def _referred(environment: Mapping[str, str]) -> re.Pattern[str] | None:
-    """What the config refers to, where it is no part of a longer word; None where it refers to nothing."""
-    names = environment.get("RECORD_REFERRED", "").split()
-    found = {v for n in names if not is_no_secret(v := environment.get(n, ""), n)}
-    values = sorted(found, key=lambda v: (-len(v), v))
-    whole = "|".join(map(re.escape, values))
-    return re.compile(rf"(?<![A-Za-z0-9_])(?:{whole})(?![A-Za-z0-9_])") if whole else None
+def _is_no_secret(value: str) -> bool:
+    return is_no_secret(value, "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Referring:
+    """Words of the config with references to secrets: a secret may be a word as any other, and part of a longer one there.
+
+    Attributes:
+        parts: word as it is launched with -> its pieces and the secrets in turn.
+    """
+
+    parts: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "_Referring":
+        told = json.loads(environment.get("RECORD_REFERRING", "[]"))
+        texts = {word[0] for text in told for word in _REFERRING_WORD.finditer(text)}
+        # Also each secret by itself, where the launch has it from elsewhere.
+        texts |= {found[0] for text in told for found in REFERENCE.finditer(text)}
+        parts: dict[str, list[str]] = {}
+        for pieces in map(REFERENCE.split, texts):
+            pieces[1::2] = [environment.get(name, "") for name in pieces[1::2]]
+            if all(pieces[1::2]) and not all(map(_is_no_secret, pieces[1::2])):
+                for form in (pieces, [json.dumps(piece)[1:-1] for piece in pieces]):
+                    parts["".join(form)] = form
+        return cls(parts)
+
+    def without(self, text: str, blank: Blank) -> str:
+        """``text`` without the secrets, where they are no part of a longer word than the config has."""
+        whole = "|".join(map(re.escape, sorted(self.parts, key=lambda v: (-len(v), v))))
+        if not whole:
+            return text
+
+        def replaced(found: re.Match[str]) -> str:
+            parts = self.parts[found[0]]
+            return "".join(blank("", p) if k % 2 and not _is_no_secret(p) else p for k, p in enumerate(parts))
+
+        return re.sub(rf"(?<![A-Za-z0-9_])(?:{whole})(?![A-Za-z0-9_])", replaced, text)
 
 
 def _known_marked(text: str, known: frozenset[str], stand_in: Blank) -> str:

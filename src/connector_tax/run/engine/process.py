@@ -1,5 +1,6 @@
 """A running engine: launched through ``launch/``, watched, and ended without leftovers."""
 
+import json
 import os
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from connector_tax.run.engine.command import (
     engine_environment,
     given_environment,
     launch_script,
-    referred_to,
+    referring,
 )
 from connector_tax.run.engine.contained import contained, leave_to_the_client, model_inside
 from connector_tax.run.engine.container import LONGER_S, handed_over, launch_words, python_path
@@ -296,7 +297,7 @@ def _spawn(
     environment["PORT"] = str(port)
     environment["RECORD_PYTHON"] = sys.executable
     environment["RECORD_NEEDED"] = " ".join(given_environment(request.engine, request.connector))
-    environment["RECORD_REFERRED"] = " ".join(referred_to(request.engine, request.connector))
+    environment["RECORD_REFERRING"] = json.dumps(referring(request.engine, request.connector))
     environment["RECORD_STORES"] = str(stores_folder()) if request.has_store else ""
     environment["LAUNCH_SH_OUT"] = str((request.folder / "launch.sh").absolute())
     if request.step_log is not None:

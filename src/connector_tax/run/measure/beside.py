@@ -5,8 +5,10 @@ place's cards and port. Who holds a place is the only one with an engine there. 
 leftover, and so is any of a run that nobody holds; all others are neighbours at work.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
@@ -53,11 +55,21 @@ def on_a_card(
         EngineError: somebody else measures there; names the process.
         OutOfTime: somebody else did until no launch fitted any more.
     """
+    with waiting_within(limit) as until_s, _on_a_card(folder, date, config, run, say, until_s) as slot:
+        yield slot
+
+
+@contextmanager
+def waiting_within(limit: TimeLimit | None) -> Iterator[float]:
+    """By when, on the clock of ``time.monotonic``, the body may wait for others.
+
+    Raises:
+        OutOfTime: it did until then.
+    """
     try:
-        with _on_a_card(folder, date, config, run, say, limit) as slot:
-            yield slot
+        yield math.inf if limit is None else limit.last_launch_s
     except InUse as busy:
-        if limit is None or limit.left_to_launch_s > 0:
+        if limit is None or monotonic() < limit.last_launch_s:
             raise
         raise OutOfTime(f"waited for {busy.waited_for}, until no launch fitted any more") from busy
 
@@ -69,18 +81,18 @@ def _on_a_card(
     config: CampaignConfig,
     run: RunFolder,
     say: Callable[[str], None],
-    limit: TimeLimit | None,
+    until_s: float,
 ) -> Iterator[Slot]:
     slots = slots_of(config.engine)
     for note in dict.fromkeys(s.cards.note for s in slots if s.cards.note):
         say(note)
     grace_s, wait_s = config.engine.stop_grace_s, wait_for_card_s(config.engine)
-    if limit is not None:
-        wait_s = min(wait_s, limit.left_to_launch_s)
     if len(config.engine.slots) == 1:
         (slot,) = slots
         port = config.engine.port
-        with measuring_alone(folder.root, config.campaign, slot.cards, port, wait_s=wait_s, say=say):
+        with measuring_alone(
+            folder.root, config.campaign, slot.cards, port, wait_s=wait_s, until_s=until_s, say=say
+        ):
             end_all_leftovers(folder.root, grace_s=grace_s)
             yield slot
         return
@@ -88,13 +100,13 @@ def _on_a_card(
     who = holder_words(folder.root, config.campaign, words)
     what = f"campaign {config.campaign}"
     with (
-        held(folder.lock, what, who, shared=True, wait_s=wait_s, say=say),
-        held(folder.run_lock(run), words, who, wait_s=wait_s, say=say),
+        held(folder.lock, what, who, shared=True, wait_s=wait_s, until_s=until_s, say=say),
+        held(folder.run_lock(run), words, who, wait_s=wait_s, until_s=until_s, say=say),
     ):
         # Before a place is taken: whoever has the one that this run was on may not take its leftover for a neighbour.
         _clear(folder, run, None, who, grace_s)
         wanted = _of_the_phase(folder, date, config, run.phase, slots)
-        with first_free(wanted, who, wait_s=wait_s, say=say) as slot:
+        with first_free(wanted, who, wait_s=wait_s, until_s=until_s, say=say) as slot:
             _clear(folder, run, slot.cards, who, grace_s)
             yield slot
 

@@ -81,8 +81,9 @@ class _Patience:
     next_s: float
 
     @classmethod
-    def of(cls, wait_s: float | None, say: Callable[[str], None]) -> "_Patience":
-        return cls(WAIT_S if wait_s is None else wait_s, say, time.monotonic(), SAY_AFTER_S)
+    def of(cls, wait_s: float | None, say: Callable[[str], None], until_s: float = math.inf) -> "_Patience":
+        begun_s = time.monotonic()
+        return cls(min(WAIT_S if wait_s is None else wait_s, until_s - begun_s), say, begun_s, SAY_AFTER_S)
 
     def wait(self, held: Sequence[tuple[str, str, Path]]) -> None:
         """A moment.
@@ -117,6 +118,7 @@ def measuring_alone(
     port: int = 0,
     *,
     wait_s: float | None = None,
+    until_s: float = math.inf,
     say: Callable[[str], None] = say_on_stderr,
 ) -> Iterator[None]:
     """Nobody else measures in the campaign's folder, on its cards or at its port while the body runs.
@@ -124,6 +126,7 @@ def measuring_alone(
     Args:
         port: ``run.engine.port``. An engine that is still starting has bound it and does not listen yet, which nobody can see.
         wait_s: for each of them; None: ``WAIT_S``.
+        until_s: by when on the clock of ``time.monotonic`` nobody is waited for any more, however many there were.
         say: told for whom is waited, and since when.
 
     Raises:
@@ -131,22 +134,31 @@ def measuring_alone(
     """
     with ExitStack() as stack:
         holder = holder_words(root, campaign)
-        stack.enter_context(held(root / ".lock", f"campaign {campaign}", holder, wait_s=wait_s, say=say))
-        for name, what in _locks(cards, port):
-            stack.enter_context(held(_lock_file(name), what, holder, wait_s=wait_s, say=say))
+        wanted = [(root / ".lock", f"campaign {campaign}")]
+        wanted += [(_lock_file(name), what) for name, what in _locks(cards, port)]
+        for path, what in wanted:
+            stack.enter_context(held(path, what, holder, wait_s=wait_s, until_s=until_s, say=say))
         yield
 
 
 @contextmanager
 def first_free(
-    slots: Sequence[Slot], holder: str, *, wait_s: float, say: Callable[[str], None]
+    slots: Sequence[Slot],
+    holder: str,
+    *,
+    wait_s: float,
+    until_s: float = math.inf,
+    say: Callable[[str], None],
 ) -> Iterator[Slot]:
     """The first of ``slots`` whose cards and port nobody else has, held for the body.
+
+    Args:
+        until_s: as above.
 
     Raises:
         EngineError: none was free for ``wait_s``; names who holds each.
     """
-    patience = _Patience.of(wait_s, say)
+    patience = _Patience.of(wait_s, say, until_s)
     while True:
         taken: list[tuple[str, str, Path]] = []
         for slot in slots:
@@ -200,6 +212,7 @@ def held(
     *,
     shared: bool = False,
     wait_s: float | None = None,
+    until_s: float = math.inf,
     say: Callable[[str], None] = say_on_stderr,
 ) -> Iterator[None]:
     """Hold the lock at ``path`` for the body.
@@ -208,13 +221,14 @@ def held(
         holder: what somebody else is told who wants it meanwhile.
         shared: others may hold it as well who share it; who wants it alone is told of the last of them.
         wait_s: None: ``WAIT_S``.
+        until_s: as above.
         say: told for whom is waited, and since when.
 
     Raises:
         EngineError: someone else held it for ``wait_s``; names the holder. Or it cannot be had at all.
     """
     with open_lock(path, what) as handle:
-        patience = _Patience.of(wait_s, say)
+        patience = _Patience.of(wait_s, say, until_s)
         while not take_lock(handle, what, shared=shared):
             patience.wait([(what, holder_of(handle), path)])
         name_holder(handle, what, f"{holder}\n" if shared else holder)

@@ -41,12 +41,14 @@ from connector_tax.run.engine.slots import slots_of
 from connector_tax.run.engine.supervised import start_supervised, stop_supervised
 from connector_tax.run.engine.virtual_gpu_fit import note_on, refuse_misfit
 from connector_tax.run.measure import checks
+from connector_tax.run.measure.beside import waiting_within
 from connector_tax.run.measure.failure import blame_the_host
 from connector_tax.run.measure.has_model import identity_with_model
 from connector_tax.run.measure.host_notes import cpu_by_session
 from connector_tax.run.measure.locks import measuring_alone, wait_for_card_s
 from connector_tax.run.measure.matched import engine_diff, matched_launch
 from connector_tax.run.measure.recorders import STEP_LOG, recorders_heard
+from connector_tax.run.measure.time_left import TimeLimit
 from connector_tax.run.measure.warmup import IdleTimes, campaign_lengths, idle_times, warm_up
 
 BOOTSTRAP_GRACE_S = 2.0
@@ -69,18 +71,22 @@ class Bench:
     launches: bool = True
 
 
-def run_preflight(campaign_file: Path, only: str | None = None, *, launches: bool = True) -> None:
+def run_preflight(
+    campaign_file: Path, only: str | None = None, *, launches: bool = True, limit: TimeLimit | None = None
+) -> None:
     """Decide about every configuration and write ``preflight_status.json``.
 
     Args:
         only: verify just this one and print its log; the status file is left alone.
         launches: False: only what can be known without launching is looked at, and its first measured launch is a configuration's
             trial. Its engine's settings are not known from here then.
+        limit: by when it has to be over. Nobody is waited for until after it.
 
     Raises:
         ConfigError: the engine's interpreter, the model directory or a card that is named is not there, the model with
             ``max_model_len`` does not fit on the card, or a virtual GPU's step time cannot be worked out.
         EngineError: ``plain`` cannot be measured, or the virtual GPU does not fit this vLLM.
+        OutOfTime: somebody else measured until no launch fitted any more.
     """
     config = config_of(with_originals(read_campaign_file(campaign_file), os.environ))
     folder = CampaignFolder(campaign_file.parent)
@@ -100,12 +106,14 @@ def run_preflight(campaign_file: Path, only: str | None = None, *, launches: boo
     if refusal is not None:
         raise ConfigError(refusal)
     with (
+        waiting_within(limit) as until_s,
         measuring_alone(
             folder.root,
             config.campaign,
             cards,
             config.engine.port,
             wait_s=wait_for_card_s(config.engine),
+            until_s=until_s,
         ),
         # One that is verified by hand is no part of the campaign's time.
         timed_launch(folder.preflight_launches) if only is None else nullcontext(),

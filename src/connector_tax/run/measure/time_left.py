@@ -28,9 +28,9 @@ class TimeLimit:
     launch_s: float
 
     @property
-    def left_to_launch_s(self) -> float:
-        """Until no launch would be over any more that begins."""
-        return self.until_s - self.launch_s - monotonic()
+    def last_launch_s(self) -> float:
+        """After that no launch would be over any more that begins."""
+        return self.until_s - self.launch_s
 
     def check_launch(self, first: CellSpec) -> None:
         """
