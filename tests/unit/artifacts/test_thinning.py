@@ -11,6 +11,7 @@ import pytest
 from connector_tax.base.artifacts.thinning import RULE, thin
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json, sha256_of, write_json
+from connector_tax.cli import command
 from connector_tax.read.ingest import read_campaign
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -144,6 +145,22 @@ def test_a_damaged_campaign_is_one_message_and_leaves_no_half_copy(
             thin(tmp_path / "damaged", tmp_path / "thin")
         assert str(refused.value) == f"{where}: {said}; a damaged campaign is not published."
         assert [p.name for p in tmp_path.iterdir()] == ["damaged"]
+
+
+def test_what_reads_an_aggregate_names_the_command_that_makes_it(thinned: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "a copy"
+    shutil.copytree(thinned, copy)
+    for words in (
+        ["compare", str(copy), str(copy)],
+        ["figures", "--root", str(copy)],
+        ["report", "--root", str(copy)],
+        ["tax-table", "--root", str(copy)],
+    ):
+        with pytest.raises(ArtifactError) as refused:
+            command(words[0]).call(words[1:])
+        assert str(refused.value).endswith(f"Analyse it first: connector-tax analyze --root '{copy}'")
+    with pytest.raises(ArtifactError, match="there is no folder"):
+        command("report").call(["--root", str(tmp_path / "nothing")])
 
 
 def test_a_thinned_campaign_fills_an_empty_folder_and_one_behind_a_link(

@@ -51,11 +51,11 @@ def engine_python(engine: EngineConfig) -> str:
 
 
 def _no_program(python: str) -> str | None:
-    if os.path.isdir(python):
-        return f"is a folder. Give the interpreter that has vLLM, of a venv {os.path.join(python, 'bin', 'python')}."
+    if Path(python).is_dir():
+        return f"is a folder. Give the interpreter that has vLLM, of a venv {Path(python, 'bin', 'python')}."
     if os.access(python, os.X_OK):
         return None
-    if os.path.exists(python):
+    if Path(python).exists():
         return "is there and may not be executed. Give the interpreter that has vLLM."
     return "no such program. Give the interpreter that has vLLM."
 
