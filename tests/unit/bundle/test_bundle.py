@@ -333,8 +333,9 @@ def test_an_unfinished_campaign_only_where_it_is_asked_for(campaign: Campaign, t
 
 
 def test_a_damaged_campaign_is_bundled_as_it_is_and_said_to_be(
-    campaign: Campaign, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    campaign: Campaign, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(packing, "draw_figures", lambda root: None)  # seconds, and nothing is asked of them
     root, archive = tmp_path / "damaged", tmp_path / "b.zip"
     shutil.copytree(campaign.root, root)
     *_, lost, cut = sorted((root / f"{DATE}_plain" / "phase_b" / "cells").iterdir())
