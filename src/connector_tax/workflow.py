@@ -200,7 +200,7 @@ class Study:
         if not found:
             stop(
                 f"{self.folder.root}: nothing measured there yet, so there is nothing to read. "
-                "Run `snakemake --cores 1` first, or put shipped results in place."
+                f"Run `snakemake --cores {len(self.config.engine.slots)}` first, or put shipped results in place."
             )
         return found
 

@@ -9,6 +9,11 @@ NS_PER_US = 1_000
 MOST_NS = 2**62
 
 
+def how_many(number: int, of: str) -> str:
+    """``1 problem``, ``8 problems``."""
+    return f"{number} {of}" if number == 1 else f"{number} {of}s"
+
+
 def s_to_ns(seconds: float) -> int:
     return round(seconds * NS_PER_S)
 

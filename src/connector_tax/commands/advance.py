@@ -134,9 +134,9 @@ def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
                     f"{', '.join(unset)}. Set them as they were."
                 )
             raise ConfigError(
-                f"{folder.campaign_file}: changed in the config file since the first sitting: {', '.join(changed)}. Put that back, go on with "
-                "`connector-tax run`, which names the files to remove, so that it measures again what the edit touches, "
-                "or give the campaign another name."
+                f"{folder.campaign_file}: changed in the config file since the first sitting: {', '.join(changed)}. Undo the edit, or "
+                "start `connector-tax run`, or give the campaign another name. `connector-tax run` measures again what the edit touches; "
+                "of what `advance` measured it names the files to remove first."
             )
     write_text_if_changed(folder.campaign_file, to_json(document))
     _remove_rates_of_an_unfinished_phase(config, folder, document.date)

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from connector_tax.base.command import Command
+from connector_tax.base.units import how_many
 from connector_tax.read.bundle.packing import bundle
 
 
@@ -20,6 +21,13 @@ def _run(args: argparse.Namespace) -> int:
     done = bundle(args.root, args.to, partial=args.partial, license=args.license, published=args.published)
     for name in done.left_out:
         print(f"left out: {name!a}: its name cannot be shown, or it is no regular file", file=sys.stderr)
+    if done.problems:
+        first = done.problems[0]
+        print(
+            f"{args.root}: the analysis found {how_many(len(done.problems), 'problem')}, the first {first.where}: {first.what}. "
+            "The bundle holds the campaign as it is, and its aggregate.json lists them all.",
+            file=sys.stderr,
+        )
     print(f"{args.to}: {done.files} files, {done.size / 2**20:.1f} MiB, sha256 {done.sha256}")
     return 0
 

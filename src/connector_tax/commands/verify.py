@@ -5,6 +5,7 @@ from pathlib import Path
 
 from connector_tax.base.command import Command
 from connector_tax.base.files import sha256_of
+from connector_tax.base.units import how_many
 from connector_tax.read.bundle.reproducing import reproduce
 from connector_tax.read.bundle.verifying import verify
 
@@ -31,7 +32,8 @@ def _run(args: argparse.Namespace) -> int:
         print(finding)
     if verified.findings:
         print(
-            f"{args.bundle}: {len(verified.findings)} findings" + "; nothing was reproduced" * args.reproduce
+            f"{args.bundle}: {how_many(len(verified.findings), 'finding')}"
+            + "; nothing was reproduced" * args.reproduce
         )
         return 1
     whole = "" if args.bundle.is_dir() else f"; sha256 {sha256_of(args.bundle)}"

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from connector_tax.base.artifacts.thinning import RULE, thin
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json, sha256_of, write_json
+from connector_tax.cli import command
 from connector_tax.read.ingest import read_campaign
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -96,12 +98,81 @@ def test_nobodys_home_is_published(whole: Campaign, tmp_path: Path, monkeypatch:
     assert read_campaign(tmp_path / "thin").problems == read_campaign(whole.root).problems
 
 
-def test_a_damaged_file_is_not_published(whole: Campaign, tmp_path: Path) -> None:
-    damaged = tmp_path / "damaged"
-    shutil.copytree(whole.root, damaged)
-    next(damaged.glob("*/phase_a/cells/*/requests*.jsonl")).write_text("")
-    with pytest.raises(ArtifactError, match="differs from its checksum"):
-        thin(damaged, tmp_path / "thin")
+def _truncated(cell: Path) -> Path:
+    next(cell.glob("requests*.jsonl")).write_text("")
+    return next(cell.glob("requests*.jsonl"))
+
+
+def _without_requests(cell: Path) -> Path:
+    (requests,) = cell.glob("requests*.jsonl")
+    requests.unlink()
+    return requests
+
+
+def _without_cell(cell: Path) -> Path:
+    shutil.rmtree(cell)
+    return cell
+
+
+def _without_cell_json(cell: Path) -> Path:
+    (cell / "cell.json").unlink()
+    return cell / "cell.json"
+
+
+def _edited(cell: Path) -> Path:
+    document = read_json(cell / "cell.json")
+    write_json(cell / "cell.json", {**document, "verdict": "suspect", "reasons": ["edited"]})
+    return cell / "cell.json"
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_truncated, "differs from its checksum"),
+        (_without_requests, "is missing"),
+        (_without_cell, "is in the receipt and not on disk"),
+        (_without_cell_json, "is missing"),
+        (_edited, "differs from its checksum"),
+    ],
+)
+def test_a_damaged_campaign_is_one_message_and_leaves_no_half_copy(
+    whole: Campaign, tmp_path: Path, damage: Callable[[Path], Path], said: str
+) -> None:
+    shutil.copytree(whole.root, tmp_path / "damaged")
+    where = damage(sorted((tmp_path / "damaged").glob("*_plain/phase_b/cells/*"))[-1])
+    for _ in range(2):
+        with pytest.raises(ArtifactError) as refused:
+            thin(tmp_path / "damaged", tmp_path / "thin")
+        assert str(refused.value) == f"{where}: {said}; a damaged campaign is not published."
+        assert [p.name for p in tmp_path.iterdir()] == ["damaged"]
+
+
+def test_what_reads_an_aggregate_names_the_command_that_makes_it(thinned: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "a copy"
+    shutil.copytree(thinned, copy)
+    for words in (
+        ["compare", str(copy), str(copy)],
+        ["figures", "--root", str(copy)],
+        ["report", "--root", str(copy)],
+        ["tax-table", "--root", str(copy)],
+    ):
+        with pytest.raises(ArtifactError) as refused:
+            command(words[0]).call(words[1:])
+        assert str(refused.value).endswith(f"Analyse it first: connector-tax analyze --root '{copy}'")
+    with pytest.raises(ArtifactError, match="there is no folder"):
+        command("report").call(["--root", str(tmp_path / "nothing")])
+
+
+def test_a_thinned_campaign_fills_an_empty_folder_and_one_behind_a_link(
+    whole: Campaign, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    mode = (tmp_path / "empty").stat().st_mode
+    (tmp_path / "link").symlink_to("empty")
+    thin(whole.root, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "empty" / "campaign.json").is_file()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "link"]
+    assert (tmp_path / "empty").stat().st_mode == mode
 
 
 def test_what_was_edited_after_thinning_is_found_as_anywhere_else(thinned: Path) -> None:

@@ -298,6 +298,12 @@ def test_changed_missing_added_and_linked_files_each_have_a_line(
     assert last.endswith("5 findings; nothing was reproduced")
 
 
+def test_one_finding_is_one(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copy / "README.txt").write_text("other")
+    assert command("verify").call([str(copy)]) == 1
+    assert capsys.readouterr().out.splitlines() == ["README.txt: was changed", f"{copy}: 1 finding"]
+
+
 @pytest.mark.parametrize("name", ["../out", "/etc/passwd", "a/./b", ".x"])
 def test_a_manifest_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / MANIFEST).write_text(manifest_text({name: "0" * 64}))
@@ -324,6 +330,31 @@ def test_an_unfinished_campaign_only_where_it_is_asked_for(campaign: Campaign, t
     assert not (tmp_path / "b.zip").exists()
     bundle(root, tmp_path / "b.zip", partial=True)
     assert reproduce(tmp_path / "b.zip", verify(tmp_path / "b.zip")).findings == []
+
+
+def test_a_damaged_campaign_is_bundled_as_it_is_and_said_to_be(
+    campaign: Campaign, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "draw_figures", lambda root: None)  # seconds, and nothing is asked of them
+    root, archive = tmp_path / "damaged", tmp_path / "b.zip"
+    shutil.copytree(campaign.root, root)
+    *_, lost, cut = sorted((root / f"{DATE}_plain" / "phase_b" / "cells").iterdir())
+    shutil.rmtree(lost)
+    next(cut.glob("requests*.jsonl")).write_text("")
+    assert command("bundle").call(["--root", str(root), "--to", str(archive)]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert archive.is_file() and len(said) == 1
+    with zipfile.ZipFile(archive) as opened:
+        aggregate, readme, described = (
+            next(opened.read(n).decode() for n in opened.namelist() if n.endswith(name))
+            for name in ("/aggregate.json", "README.txt", "ro-crate-metadata.json")
+        )
+    problems = json.loads(aggregate)["problems"]
+    assert {Path(p["where"]).name for p in problems} >= {"phase_b", cut.name}
+    first = f"{problems[0]['where']}: {problems[0]['what']}"
+    assert said[0].startswith(f"{root}: the analysis found {len(problems)} problems, the first {first}. ")
+    assert f"as it is, with {len(problems)} problems that aggregate.json lists." in readme.splitlines()[0]
+    assert f"The analysis found {len(problems)} problems" in described
 
 
 def test_a_campaign_before_its_reference_rates(tmp_path: Path) -> None:

@@ -32,8 +32,13 @@ def test_a_config_may_change_until_something_is_made_of_it(tmp_path: Path) -> No
 
     folder.preflight.mkdir()
     folder.preflight_status.write_text("{}")
-    with pytest.raises(ConfigError, match="changed in the config file since the first sitting: engine"):
+    with pytest.raises(
+        ConfigError, match="changed in the config file since the first sitting: engine"
+    ) as refused:
         _open_campaign(config, folder)
+    assert "Undo the edit, or start `connector-tax run`, or give the campaign another name. " in str(
+        refused.value
+    )
     # Equal to Python, and another flag to the engine.
     args = {**config.engine.args, "enable_prefix_caching": 1}
     with pytest.raises(ConfigError, match="changed in the config file since the first sitting: engine"):

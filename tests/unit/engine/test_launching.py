@@ -274,6 +274,22 @@ def test_a_missing_interpreter_is_one_message(campaign: CampaignConfig) -> None:
         engine_python(vllm_engine(campaign, python="/nowhere/python"))
 
 
+def test_an_interpreter_that_cannot_be_run_is_said_to_be_what_it_is(
+    campaign: CampaignConfig, tmp_path: Path
+) -> None:
+    plain = tmp_path / "python"
+    plain.write_text("#!/bin/sh\n")
+    for python, fault in (
+        (tmp_path, f"is a folder. Give the interpreter that has vLLM, of a venv {tmp_path}/bin/python."),
+        (plain, "is there and may not be executed. Give the interpreter that has vLLM."),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            engine_python(vllm_engine(campaign, python=str(python)))
+        assert str(refused.value) == f"engine.python: {python}: {fault}"
+    plain.chmod(0o755)
+    assert engine_python(vllm_engine(campaign, python=str(plain))) == str(plain)
+
+
 def test_a_missing_model_directory_is_one_message(campaign: CampaignConfig, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no model directory there"):
         check_model(vllm_engine(campaign, model=str(tmp_path / "nothing")))

@@ -184,6 +184,20 @@ def test_reading_takes_what_is_on_disk(here: Path) -> None:
     assert len(study(True).receipts_to_read()) == 3 * 8
 
 
+@pytest.mark.parametrize(("engine", "cores"), [({}, 1), ({"gpus": [0, 1, 2, 3]}, 4)])
+def test_where_nothing_was_measured_the_start_is_named_with_all_cards(
+    here: Path, monkeypatch: pytest.MonkeyPatch, engine: dict[str, Any], cores: int
+) -> None:
+    def refuse(message: str) -> None:
+        raise AssertionError(message)
+
+    monkeypatch.setattr(workflow, "stop", refuse)
+    with pytest.raises(
+        AssertionError, match=rf"nothing measured there yet.* Run `snakemake --cores {cores}` first"
+    ):
+        study(False, engine=engine).receipts_to_read()
+
+
 def test_a_campaign_is_started_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second start would remove the receipts of the first; when that has ended, however it did, the next may begin."""
     started = ExitStack()

@@ -9,6 +9,7 @@ raw results (tables, ``aggregate.json``, figures, report) is left out: it is mad
 import gzip
 import os
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +22,16 @@ from connector_tax.base.documents.campaign import CampaignDocument, Thinned, cam
 from connector_tax.base.documents.cell import FileEntry
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
+from connector_tax.base.documents.receipt import ReceiptCell
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json, sha256_of, write_bytes, write_json
+from connector_tax.base.files import (
+    publish_folder,
+    read_json,
+    sha256_of,
+    write_bytes,
+    write_json,
+    writing_failed,
+)
 from connector_tax.base.opening import MOST_STREAM_BYTES, PACKED, open_regular, read_whole
 from connector_tax.base.records.cell import Shape, is_repeat
 
@@ -45,15 +54,15 @@ NOTHING = _Kept(frozenset(), frozenset())
 
 
 def thin(source: Path, target: Path) -> int:
-    """Write the thinned campaign of ``source`` to ``target``; returns its size in bytes.
+    """Write the thinned campaign of ``source`` to ``target``, whole or not at all; returns its size in bytes.
 
     Raises:
-        ArtifactError: ``target`` holds something, ``source`` is thinned already or no finished campaign, a cell's file is not the
-            one it was, or a folder may not be read.
+        ArtifactError: ``target`` holds something or cannot be written, ``source`` is thinned already or no finished campaign, a cell
+            or a file of one is missing or is not the one it was, or a folder may not be read.
     """
     if target.exists() and any(target.iterdir()):
         raise ArtifactError(f"{target}: holds something already. Give a folder that does not exist.")
-    campaign, new = CampaignFolder(source), CampaignFolder(target)
+    campaign = CampaignFolder(source)
     campaign.refuse_links()
     document = campaign_of(read_json(campaign.campaign_file), str(campaign.campaign_file))
     if document.thinned:
@@ -67,18 +76,41 @@ def thin(source: Path, target: Path) -> int:
             "Finish it with snakemake first."
         )
     kept = _Kept(_shapes_of_phase_a(campaign), frozenset({rates.ref_safe_per_s, rates.ref_load_per_s}))
-    thinned = Thinned(rule=RULE, source=_checksum(campaign))
-    write_json(new.campaign_file, msgspec.structs.replace(document, thinned=thinned))
+    # A link to an empty folder stays one.
+    final = Path(os.path.realpath(target))
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        # Beside it: a copy that was given up must not lie under a name that looks like a whole one.
+        beside = tempfile.TemporaryDirectory(prefix=".thin.", dir=final.parent)
+    except OSError as error:
+        raise writing_failed(final, error) from error
+    with beside as temporary:
+        copy = Path(temporary) / final.name
+        _write(
+            campaign,
+            CampaignFolder(copy),
+            msgspec.structs.replace(document, thinned=_thinned(campaign)),
+            kept,
+        )
+        publish_folder(copy, final)
+    return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+
+
+def _thinned(campaign: CampaignFolder) -> Thinned:
+    return Thinned(rule=RULE, source=_checksum(campaign))
+
+
+def _write(campaign: CampaignFolder, new: CampaignFolder, document: CampaignDocument, kept: _Kept) -> None:
+    write_json(new.campaign_file, document)
     _without_home(new.campaign_file)
     for path in (campaign.reference_rates, campaign.engine_diff, campaign.put_in):
         if path.is_file():
-            _copy(path, target / path.name)
-            _without_home(target / path.name)
+            _copy(path, new.root / path.name)
+            _without_home(new.root / path.name)
     _copy_beneath(campaign.preflight, new.preflight)
     for run in campaign.runs():
         copy = new.run(run.path.parent.name[:10], run.connector_id, run.phase)
         _thin_run(run, copy, kept if run.phase in ("a", "b") or is_repeat(run.phase) else NOTHING)
-    return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
 
 
 def unfinished(campaign: CampaignFolder, document: CampaignDocument) -> list[tuple[str, str]]:
@@ -124,12 +156,38 @@ def _thin_run(run: RunFolder, copy: RunFolder, kept: _Kept) -> None:
             _without_home(copy.path / path.name)
         elif path.is_dir() and path.name.startswith("attempt_"):
             _copy_beneath(path, copy.path / path.name)
-    files = {}
-    for cell in run.finished_cells():
-        files[cell.cell_id] = _thin_cell(cell, copy.cell(cell.cell_id), kept)
     receipt = read_receipt(run)
+    wanted = {c.cell_id: c for c in receipt.cells}
+    cells_here = run.finished_cells()
+    if missing := sorted(wanted.keys() - {cell.cell_id for cell in cells_here}):
+        raise _damaged(run.cell(missing[0]).path, "is in the receipt and not on disk")
+    files = {}
+    for cell in cells_here:
+        _check_cell_json(cell, wanted.get(cell.cell_id))
+        files[cell.cell_id] = _thin_cell(cell, copy.cell(cell.cell_id), kept)
     cells = tuple(msgspec.structs.replace(c, files=files[c.cell_id]) for c in receipt.cells)
     write_json(copy.receipt, msgspec.structs.replace(receipt, cells=cells))
+
+
+def _check_cell_json(cell: CellFolder, entry: ReceiptCell | None) -> None:
+    """The thinned receipt gets a checksum of its own of it, which would hide an edit."""
+    if not cell.cell_json.is_file():
+        raise _damaged(cell.cell_json, "is missing")
+    if entry is not None and (listed := entry.files.get("cell.json")) is not None:
+        _check(cell.cell_json, listed)
+
+
+def _check(path: Path, entry: FileEntry) -> None:
+    try:
+        sha256 = sha256_of(path)
+    except FileNotFoundError as error:
+        raise _damaged(path, "is missing") from error
+    if sha256 != entry.sha256:
+        raise _damaged(path, "differs from its checksum")
+
+
+def _damaged(path: Path, fault: str) -> ArtifactError:
+    return ArtifactError(f"{path}: {fault}; a damaged campaign is not published.")
 
 
 def _thin_cell(cell: CellFolder, copy: CellFolder, kept: _Kept) -> dict[str, FileEntry]:
@@ -140,8 +198,7 @@ def _thin_cell(cell: CellFolder, copy: CellFolder, kept: _Kept) -> dict[str, Fil
     left_out = []
     for name, entry in document.files.items():
         source = cell.path / name
-        if sha256_of(source) != entry.sha256:
-            raise ArtifactError(f"{source}: differs from its checksum; a damaged campaign is not published.")
+        _check(source, entry)
         if not name.startswith(_LARGE):
             _copy(source, copy.path / name)
             files[name] = entry

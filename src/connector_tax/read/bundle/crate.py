@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from connector_tax.base.documents.identity import EngineIdentity
+from connector_tax.base.units import how_many
 
 CRATE = "ro-crate-metadata.json"
 _FORMATS = {
@@ -63,6 +64,7 @@ class About:
     code_version: str
     code_sha256: str
     partial: bool
+    problems: int
 
 
 def crate(about: About, files: Sequence[Packed]) -> dict[str, Any]:
@@ -77,6 +79,11 @@ def crate(about: About, files: Sequence[Packed]) -> dict[str, Any]:
         "description": (
             "What switching on a KV connector costs a vLLM server: raw results, the code that reads them, and what it makes of them."
             + (" The campaign is not finished." if about.partial else "")
+            + (
+                f" The analysis found {how_many(about.problems, 'problem')}, which aggregate.json lists."
+                if about.problems
+                else ""
+            )
         ),
         "datePublished": about.published,
         "hasPart": [{"@id": quote(file.name)} for file in files],

@@ -11,11 +11,13 @@ from connector_tax import __version__
 from connector_tax.base.artifacts.layout import LOGS, CampaignFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.artifacts.thinning import unfinished
+from connector_tax.base.documents.aggregate import ProblemRow
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import sha256_of, write_json, write_text, writing_failed
 from connector_tax.base.opening import is_bare, is_date
 from connector_tax.base.plan import read_campaign_file
+from connector_tax.base.units import how_many
 from connector_tax.read.analysis import analyse
 from connector_tax.read.bundle.archive import write_archive
 from connector_tax.read.bundle.code import code_files, code_sha256, requirements
@@ -38,12 +40,14 @@ class Bundled:
         size: of the archive, bytes.
         sha256: of the archive, to be published beside it: whoever changes a bundle can write its checksums anew.
         left_out: names of files and folders that no bundle can hold.
+        problems: what the analysis names of the campaign, as its ``aggregate.json`` lists them.
     """
 
     files: int
     size: int
     sha256: str
     left_out: tuple[str, ...]
+    problems: tuple[ProblemRow, ...]
 
 
 def raw_files(root: Path) -> list[Path]:
@@ -155,11 +159,14 @@ def bundle(
         copy = beside / campaign
         for path in raw_files(root):
             copy_file(path, copy / path.relative_to(root))
-        remake(copy)
+        problems = remake(copy)
         files = {campaign + p.relative_to(copy).as_posix(): p for p in (*raw_files(copy), *made_files(copy))}
         files |= code_files()
         lock, text = requirements()
-        for name, content in ((lock, text), (README, _readme(document.campaign, bool(missing)))):
+        for name, content in (
+            (lock, text),
+            (README, _readme(document.campaign, bool(missing), len(problems))),
+        ):
             write_text(beside / name, content)
             files[name] = beside / name
         _check_names(files)
@@ -176,6 +183,7 @@ def bundle(
             code_version=__version__,
             code_sha256=code_sha256(sha256),
             partial=bool(missing),
+            problems=len(problems),
         )
         write_json(beside / CRATE, crate(about, packed))
         files[CRATE] = beside / CRATE
@@ -187,13 +195,14 @@ def bundle(
     if findings := verify(target).findings:
         target.unlink()
         raise ArtifactError(f"{target}: was not kept, its own check says: {findings[0]}")
-    return Bundled(len(files), target.stat().st_size, sha256_of(target), tuple(unfit(root)))
+    return Bundled(len(files), target.stat().st_size, sha256_of(target), tuple(unfit(root)), problems)
 
 
-def remake(root: Path) -> None:
-    """``aggregate.json``, ``aggregate.csv`` and figures of the raw results at ``root``."""
-    analyse(root)
+def remake(root: Path) -> tuple[ProblemRow, ...]:
+    """``aggregate.json``, ``aggregate.csv`` and figures of the raw results at ``root``; returns the problems of that aggregate."""
+    aggregate = analyse(root).aggregate
     draw_figures(root)
+    return aggregate.problems
 
 
 def _engines(folder: CampaignFolder) -> list[EngineIdentity]:
@@ -209,8 +218,10 @@ def _check_names(files: dict[str, Path]) -> None:
         )
 
 
-def _readme(campaign: str, partial: bool) -> str:
-    state = "as far as it was measured" if partial else "whole"
+def _readme(campaign: str, partial: bool, problems: int) -> str:
+    state = "as far as it was measured" if partial else "as it is" if problems else "whole"
+    if problems:
+        state += f", with {how_many(problems, 'problem')} that aggregate.json lists"
     return f"""\
 connector-tax: campaign {campaign}, {state}. What a KV connector costs a vLLM server.
 results/{campaign}/ has the raw results, and what was made of them: aggregate.json, aggregate.csv, figures/.

@@ -37,7 +37,7 @@ def engine_python(engine: EngineConfig) -> str:
     """The engine's interpreter; of one in a container the name that the image has for it.
 
     Raises:
-        ConfigError: an environment variable in it is not set, or there is no such file.
+        ConfigError: an environment variable in it is not set, there is no such file, or it is none that can be run.
     """
     if engine.kind == "emulator" and engine.container is None:
         return sys.executable
@@ -47,9 +47,19 @@ def engine_python(engine: EngineConfig) -> str:
             f"engine.python: {python}: that environment variable is not set. "
             "Set it to the interpreter that has vLLM: export ENGINE_PYTHON=/path/to/venv/bin/python"
         )
-    if engine.container is None and not os.access(python, os.X_OK):
-        raise ConfigError(f"engine.python: {python}: no such program. Give the interpreter that has vLLM.")
+    if engine.container is None and (fault := _no_program(python)):
+        raise ConfigError(f"engine.python: {python}: {fault}")
     return python
+
+
+def _no_program(python: str) -> str | None:
+    if Path(python).is_dir():
+        return f"is a folder. Give the interpreter that has vLLM, of a venv {Path(python, 'bin', 'python')}."
+    if os.access(python, os.X_OK):
+        return None
+    if Path(python).exists():
+        return "is there and may not be executed. Give the interpreter that has vLLM."
+    return "no such program. Give the interpreter that has vLLM."
 
 
 def interpreter(engine: EngineConfig) -> list[str]:

@@ -4,8 +4,10 @@ Every number with its interval. Definitions: docs/measurement.md; what may chang
 A file of an earlier version lacks keys; each has the value here that its readers would take it for. Keys that are not known are left out.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -196,6 +198,10 @@ def read_aggregate(path: Path) -> Aggregate:
     Raises:
         ArtifactError: missing, not JSON, of another schema, or of another form; names file and place.
     """
+    if not os.path.lexists(path) and (path.parent / "campaign.json").is_file():
+        raise ArtifactError(
+            f"{path}: no such file: this campaign has not been analysed. Analyse it first: connector-tax analyze --root {quote(str(path.parent))}"
+        )
     value = read_json(path)
     version = value.get("schema_version") if isinstance(value, dict) else None
     if version != SCHEMA_VERSION:
