@@ -239,7 +239,7 @@ def test_metrics_that_fail_once_or_always_never_lose_a_cell(
     tmp_path: Path, every: int, unreadable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # An engine that does not answer is waited for to be seen dead. This one lives, so the test waits for all of that, before a cell and after it.
-    monkeypatch.setattr("connector_tax.run.measure.cell.KILL_WAIT_S", 0.0)
+    monkeypatch.setattr("connector_tax.run.engine.process.KILL_WAIT_S", 0.0)
     folder = campaign(tmp_path, f"metrics500:{every}", phase_a_rates_per_s=[10.0], stop_grace_s=1)
     assert measured(folder, "nixl_both").status == "measured"
     document = read_cell(run_of(folder, "nixl_both").cell("r10_256x16"))
