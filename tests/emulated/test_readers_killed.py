@@ -17,6 +17,13 @@ READERS = {
     "scripts/build_report.py": "write_report",
     "scripts/build_manifest.py": "write_manifest",
 }
+# First on the path of every Python of the campaign: the script that ``stalled`` names waits to be killed, however short it is.
+STALLS = """
+import pathlib, sys, time
+stalled = pathlib.Path(__file__).parents[1] / "stalled"
+if stalled.exists() and stalled.read_text() in sys.orig_argv:
+    time.sleep(600)
+"""
 
 
 def kill(project: Project, script: str, running: "subprocess.Popen[bytes]") -> None:
@@ -52,6 +59,9 @@ def test_a_second_start_and_killed_readers_cost_no_finished_cell(project: Projec
         config["phase_b_prime"] = {}
 
     project.configure(short)
+    (project.root / "src" / "sitecustomize.py").write_text(STALLS)
+    stalled, scripts = project.root / "stalled", list(READERS)
+    stalled.write_text(scripts[0])
     running, log, cells = measure_everything(project), project.root / "snakemake.log", {}
     for script, rule in READERS.items():
         said = log.stat().st_size
@@ -64,6 +74,8 @@ def test_a_second_start_and_killed_readers_cost_no_finished_cell(project: Projec
         )
         assert settled(project) == [], script
         cells = now
+        scripts.remove(script)
+        stalled.write_text(scripts[0]) if scripts else stalled.unlink()
         running = project.start()
     assert running.wait(120) == 0, log.read_text()[-3000:]
     assert project.cells() == cells
