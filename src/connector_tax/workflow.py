@@ -20,6 +20,7 @@ from snakemake.cli import parse_args
 from snakemake.io import report
 
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.secrets import hand_on
 from connector_tax.base.documents.figures import FigureIndex, read_figure_index
@@ -320,7 +321,8 @@ class Study:
         seen = [run for run in unknown if run.receipt.stat().st_mtime_ns < selected_ns]
         others = of_another_config(self.config, stored, seen, None)
         others += of_another_config(self.config, stored, [run for run in unknown if run not in seen], rates)
-        return [run.receipt for run in others]
+        # One of another campaign, as in a folder that was renamed, is of no edit; the analysis names it.
+        return [run.receipt for run in others if _campaign_of(run) in (None, self.config.campaign)]
 
     def position(self, phase: Phase | None) -> Callable[[Any], int]:
         """For ``priority``, as ``priority_of``. None: the phase is a wildcard."""
@@ -410,6 +412,14 @@ def open_study(
     except ConnectorTaxError as error:
         stop(str(error))
     return study
+
+
+def _campaign_of(run: RunFolder) -> str | None:
+    """Of its receipt; None where that cannot be read."""
+    try:
+        return read_receipt(run).campaign
+    except ArtifactError:
+        return None
 
 
 def _measured_on(root: Path) -> str | None:
