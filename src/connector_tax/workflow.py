@@ -5,7 +5,6 @@ Rules stay thin: whatever needs an ``if`` is decided here and can be tested with
 
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack, redirect_stderr
@@ -20,12 +19,9 @@ from snakemake.cli import parse_args
 from snakemake.io import report
 
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
-from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.secrets import hand_on
 from connector_tax.base.documents.figures import FigureIndex, read_figure_index
-from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError
 from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.imports import PROJECT, closure
@@ -41,17 +37,11 @@ from connector_tax.base.plan import (
     run_spec_hash,
     slot_of,
 )
-from connector_tax.base.plan.edits import (
-    as_stored,
-    config_before,
-    has_record,
-    launches_hash,
-    spec_of,
-    unset_since,
-)
+from connector_tax.base.plan.edits import config_before, launches_hash
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
 from connector_tax.base.redaction import published_text
+from connector_tax.unseen_edits import refuse_an_unseen_edit
 
 # Targets that measure nothing. Asked for by name, they take what is on disk: no rule that could measure
 # exists then, so a clone that scrambled every time stamp cannot start an engine.
@@ -263,67 +253,6 @@ class Study:
             self.folder.run(self.date, c, phase) for phase in config.phases for c in config.members(phase)
         ]
 
-    def refuse_an_unseen_edit(self, where: str) -> None:
-        """Snakemake sees an edited config by its own records, and takes a file without one for what is wanted. A checkout that lost
-        ``.snakemake``, or a new one that was given the results, has none.
-
-        Raises:
-            ArtifactError: a file is there that was made for another config, and nobody would make it again; names all of them.
-        """
-        if self.earlier is None:
-            return
-        now, then = as_stored(self.config), self.earlier
-        made = {self.folder.aggregate: now.analysis != then.analysis}
-        if self.measuring:
-            made[self.folder.preflight_status] = launches_hash(now) != launches_hash(then)
-            made |= {
-                run.receipt: spec_of(now, run.connector_id, run.phase)
-                != spec_of(then, run.connector_id, run.phase)
-                for run in self.runs
-            }
-            made |= dict.fromkeys(self._receipts_of_another_config(now), True)
-        unseen = [
-            str(path) for path, edited in made.items() if edited and path.is_file() and not has_record(path)
-        ]
-        unset = unset_since(now, then)
-        if unseen and unset:
-            raise ArtifactError(
-                f"{where}: refers to variables that are not set here and were at the last start of campaign {self.config.campaign}: "
-                f"{', '.join(unset)}. Set them as they were: Snakemake has no record of what {unseen[0]} ({len(unseen)} files) was made with, "
-                "so it would take it for what is wanted now."
-            )
-        if unseen:
-            raise ArtifactError(
-                f"{where}: edited since campaign {self.config.campaign} was measured, and Snakemake has no record of what these files "
-                f"({len(unseen)}) were made with (.snakemake was removed or is another checkout's, or `connector-tax advance` measured), "
-                "so it would take them for what is wanted now. "
-                "Put the config back; or remove them, and start again: cells are kept that the edit does not touch.\n"
-                f"rm {shlex.join(unseen)}"
-            )
-
-    def _receipts_of_another_config(self, stored: CampaignConfig) -> list[Path]:
-        """Of which Snakemake has no record: a start with an edit may have been interrupted, and ``campaign.json`` is edited since then.
-
-        Args:
-            stored: the config as ``campaign.json`` will have it.
-        """
-        unknown = [run for run in self.runs if run.receipt.is_file() and not has_record(run.receipt)]
-        if not unknown:
-            return []
-        # It reads results, which few starts have to.
-        from connector_tax.read.ingest.ended import of_another_config
-
-        # Rates that were selected anew are newer than what was measured at the earlier ones, which Snakemake sees.
-        rates, selected_ns = None, 0
-        if self.folder.reference_rates.is_file():
-            rates = read_document(self.folder.reference_rates, ReferenceRatesFile).rates
-            selected_ns = self.folder.reference_rates.stat().st_mtime_ns
-        seen = [run for run in unknown if run.receipt.stat().st_mtime_ns < selected_ns]
-        others = of_another_config(self.config, stored, seen, None)
-        others += of_another_config(self.config, stored, [run for run in unknown if run not in seen], rates)
-        # One of another campaign, as in a folder that was renamed, is of no edit; the analysis names it.
-        return [run.receipt for run in others if _campaign_of(run) in (None, self.config.campaign)]
-
     def position(self, phase: Phase | None) -> Callable[[Any], int]:
         """For ``priority``, as ``priority_of``. None: the phase is a wildcard."""
         return lambda wildcards: priority_of(self.config, phase or wildcards.phase, wildcards.connector)
@@ -408,18 +337,11 @@ def open_study(
     try:
         if measuring:
             folder.refuse_what_is_no_folder(study.runs)
-        study.refuse_an_unseen_edit(where)
+        if study.earlier is not None:
+            refuse_an_unseen_edit(campaign, study.earlier, study.runs if measuring else None, folder, where)
     except ConnectorTaxError as error:
         stop(str(error))
     return study
-
-
-def _campaign_of(run: RunFolder) -> str | None:
-    """Of its receipt; None where that cannot be read."""
-    try:
-        return read_receipt(run).campaign
-    except ArtifactError:
-        return None
 
 
 def _measured_on(root: Path) -> str | None:
