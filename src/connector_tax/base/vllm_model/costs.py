@@ -75,13 +75,23 @@ def load_costs(path: Path, kv_transfer_config: Foreign | None) -> tuple[EngineCo
     Raises:
         ConfigError: the file is missing or wrong, or does not know the connector.
     """
+    engine, known = load_cost_model(path)
+    return engine, connector_costs(known, kv_transfer_config, path)
+
+
+def load_cost_model(path: Path) -> tuple[EngineCosts, dict[str, ConnectorCosts]]:
+    """The engine's costs, and by name those of every connector that the file knows.
+
+    Raises:
+        ConfigError: the file is missing or wrong.
+    """
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
         engine = EngineCosts(**value["engine"])
         known = {name: ConnectorCosts(**costs) for name, costs in value["connectors"].items()}
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
         raise ConfigError(f"{path}: not a cost model ({error}). See config/engine_model.yaml.") from error
-    return engine, connector_costs(known, kv_transfer_config, path)
+    return engine, known
 
 
 def connector_costs(

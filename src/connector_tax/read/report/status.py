@@ -15,8 +15,9 @@ from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import lines_of, printable, read_whole
-from connector_tax.base.plan import cells_of, config_of, read_campaign_file, wall_s
-from connector_tax.base.plan.duration import expected_run_s, guessed_rates
+from connector_tax.base.plan import cells_of, config_of, read_campaign_file
+from connector_tax.base.plan.duration import expected_left_s
+from connector_tax.base.plan.guess import expected_of, guessed_rates
 from connector_tax.base.records.cell import Phase, is_repeat, phase_word
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import duration_text
@@ -65,7 +66,12 @@ class Standing:
 
     @property
     def time_left(self) -> str:
-        return f"about {duration_text(self.left_s)} left" if self.left else "all measured"
+        if not self.left:
+            return "all measured"
+        guess = (
+            ", at reference rates that are guessed until all of phase A has ended" if "a" in self.left else ""
+        )
+        return f"about {duration_text(self.left_s)} left{guess}"
 
     @property
     def who(self) -> str:
@@ -231,15 +237,8 @@ def _left_s(
     rates: ReferenceRates | None,
     gpus: int | None = None,
 ) -> float:
-    known, preflight = rates or guessed_rates(config), _preflight(folder)[0]
-    run_s = {
-        phase: {
-            c: 0.0 if preflight and preflight.skips(c) else expected_run_s(config, c, phase, known)
-            for c in ids
-        }
-        for phase, ids in left.items()
-    }
-    return wall_s(config, run_s, gpus)
+    preflight = _preflight(folder)[0]
+    return expected_left_s(config, left, rates, None if preflight is None else preflight.skips, gpus)
 
 
 def _repeats(left: Mapping[Phase, Sequence[str]], connector_id: str, blocks: Sequence[Phase]) -> State:
@@ -265,7 +264,7 @@ def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None,
         return State(text, "open" if invalid else "good")
     if run.is_link:
         return State("a link", "bad")
-    plan = cells_of(config, run.connector_id, run.phase, rates or guessed_rates(config))
+    plan = cells_of(config, run.connector_id, run.phase, rates or guessed_rates(config, expected_of(config)))
     own = own_cells(config, run, run.finished_cells(), plan)
     supervisor = recorded_supervisor(run.path)
     if supervisor is not None and supervisor.lives:
