@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,9 +70,39 @@ def test_the_published_rates_of_long_prompts_are_guessed_as_they_are_found() -> 
     assert rates.safe_per_s(Shape(512, 64)) == 2.0
 
 
+def test_a_prompt_beyond_the_cost_models_memory_is_no_wait_without_end(tmp_path: Path) -> None:
+    """The model's engine would keep it waiting for ever; that of the campaign may have more memory."""
+    config = replace(few_of_h200(), phase_b_input_tokens=(512, 400_000))
+    expected = expected_of(config)
+    assert expected is not None
+    assert (
+        expected.request_s("plain", Shape(400_000, 64)) == 0.0 < expected.request_s("plain", Shape(512, 64))
+    )
+    assert seconds_left(config, CampaignFolder(tmp_path), None) > 0
+
+
 def test_without_a_cost_model_the_middle_of_phase_a_stands_in() -> None:
     config = few_of_h200()
     unknown = replace(config, engine=replace(config.engine, model_file="config/no_such_model.yaml"))
     assert expected_of(unknown) is None
     assert guessed_rates(unknown, None) == ReferenceRates(4, 4)
     assert seconds_left(unknown, CampaignFolder(Path("none")), None) > 0
+
+
+@pytest.mark.parametrize(
+    "children", [None, [{}], [{"kv_connector": "SomeoneElsesConnector", "kv_role": "kv_both"}], ["nixl"]]
+)
+def test_a_connector_that_the_cost_model_does_not_know_takes_no_status_away(
+    tmp_path: Path, children: list[Any] | None
+) -> None:
+    """Of a MultiConnector the config checks the name only."""
+    config = few_of_h200()
+    stacked = {
+        "kv_connector": "MultiConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"connectors": children},
+    }
+    plain, other = config.connectors
+    config = replace(config, connectors=(plain, replace(other, kv_transfer_config=stacked)))
+    assert expected_of(config) is None
+    assert seconds_left(config, CampaignFolder(tmp_path), None) > 0

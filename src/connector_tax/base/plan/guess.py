@@ -90,9 +90,13 @@ class Expected:
         return self.use(connector_id, rate_per_s, shape) <= held_up_to(self.config.cell.arrival)
 
     def request_s(self, connector_id: str, shape: Shape) -> float:
-        """Of one request to the idle engine."""
+        """Of one request to the idle engine; 0 of one that its KV cache does not hold, which it never serves."""
+        engine, connector = self.costs_of(connector_id)
+        if shape.input_tokens + shape.output_tokens > engine.kv_blocks * engine.block_size:
+            return 0.0
         return idle_request_s(
-            *self.costs_of(connector_id),
+            engine,
+            connector,
             prompt=shape.input_tokens,
             max_tokens=shape.output_tokens,
             max_num_batched_tokens=batched_tokens(self.config),
