@@ -102,10 +102,17 @@ def standing(folder: CampaignFolder, config: CampaignConfig, config_file: Path) 
     phases = [p for p in config.phases if not is_repeat(p)]
     blocks = [p for p in config.phases if is_repeat(p)]
     left, rates, unreadable = _left(folder, config, date)
+    planned = rates or guessed_rates(config, expected_of(config))
     rows = []
     for connector_id in config.connector_ids:
         states = [
-            _state(config, folder.run(date, connector_id, p), rates, connector_id in left.get(p, ()))
+            _state(
+                config,
+                folder.run(date, connector_id, p),
+                planned,
+                connector_id in left.get(p, ()),
+                known=rates is not None,
+            )
             for p in phases
         ]
         if blocks:
@@ -251,7 +258,13 @@ def _command(config: CampaignConfig, config_file: Path) -> str:
     return f".venv/bin/snakemake --cores {len(config.engine.slots)} --configfile {config_file}"
 
 
-def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None, left: bool) -> State:
+def _state(
+    config: CampaignConfig, run: RunFolder, rates: ReferenceRates, left: bool, *, known: bool
+) -> State:
+    """
+    Args:
+        known: whether ``rates`` are those of the campaign, and not a guess.
+    """
     if not left:
         try:
             receipt = read_receipt(run)
@@ -264,14 +277,14 @@ def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None,
         return State(text, "open" if invalid else "good")
     if run.is_link:
         return State("a link", "bad")
-    plan = cells_of(config, run.connector_id, run.phase, rates or guessed_rates(config, expected_of(config)))
+    plan = cells_of(config, run.connector_id, run.phase, rates)
     own = own_cells(config, run, run.finished_cells(), plan)
     supervisor = recorded_supervisor(run.path)
     if supervisor is not None and supervisor.lives:
         return State(f"running, {own} of {len(plan)}", "running")
     if run.receipt.exists():
         return State("of an earlier plan", "open")
-    if run.phase != "a" and rates is None:
+    if run.phase != "a" and not known:
         return State("-")
     return State(f"{own} of {len(plan)}", "open") if own else State("-")
 
