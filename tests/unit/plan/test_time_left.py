@@ -11,12 +11,12 @@ from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
-from connector_tax.base.plan import wall_s
+from connector_tax.base.plan import config_of, read_campaign_file, wall_s
 from connector_tax.base.plan.guess import expected_of, guessed_rates
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.read.report.status import seconds_left
-from connector_tax.run.rehearsal.campaign import measuring_s, preflight_s, rehearse
+from connector_tax.run.rehearsal.campaign import DATE, measuring_s, preflight_s, rehearse
 from connector_tax.sweep.standing import standing_of
 
 # What a simulation has and a sum has not: queues, looks of the stopping rule, and when a queue is seen to grow.
@@ -30,7 +30,7 @@ def few_of(name: str, *connectors: str) -> CampaignConfig:
 
 
 def few_of_h200() -> CampaignConfig:
-    return replace(few_of("h200", "plain", "nixl_both"), phase_b_output_tokens=(64, 256))
+    return replace(few_of("h200", "plain", "nixl_both"), phase_b_output_tokens=(64,))
 
 
 CAMPAIGNS = {"demo": lambda: few_of("demo", "plain", "mooncake_both"), "h200": few_of_h200}
@@ -51,6 +51,20 @@ def test_before_anything_is_measured_status_and_the_rehearsal_agree(tmp_path: Pa
             assert seconds_left(cards, CampaignFolder(tmp_path / "none"), None) == pytest.approx(
                 rehearsed_s, rel=WITHIN
             )
+
+
+def test_with_each_run_that_ends_less_is_left(tmp_path: Path) -> None:
+    """Receipts are taken away from the last to the first; rates that are known are those of the guess, so no step is upwards."""
+    root, _ = rehearse(CAMPAIGNS["demo"](), tmp_path, processes=1)
+    folder, config = CampaignFolder(root), config_of(read_campaign_file(root / "campaign.json"))
+    runs = [folder.run(DATE, c, phase) for phase in config.phases for c in config.members(phase)]
+    left_s = [seconds_left(config, folder, DATE)]
+    for run in reversed(runs):
+        run.receipt.unlink()
+        left_s.append(seconds_left(config, folder, DATE))
+    assert left_s[0] == 0 and left_s == sorted(set(left_s))
+    folder.preflight_status.unlink()
+    assert seconds_left(config, folder, DATE) > left_s[-1]
 
 
 def test_a_plan_of_a_sweep_counts_by_the_same_function(tmp_path: Path) -> None:
