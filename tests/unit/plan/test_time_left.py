@@ -30,7 +30,8 @@ def few_of(name: str, *connectors: str) -> CampaignConfig:
 
 
 def few_of_h200() -> CampaignConfig:
-    return replace(few_of("h200", "plain", "nixl_both"), phase_b_output_tokens=(64,))
+    few = few_of("h200", "plain", "nixl_both")
+    return replace(few, phase_a_rates_per_s=(1, 2, 4, 8), phase_b_output_tokens=(64,))
 
 
 CAMPAIGNS = {"demo": lambda: few_of("demo", "plain", "mooncake_both"), "h200": few_of_h200}
