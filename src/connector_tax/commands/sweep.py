@@ -139,7 +139,7 @@ def plan_text(sweep: "Sweep", results: Path, gpus: int | None = None) -> str:
             "",
             *table(["campaign", *sweep.axes, "configurations", "launches", "time left"], rows),
             "",
-            f"{duration_text(left_s)} in all, as far as rates and a launch's time are guessed; preflight, figures and reports come on top. "
+            f"{duration_text(left_s)} in all, as far as rates and a launch's time are guessed; figures and reports come on top. "
             "`connector-tax rehearse --configfile FILE` simulates one campaign.",
             *([SIDE_BY_SIDE] if beside else []),
         ]

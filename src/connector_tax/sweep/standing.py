@@ -14,7 +14,8 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import printable
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.units import duration_text
-from connector_tax.read.report.status import runs_left, seconds_left, worker_of
+from connector_tax.read.report.left import runs_left
+from connector_tax.read.report.status import seconds_left, worker_of
 from connector_tax.sweep.own import edited, fault_of
 from connector_tax.sweep.running import code_text
 

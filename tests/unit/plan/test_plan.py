@@ -243,9 +243,9 @@ def test_a_phase_d_leaves_the_hashes_of_other_cells_alone(config: CampaignConfig
 
 
 def test_how_long_phase_d_takes_is_planned_without_a_rate(config: CampaignConfig) -> None:
-    """Six cells of 2 + 10 s beside launch and release."""
+    """Six cells of 2 + 10 s and a second after each, beside launch and release."""
     beside_s = LAUNCH_S["vllm"] + RELEASE_S["vllm"]
-    assert expected_run_s(with_levels(config), "plain", "d", ReferenceRates(2.0, 2.0)) == 6 * 12 + beside_s
+    assert expected_run_s(with_levels(config), "plain", "d", ReferenceRates(2.0, 2.0)) == 6 * 13 + beside_s
 
 
 def test_the_campaign_file_keeps_the_levels_and_an_older_one_has_none(config: CampaignConfig) -> None:

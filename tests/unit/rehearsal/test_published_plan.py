@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.files import read_json
-from connector_tax.base.plan import SIDE_BY_SIDE
+from connector_tax.base.plan import SIDE_BY_SIDE, wall_s
 from connector_tax.base.units import duration_text
-from connector_tax.run.rehearsal.campaign import PhaseTime, analyse, rehearse
+from connector_tax.read.report.status import seconds_left
+from connector_tax.run.rehearsal.campaign import PhaseTime, analyse, measuring_s, preflight_s, rehearse
 from connector_tax.run.rehearsal.outlook import outlook
 
 
@@ -34,6 +36,18 @@ def test_it_fits_in_six_hours_with_preflight_and_launches(rehearsed: tuple[Path,
     assert [t.phase for t in times] == ["preflight", "a", "b", "b_prime", "r1", "r2"]
     assert sum(t.total_s for t in times) <= 6 * 3600
     assert sum(t.overloaded_s for t in times) < 0.05 * sum(t.total_s for t in times)
+
+
+@pytest.mark.parametrize("gpus", [(0,), (0, 1), (0, 1, 2, 3)])
+def test_status_says_as_much_before_anything_is_measured(
+    rehearsed: tuple[Path, list[PhaseTime]], tmp_path: Path, gpus: tuple[int, ...]
+) -> None:
+    """A sum lacks queues and looks of the stopping rule, of which the simulation has a few percent."""
+    _, times = rehearsed
+    config = load_campaign(PROJECT_ROOT / "config" / "config.yaml")
+    config = replace(config, engine=replace(config.engine, gpus=gpus))
+    rehearsed_s = preflight_s(times) + wall_s(config, measuring_s(times))
+    assert seconds_left(config, CampaignFolder(tmp_path), None) == pytest.approx(rehearsed_s, rel=0.15)
 
 
 def test_every_hypothesis_is_decided_or_undetermined(aggregate: dict[str, Any]) -> None:

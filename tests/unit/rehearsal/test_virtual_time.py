@@ -104,8 +104,8 @@ def test_a_rehearsed_campaign_is_read_and_analysed_like_a_measured_one(
     assert data.problems == ()
     assert all(c.usable and c.steps is not None for c in data.cells())
     assert [t.runs for t in times][:2] == [3, 3]
-    # Closed loops are not simulated: four cells of 1 s and a launch each, and no cell of theirs is missed.
-    assert (times[-1].phase, times[-1].runs, times[-1].cells_s) == ("d", 3, 3 * 4 * 1.0)
+    # Closed loops are not simulated: four cells of 1 s, a second after each, and a launch; and no cell of theirs is missed.
+    assert (times[-1].phase, times[-1].runs, times[-1].cells_s) == ("d", 3, 3 * 4 * 2.0)
     analyse(root)
     aggregate = json.loads((root / "aggregate.json").read_text())
     assert {c["status"] for c in aggregate["configs"].values()} == {"measured"}

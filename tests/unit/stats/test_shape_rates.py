@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from connector_tax.base.capacity import Limits
 from connector_tax.base.documents.rates import ShapeRate
 from connector_tax.base.records.cell import Shape
 from connector_tax.read.ingest.step_costs import StepCosts
-from connector_tax.read.stats.capacity import Capacity, Limits
+from connector_tax.read.stats.capacity import Capacity
 from connector_tax.read.stats.reference import shape_rates
 
 OWN, SHORT, LONG = Shape(4096, 256), Shape(512, 64), Shape(32768, 256)

@@ -11,7 +11,8 @@ from half import FILE, campaign
 
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document
-from connector_tax.read.report.status import standing, unfinished
+from connector_tax.read.report.left import unfinished
+from connector_tax.read.report.status import standing
 
 
 def over(root: Path) -> Campaign:

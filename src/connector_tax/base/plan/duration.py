@@ -1,8 +1,12 @@
-"""How long the plan should take; for progress lines and rehearsals, never for measuring."""
+"""How long the plan should take; for progress lines, status and rehearsals, never for measuring."""
+
+from collections.abc import Callable, Mapping, Sequence
 
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.plan.cells import cells_of
-from connector_tax.base.records.cell import CellSpec, Phase
+from connector_tax.base.plan.beside import wall_s
+from connector_tax.base.plan.cells import cells_of, until_overload
+from connector_tax.base.plan.guess import Expected, expected_of, guessed_rates
+from connector_tax.base.records.cell import CellSpec, Phase, Shape
 from connector_tax.base.records.rates import ReferenceRates
 
 # A launch of a 30B model takes one to three minutes; the published experiment budgets 90 s. On a virtual GPU, which
@@ -12,6 +16,8 @@ LAUNCH_S = {"vllm": 90.0, "virtual_gpu": 17.0, "emulator": 2.0}
 # then its memory is asked for until the driver has it back, which is seconds, too.
 # A virtual GPU has none to give back.
 RELEASE_S = {"vllm": 30.0, "virtual_gpu": 3.0, "emulator": 0.5}
+# Between cells: the engine is idle, and a cell's step records are cut out by time.
+GAP_S = 1.0
 
 
 def expected_cell_s(cell: CellSpec, requests_per_s: float, *, most: bool = False) -> float:
@@ -27,26 +33,103 @@ def expected_cell_s(cell: CellSpec, requests_per_s: float, *, most: bool = False
 
 
 def expected_run_s(
-    config: CampaignConfig, connector_id: str, phase: Phase, rates: ReferenceRates, *, most: bool = False
+    config: CampaignConfig,
+    connector_id: str,
+    phase: Phase,
+    rates: ReferenceRates,
+    *,
+    most: bool = False,
+    expected: Expected | None = None,
 ) -> float:
-    """One (configuration, phase): launch, cells, release; 0 where it has no cells.
+    """One (configuration, phase): launch, cells, accuracy pass, release; 0 where it has no cells.
 
     Args:
         rates: of the other phases, or a guess while Phase A still runs.
         most: every cell up to its last look.
+        expected: of the engine; without it no cell is expected to be overloaded, and requests that end after their cell's window, and those
+            of the accuracy pass, take no time.
     """
     cells = cells_of(config, connector_id, phase, rates)
-    if not cells:
+    # Where both rates are one, Phase B has measured it.
+    if not cells or (phase == "b_prime" and rates.ref_load_per_s == rates.ref_safe_per_s):
         return 0.0
+    held = {c.cell_id: expected is None or phase != "a" or _held(c, connector_id, expected) for c in cells}
+    if phase == "a":
+        cells = until_overload(config, cells, lambda c: not held[c.cell_id])
+    total_s = LAUNCH_S[config.engine.kind] + RELEASE_S[config.engine.kind] + GAP_S * len(cells)
+    for cell in cells:
+        if not held[cell.cell_id]:
+            # A cell behind a growing queue ends with its window, and drains nothing.
+            total_s += cell.warmup_s + cell.duration_s
+            continue
+        # Sessions have a rate of their own; their turns come at the reference rate.
+        total_s += expected_cell_s(cell, cell.rate_per_s if phase != "c" else rates.ref_safe_per_s, most=most)
+        if expected is not None and phase not in ("c", "d"):
+            total_s += expected.request_s(connector_id, cell.shape)
+    return total_s + (answers_s(config, connector_id, phase, expected) if expected is not None else 0.0)
+
+
+def _held(cell: CellSpec, connector_id: str, expected: Expected) -> bool:
+    return expected.holds(connector_id, cell.rate_per_s, cell.shape)
+
+
+def answers_s(config: CampaignConfig, connector_id: str, phase: Phase, expected: Expected) -> float:
+    """The accuracy pass of a launch, one request after the other."""
+    accuracy = config.accuracy
+    if phase not in ("a", "b") or not accuracy.prompts:
+        return 0.0
+    asked = Shape(accuracy.input_tokens, accuracy.output_tokens)
+    return accuracy.prompts * expected.request_s(connector_id, asked)
+
+
+def asked_in_preflight_s(config: CampaignConfig, expected: Expected) -> dict[str, float]:
+    """Configuration -> its requests in preflight: warmed with a prompt of each length, and asked a few times."""
+    asked_s = {}
+    for connector in config.connectors:
+        # Plain is timed with three more of each.
+        times = 4 if connector.id == "plain" else 1
+        lengths = {*config.phase_b_input_tokens, config.phase_a_shape.input_tokens}
+        warm_s = sum(expected.request_s(connector.id, Shape(length, 1)) for length in sorted(lengths))
+        asked_s[connector.id] = times * warm_s + connector.verify_requests * expected.request_s(
+            connector.id, Shape(32, 32)
+        )
+    return asked_s
+
+
+def expected_preflight_s(config: CampaignConfig, expected: Expected | None) -> float:
+    """Every configuration is launched once, one after the other, and everything else waits for it."""
     kind = config.engine.kind
-    # Sessions have a rate of their own; their turns come at the reference rate.
-    cells_s = sum(
-        expected_cell_s(c, c.rate_per_s if phase != "c" else rates.ref_safe_per_s, most=most) for c in cells
-    )
-    return LAUNCH_S[kind] + cells_s + RELEASE_S[kind]
+    asked_s = 0.0 if expected is None else sum(asked_in_preflight_s(config, expected).values())
+    return len(config.connectors) * (LAUNCH_S[kind] + RELEASE_S[kind]) + asked_s
 
 
-def guessed_rates(config: CampaignConfig) -> ReferenceRates:
-    """While nothing is known: the middle of Phase A's rates."""
-    middle = config.phase_a_rates_per_s[len(config.phase_a_rates_per_s) // 2]
-    return ReferenceRates(middle, middle)
+def expected_left_s(
+    config: CampaignConfig,
+    left: Mapping[Phase, Sequence[str]],
+    rates: ReferenceRates | None,
+    skips: Callable[[str], bool] | None,
+    gpus: int | None = None,
+) -> float:
+    """What is left of a campaign, for everybody who says so.
+
+    Args:
+        left: the configurations of each phase that have not ended.
+        rates: None before Phase A has ended.
+        skips: whether preflight skipped a configuration, which takes no time then; None before preflight, which is left then.
+        gpus: engines side by side at most; None: as many as there are cards.
+    """
+    if not left:
+        return 0.0
+    expected = expected_of(config)
+    known = rates or guessed_rates(config, expected)
+    run_s = {
+        phase: {
+            c: 0.0
+            if skips is not None and skips(c)
+            else expected_run_s(config, c, phase, known, expected=expected)
+            for c in ids
+        }
+        for phase, ids in left.items()
+    }
+    before_s = expected_preflight_s(config, expected) if skips is None else 0.0
+    return before_s + wall_s(config, run_s, gpus)

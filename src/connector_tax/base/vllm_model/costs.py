@@ -1,6 +1,7 @@
 """What each step of the modelled engine costs, read from one YAML file."""
 
-from dataclasses import dataclass, fields
+import math
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 import yaml
@@ -75,13 +76,29 @@ def load_costs(path: Path, kv_transfer_config: Foreign | None) -> tuple[EngineCo
     Raises:
         ConfigError: the file is missing or wrong, or does not know the connector.
     """
+    engine, known = load_cost_model(path)
+    return engine, connector_costs(known, kv_transfer_config, path)
+
+
+def load_cost_model(path: Path) -> tuple[EngineCosts, dict[str, ConnectorCosts]]:
+    """The engine's costs, and by name those of every connector that the file knows.
+
+    Raises:
+        ConfigError: the file is missing or wrong.
+    """
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
         engine = EngineCosts(**value["engine"])
         known = {name: ConnectorCosts(**costs) for name, costs in value["connectors"].items()}
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        # Of such an engine no request would ever end.
+        if min(engine.kv_blocks, engine.block_size, engine.max_num_seqs) < 1:
+            raise TypeError("kv_blocks, block_size and max_num_seqs are 1 and more")
+        numbers = [*astuple(engine), *(number for costs in known.values() for number in astuple(costs))]
+        if not all(map(math.isfinite, numbers)):
+            raise TypeError("a cost is no finite number")
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not a cost model ({error}). See config/engine_model.yaml.") from error
-    return engine, connector_costs(known, kv_transfer_config, path)
+    return engine, known
 
 
 def connector_costs(
@@ -90,10 +107,17 @@ def connector_costs(
     """Costs of a connector; a MultiConnector costs its own plus those of its children."""
     if kv_transfer_config is None:
         return NO_CONNECTOR
-    name = f"{kv_transfer_config['kv_connector']}/{kv_transfer_config['kv_role']}"
+    try:
+        name = f"{kv_transfer_config['kv_connector']}/{kv_transfer_config['kv_role']}"
+        children = list(kv_transfer_config.get("kv_connector_extra_config", {}).get("connectors", []))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{path}: no costs for a connector whose kv_transfer_config is none of vLLM's ({error!r}). "
+            "It has kv_connector and kv_role, and a MultiConnector has a list of such."
+        ) from error
     if name not in known:
         raise ConfigError(f"{path}: connectors: no costs for {name}. Known: {', '.join(known)}.")
     costs = known[name]
-    for child in kv_transfer_config.get("kv_connector_extra_config", {}).get("connectors", []):
+    for child in children:
         costs = costs.plus(connector_costs(known, child, path))
     return costs

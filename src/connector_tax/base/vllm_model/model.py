@@ -11,6 +11,7 @@ import math
 import random
 from collections import deque
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts
 
@@ -226,6 +227,7 @@ class EngineModel:
         self.waiting.appendleft(sequence)
 
 
+@lru_cache(maxsize=1024)
 def idle_request_s(
     costs: EngineCosts,
     connector: ConnectorCosts,

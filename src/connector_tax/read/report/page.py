@@ -23,7 +23,7 @@ from connector_tax.base.plan import read_campaign_file
 from connector_tax.read.ingest.campaign import UNREADABLE
 from connector_tax.read.report.drill import view as drill
 from connector_tax.read.report.drill.view import NONE, DrillDowns, Drilling, grouped, read_drilling
-from connector_tax.read.report.status import unfinished
+from connector_tax.read.report.left import unfinished
 from connector_tax.read.report.view import Page, cells_in_order, page_view
 
 HERE = Path(__file__).parent

@@ -11,16 +11,17 @@ from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.artifacts.supervisor import recorded_supervisor
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.preflight import PreflightStatus
-from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import lines_of, printable, read_whole
-from connector_tax.base.plan import cells_of, config_of, read_campaign_file, wall_s
-from connector_tax.base.plan.duration import expected_run_s, guessed_rates
+from connector_tax.base.plan import cells_of, read_campaign_file
+from connector_tax.base.plan.duration import expected_left_s
+from connector_tax.base.plan.guess import expected_of, guessed_rates
 from connector_tax.base.records.cell import Phase, is_repeat, phase_word
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import duration_text
-from connector_tax.read.ingest.ended import has_ended, own_cells
+from connector_tax.read.ingest.ended import own_cells
+from connector_tax.read.report.left import left_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,12 @@ class Standing:
 
     @property
     def time_left(self) -> str:
-        return f"about {duration_text(self.left_s)} left" if self.left else "all measured"
+        if not self.left:
+            return "all measured"
+        guess = (
+            ", at reference rates that are guessed until all of phase A has ended" if "a" in self.left else ""
+        )
+        return f"about {duration_text(self.left_s)} left{guess}"
 
     @property
     def who(self) -> str:
@@ -95,11 +101,18 @@ def standing(folder: CampaignFolder, config: CampaignConfig, config_file: Path) 
     date = read_campaign_file(folder.campaign_file).date
     phases = [p for p in config.phases if not is_repeat(p)]
     blocks = [p for p in config.phases if is_repeat(p)]
-    left, rates, unreadable = _left(folder, config, date)
+    left, rates, unreadable = left_of(folder, config, date)
+    planned = rates or guessed_rates(config, expected_of(config))
     rows = []
     for connector_id in config.connector_ids:
         states = [
-            _state(config, folder.run(date, connector_id, p), rates, connector_id in left.get(p, ()))
+            _state(
+                config,
+                folder.run(date, connector_id, p),
+                planned,
+                connector_id in left.get(p, ()),
+                known=rates is not None,
+            )
             for p in phases
         ]
         if blocks:
@@ -149,28 +162,6 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
     return "\n".join(map(printable, lines))
 
 
-def unfinished(folder: CampaignFolder) -> list[str]:
-    """What of a campaign's own plan is not measured, in sentences; none where all has ended.
-
-    Raises:
-        ArtifactError: ``campaign.json`` cannot be read, or another version wrote it.
-        LookupError, AttributeError, TypeError, ValueError: it was edited.
-    """
-    document = read_campaign_file(folder.campaign_file)
-    config = config_of(document)
-    left, rates, _ = _left(folder, config, document.date)
-    left_s = _left_s(folder, config, left, rates)
-    if not left:
-        return []
-    runs = sum(len(config.members(p)) for p in config.phases)
-    ended = runs - sum(map(len, left.values()))
-    time = f", about {duration_text(left_s)} of measuring" if left_s else ""
-    said = [f"{ended} of {runs} runs of this campaign have ended.", f"Left{time}: {left_text(config, left)}."]
-    if "a" in left:
-        said.append("Reference rates are preliminary before all of phase A has ended.")
-    return [*said, "What follows is made of the cells that are finished, and may change with the rest."]
-
-
 def seconds_left(
     config: CampaignConfig, folder: CampaignFolder, date: str | None, gpus: int | None = None
 ) -> float:
@@ -182,46 +173,8 @@ def seconds_left(
     """
     if date is None:
         return _left_s(folder, config, {p: config.members(p) for p in config.phases}, None, gpus)
-    left, rates, _ = _left(folder, config, date)
+    left, rates, _ = left_of(folder, config, date)
     return _left_s(folder, config, left, rates, gpus)
-
-
-def runs_left(config: CampaignConfig, folder: CampaignFolder, date: str) -> int:
-    """Of a campaign that was started: runs without a receipt, or with one of an earlier plan."""
-    return sum(map(len, _left(folder, config, date)[0].values()))
-
-
-def left_text(config: CampaignConfig, left: Mapping[Phase, Sequence[str]]) -> str:
-    """``phase A of nixl_both; all of phases B and R1``."""
-    parts = [
-        f"phase {phase_word(phase)} of {', '.join(ids)}"
-        for phase, ids in left.items()
-        if len(ids) < len(config.members(phase))
-    ]
-    whole = [phase_word(phase) for phase, ids in left.items() if len(ids) == len(config.members(phase))]
-    if whole:
-        names = " and ".join([", ".join(whole[:-1]), whole[-1]] if len(whole) > 1 else whole)
-        parts.append(f"all of phase{'s' if len(whole) > 1 else ''} {names}")
-    return "; ".join(parts)
-
-
-def _left(
-    folder: CampaignFolder, config: CampaignConfig, date: str
-) -> tuple[dict[Phase, tuple[str, ...]], ReferenceRates | None, list[str]]:
-    """Also the reference rates, None before all of Phase A has ended; and why they cannot be read.
-
-    Rates that lie there before are of an earlier plan.
-    """
-
-    def of(phase: Phase, rates: ReferenceRates | None) -> tuple[str, ...]:
-        return tuple(
-            c for c in config.members(phase) if not has_ended(config, folder.run(date, c, phase), rates)
-        )
-
-    of_a = of("a", None)
-    rates, unreadable = (None, []) if of_a else _rates(folder)
-    found = {phase: of_a if phase == "a" else of(phase, rates) for phase in config.phases}
-    return {phase: ids for phase, ids in found.items() if ids}, rates, unreadable
 
 
 def _left_s(
@@ -231,15 +184,8 @@ def _left_s(
     rates: ReferenceRates | None,
     gpus: int | None = None,
 ) -> float:
-    known, preflight = rates or guessed_rates(config), _preflight(folder)[0]
-    run_s = {
-        phase: {
-            c: 0.0 if preflight and preflight.skips(c) else expected_run_s(config, c, phase, known)
-            for c in ids
-        }
-        for phase, ids in left.items()
-    }
-    return wall_s(config, run_s, gpus)
+    preflight = _preflight(folder)[0]
+    return expected_left_s(config, left, rates, None if preflight is None else preflight.skips, gpus)
 
 
 def _repeats(left: Mapping[Phase, Sequence[str]], connector_id: str, blocks: Sequence[Phase]) -> State:
@@ -252,7 +198,13 @@ def _command(config: CampaignConfig, config_file: Path) -> str:
     return f".venv/bin/snakemake --cores {len(config.engine.slots)} --configfile {config_file}"
 
 
-def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None, left: bool) -> State:
+def _state(
+    config: CampaignConfig, run: RunFolder, rates: ReferenceRates, left: bool, *, known: bool
+) -> State:
+    """
+    Args:
+        known: whether ``rates`` are those of the campaign, and not a guess.
+    """
     if not left:
         try:
             receipt = read_receipt(run)
@@ -265,14 +217,14 @@ def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None,
         return State(text, "open" if invalid else "good")
     if run.is_link:
         return State("a link", "bad")
-    plan = cells_of(config, run.connector_id, run.phase, rates or guessed_rates(config))
+    plan = cells_of(config, run.connector_id, run.phase, rates)
     own = own_cells(config, run, run.finished_cells(), plan)
     supervisor = recorded_supervisor(run.path)
     if supervisor is not None and supervisor.lives:
         return State(f"running, {own} of {len(plan)}", "running")
     if run.receipt.exists():
         return State("of an earlier plan", "open")
-    if run.phase != "a" and rates is None:
+    if run.phase != "a" and not known:
         return State("-")
     return State(f"{own} of {len(plan)}", "open") if own else State("-")
 
@@ -301,16 +253,6 @@ def worker_of(folder: CampaignFolder) -> int | None:
     except (OSError, ValueError, ArtifactError, psutil.Error):
         return None
     return pid if at_work else None
-
-
-def _rates(folder: CampaignFolder) -> tuple[ReferenceRates | None, list[str]]:
-    """And why they cannot be read."""
-    if not folder.reference_rates.exists():
-        return None, []
-    try:
-        return read_document(folder.reference_rates, ReferenceRatesFile).rates, []
-    except ArtifactError as error:
-        return None, [f"cannot be read: {error}"]
 
 
 def _preflight(folder: CampaignFolder) -> tuple[PreflightStatus | None, list[str]]:

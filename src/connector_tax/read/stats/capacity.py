@@ -4,11 +4,10 @@ A shape of Phase B is measured at a reference rate only if the engine holds it t
 prompt, once, and its share of as many steps as its answer has tokens; the share is smaller the more sequences decode together.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from connector_tax.base.capacity import Limits, busy_s
 from connector_tax.base.documents.rates import KnownFrom
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.statistics.cell import effective_throughput_per_s
@@ -18,47 +17,6 @@ from connector_tax.read.ingest.step_costs import StepCosts, costs_of_cells
 
 # With fewer steps five coefficients say little.
 FEWEST_STEPS = 200
-# Beyond this share of its capacity a configuration is not said to hold a shape: fits are off by some per cent, and a queue
-# close to the capacity is long.
-HOLDS_BELOW = 0.85
-# With random arrivals a queue forms at any load: at half the capacity it is short, at two thirds it is not.
-HOLDS_BELOW_RANDOM = 0.5
-# Where the engine did not say what it resolved: vLLM's defaults, and memory that never runs out.
-DEFAULTS = {
-    "scheduler_config.max_num_seqs": 256,
-    "scheduler_config.max_num_batched_tokens": 2048,
-    "cache_config.num_gpu_blocks": 1 << 40,
-    "cache_config.block_size": 16,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What bounds a batch.
-
-    Attributes:
-        in_flight: sequences at most, by the engine and by the client's cap.
-        kv_tokens: that the KV cache holds.
-        batched_tokens: of one step.
-    """
-
-    in_flight: int
-    kv_tokens: int
-    batched_tokens: int
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Any], inflight_cap: int) -> "Limits":
-        """``settings``: what the engine resolved, by the names of ``DEFAULTS``."""
-        found = {name: int(settings.get(name) or default) for name, default in DEFAULTS.items()}
-        return cls(
-            min(inflight_cap, found["scheduler_config.max_num_seqs"]),
-            found["cache_config.num_gpu_blocks"] * found["cache_config.block_size"],
-            found["scheduler_config.max_num_batched_tokens"],
-        )
-
-    def together(self, shape: Shape) -> int:
-        """Sequences of one shape that decode together at most."""
-        return max(1, min(self.in_flight, self.kv_tokens // (shape.input_tokens + shape.output_tokens)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +41,7 @@ class Capacity:
         """Seconds of the engine that one request takes where as many as can are in flight; None where nothing is known."""
         measured_s = self.prompt_s.get(shape.input_tokens)
         if self.costs is not None:
-            prompt_s, answer_s = self._from_steps(self.costs, shape)
+            prompt_s, answer_s = busy_s(self.costs, self.limits, shape)
             # Attention over a long prompt grows faster than its length, which prompts of one length do not show.
             return max(prompt_s, measured_s or 0.0) + answer_s
         if self.decode_s is None or measured_s is None:
@@ -94,23 +52,6 @@ class Capacity:
     def per_s(self, shape: Shape) -> float | None:
         taken_s = self.request_s(shape)
         return None if not taken_s else 1 / taken_s
-
-    def _from_steps(self, costs: StepCosts, shape: Shape) -> tuple[float, float]:
-        n = self.limits.together(shape)
-        pieces = math.ceil(shape.input_tokens / self.limits.batched_tokens)
-        looked_back = self.limits.batched_tokens * pieces * (pieces - 1) / 2
-        prompt_us = (
-            costs.per_prefill_token_us * shape.input_tokens
-            + costs.per_context_token_us * looked_back
-            + costs.per_prompt_us
-        )
-        # A step with a piece of a prompt decodes for everybody else as well.
-        steps = max(shape.output_tokens / n, pieces)
-        answer_us = steps * costs.base_us + shape.output_tokens * (
-            costs.per_decode_seq_us
-            + costs.per_context_token_us * (shape.input_tokens + shape.output_tokens / 2)
-        )
-        return prompt_us / 1e6, answer_us / 1e6
 
 
 def _tokens(shape: Shape) -> float:

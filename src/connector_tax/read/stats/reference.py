@@ -4,18 +4,17 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from connector_tax.base.capacity import HOLDS_BELOW, held_fraction, held_up_to
 from connector_tax.base.documents.rates import ReferenceRatesFile, ShapeRate
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.records.cell import Shape
 from connector_tax.read.ingest import CampaignData, CellData
-from connector_tax.read.stats.capacity import HOLDS_BELOW, HOLDS_BELOW_RANDOM, Capacity, capacity_of
-from connector_tax.read.stats.saturation import RANDOM_ARRIVALS, Saturation, judge_saturation, rate_point
+from connector_tax.read.stats.capacity import Capacity, capacity_of
+from connector_tax.read.stats.saturation import Saturation, judge_saturation, rate_point
 
 NO_PLAIN = "plain has no usable Phase A cell"
 # Of the lowest rate. Below it a configuration does not serve at all, and is left out of `participating`.
 LOWEST_SERVED = 0.5
-# 2^-20 of a reference rate is a request in days: something else is wrong then.
-SMALLEST_FRACTION = 20
 
 
 def saturation_by_config(data: CampaignData) -> dict[str, Saturation]:
@@ -132,7 +131,7 @@ def _with_shapes(found: ReferenceRatesFile, data: CampaignData) -> ReferenceRate
     }
     swept = [Shape(i, o) for i in config["phase_b_input_tokens"] for o in config["phase_b_output_tokens"]]
     prime = [Shape(**s) for s in config["phase_b_prime"]["shapes"]]
-    most = HOLDS_BELOW_RANDOM if config["cell"]["arrival"] in RANDOM_ARRIVALS else HOLDS_BELOW
+    most = held_up_to(config["cell"]["arrival"])
     return msgspec.structs.replace(
         found,
         shapes=shape_rates(swept, own, found.ref_safe_per_s, capacities, most),
@@ -166,7 +165,7 @@ def shape_rates(
         beyond = [c for c, use in uses.items() if use is not None and use > most]
         rate = reference_per_s
         if shape != own and beyond:
-            rate = reference_per_s * _fraction(uses, min(most, allowed or most), most)
+            rate = reference_per_s * held_fraction(uses, min(most, allowed or most), most)
         found[str(shape)] = ShapeRate(
             rate_per_s=rate,
             plain_use=_use(rate, plain, shape),
@@ -181,16 +180,3 @@ def _use(rate_per_s: float, capacity: Capacity, shape: Shape) -> float | None:
     """Share of the capacity; None where that is not known."""
     most_per_s = capacity.per_s(shape)
     return None if most_per_s is None else rate_per_s / most_per_s
-
-
-def _fraction(uses: Mapping[str, float | None], allowed: float, most: float) -> float:
-    """The highest power of two below 1 at which plain uses no more than ``allowed`` and everyone no more than ``most``.
-
-    Args:
-        uses: at the reference rate; None where a capacity is not known, which then has no say.
-    """
-    limits = {c: allowed if c == "plain" else most for c in uses}
-    for k in range(1, SMALLEST_FRACTION):
-        if all(use is None or use / 2**k <= limits[c] for c, use in uses.items()):
-            return float(2.0**-k)
-    return float(2.0**-SMALLEST_FRACTION)

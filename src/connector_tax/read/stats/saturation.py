@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from connector_tax.base.capacity import RANDOM_ARRIVALS
 from connector_tax.base.documents.rates import CriteriaNumbers, Criterion, SaturationOf
 from connector_tax.base.statistics.cell import effective_throughput_per_s, in_window, latencies_ms
 from connector_tax.base.statistics.overload import MAX_WAITING, MIN_THROUGHPUT_RATIO
@@ -11,8 +12,6 @@ from connector_tax.read.ingest import CellData
 MAX_TTFT_GROWTH = 1.5
 # Cells with long answers and an idle queue had 0.85 and more of their rate in the window.
 PILING_UP = 0.8
-# 200 arrivals of these are as many give or take 7 %, and TTFT p90 grows by half while the engine keeps up.
-RANDOM_ARRIVALS = ("poisson", "gamma")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
-from connector_tax.base.plan import wall_s
-from connector_tax.base.plan.duration import expected_run_s, guessed_rates
+from connector_tax.base.plan.duration import expected_left_s
 from connector_tax.base.records.cell import Phase, phase_word
 from connector_tax.base.redaction import published_text
 from connector_tax.base.units import duration_text
@@ -50,19 +49,17 @@ class Progress:
             )
 
     def _standing(self) -> tuple[int, float]:
-        # Until Phase A has ended the reference rates are a guess.
         known = self.folder.reference_rates
-        rates = (
-            read_document(known, ReferenceRatesFile).rates if known.exists() else guessed_rates(self.config)
-        )
+        rates = read_document(known, ReferenceRatesFile).rates if known.exists() else None
         preflight = read_document(self.folder.preflight_status, PreflightStatus)
-        done, left_s = 0, dict[Phase, dict[str, float]]()
-        for phase in self.config.phases:
-            for connector_id in self.config.members(phase):
-                if self.folder.run(self.date, connector_id, phase).receipt.is_file():
-                    done += 1
-                else:
-                    skipped = preflight.skips(connector_id)
-                    own_s = 0.0 if skipped else expected_run_s(self.config, connector_id, phase, rates)
-                    left_s.setdefault(phase, {})[connector_id] = own_s
-        return done, wall_s(self.config, left_s)
+        left = {
+            phase: ids
+            for phase in self.config.phases
+            if (ids := [c for c in self.config.members(phase) if not self._ended(phase, c)])
+        }
+        total = sum(len(self.config.members(p)) for p in self.config.phases)
+        left_s = expected_left_s(self.config, left, rates, preflight.skips)
+        return total - sum(map(len, left.values())), left_s
+
+    def _ended(self, phase: Phase, connector_id: str) -> bool:
+        return self.folder.run(self.date, connector_id, phase).receipt.is_file()

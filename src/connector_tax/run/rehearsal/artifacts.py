@@ -17,6 +17,7 @@ from connector_tax.base.documents.preflight import Decision, PreflightStatus
 from connector_tax.base.documents.settings import EngineDiff, Settings
 from connector_tax.base.files import append_lines, write_json, write_text
 from connector_tax.base.plan import launch_spec, spec_hash
+from connector_tax.base.plan.guess import batched_tokens
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.host import Sample
@@ -81,11 +82,6 @@ def _settings(costs: EngineCosts, batched: int) -> Settings:
         "cache_config.num_gpu_blocks": costs.kv_blocks,
         "cache_config.block_size": costs.block_size,
     }
-
-
-def batched_tokens(config: CampaignConfig) -> int:
-    """Tokens of one step at most."""
-    return int(config.engine.args.get("max_num_batched_tokens") or 2048)
 
 
 def write_not_needed(run: RunFolder, campaign: str, reason: str) -> None:

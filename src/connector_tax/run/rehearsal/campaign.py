@@ -19,21 +19,26 @@ from connector_tax.base.errors import AnalysisError
 from connector_tax.base.files import write_json
 from connector_tax.base.parallel import begin_in_pool
 from connector_tax.base.plan import campaign_document, cells_of, run_order, until_overload
-from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S, expected_run_s, guessed_rates
+from connector_tax.base.plan.duration import (
+    GAP_S,
+    LAUNCH_S,
+    RELEASE_S,
+    answers_s,
+    asked_in_preflight_s,
+    expected_run_s,
+)
+from connector_tax.base.plan.guess import Expected, batched_tokens, guessed_rates, model_file
 from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.seeds import derive_seed
 from connector_tax.base.units import NS_PER_S, s_to_ns
-from connector_tax.base.vllm_model.costs import load_costs
-from connector_tax.base.vllm_model.model import EngineModel, idle_request_s
-from connector_tax.run.rehearsal.artifacts import batched_tokens, write_not_needed, write_preflight, write_run
+from connector_tax.base.vllm_model.model import EngineModel
+from connector_tax.run.rehearsal.artifacts import write_not_needed, write_preflight, write_run
 from connector_tax.run.rehearsal.cell import SimulatedCell, simulate_cell
 from connector_tax.run.rehearsal.clocked import clocked_model
 
-DEFAULT_MODEL = "config/engine_model.yaml"
 DATE = "2000-01-01"
-# Between cells: the engine is idle, and a cell's step records are cut out by time.
-GAP_NS = NS_PER_S
+GAP_NS = s_to_ns(GAP_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +104,15 @@ def rehearse(
     real_kind = config.engine.kind
     folder = CampaignFolder(results / f"{config.campaign}-rehearsed")
     shutil.rmtree(folder.root, ignore_errors=True)
-    model_file = config.engine.model_file or DEFAULT_MODEL
+    costs_file = model_file(config)
     if config.engine.virtual_gpu is not None:
-        model_file = str(clocked_model(config.engine, PROJECT_ROOT / model_file, folder.root).absolute())
-    engine = replace(config.engine, kind="emulator", model_file=model_file, virtual_gpu=None)
+        costs_file = clocked_model(config.engine, costs_file, folder.root).absolute()
+    engine = replace(config.engine, kind="emulator", model_file=str(costs_file), virtual_gpu=None)
     virtual = replace(config, campaign=folder.root.name, engine=engine)
     write_json(folder.campaign_file, campaign_document(virtual, date=DATE, created_utc=f"{DATE}T00:00:00Z"))
-    plain = load_costs(PROJECT_ROOT / str(engine.model_file), None)
-    write_preflight(folder, virtual, plain)
-    times = [_preflight_time(virtual, real_kind)]
+    expected = Expected.of(virtual)
+    write_preflight(folder, virtual, expected.costs_of("plain"))
+    times = [_preflight_time(virtual, expected, real_kind)]
     start_ns = 0
     with _executor(processes) as pool:
         for phase in config.phases:
@@ -151,26 +156,12 @@ def _executor(processes: int | None) -> Executor:
 def _rates(config: CampaignConfig, folder: CampaignFolder) -> ReferenceRates:
     """The real ones once Phase A was rehearsed."""
     if not folder.reference_rates.exists():
-        return guessed_rates(config)
+        return guessed_rates(config, None)
     return read_document(folder.reference_rates, ReferenceRatesFile).rates
 
 
-def _preflight_time(config: CampaignConfig, kind: str) -> PhaseTime:
-    """Every configuration is launched once, warmed with a prompt of each length, and asked a few times."""
-    asked_s = {}
-    for connector in config.connectors:
-        requests_s = 0.0
-        costs = load_costs(PROJECT_ROOT / str(config.engine.model_file), connector.kv_transfer_config)
-        batched = batched_tokens(config)
-        for length in {*config.phase_b_input_tokens, config.phase_a_shape.input_tokens}:
-            # Plain is timed with three more of each.
-            times = 4 if connector.id == "plain" else 1
-            requests_s += times * idle_request_s(
-                *costs, prompt=length, max_tokens=1, max_num_batched_tokens=batched
-            )
-        short_s = idle_request_s(*costs, prompt=32, max_tokens=32, max_num_batched_tokens=batched)
-        asked_s[connector.id] = requests_s + connector.verify_requests * short_s
-    return PhaseTime("preflight", asked_s, LAUNCH_S[kind] + RELEASE_S[kind])
+def _preflight_time(config: CampaignConfig, expected: Expected, kind: str) -> PhaseTime:
+    return PhaseTime("preflight", asked_in_preflight_s(config, expected), LAUNCH_S[kind] + RELEASE_S[kind])
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +187,8 @@ def _rehearse_run(
     if not cells or (phase == "b_prime" and file is not None and not file.b_prime_needed):
         write_not_needed(run, config.campaign, "no cells in this phase")
         return _Spent(0.0, 0.0)
-    connector = config.connector(connector_id)
-    costs = load_costs(PROJECT_ROOT / str(config.engine.model_file), connector.kv_transfer_config)
+    expected = Expected.of(config)
+    costs = expected.costs_of(connector_id)
     model = EngineModel(
         *costs,
         max_num_batched_tokens=batched_tokens(config),
@@ -218,17 +209,8 @@ def _rehearse_run(
             yield spec, cell
 
     write_run(run, config, costs, simulated())
-    answers_s = 0.0
-    if phase in ("a", "b"):
-        accuracy = config.accuracy
-        one_s = idle_request_s(
-            *costs,
-            prompt=accuracy.input_tokens,
-            max_tokens=accuracy.output_tokens,
-            max_num_batched_tokens=batched_tokens(config),
-        )
-        answers_s = accuracy.prompts * one_s
-    return _Spent((now_ns - start_ns) / NS_PER_S + answers_s, sum(overloaded.values()))
+    answers = answers_s(config, connector_id, phase, expected)
+    return _Spent((now_ns - start_ns) / NS_PER_S + answers, sum(overloaded.values()))
 
 
 def _planned_only(config: CampaignConfig, folder: CampaignFolder, phase: Phase, kind: str) -> PhaseTime:

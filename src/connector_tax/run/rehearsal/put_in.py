@@ -11,9 +11,9 @@ from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.parallel import each_in
 from connector_tax.base.plan import cells_of
+from connector_tax.base.plan.guess import batched_tokens
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.vllm_model.costs import load_costs
-from connector_tax.run.rehearsal.artifacts import batched_tokens
 from connector_tax.run.rehearsal.truth import true_percentiles_ms
 
 LAUNCHES = 100

@@ -1,0 +1,146 @@
+"""What is expected of an engine before it is measured: the costs of the model that ``rehearse`` simulates, worked out and not simulated."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from connector_tax.base.capacity import Limits, busy_s, held_fraction, held_up_to
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.cell import Shape
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.base.units import token_count
+from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts, connector_costs, load_cost_model
+from connector_tax.base.vllm_model.model import idle_request_s
+
+DEFAULT_MODEL = "config/engine_model.yaml"
+
+
+def model_file(config: CampaignConfig) -> Path:
+    """The cost model of a campaign's engine."""
+    return PROJECT_ROOT / (config.engine.model_file or DEFAULT_MODEL)
+
+
+def batched_tokens(config: CampaignConfig) -> int:
+    """Tokens of one step at most."""
+    return token_count(config.engine.args.get("max_num_batched_tokens")) or 2048
+
+
+@dataclass(frozen=True, slots=True)
+class _StepCosts:
+    """Microseconds, with what a connector adds."""
+
+    base_us: float
+    per_prefill_token_us: float
+    per_decode_seq_us: float
+    per_context_token_us: float
+    per_prompt_us: float
+
+    @classmethod
+    def of(cls, engine: EngineCosts, connector: ConnectorCosts) -> "_StepCosts":
+        own = connector.step_factor
+        return cls(
+            engine.base_us * own + connector.per_step_us,
+            engine.per_prefill_token_us * own + connector.per_token_us,
+            engine.per_decode_seq_us * own + connector.per_token_us,
+            engine.per_context_token_us * own,
+            connector.per_request_us,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the cost model says of each configuration of a campaign.
+
+    Attributes:
+        costs: configuration -> costs of its engine and of its connector.
+    """
+
+    config: CampaignConfig
+    costs: Mapping[str, tuple[EngineCosts, ConnectorCosts]]
+
+    @classmethod
+    def of(cls, config: CampaignConfig) -> "Expected":
+        """
+        Raises:
+            ConfigError: the cost model cannot be read, or does not know a connector.
+        """
+        path = model_file(config)
+        engine, known = load_cost_model(path)
+        return cls(
+            config,
+            {c.id: (engine, connector_costs(known, c.kv_transfer_config, path)) for c in config.connectors},
+        )
+
+    def costs_of(self, connector_id: str) -> tuple[EngineCosts, ConnectorCosts]:
+        return self.costs["plain" if connector_id == PLAIN_AGAIN else connector_id]
+
+    def use(self, connector_id: str, rate_per_s: float, shape: Shape) -> float:
+        """Share of a configuration's capacity at ``shape``."""
+        engine, connector = self.costs_of(connector_id)
+        kv_tokens = engine.kv_blocks * engine.block_size
+        limits = Limits(
+            min(self.config.cell.inflight_cap, engine.max_num_seqs), kv_tokens, batched_tokens(self.config)
+        )
+        return rate_per_s * sum(busy_s(_StepCosts.of(engine, connector), limits, shape))
+
+    def holds(self, connector_id: str, rate_per_s: float, shape: Shape) -> bool:
+        return self.use(connector_id, rate_per_s, shape) <= held_up_to(self.config.cell.arrival)
+
+    def request_s(self, connector_id: str, shape: Shape) -> float:
+        """Of one request to the idle engine; 0 of one that its KV cache does not hold, which it never serves."""
+        engine, connector = self.costs_of(connector_id)
+        if shape.input_tokens + shape.output_tokens > engine.kv_blocks * engine.block_size:
+            return 0.0
+        return idle_request_s(
+            engine,
+            connector,
+            prompt=shape.input_tokens,
+            max_tokens=shape.output_tokens,
+            max_num_batched_tokens=batched_tokens(self.config),
+        )
+
+    def rates(self) -> ReferenceRates:
+        """As the analysis takes them from Phase A, where the engine costs what the model says."""
+        config, own = self.config, self.config.phase_a_shape
+        held = {c: [r for r in config.phase_a_rates_per_s if self.holds(c, r, own)] for c in self.costs}
+        lowest = min(config.phase_a_rates_per_s)
+        safe = min(max(rates, default=lowest) for rates in held.values())
+        load = max(held["plain"], default=lowest)
+        swept = [Shape(i, o) for i in config.phase_b_input_tokens for o in config.phase_b_output_tokens]
+        return ReferenceRates(
+            float(safe),
+            float(load),
+            {s: self._shape_per_s(s, safe, list(self.costs)) for s in swept},
+            {s: self._shape_per_s(s, load, ["plain"]) for s in config.phase_b_prime.shapes},
+        )
+
+    def _shape_per_s(self, shape: Shape, reference_per_s: float, holders: list[str]) -> float:
+        most = held_up_to(self.config.cell.arrival)
+        uses = {c: self.use(c, reference_per_s, shape) for c in holders}
+        if shape == self.config.phase_a_shape or max(uses.values()) <= most:
+            return reference_per_s
+        allowed = self.use("plain", reference_per_s, self.config.phase_a_shape)
+        return reference_per_s * held_fraction(uses, min(most, allowed), most)
+
+
+def expected_of(config: CampaignConfig) -> Expected | None:
+    """None where no cost model is at hand: its file cannot be read or knows a connector not, or the engine is a virtual GPU, whose steps
+    are worked out from its model's files.
+    """
+    if config.engine.virtual_gpu is not None:
+        return None
+    try:
+        return Expected.of(config)
+    except ConfigError:
+        return None
+
+
+def guessed_rates(config: CampaignConfig, expected: Expected | None) -> ReferenceRates:
+    """While nothing is measured: what the cost model holds; without one the middle of Phase A's rates."""
+    if expected is not None:
+        return expected.rates()
+    middle = config.phase_a_rates_per_s[len(config.phase_a_rates_per_s) // 2]
+    return ReferenceRates(middle, middle)

@@ -1,0 +1,123 @@
+"""Before anything is measured: the time that status, a sweep's plan and lines of progress count, against the rehearsed campaign."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.reading import read_document
+from connector_tax.base.plan import config_of, read_campaign_file, wall_s
+from connector_tax.base.plan.guess import expected_of, guessed_rates
+from connector_tax.base.records.cell import Shape
+from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.read.report.status import seconds_left
+from connector_tax.run.rehearsal.campaign import DATE, measuring_s, preflight_s, rehearse
+from connector_tax.sweep.standing import standing_of
+
+# What a simulation has and a sum has not: queues, looks of the stopping rule, and when a queue is seen to grow.
+WITHIN = 0.15
+
+
+def few_of(name: str, *connectors: str) -> CampaignConfig:
+    """Some configurations and no blocks: what is left out is more of the same, and a simulation of all of it takes a minute."""
+    config = load_campaign(PROJECT_ROOT / "config" / f"{name}.yaml")
+    return replace(config, connectors=tuple(map(config.connector, connectors)), repeats=0)
+
+
+def few_of_h200() -> CampaignConfig:
+    few = few_of("h200", "plain", "nixl_both")
+    return replace(few, phase_a_rates_per_s=(1, 2, 4, 8), phase_b_output_tokens=(64,))
+
+
+CAMPAIGNS = {"demo": lambda: few_of("demo", "plain", "mooncake_both"), "h200": few_of_h200}
+
+
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_before_anything_is_measured_status_and_the_rehearsal_agree(tmp_path: Path, name: str) -> None:
+    """On one card and on several. A guess of one rate for all shapes was a half to two thirds of it."""
+    config = CAMPAIGNS[name]()
+    root, times = rehearse(config, tmp_path, processes=1)
+    found = read_document(CampaignFolder(root).reference_rates, ReferenceRatesFile).rates
+    assert guessed_rates(config, expected_of(config)) == found
+    for gpus in ((0,), (0, 1), (0, 1, 2, 3)):
+        engine = replace(config.engine, gpus=gpus)
+        for own in (engine, replace(engine, mix_cards=True)):
+            cards = replace(config, engine=own)
+            rehearsed_s = preflight_s(times) + wall_s(cards, measuring_s(times))
+            assert seconds_left(cards, CampaignFolder(tmp_path / "none"), None) == pytest.approx(
+                rehearsed_s, rel=WITHIN
+            )
+
+
+def test_with_each_run_that_ends_less_is_left(tmp_path: Path) -> None:
+    """Receipts are taken away from the last to the first; rates that are known are those of the guess, so no step is upwards."""
+    root, _ = rehearse(CAMPAIGNS["demo"](), tmp_path, processes=1)
+    folder, config = CampaignFolder(root), config_of(read_campaign_file(root / "campaign.json"))
+    runs = [folder.run(DATE, c, phase) for phase in config.phases for c in config.members(phase)]
+    left_s = [seconds_left(config, folder, DATE)]
+    for run in reversed(runs):
+        run.receipt.unlink()
+        left_s.append(seconds_left(config, folder, DATE))
+    assert left_s[0] == 0 and left_s == sorted(set(left_s))
+    folder.preflight_status.unlink()
+    assert seconds_left(config, folder, DATE) > left_s[-1]
+
+
+def test_a_plan_of_a_sweep_counts_by_the_same_function(tmp_path: Path) -> None:
+    config = load_campaign(PROJECT_ROOT / "config" / "h200.yaml")
+    folder = CampaignFolder(tmp_path / config.campaign)
+    assert standing_of(config, tmp_path).left_s == seconds_left(config, folder, None) > 0
+
+
+def test_the_published_rates_of_long_prompts_are_guessed_as_they_are_found() -> None:
+    """As tests/unit/rehearsal/test_published_plan.py finds them."""
+    config = load_campaign(PROJECT_ROOT / "config" / "config.yaml")
+    rates = guessed_rates(config, expected_of(config))
+    assert (rates.ref_safe_per_s, rates.ref_load_per_s) == (2.0, 2.0)
+    assert {str(s): r for s, r in rates.safe_by_shape.items() if r < 2} == {
+        "4096x1024": 1.0, "32768x64": 0.25, "32768x256": 0.25, "32768x1024": 0.125,
+    }  # fmt: skip
+    assert rates.safe_per_s(Shape(512, 64)) == 2.0
+
+
+def test_a_prompt_beyond_the_cost_models_memory_is_no_wait_without_end(tmp_path: Path) -> None:
+    """The model's engine would keep it waiting for ever; that of the campaign may have more memory."""
+    config = replace(few_of_h200(), phase_b_input_tokens=(512, 400_000))
+    expected = expected_of(config)
+    assert expected is not None
+    assert (
+        expected.request_s("plain", Shape(400_000, 64)) == 0.0 < expected.request_s("plain", Shape(512, 64))
+    )
+    assert seconds_left(config, CampaignFolder(tmp_path), None) > 0
+
+
+def test_without_a_cost_model_the_middle_of_phase_a_stands_in() -> None:
+    config = few_of_h200()
+    unknown = replace(config, engine=replace(config.engine, model_file="config/no_such_model.yaml"))
+    assert expected_of(unknown) is None
+    assert guessed_rates(unknown, None) == ReferenceRates(4, 4)
+    assert seconds_left(unknown, CampaignFolder(Path("none")), None) > 0
+
+
+@pytest.mark.parametrize(
+    "children", [None, [{}], [{"kv_connector": "SomeoneElsesConnector", "kv_role": "kv_both"}], ["nixl"]]
+)
+def test_a_connector_that_the_cost_model_does_not_know_takes_no_status_away(
+    tmp_path: Path, children: list[Any] | None
+) -> None:
+    """Of a MultiConnector the config checks the name only."""
+    config = few_of_h200()
+    stacked = {
+        "kv_connector": "MultiConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"connectors": children},
+    }
+    plain, other = config.connectors
+    config = replace(config, connectors=(plain, replace(other, kv_transfer_config=stacked)))
+    assert expected_of(config) is None
+    assert seconds_left(config, CampaignFolder(tmp_path), None) > 0
