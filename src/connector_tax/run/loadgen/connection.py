@@ -16,7 +16,7 @@ import httptools
 from connector_tax.base.records.request import Status
 from connector_tax.run.loadgen import answer
 from connector_tax.run.loadgen.events import SampleEventHandler
-from connector_tax.run.loadgen.frames import FRAMES, NO_FRAME
+from connector_tax.run.loadgen.frames import NO_FRAME, frame_of
 from connector_tax.run.loadgen.issuer import Flight
 from connector_tax.run.loadgen.kernel import HANG_UP, TELLS, has_unread, last_data_ns, untaken_bytes
 from connector_tax.run.loadgen.sse import EventScanner, MalformedStream
@@ -192,11 +192,7 @@ class Connection(asyncio.Protocol):
         now_ns = monotonic_ns()
         flight = self._framed
         # Thousands of times a second, from a cache that is cold: each look-up that is left out counts.
-        if (
-            flight is not None
-            and data.startswith(FRAMES.get(len(data), NO_FRAME))
-            and self._scanner.take(data)
-        ):
+        if flight is not None and data.startswith(frame_of(len(data), NO_FRAME)) and self._scanner.take(data):
             flight.t_last_token_ns = now_ns
             if flight.token_ns is not None:
                 flight.token_ns.append(now_ns)

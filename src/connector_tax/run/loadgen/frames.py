@@ -16,3 +16,5 @@ def _frames() -> dict[int, bytes]:
 
 
 FRAMES = _frames()
+# Asked for every token: a method of an imported dictionary would be bound anew each time (CPython 3.11).
+frame_of = FRAMES.get
