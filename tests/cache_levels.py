@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from builders import Behaviour, Campaign, cell_window, load_rate
+from builders import Campaign
+from invented_server import Behaviour, cell_window, load_rate
 
 from connector_tax.base.artifacts.layout import RUN_FILES
 from connector_tax.base.files import write_text

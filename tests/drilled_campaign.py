@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from builders import Behaviour, Campaign, _step_lines, campaign_config
+from builders import Campaign, campaign_config
+from invented_server import Behaviour, step_lines
 from read_through import SECTIONS
 
 from connector_tax.base.records.cell import CellWindow
@@ -72,7 +73,7 @@ def _named_hooks(
 ) -> Iterable[str]:
     """The header of the worker names one hook, whose name is markup; each of its rows says what that took."""
     name = json.dumps([HOSTILE])
-    for line in _step_lines(window, behaviour, rng, most):
+    for line in step_lines(window, behaviour, rng, most):
         if '"process":"worker"' in line and '"kind":"header"' in line:
             yield f'{line[:-1]},"hooks":{name}}}'
         elif '"kind":"worker_step"' in line:

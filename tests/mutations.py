@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from analysed import aggregate_json
-from builders import DATE, SMALL, Behaviour, Campaign, Change, _step_lines, campaign_config, fail
+from builders import DATE, SMALL, Campaign, Change, campaign_config, fail
 from cache_levels import measure_levels
+from invented_server import Behaviour, step_lines
 from virtual_gpus import IDENTITY
 
 from connector_tax.base.artifacts.receipts import write_receipt
@@ -202,7 +203,7 @@ def host(t_ns: int, start_ns: int) -> dict[str, Any]:
 
 def named_hooks(window: Any, behaviour: Behaviour, rng: Any, most: int) -> list[str]:
     """The steps of the builders, with each hook by its name, its calls and its CPU time, as the recorder writes them."""
-    lines = [json.loads(line) for line in _step_lines(window, behaviour, rng, most)]
+    lines = [json.loads(line) for line in step_lines(window, behaviour, rng, most)]
     for line in lines:
         if line["kind"] == "header":
             line["hooks"] = HOOKS[line["process"]]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from builders import DATE, SMALL, Behaviour
+from builders import DATE, SMALL
+from invented_server import Behaviour
 
 from connector_tax.cli import command
 

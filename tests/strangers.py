@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[0]))
-from builders import DATE, Behaviour, Campaign, campaign_config
+from builders import DATE, Campaign, campaign_config
 from hostile import Watch, watched
+from invented_server import Behaviour
 from read_through import Result, read
 
 SECTIONS: dict[str, Any] = {

@@ -20,8 +20,9 @@ from connector_tax.base.files import write_json
 from connector_tax.base.plan import cells_of
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from builders import DATE, IDENTITY, Behaviour, Campaign, campaign_config, reseal
+from builders import DATE, IDENTITY, Campaign, campaign_config, reseal
 from hostile import COMMANDS, DOCUMENTS, IRREGULAR, KINDS, PATHS, Watch, put, watched
+from invented_server import Behaviour
 from read_through import Result, read
 
 SECRET = "the secret of somebody who never asked for it"

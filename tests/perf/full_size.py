@@ -26,7 +26,8 @@ from scipy.signal import lfilter
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "patches"))
 import _step_profile as patch
-from builders import Behaviour, Campaign, campaign_config
+from builders import Campaign, campaign_config
+from invented_server import Behaviour
 
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.steptime.raw import SCHEDULER, WORKER

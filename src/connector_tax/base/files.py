@@ -34,34 +34,34 @@ class Document(str):
     """JSON of ``to_json``. Its secrets are blanked by its structure; read as text, a key that is an id would blank what stands behind."""
 
 
-def write_text(path: Path, text: str, *, mode: int = 0o644) -> None:
+def write_text(path: Path, text: str) -> None:
     """``write_bytes`` of ``text`` in UTF-8, without the secrets in it.
 
     Python has bytes of the environment and of paths that are no UTF-8 as lone surrogates; they are written ``\\udcff``. That is
     also JSON's own word for them, so a document reads back as it was.
     """
-    write_bytes(path, _stored(text), mode=mode)
+    write_bytes(path, _stored(text))
 
 
-def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+def write_bytes(path: Path, content: bytes) -> None:
     """Put ``content`` at ``path``, whole or not at all.
 
     Raises:
         ArtifactError: the disk is full or the folder cannot be written.
     """
-    _write(path, (content,), mode)
+    _write(path, (content,))
 
 
-def write_lines(path: Path, lines: Iterable[str], *, mode: int = 0o644) -> None:
+def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Put ``lines`` at ``path``, all of them or none, as they are.
 
     Raises:
         ArtifactError: the disk is full or the folder cannot be written.
     """
-    _write(path, (f"{line}\n".encode(errors="backslashreplace") for line in lines), mode)
+    _write(path, (f"{line}\n".encode(errors="backslashreplace") for line in lines))
 
 
-def _write(path: Path, content: Iterable[bytes], mode: int) -> None:
+def _write(path: Path, content: Iterable[bytes]) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def _write(path: Path, content: Iterable[bytes], mode: int) -> None:
             handle.writelines(content)
             handle.flush()
             os.fsync(handle.fileno())
-            os.chmod(temporary, mode)
+            os.chmod(temporary, 0o644)
             os.replace(temporary, path)
         _sync_folder(path.parent)
     except BaseException as error:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.layout import RunFolder
 from connector_tax.base.documents.check import BlockTax, Died, ProcessUse, Switched
 from connector_tax.base.documents.health import Slack
 from connector_tax.base.documents.identity import DeviceIdentity, Versions
@@ -138,7 +138,7 @@ def _mode(campaigns: Campaigns, mode: str, data: CampaignData, failure: str | No
         answered=(sum(s.get("ok", 0) for s in statuses), sum(sum(s.values()) for s in statuses)),
         lost=tuple(_lost(cells, over_blocks=campaigns.request.blocks >= MIN_BLOCKS)),
         late=tuple(_late(cells)),
-        switched=_switched(campaigns.folders[mode], data, own_id),
+        switched=_switched(data, own_id),
         taxes=tuple(load_taxes(campaigns.rates_per_s, first, (PLAIN, PLAIN_AGAIN, own_id))),
         over_blocks=tuple(_over_blocks(data, estimates, own_id)),
         processes={config: _processes(cell) for config, cell in at_middle.items()},
@@ -190,7 +190,7 @@ def _over_blocks(data: CampaignData, estimates: Estimates, own_id: str) -> Itera
                 )
 
 
-def _switched(folder: CampaignFolder, data: CampaignData, own_id: str) -> tuple[Switched, ...]:
+def _switched(data: CampaignData, own_id: str) -> tuple[Switched, ...]:
     runs = {r.folder.connector_id: r.folder for r in data.runs if r.folder.phase == "a"}
     if PLAIN not in runs or own_id not in runs:
         return ()

@@ -16,6 +16,8 @@ from connector_tax.base.records.bounds import Foreign
 
 CONNECTORS = PROJECT_ROOT / "config" / "connectors.yaml"
 MODELS = PROJECT_ROOT / "config" / "models"
+# ``max_model_len`` of a model that is made for more, or does not say for how much.
+MOST_MODEL_LEN = 32768
 # The id of a connector that is given as JSON.
 GIVEN = "checked"
 # Of what the device holds by its clock.
@@ -220,10 +222,10 @@ def _model_config(path: Path) -> Foreign:
     return value
 
 
-def longest_model_len(model: Path, most: int = 32768) -> int:
-    """``max_model_len`` for the launches: the model's own, or ``most``."""
+def longest_model_len(model: Path) -> int:
+    """``max_model_len`` for the launches: the model's own, or ``MOST_MODEL_LEN``."""
     own = _model_config(model / "config.json").get("max_position_embeddings")
-    return min(int(own), most) if isinstance(own, int) and own > 0 else most
+    return min(int(own), MOST_MODEL_LEN) if isinstance(own, int) and own > 0 else MOST_MODEL_LEN
 
 
 def engine_args(text: str | None) -> Foreign:

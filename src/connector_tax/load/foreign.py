@@ -28,19 +28,6 @@ from connector_tax.load.foreign_result import Document, ForeignResult, read_docu
 from connector_tax.load.foreign_vllm import read_vllm
 
 
-def read_result(path: Path) -> ForeignResult:
-    """The one result in a file; see ``read_results``.
-
-    Raises:
-        ConfigError: also where it holds several.
-    """
-    found = read_results(path)
-    if len(found) > 1:
-        loads = ", ".join(result.load or "?" for result in found)
-        raise ConfigError(f"{path}: holds {len(found)} results ({loads}), one is wanted.")
-    return found[0]
-
-
 def read_results(path: Path) -> tuple[ForeignResult, ...]:
     """Every result in a file: guidellm writes one for each rate of a sweep, ``vllm bench serve --append-result`` one a line.
 

@@ -3,7 +3,6 @@
 import sys
 from collections import deque
 from time import monotonic_ns
-from typing import TextIO
 
 import numpy as np
 
@@ -18,8 +17,8 @@ RECENT = 200
 class LiveLine:
     """Told of every request that ended, by the coordinator; writes twice a second."""
 
-    def __init__(self, cell_id: str, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stderr
+    def __init__(self, cell_id: str) -> None:
+        self._stream = sys.stderr
         self._on = self._stream.isatty()
         self._cell_id = cell_id
         self._start_ns = monotonic_ns()

@@ -113,7 +113,7 @@ def matrix_of(sweep: Sweep, results: Path, across: str | None, reference: Refere
                         tuple(_entry(read, cell, config, metric, reference) for cell in cells),
                     )
                     for combination, cells in rows
-                    for config, label in _connectors(read, cells, metric).items()
+                    for config, label in _connectors(cells, metric).items()
                 ),
             )
             for metric in LATENCIES
@@ -160,7 +160,7 @@ def _read(sweep: Sweep, results: Path) -> _Read:
     return _Read(sides, why_not, lacks)
 
 
-def _connectors(read: _Read, cells: Sequence[SweepCell | None], metric: LatencyMetric) -> dict[str, str]:
+def _connectors(cells: Sequence[SweepCell | None], metric: LatencyMetric) -> dict[str, str]:
     """Id -> label, of all campaigns of a row, measured yet or not."""
     found: dict[str, str] = {}
     for cell in cells:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import DATE, Behaviour, Campaign
+from builders import DATE, Campaign
+from invented_server import Behaviour
 from virtual_gpus import model_in
 
 from connector_tax.base.documents.cell import CellDocument, cell_of

@@ -22,7 +22,8 @@ from connector_tax.base.files import to_json
 from connector_tax.commands.analyze import COMMAND
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT, SMALL, Behaviour, Campaign, campaign_config
+from builders import ROOT, SMALL, Campaign, campaign_config
+from invented_server import Behaviour
 
 EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
 PUBLISHED = ROOT / "results" / "virtual-h200"

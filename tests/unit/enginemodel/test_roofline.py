@@ -1,7 +1,7 @@
 """The step time of a model on a GPU, held against sizes and decode steps that others published."""
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from connector_tax.base.vllm_model.roofline import (
     StepLoad,
     context_token_us,
     kv_cache_bytes,
-    line_errors,
     linear_costs,
     roofline_us,
     touched_experts,
@@ -141,6 +140,48 @@ def test_the_line_meets_the_roofline_where_it_says() -> None:
         own = costs.of(load.prefill_tokens, load.decode_seqs, load.all_context_tokens)
         assert own == pytest.approx(roofline_us(qwen, h200, load))
     assert costs.per_context_token_us == context_token_us(qwen, h200)
+
+
+@dataclass(frozen=True, slots=True)
+class LineError:
+    """The clock's line beside the roofline that it was drawn along, microseconds."""
+
+    load: StepLoad
+    roofline_us: float
+    line_us: float
+
+    @property
+    def error(self) -> float:
+        """A share of the roofline's; above 0 where the clock's step is the longer one."""
+        return self.line_us / self.roofline_us - 1.0
+
+
+def loads_around(at: OperatingPoint) -> tuple[StepLoad, ...]:
+    """Steps at which the line is held against the roofline: eight times fewer sequences to eight times more, and prompts."""
+    numbers = sorted({max(1, round(at.decode_seqs * 2.0**k)) for k in range(-4, 4)})
+    own = StepLoad(at.decode_seqs, at.context_tokens)
+    chunks = sorted(
+        {at.prefill_tokens // 16, at.prefill_tokens // 4, at.prefill_tokens, 2 * at.prefill_tokens} - {0}
+    )
+    last = replace(own, prefill_tokens=2 * at.prefill_tokens, prefill_context_tokens=6 * at.prefill_tokens)
+    return (
+        *(StepLoad(n, at.context_tokens) for n in numbers),
+        *(replace(own, prefill_tokens=n) for n in chunks),
+        last,
+    )
+
+
+def line_errors(shape: ModelShape, gpu: VirtualGpu) -> tuple[LineError, ...]:
+    """The clock's line beside the roofline over ``loads_around`` the operating point."""
+    costs = linear_costs(shape, gpu)
+    return tuple(
+        LineError(
+            load,
+            roofline_us(shape, gpu, load),
+            costs.of(load.prefill_tokens, load.decode_seqs, load.all_context_tokens),
+        )
+        for load in loads_around(gpu.operating_point)
+    )
 
 
 def test_between_those_points_the_line_is_within_a_tenth() -> None:

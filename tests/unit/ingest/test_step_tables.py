@@ -21,7 +21,8 @@ from connector_tax.read.ingest.steps import StepTable, read_steps
 from connector_tax.read.stats.aggregate import aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import SMALL, Behaviour, Campaign, campaign_config, reseal
+from builders import SMALL, Campaign, campaign_config, reseal
+from invented_server import Behaviour
 
 CONFIG = campaign_config(
     **{

@@ -20,8 +20,8 @@ from connector_tax.base.documents.load import LoadCell, Summary
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_json
 from connector_tax.load.comparing import compare_files
-from connector_tax.load.foreign import read_result, read_results
-from connector_tax.load.foreign_result import SingleRequests
+from connector_tax.load.foreign import read_results
+from connector_tax.load.foreign_result import ForeignResult, SingleRequests
 from connector_tax.load.measured import result_of
 from connector_tax.load.table import level_text
 
@@ -31,6 +31,11 @@ GUIDELLM, TWO_LOADS = SAMPLES / "guidellm.json", SAMPLES / "guidellm_two_loads.j
 AIPERF, RECORDS = "profile_export_aiperf.json", "profile_export.jsonl"
 FAILURES, WELL = SAMPLES / "aiperf_failures", SAMPLES / "aiperf_well"
 NOTHING = {"p50": None, "p90": None, "p99": None}
+
+
+def read_result(path: Path) -> ForeignResult:
+    (found,) = read_results(path)
+    return found
 
 
 def loaded(path: Path) -> Any:
@@ -195,8 +200,6 @@ def test_answers_in_one_piece_have_no_first_token() -> None:
 
 def test_several_loads_in_a_file_are_several_results() -> None:
     assert [found.load for found in read_results(TWO_LOADS)] == ["1 at once", "2 at once"]
-    with pytest.raises(ConfigError, match=r"holds 2 results \(1 at once, 2 at once\), one is wanted"):
-        read_result(TWO_LOADS)
 
 
 def test_appended_results_are_several(tmp_path: Path) -> None:

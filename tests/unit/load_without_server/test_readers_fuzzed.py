@@ -107,7 +107,7 @@ class Pool:
 
     def connection_free(self, connection: Connection) -> None: ...
 
-    def connection_lost(self, connection: Connection, flight: Flight | None, untouched: bool) -> None:
+    def connection_lost(self, connection: Connection, flight: Flight | None) -> None:
         if flight is not None:
             self.ended.append(flight)
 

@@ -26,7 +26,7 @@ from truth_server import Reply, answer_well, token_event, truth_server, usage_ev
 from connector_tax.base.errors import EngineError
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.target import RequestForm, target_of
-from connector_tax.run.loadgen import session
+from connector_tax.run.loadgen import coordinator
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 from connector_tax.run.loadgen.health import STALL_US
 from connector_tax.run.loadgen.messages import Abandon, Ended, Hello, Job, Stopped, decode_for_coordinator
@@ -124,7 +124,7 @@ def test_a_killed_worker_is_noticed_and_nothing_is_lost() -> None:
 
 def test_a_worker_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped for good in the middle of a cell: the cell ends and says so, and the next one has all workers."""
-    monkeypatch.setattr(session, "ANSWER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(coordinator, "ANSWER_TIMEOUT_S", 1.0)
     with worker_pool(2) as pool:
         pool.revive()
         pid = pool.pid(1)
@@ -170,7 +170,7 @@ def test_two_workers_end_at_one_time_and_no_arrival_is_lost() -> None:
 
 def test_arrivals_between_the_ends_of_two_workers_have_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Told of its end too late, a worker goes on a little: what the other had to send until then is there."""
-    monkeypatch.setattr(session, "STOP_LEAD_NS", 0)
+    monkeypatch.setattr(coordinator, "STOP_LEAD_NS", 0)
     stop = threading.Event()
     with worker_pool(2) as pool:
         pool.revive()

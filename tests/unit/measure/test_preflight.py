@@ -22,6 +22,7 @@ from connector_tax.base.plan import campaign_document
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.ports import is_taken
 from connector_tax.run.measure import preflight as module
+from connector_tax.run.measure.bootstrap_server import bootstrap_beside
 from connector_tax.run.measure.preflight import run_preflight
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -121,7 +122,7 @@ def test_a_consumers_bootstrap_port_that_is_taken_is_named_before_anything_start
         env = {"VLLM_MOONCAKE_BOOTSTRAP_PORT": str(port)}
         engine = replace(config.engine, python=sys.executable, env=env)
         with pytest.raises(EngineError) as told:
-            with module._bootstrap(engine, config.connector("mooncake_consumer"), Cards((), 0), tmp_path):
+            with bootstrap_beside(engine, config.connector("mooncake_consumer"), Cards((), 0), tmp_path):
                 pytest.fail("started")
     words = f"mooncake_consumer: port {port} (VLLM_MOONCAKE_BOOTSTRAP_PORT), wanted by the bootstrap server that preflight"
     assert str(told.value).startswith(words)
@@ -135,9 +136,9 @@ sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from builders import campaign_config
 from connector_tax.run.engine.gpus import Cards
-from connector_tax.run.measure.preflight import _bootstrap
+from connector_tax.run.measure.bootstrap_server import bootstrap_beside
 config = campaign_config("demo.yaml")
-with _bootstrap(config.engine, config.connector("mooncake_consumer"), Cards((), 0), Path(sys.argv[2])) as beside:
+with bootstrap_beside(config.engine, config.connector("mooncake_consumer"), Cards((), 0), Path(sys.argv[2])) as beside:
     print(beside.env["VLLM_MOONCAKE_BOOTSTRAP_PORT"], flush=True)
     time.sleep(600)
 """

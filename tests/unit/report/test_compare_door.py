@@ -12,7 +12,8 @@ from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.aggregate import aggregate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT, SMALL, Behaviour, Campaign, campaign_config
+from builders import ROOT, SMALL, Campaign, campaign_config
+from invented_server import Behaviour
 
 EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
 

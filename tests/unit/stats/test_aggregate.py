@@ -22,7 +22,8 @@ from connector_tax.read.stats.taxes import taxes_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json
-from builders import ROOT, SMALL, Behaviour, Campaign, campaign_config, fail
+from builders import ROOT, SMALL, Campaign, campaign_config, fail
+from invented_server import Behaviour
 
 CONFIG = campaign_config(**SMALL)
 PLAIN = Behaviour(noise=0.05)

@@ -20,8 +20,9 @@ from connector_tax.read.ingest import read_campaign
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json
-from builders import DATE, ROOT, SMALL, Behaviour, Campaign, campaign_config, fail
+from builders import DATE, ROOT, SMALL, Campaign, campaign_config, fail
 from cache_levels import measure_levels
+from invented_server import Behaviour
 
 SCHEMA = json.loads((ROOT / "workflow" / "schemas" / "aggregate.schema.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)

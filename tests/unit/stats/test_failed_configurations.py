@@ -18,7 +18,8 @@ from connector_tax.read.stats.reference import select_reference_rates
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json
-from builders import ROOT, SMALL, Behaviour, Campaign, campaign_config
+from builders import ROOT, SMALL, Campaign, campaign_config
+from invented_server import Behaviour
 
 SCHEMA = json.loads((ROOT / "workflow/schemas/aggregate.schema.json").read_text())
 CAUSE = "did not launch in 2 tries in a row: OSError: libibverbs.so.1"

@@ -24,8 +24,9 @@ from connector_tax.read.stats.growth import before_in_launch, cached_blocks, fit
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json
-from builders import SMALL, Behaviour, Campaign, campaign_config, reseal
+from builders import SMALL, Campaign, campaign_config, reseal
 from cache_levels import measure_levels
+from invented_server import Behaviour
 
 PER_BLOCK_US, PER_REQUEST_US = 0.081, 3.0
 LEVELS = {"cached_tokens": [0, 40_000, 80_000, 120_000], "running": [1, 8, 32], "output_tokens": 32}

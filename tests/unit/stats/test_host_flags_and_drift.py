@@ -21,7 +21,8 @@ from connector_tax.read.stats.table import aggregate_csv
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json
-from builders import SMALL, Behaviour, Campaign, campaign_config
+from builders import SMALL, Campaign, campaign_config
+from invented_server import Behaviour
 
 GPU = GpuState(1980.0, 2619.0, 60.0, 400.0, 0.9, {}, 0, ())
 HOST = HostState(60, 0.0, None, None, GPU)

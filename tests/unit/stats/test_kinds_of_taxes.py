@@ -24,7 +24,8 @@ from connector_tax.read.stats.table import aggregate_csv
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json
-from builders import DATE, ROOT, SMALL, Behaviour, Campaign, campaign_config
+from builders import DATE, ROOT, SMALL, Campaign, campaign_config
+from invented_server import Behaviour
 from made_pages import view_of
 
 PLAIN = Behaviour(noise=0.05)

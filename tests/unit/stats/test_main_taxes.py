@@ -13,7 +13,8 @@ from connector_tax.read.ingest import read_campaign
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json
-from builders import SMALL, Behaviour, Campaign, campaign_config, fail
+from builders import SMALL, Campaign, campaign_config, fail
+from invented_server import Behaviour
 from made_pages import page_of
 
 QUICK = {**SMALL, "analysis": {"bootstrap_draws": 200}}

@@ -10,7 +10,8 @@ from connector_tax.read.ingest import read_campaign
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json
-from builders import SMALL, Behaviour, Campaign, campaign_config
+from builders import SMALL, Campaign, campaign_config
+from invented_server import Behaviour
 
 PLAIN = Behaviour(noise=0.05)
 # Recording makes plain 5 % slower and the connector, which has hooks, 20 %; the connector itself costs 30 %.

@@ -30,7 +30,8 @@ from connector_tax.read.stats.verdicts import Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json
-from builders import SMALL, Behaviour, Campaign, campaign_config
+from builders import SMALL, Campaign, campaign_config
+from invented_server import Behaviour
 from mutations import gone, lost, without_rates
 from specs import spec_of
 

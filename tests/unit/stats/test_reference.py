@@ -15,7 +15,8 @@ from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.reference import select_reference_rates
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import SMALL, Behaviour, Campaign, campaign_config, fail
+from builders import SMALL, Campaign, campaign_config, fail
+from invented_server import Behaviour
 
 CONFIG = campaign_config(**SMALL)
 

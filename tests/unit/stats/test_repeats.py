@@ -21,7 +21,8 @@ from connector_tax.read.stats.repeats import _drawn_jointly, mean_over_blocks, s
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json
-from builders import SMALL, Behaviour, Campaign, campaign_config
+from builders import SMALL, Campaign, campaign_config
+from invented_server import Behaviour
 
 CONFIGS = ("plain", "plain_again", "x", "y")
 

@@ -19,7 +19,8 @@ from connector_tax.read.stats.schedules import common_arrivals
 from connector_tax.read.stats.taxes import relative
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import SMALL, Behaviour, Campaign, campaign_config
+from builders import SMALL, Campaign, campaign_config
+from invented_server import Behaviour
 
 CONFIGS = ("plain", "mooncake_both", "nixl_both")
 WARM, N = 200, 200

@@ -20,10 +20,10 @@ from connector_tax.run.rehearsal import artifacts
 from connector_tax.run.rehearsal.cell import simulate_cell
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-import builders
 from analysed import aggregate_json
-from builders import Behaviour, Campaign, campaign_config
+from builders import Campaign, campaign_config
 from cell_specs import cell_spec
+from invented_server import Behaviour, step_lines
 
 SECTIONS: dict[str, Any] = {
     "connectors": ["plain", "noop_connector", "nixl_both"],
@@ -35,12 +35,11 @@ SECTIONS: dict[str, Any] = {
 }
 HOOKS_US = (300.0, 200.0, 100.0)
 DEAF = (301.0, 200.0, 100.0)
-STEPS = builders._step_lines
 
 
 def lines(window: CellWindow, behaviour: Behaviour, rng: np.random.Generator, most: int) -> list[str]:
     """As every cell has them, but that nobody heard the worker of the one that takes ``DEAF``."""
-    found = STEPS(window, behaviour, rng, most)
+    found = step_lines(window, behaviour, rng, most)
     return [line for line in found if behaviour.hooks_us != DEAF or '"worker' not in line]
 
 

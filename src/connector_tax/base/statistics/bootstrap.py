@@ -139,11 +139,11 @@ def unavailable(reason: str, n: int = 0) -> Estimate:
     return Estimate(None, np.empty(0), n, reason)
 
 
-def block_length(columns: Iterable[Floats], q: float = 90.0) -> int:
+def block_length(columns: Iterable[Floats]) -> int:
     """Observations per block, for all columns together.
 
     Twice the longest that Politis and White's rule chooses for any column, once for its ranks (a percentile sees nothing
-    else, and an unfinished request has a rank) and once for which side of percentile ``q`` it lies on; at least n^(1/3), and
+    else, and an unfinished request has a rank) and once for which side of the 90th percentile it lies on; at least n^(1/3), and
     no more than a fifth of all.
     """
     chosen, n = 0.0, 0
@@ -154,7 +154,7 @@ def block_length(columns: Iterable[Floats], q: float = 90.0) -> int:
         if first.size < FEWEST_FOR_LENGTH:
             continue
         ranks = ranks_of(first)
-        above = (ranks > np.percentile(ranks, q)).astype(np.float64)
+        above = (ranks > np.percentile(ranks, 90.0)).astype(np.float64)
         for series in (ranks, above):
             if np.ptp(series) > 0:
                 chosen = max(chosen, circular_block_length(series) * longer)

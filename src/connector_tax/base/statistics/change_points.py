@@ -180,22 +180,20 @@ def _inside(values: Floats, at: list[int]) -> npt.NDArray[np.bool_]:
     return inside
 
 
-def change_points(
-    values: Floats, rng: np.random.Generator, *, level: float = LEVEL, shuffles: int = SHUFFLES
-) -> list[int]:
+def change_points(values: Floats, rng: np.random.Generator) -> list[int]:
     """Index of the first value of each part but the first, in order."""
     found: list[int] = []
     rest = [(0, values.size)]
     while rest:
         begin, end = rest.pop()
-        cut = _significant_cut(values[begin:end], rng, level, shuffles)
+        cut = _significant_cut(values[begin:end], rng)
         if cut is not None:
             found.append(begin + cut)
             rest += [(begin + cut, end), (begin, begin + cut)]
     return sorted(found)
 
 
-def _significant_cut(values: Floats, rng: np.random.Generator, level: float, shuffles: int) -> int | None:
+def _significant_cut(values: Floats, rng: np.random.Generator) -> int | None:
     n = values.size
     if n < 2 * LEAST_POINTS:
         return None
@@ -206,10 +204,10 @@ def _significant_cut(values: Floats, rng: np.random.Generator, level: float, shu
     divergence = _divergence(distances[None])[0]
     best = float(divergence.max())
     # So many may be as good; one more and the rest of them need not be drawn.
-    most = math.floor(level * (shuffles + 1) + 1e-9) - 1
+    most = math.floor(LEVEL * (SHUFFLES + 1) + 1e-9) - 1
     as_good = drawn = 0
-    while drawn < shuffles:
-        count = min(max(1, NUMBERS_AT_ONCE // n**2), MOST_AT_ONCE, shuffles - drawn)
+    while drawn < SHUFFLES:
+        count = min(max(1, NUMBERS_AT_ONCE // n**2), MOST_AT_ONCE, SHUFFLES - drawn)
         orders = rng.permuted(np.tile(np.arange(n), (count, 1)), axis=1)
         shuffled = distances[orders[:, :, None], orders[:, None, :]]
         # A sum in another order differs in its last digits.

@@ -4,10 +4,10 @@ Each part of a step takes as long as reading what it needs, or computing it, whi
 formula with its sources and what it was held against: docs/virtual-gpu.md.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.records.gpu import OperatingPoint, StepCosts, VirtualGpu
+from connector_tax.base.records.gpu import StepCosts, VirtualGpu
 from connector_tax.base.vllm_model.shape import BYTES, ModelShape
 
 GB = 10**9
@@ -31,20 +31,6 @@ class StepLoad:
     def all_context_tokens(self) -> int:
         """As the clock counts them."""
         return self.decode_seqs * self.context_tokens + self.prefill_context_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class LineError:
-    """The clock's line beside the roofline that it was drawn along, microseconds."""
-
-    load: StepLoad
-    roofline_us: float
-    line_us: float
-
-    @property
-    def error(self) -> float:
-        """A share of the roofline's; above 0 where the clock's step is the longer one."""
-        return self.line_us / self.roofline_us - 1.0
 
 
 def roofline_us(shape: ModelShape, gpu: VirtualGpu, load: StepLoad) -> float:
@@ -108,34 +94,6 @@ def linear_costs(shape: ModelShape, gpu: VirtualGpu) -> StepCosts:
         per_prefill_token_us=max(0.0, mixed_us - decode_us) / at.prefill_tokens,
         per_decode_seq_us=per_seq_us,
         per_context_token_us=context_token_us(shape, gpu),
-    )
-
-
-def loads_around(at: OperatingPoint) -> tuple[StepLoad, ...]:
-    """Steps at which the line is held against the roofline: eight times fewer sequences to eight times more, and prompts."""
-    numbers = sorted({max(1, round(at.decode_seqs * 2.0**k)) for k in range(-4, 4)})
-    own = StepLoad(at.decode_seqs, at.context_tokens)
-    chunks = sorted(
-        {at.prefill_tokens // 16, at.prefill_tokens // 4, at.prefill_tokens, 2 * at.prefill_tokens} - {0}
-    )
-    last = replace(own, prefill_tokens=2 * at.prefill_tokens, prefill_context_tokens=6 * at.prefill_tokens)
-    return (
-        *(StepLoad(n, at.context_tokens) for n in numbers),
-        *(replace(own, prefill_tokens=n) for n in chunks),
-        last,
-    )
-
-
-def line_errors(shape: ModelShape, gpu: VirtualGpu) -> tuple[LineError, ...]:
-    """The clock's line beside the roofline over ``loads_around`` the operating point."""
-    costs = linear_costs(shape, gpu)
-    return tuple(
-        LineError(
-            load,
-            roofline_us(shape, gpu, load),
-            costs.of(load.prefill_tokens, load.decode_seqs, load.all_context_tokens),
-        )
-        for load in loads_around(gpu.operating_point)
     )
 
 

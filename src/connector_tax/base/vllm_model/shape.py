@@ -16,7 +16,6 @@ ARCHITECTURES = (
 )
 # Of weights and of what is computed; vLLM serves models that were stored in float32 with two bytes as well.
 BYTES = 2
-DTYPES = ("auto", "half", "float16", "bfloat16")
 INSTEAD = (
     "Give engine.virtual_gpu.step and engine.virtual_gpu.kv_cache_bytes (measured or fitted) for this model."
 )

@@ -121,9 +121,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     title = title_of(aggregate, grids)
     set_claim(figure, title, source_note(aggregate))
     missing = [f"{c} {i}x{o}" for c in order for i in inputs for o in outputs if (i, o) not in grids[c]]
-    return Drawn(
-        figure, title, caption_of(aggregate, grids, order, missing, not_drawn(every)), _rows(grids, order)
-    )
+    return Drawn(figure, title, caption_of(aggregate, grids, missing, not_drawn(every)), _rows(grids, order))
 
 
 def _grids(aggregate: Aggregate) -> dict[str, Grid]:

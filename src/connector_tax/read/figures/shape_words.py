@@ -58,9 +58,7 @@ def _place(aggregate: Aggregate, grids: dict[str, Grid], value: Interval, tax: T
     )
 
 
-def caption_of(
-    aggregate: Aggregate, grids: dict[str, Grid], order: list[str], missing: list[str], others: list[str]
-) -> str:
+def caption_of(aggregate: Aggregate, grids: dict[str, Grid], missing: list[str], others: list[str]) -> str:
     found = [tax for grid in grids.values() for tax in grid.values()]
     queued = sum(bool(tax.overloaded) for tax in found)
     return " ".join(

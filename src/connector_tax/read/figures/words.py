@@ -43,9 +43,9 @@ def short_label(label: str) -> str:
     return clean(label, 26).lstrip("_ ") or "?"
 
 
-def percent(ratio: float, *, no_zero: bool = False) -> str:
-    """``0.312`` -> ``"+31 %"``; one decimal below 10 %. With ``no_zero`` ``0.0003`` -> ``"+0.03 %"``, and not ``"0 %"``."""
-    return signed([ratio], "ratio", no_zero=no_zero)[0]
+def percent(ratio: float) -> str:
+    """``0.312`` -> ``"+31 %"``; one decimal below 10 %."""
+    return signed([ratio], "ratio")[0]
 
 
 def microseconds(value: float) -> str:

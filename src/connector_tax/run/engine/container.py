@@ -8,8 +8,6 @@ Why so: docs/decisions/0035.
 
 import os
 import re
-import resource
-import shutil
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +21,7 @@ from connector_tax.base.files import writing_failed
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.opening import printable
 from connector_tax.base.secret_names import is_secret_name
+from connector_tax.run.engine.container_limits import limit_words, shm_bytes
 from connector_tax.run.engine.gpus import ORDER, VISIBLE, Cards
 from connector_tax.run.engine.image import Image
 from connector_tax.run.engine.supervisor import HANDED
@@ -39,7 +38,6 @@ USER = "connector-tax"
 LONGER_S = 2.0
 # Longer than anybody waits for an answer.
 QUESTION_ENDS_AFTER_S = 330
-LEAST_SHM_BYTES = 2**30
 # What cannot stand in a mount, whose parts are separated by commas and may be quoted.
 _UNMOUNTABLE = re.compile('[,"\n]')
 # Of what an engine inherits: what shapes it, unless it names a place of this host.
@@ -117,7 +115,7 @@ def launch_words(launch: Contained) -> list[str]:
             f"--label={PREFIX}mark={launch.mark}",
         ),
         # The engine listens on this host's loopback, as outside of containers; its sockets in files and its shared memory are its own.
-        *("--network=host", "--ipc=private", f"--shm-size={_shm_bytes()}", "--pids-limit=-1"),
+        *("--network=host", "--ipc=private", f"--shm-size={shm_bytes()}", "--pids-limit=-1"),
         *_narrow(launch.image, launch.names),
         *gpu_words(launch.image.runtime, launch.cards),
         *_reading(launch.reads, launch.writes),
@@ -182,7 +180,7 @@ def _narrow(image: Image, names: Iterable[str] = ()) -> tuple[str, ...]:
             if image.runtime == "podman"
             else [f"--env={name}=" for name in _PROXIES if name not in given]
         ),
-        *_limits(),
+        *limit_words(),
     )
 
 
@@ -370,35 +368,3 @@ def _mount(path: Path, *, writable: bool) -> str:
             "Rename the folder, or reach it by a link without one."
         )
     return f"--mount=type=bind,source={path},target={path}" + ("" if writable else ",ro")
-
-
-def _shm_bytes() -> int:
-    """As much as this host's own, which is a limit and no reservation."""
-    try:
-        return max(LEAST_SHM_BYTES, shutil.disk_usage("/dev/shm").total)  # nosec B108  # only its size is asked
-    except OSError:
-        return LEAST_SHM_BYTES
-
-
-def _limits() -> tuple[str, ...]:
-    """Of open files, processes and locked memory, as this process has them: runtimes give others, and may not be allowed to."""
-    found = []
-    for name, which in (
-        ("nofile", resource.RLIMIT_NOFILE),
-        ("nproc", resource.RLIMIT_NPROC),
-        ("memlock", resource.RLIMIT_MEMLOCK),
-    ):
-        # podman lowers its own limit of processes to as many as the kernel can number.
-        most = (
-            int(Path("/proc/sys/kernel/pid_max").read_text()) if name == "nproc" else resource.RLIM_INFINITY
-        )
-        limits = (_lower(n, most) for n in resource.getrlimit(which))
-        found.append(
-            f"--ulimit={name}={':'.join(str(-1 if n == resource.RLIM_INFINITY else n) for n in limits)}"
-        )
-    return tuple(found)
-
-
-def _lower(limit: int, most: int) -> int:
-    """RLIM_INFINITY is -1."""
-    return min((n for n in (limit, most) if n != resource.RLIM_INFINITY), default=resource.RLIM_INFINITY)

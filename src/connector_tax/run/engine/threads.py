@@ -8,10 +8,10 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
+from connector_tax.base.siblings import siblings
 from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.engine.supervisor import descendants
 from connector_tax.run.engine.usage import thread_name
@@ -152,7 +152,7 @@ def alone_on_a_core(thread: Thread) -> Iterator[frozenset[int]]:
     widest = frozenset[int]().union(*before.values())
     # The last: interrupts go to the first by default.
     cpu = max(before[thread.tid])
-    core = physical_core(cpu) & widest
+    core = widest & siblings(cpu)
     core = core if core < widest else frozenset({cpu})
     if core == widest:
         raise ValueError(f"engine and client may run on CPU {cpu} alone, and a second one is needed")
@@ -181,15 +181,3 @@ def _pin(cpus: dict[int, frozenset[int]]) -> None:
     for tid, wanted in cpus.items():
         with suppress(ProcessLookupError):
             os.sched_setaffinity(tid, wanted)
-
-
-def physical_core(cpu: int, sysfs: Path = Path("/sys")) -> frozenset[int]:
-    """The logical CPUs of the core that ``cpu`` belongs to; itself alone where the kernel does not say."""
-    file = sysfs / f"devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-    if not file.exists():
-        return frozenset({cpu})
-    found: set[int] = set()
-    for part in file.read_text(encoding="utf-8").strip().split(","):
-        low, _, high = part.partition("-")
-        found |= set(range(int(low), int(high or low) + 1))
-    return frozenset(found)

@@ -9,49 +9,25 @@ never see it, and a token costs the client little more than the system call.
 import asyncio
 import select
 from time import monotonic_ns
-from typing import Protocol, TypeGuard, cast
+from typing import Protocol, cast
 
 import httptools
-import msgspec
 
 from connector_tax.base.records.request import Status
-from connector_tax.base.redaction import excerpt
+from connector_tax.run.loadgen import answer
 from connector_tax.run.loadgen.events import SampleEventHandler
+from connector_tax.run.loadgen.frames import NO_FRAME, frame_of
 from connector_tax.run.loadgen.issuer import Flight
 from connector_tax.run.loadgen.kernel import HANG_UP, TELLS, has_unread, last_data_ns, untaken_bytes
-from connector_tax.run.loadgen.sse import EventScanner, MalformedStream, read_whole_answer
+from connector_tax.run.loadgen.sse import EventScanner, MalformedStream
 
-MAX_ERROR_CHARS = 2000
-# Read so far, so that a secret at the end of what is kept is read whole, and known.
-MAX_ERROR_BODY = 8000
-# Of an answer in one piece; none is longer, and a server that sends without end is not kept for ever.
-MAX_ANSWER = 1 << 26
 # Bytes of a head, of a trailer or of an error's page without an end. And of a whole answer: a stream is not followed for ever.
 MOST_HEAD_BYTES = 1 << 21
 MOST_ANSWER_BYTES = 1 << 28
 # After a read of that length others have their turn: uvloop reads 256,000 bytes at once, and up to 32 times in a row.
 LONG_READ = 1 << 17
-# Longest read that may be recognised by its frame; an event with more in it is worth parsing.
-MAX_FRAME = 4096
-
-
-def _frames() -> dict[int, bytes]:
-    """Length of a read -> what it begins with, if it is one chunk that holds one event."""
-    heads = (b"%x\r\n" % n for n in range(1, MAX_FRAME))
-    return {len(head) + n + 2: head + b"data: {" for n, head in enumerate(heads, start=1)}
-
-
-FRAMES = _frames()
-# Begins no chunk.
-NO_FRAME = b"\n"
 # Answers that another one follows; 101 is followed by another protocol.
 INTERIM = frozenset({*range(100, 200)} - {101})
-# Of a body as it is, or in chunks.
-PLAIN_CODINGS = frozenset({b"", b"identity", b"chunked"})
-# Of one request; more is nonsense, and no 64-bit record may hold it.
-MOST_TOKENS = 2**31
-# Ends of a flight that leave something of its answer in the socket.
-UNFINISHED = frozenset({"malformed", "truncated", "stream_error"})
 
 
 class Owner(Protocol):
@@ -65,7 +41,7 @@ class Owner(Protocol):
 
     def connection_free(self, connection: "Connection") -> None: ...
 
-    def connection_lost(self, connection: "Connection", flight: Flight | None, untouched: bool) -> None: ...
+    def connection_lost(self, connection: "Connection", flight: Flight | None) -> None: ...
 
 
 class Connection(asyncio.Protocol):
@@ -107,36 +83,41 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._flight: Flight | None = None
         self._parser: httptools.HttpResponseParser | None = None
-        self._scanner = EventScanner()
-        # The flight, where the last read ended with a chunk and an event and more tokens may follow: frames are meaningful then.
-        self._framed: Flight | None = None
         self._on_chunk = owner.events.non_first_chunk
         self._bodies: list[bytes] = []
         # Called by httptools for each chunk; a method of our own would take longer than all the rest.
         self.on_body = self._bodies.append
-        self._status_code = 0
         self._event_stream = False
-        self._body = b""
         self._now_ns = 0
-        self._answered = False
         self._in_head = False
-        self._coding = ""
-        # Bytes since the parser last told of something, and of the whole answer.
-        self._untold_bytes = self._answer_bytes = 0
         # The answer is whole, and the end of its message is still to come.
         self.finishing = False
         # It was opened for no flight, or has carried one: the server may be closing it while the next one is written.
         self.was_idle = False
+        self._is_tls = False
+        self._hang_up = select.poll()
+        # Of the flight under way or the last one: it may have to be sent again.
+        self.payload = b""
+        self._forget()
+
+    def _forget(self) -> None:
+        """What was read of the answer before."""
+        self._scanner = EventScanner(collect_ids=self._owner.collect_ids)
+        # The flight, where the last read ended with a chunk and an event and more tokens may follow: frames are meaningful then.
+        self._framed: Flight | None = None
+        self._body = b""
+        self._bodies.clear()
+        self._answered = False
+        self._status_code = 0
+        self._coding = ""
+        # Bytes since the parser last told of something, and of the whole answer.
+        self._untold_bytes = self._answer_bytes = 0
         # The server closed in order and had no byte of the request by then, so it cannot have worked on it.
         self.was_missed = False
         # Something came behind the end of the message.
         self._beyond = False
-        self._is_tls = False
         # When the last data came to this host at the earliest, where somebody asked; 0 where nobody knows.
         self._last_data_ns: int | None = None
-        self._hang_up = select.poll()
-        # Of the flight under way or the last one: it may have to be sent again.
-        self.payload = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
@@ -189,17 +170,7 @@ class Connection(asyncio.Protocol):
         flight.carrier = self
         self.payload = payload
         self._parser = httptools.HttpResponseParser(self)
-        self._scanner = EventScanner(collect_ids=self._owner.collect_ids)
-        self._body = b""
-        self._bodies.clear()
-        self._framed = None
-        self._answered = False
-        self.was_missed = False
-        self._last_data_ns = None
-        self._beyond = False
-        self._status_code = 0
-        self._coding = ""
-        self._untold_bytes = self._answer_bytes = 0
+        self._forget()
         if self._owner.events.issued is not None:
             self._owner.events.issued(flight, now_ns)
 
@@ -221,11 +192,7 @@ class Connection(asyncio.Protocol):
         now_ns = monotonic_ns()
         flight = self._framed
         # Thousands of times a second, from a cache that is cold: each look-up that is left out counts.
-        if (
-            flight is not None
-            and data.startswith(FRAMES.get(len(data), NO_FRAME))
-            and self._scanner.take(data)
-        ):
+        if flight is not None and data.startswith(frame_of(len(data), NO_FRAME)) and self._scanner.take(data):
             flight.t_last_token_ns = now_ns
             if flight.token_ns is not None:
                 flight.token_ns.append(now_ns)
@@ -265,7 +232,7 @@ class Connection(asyncio.Protocol):
         if self._untold_bytes > MOST_HEAD_BYTES:
             self._end("malformed", f"a head or trailer without an end after {MOST_HEAD_BYTES >> 20} MiB")
         elif self._status_code not in (0, 200) and self._answer_bytes > MOST_HEAD_BYTES:
-            self._end_unstreamed()
+            self._end_answer()
         elif self._answer_bytes > MOST_ANSWER_BYTES:
             self._end("malformed", f"an answer without an end after {MOST_ANSWER_BYTES >> 20} MiB")
         else:
@@ -276,22 +243,19 @@ class Connection(asyncio.Protocol):
         if self._flight is not None and self._transport is not None:
             # TLS has no socket any more when the connection is lost.
             self._last_data_ns = last_data_ns(self._transport, monotonic_ns())
-        if TELLS and self._flight is not None and not self._answered and self._transport is not None:
-            self.was_missed = untaken_bytes(self._transport) >= len(self.payload)
+            if TELLS and not self._answered:
+                self.was_missed = untaken_bytes(self._transport) >= len(self.payload)
         if self._is_tls and self._flight is None and not self.finishing:
             self._beyond = True  # TLS says with data that it closes; without it that is no data
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._now_ns = monotonic_ns()
-        flight = self._flight
-        untouched = flight is not None and not self._answered
-        if flight is not None and self._answered:
+        if self._answered:
             self._end_with_connection(exc)
-            flight = None
-        self.take_flight()
+        unanswered = self.take_flight()
         self._transport = None
-        self._owner.connection_lost(self, flight, untouched)
+        self._owner.connection_lost(self, unanswered)
         # The parser holds methods of this connection: a ring, which nobody collects while a cell runs.
         self._parser = None
         self.payload = b""
@@ -299,12 +263,10 @@ class Connection(asyncio.Protocol):
     def _end_with_connection(self, exc: Exception | None) -> None:
         """An answer may end by closing: a stream that has said [DONE], and whatever is no stream."""
         lost = f"connection lost in the middle of the answer ({exc or 'closed by the server'})"
-        if self._status_code >= 200 and not self._streams:
-            self._end_unstreamed(lost)
-            return
-        if self._streams:
-            self._finish_stream(lost)
-        self._end("truncated", lost)
+        if self._status_code >= 200:
+            self._end_answer(lost)
+        else:
+            self._end("truncated", lost)
 
     # httptools
 
@@ -315,8 +277,7 @@ class Connection(asyncio.Protocol):
         if name == b"content-type":
             self._event_stream = value.lower().startswith(b"text/event-stream")
         elif name in (b"content-encoding", b"transfer-encoding"):
-            codings = {coding.strip() for coding in value.lower().split(b",")}
-            self._coding = b", ".join(sorted(codings - PLAIN_CODINGS)).decode("latin-1") or self._coding
+            self._coding = answer.coding_not_asked_for(value) or self._coding
 
     def on_message_begin(self) -> None:
         self._event_stream = False
@@ -346,10 +307,7 @@ class Connection(asyncio.Protocol):
         if self._flight is None:
             return
         self._note_completed(self._flight)
-        if not self._streams:
-            self._end_unstreamed()
-        else:
-            self._finish_stream()
+        self._end_answer()
 
     def _note_completed(self, flight: Flight) -> None:
         if self._owner.events.response_completed is not None:
@@ -359,37 +317,24 @@ class Connection(asyncio.Protocol):
     def _unwritten(self) -> bool:
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
-    @property
-    def _streams(self) -> bool:
-        return self._status_code == 200 and self._event_stream
-
-    def _end_unstreamed(self, lost: str | None = None) -> None:
+    def _end_answer(self, lost: str | None = None) -> None:
         """
         Args:
             lost: what became of the connection, where that has ended the answer.
         """
-        if self._status_code != 200:
-            self._end("http_error", f"HTTP {self._status_code}: {excerpt(self._body, MAX_ERROR_CHARS)}")
-        elif self._owner.stream:
-            self._end("malformed", f"not an event stream: {excerpt(self._body, 200)}")
-        else:
-            self._finish_whole(lost)
-
-    def _finish_whole(self, lost: str | None) -> None:
-        """An answer in one piece has a last token and no first one: when that came nobody can tell."""
         flight = self._flight
-        assert flight is not None
-        if self._coding:
-            self._end("malformed", f"the answer is compressed ({self._coding}), which was not asked for")
+        if flight is None:
             return
-        try:
-            answer = read_whole_answer(self._body)
-        except MalformedStream as error:
-            cut = lost is not None and error.status == "malformed"
-            self._end("truncated" if cut else error.status, lost if cut else str(error))
-            return
-        flight.t_last_token_ns = self._now_ns
-        self._end_with_usage(flight, answer.get("usage"))
+        if self._status_code != 200:
+            ending = answer.end_of_error(self._status_code, self._body)
+        elif self._event_stream:
+            ending = answer.end_of_stream(flight, self._scanner, self._coding, lost)
+        elif self._owner.stream:
+            ending = answer.end_of_no_stream(self._body)
+        else:
+            ids = self._scanner.output_ids
+            ending = answer.end_of_whole(flight, self._body, self._now_ns, self._coding, lost, ids)
+        self._end(*ending)
 
     def _take_bodies(self, data: bytes) -> None:
         """Look at what the parser has found in ``data`` and before, since the last time."""
@@ -406,7 +351,7 @@ class Connection(asyncio.Protocol):
         self._bodies.clear()
         if self._status_code != 200 or not self._event_stream or self._coding:
             wanted = self._status_code == 200 and not self._owner.stream
-            self._body = (self._body + body)[: MAX_ANSWER if wanted else MAX_ERROR_BODY]
+            self._body = (self._body + body)[: answer.MAX_WHOLE if wanted else answer.MAX_ERROR_BODY]
             return
         try:
             tokens = self._scanner.feed(body)
@@ -419,7 +364,7 @@ class Connection(asyncio.Protocol):
             # The end of the message may take its time, or never come; the answer is whole.
             self.finishing = True
             self._note_completed(flight)
-            self._finish_stream()
+            self._end_answer()
             return
         framed = self._scanner.between_tokens and data.endswith(b"%x\r\n%b\r\n" % (len(last), last))
         self._framed = flight if framed else None
@@ -438,50 +383,6 @@ class Connection(asyncio.Protocol):
             for _ in range(tokens):
                 events.non_first_chunk(flight, now_ns)
 
-    def _finish_stream(self, without: str = "the stream ended without [DONE]") -> None:
-        """
-        Args:
-            without: what went wrong where it did not end as it should.
-        """
-        flight = self._flight
-        if flight is None:
-            return
-        if self._coding:
-            self._end("malformed", f"the answer is compressed ({self._coding}), which was not asked for")
-            return
-        try:
-            self._scanner.finish()
-        except MalformedStream as error:
-            self._end(error.status, str(error))
-            return
-        if not self._scanner.done:
-            self._end("truncated", without)
-            return
-        self._end_with_usage(flight, self._scanner.usage)
-
-    def _end_with_usage(self, flight: Flight, usage: object) -> None:
-        if not _has_counts(usage):
-            said = excerpt(msgspec.json.encode(usage)[:MAX_ERROR_BODY], 200)
-            self._end("malformed", f"no usage in the answer (usage: {said})")
-            return
-        flight.prompt_tokens = usage["prompt_tokens"]
-        flight.completion_tokens = usage["completion_tokens"]
-        if self._streams and flight.t_first_token_ns is None and flight.completion_tokens:
-            self._end(
-                "malformed", f"{flight.completion_tokens} tokens of usage, and none of them in the stream"
-            )
-            return
-        if self._scanner.output_ids is not None:
-            flight.output_ids = self._scanner.output_ids
-            if len(flight.output_ids) != flight.completion_tokens:
-                self._end(
-                    "malformed",
-                    f"{len(flight.output_ids)} token ids for {flight.completion_tokens} tokens; conversations need a "
-                    "server that honours return_token_ids (vLLM 0.10.2 or newer)",
-                )
-                return
-        self._end("ok", None)
-
     def _end(self, status: Status, error: str | None) -> None:
         flight = self.take_flight()
         if flight is None:
@@ -489,14 +390,6 @@ class Connection(asyncio.Protocol):
         flight.status = status
         flight.error = error
         flight.t_end_ns = self._now_ns
-        if status in UNFINISHED:
+        if status in answer.UNFINISHED:
             self.close()  # what else the socket holds belongs to no request
         self._owner.flight_ended(self, flight)
-
-
-def _has_counts(usage: object) -> TypeGuard[dict[str, int]]:
-    """Whether both numbers of tokens are there, and are such as a record holds."""
-    counts = (
-        [usage.get(k) for k in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else [None]
-    )
-    return all(type(count) is int and 0 <= count < MOST_TOKENS for count in counts)

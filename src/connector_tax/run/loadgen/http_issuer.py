@@ -209,7 +209,11 @@ class HttpIssuer(SampleIssuer):
         connection.was_idle = True
         self._idle[connection] = None
 
-    def connection_lost(self, connection: Connection, flight: Flight | None, untouched: bool) -> None:
+    def connection_lost(self, connection: Connection, flight: Flight | None) -> None:
+        """
+        Args:
+            flight: that was on it and of whose answer no byte had come.
+        """
         self._open.discard(connection)
         self._idle.pop(connection, None)
         self._finishing.pop(connection, None)
@@ -217,7 +221,7 @@ class HttpIssuer(SampleIssuer):
             return
         now_ns = monotonic_ns()
         waited_ns = now_ns - (flight.t_send_ns or now_ns)
-        if untouched and connection.was_idle and connection.was_missed:
+        if connection.was_idle and connection.was_missed:
             flight.resends += 1
             self._issue_on_new(flight, connection.payload)
             return

@@ -11,7 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-SYSFS = Path("/sys")
+from connector_tax.base.siblings import SYSFS, cpu_list, siblings
+
 # What is left to the engine at least: its core and its API server each keep one busy.
 ENGINE_CORES = 2
 
@@ -52,14 +53,13 @@ def discover(sysfs: Path = SYSFS, allowed: set[int] | None = None) -> tuple[Core
     cpu_folder = sysfs / "devices" / "system" / "cpu"
     if not (cpu_folder / "online").is_file():
         return ()
-    online = _cpu_list((cpu_folder / "online").read_text())
+    online = cpu_list((cpu_folder / "online").read_text())
     usable = online & (os.sched_getaffinity(0) if allowed is None else allowed)
     numa_of = _numa_nodes(sysfs)
     cores: dict[tuple[int, ...], Core] = {}
     for cpu in sorted(usable):
-        folder = cpu_folder / f"cpu{cpu}"
-        siblings = tuple(sorted(_siblings(folder, cpu) & usable))
-        cores.setdefault(siblings, Core(numa_of.get(cpu, 0), siblings, _performance(folder)))
+        cpus = tuple(sorted(siblings(cpu, sysfs) & usable))
+        cores.setdefault(cpus, Core(numa_of.get(cpu, 0), cpus, _performance(cpu_folder / f"cpu{cpu}")))
     return tuple(cores.values())
 
 
@@ -94,13 +94,6 @@ def _by_node_then_speed(cores: tuple[Core, ...]) -> list[Core]:
     return [core for node in fastest_first for core in sorted(node, key=lambda c: (-c.performance, c.cpus))]
 
 
-def _siblings(folder: Path, cpu: int) -> set[int]:
-    for name in ("core_cpus_list", "thread_siblings_list"):
-        if (folder / "topology" / name).exists():
-            return _cpu_list((folder / "topology" / name).read_text())
-    return {cpu}
-
-
 def _performance(folder: Path) -> float:
     """CPPC's highest performance, ARM's capacity or the maximum frequency, whichever the kernel tells first."""
     for name in ("acpi_cppc/highest_perf", "cpu_capacity", "cpufreq/cpuinfo_max_freq"):
@@ -112,16 +105,6 @@ def _performance(folder: Path) -> float:
 def _numa_nodes(sysfs: Path) -> dict[int, int]:
     nodes = {}
     for folder in (sysfs / "devices" / "system" / "node").glob("node[0-9]*"):
-        for cpu in _cpu_list((folder / "cpulist").read_text()):
+        for cpu in cpu_list((folder / "cpulist").read_text()):
             nodes[cpu] = int(folder.name.removeprefix("node"))
     return nodes
-
-
-def _cpu_list(text: str) -> set[int]:
-    """``"0-3,8"`` to ``{0, 1, 2, 3, 8}``."""
-    cpus: set[int] = set()
-    for part in text.strip().split(","):
-        low, _, high = part.partition("-")
-        if low:
-            cpus |= set(range(int(low), int(high or low) + 1))
-    return cpus

@@ -2,21 +2,11 @@
 
 from collections.abc import Mapping
 
-from connector_tax.run.sampler.sampler import scrape_once
-
 HITS, QUERIES, EXTERNAL = "prefix_cache_hits", "prefix_cache_queries", "external_prefix_cache_hits"
 
 COUNTED = (HITS, QUERIES, EXTERNAL)
 
 Counters = Mapping[str, float]
-
-
-def cache_counters(base_url: str) -> Counters:
-    """Empty where the server exports no metrics."""
-    try:
-        return scrape_once(base_url)
-    except OSError:
-        return {}
 
 
 def hits_between(before: Counters, after: Counters) -> dict[str, float | None] | None:

@@ -31,8 +31,8 @@ from connector_tax.base.units import NS_PER_S, s_to_ns
 from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.engine.usage import cpu_seconds, host_busy_seconds, rss_mib
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
+from connector_tax.run.loadgen.coordinator import WorkerLost
 from connector_tax.run.loadgen.pool import WorkerPool
-from connector_tax.run.loadgen.session import WorkerLost
 from connector_tax.run.measure.engine_log import error_since, log_sizes
 from connector_tax.run.measure.failure import is_of_the_host
 from connector_tax.run.measure.hanging import hangs

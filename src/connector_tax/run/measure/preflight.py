@@ -8,9 +8,8 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +18,6 @@ import msgspec
 from connector_tax.base.artifacts.launches import elapsed_s, read_launches, timed_launch
 from connector_tax.base.artifacts.layout import LOGS, VIRTUAL_GPU, CampaignFolder
 from connector_tax.base.config import CampaignConfig, EngineConfig, longest_request_tokens
-from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.secrets import with_originals
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.documents.preflight import Decision, Finding, MatchedLaunch, PreflightStatus
@@ -29,19 +27,18 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.plan import config_of, launch_hash, read_campaign_file
 from connector_tax.base.records.connector import ConnectorSpec
-from connector_tax.run.engine.command import check_model, engine_environment, interpreter
+from connector_tax.run.engine.command import check_model, interpreter
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.memory import too_large
 from connector_tax.run.engine.patching import step_timing_of
-from connector_tax.run.engine.ports import first_port, free_port, is_taken, taken_words
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.run.engine.settings import resolved_settings
 from connector_tax.run.engine.slots import slots_of
-from connector_tax.run.engine.supervised import start_supervised, stop_supervised
 from connector_tax.run.engine.virtual_gpu_fit import note_on, refuse_misfit
 from connector_tax.run.measure import checks
 from connector_tax.run.measure.beside import waiting_within
+from connector_tax.run.measure.bootstrap_server import bootstrap_beside
 from connector_tax.run.measure.failure import blame_the_host
 from connector_tax.run.measure.has_model import identity_with_model
 from connector_tax.run.measure.host_notes import cpu_by_session
@@ -50,8 +47,6 @@ from connector_tax.run.measure.matched import engine_diff, matched_launch
 from connector_tax.run.measure.recorders import STEP_LOG, recorders_heard
 from connector_tax.run.measure.time_left import TimeLimit
 from connector_tax.run.measure.warmup import IdleTimes, campaign_lengths, idle_times, warm_up
-
-BOOTSTRAP_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +291,7 @@ def _verify(bench: Bench, connector: ConnectorSpec) -> tuple[tuple[Finding, ...]
     idle = None
     try:
         own = folder.preflight / connector.id
-        with _bootstrap(config.engine, connector, bench.cards, own / "bootstrap") as beside:
+        with bootstrap_beside(config.engine, connector, bench.cards, own / "bootstrap") as beside:
             step_log = own / STEP_LOG if bench.records else None
             request = LaunchRequest(config.engine, beside, own, step_log, cards=bench.cards)
             _clear(own)
@@ -360,42 +355,3 @@ def _clear(folder: Path) -> None:
     for name in (*LOGS, "launch.sh", VIRTUAL_GPU):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "steps", ignore_errors=True)
-
-
-@contextmanager
-def _bootstrap(
-    engine: EngineConfig, connector: ConnectorSpec, cards: Cards, folder: Path
-) -> Iterator[ConnectorSpec]:
-    """A consumer gets a bootstrap server beside it that knows no producer; others get nothing.
-
-    It listens where the campaign's launches will look, so that vLLM compiles once for both. The embedded engine
-    never asks it, and gets a free port, since several of its campaigns may run beside each other.
-
-    Args:
-        folder: gets the record by which a later start finds what was left of it.
-
-    Raises:
-        EngineError: somebody listens there already.
-    """
-    side = next((p for p in connector.side_ports if not p.listens), None)
-    if connector.verify != "kv_consumer" or side is None:
-        yield connector
-        return
-    if engine.is_vllm:
-        environment = engine_environment(engine, connector, cards)
-        port = first_port(side, environment, cards.side_port_slot)
-        if is_taken(port):
-            raise EngineError(taken_words(connector, side, port))
-    else:
-        port = free_port()
-    script = PROJECT_ROOT / "launch" / "plugins" / "dummy_bootstrap.py"
-    server = start_supervised(
-        [sys.executable, str(script), str(port)],
-        folder=folder,
-        environment=dict(os.environ),
-        grace_s=BOOTSTRAP_GRACE_S,
-    )
-    try:
-        yield replace(connector, env={**connector.env, side.env: str(port)})
-    finally:
-        stop_supervised(server, folder, grace_s=BOOTSTRAP_GRACE_S)

@@ -124,7 +124,7 @@ def sit(
             break
         say(stage.what)
         fresh, cells = not done, _finished_cells(stage)
-        if _finished(stage, until_s, ending_s, launch_s):
+        if _finished(stage, until_s, launch_s):
             done.append(stage.what)
             continue
         if fresh and _finished_cells(stage) == cells:
@@ -142,7 +142,7 @@ def _finished_cells(stage: Stage) -> int:
     return 0 if stage.run is None else len(stage.run.finished_cells())
 
 
-def _finished(stage: Stage, until_s: float, ending_s: float, launch_s: float) -> bool:
+def _finished(stage: Stage, until_s: float, launch_s: float) -> bool:
     """Run the stage; False where time was over before it was.
 
     Raises:

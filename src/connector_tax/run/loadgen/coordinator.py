@@ -1,0 +1,330 @@
+"""Drives one cell over a pool of workers: plan -> jobs -> batches of ended requests -> the cell's records.
+
+The coordinator decides when the window begins and when sending ends; it stands in no request's way.
+"""
+
+import os
+import threading
+from array import array
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from time import monotonic_ns, thread_time_ns
+
+from connector_tax.base.errors import EngineError
+from connector_tax.base.opening import printable
+from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.target import Target
+from connector_tax.base.units import s_to_ns
+from connector_tax.run.loadgen.cpu_clock import CpuMeter
+from connector_tax.run.loadgen.events import SessionEvent, session_log
+from connector_tax.run.loadgen.messages import (
+    BATCH_S,
+    Abandon,
+    Batch,
+    Finished,
+    Go,
+    Job,
+    Ready,
+    Stop,
+    Stopped,
+    decode_ended,
+)
+from connector_tax.run.loadgen.observe import Observe, Queue
+from connector_tax.run.loadgen.outcome import in_time, lost_records, never_sent, record_of
+from connector_tax.run.loadgen.pool import WorkerPool
+from connector_tax.run.loadgen.result import SessionResult
+from connector_tax.run.workload.protocol import CellProtocol, rule_of
+from connector_tax.run.workload.schedulers import Share
+
+POLL_S = 0.25
+ABORT_POLL_NS = 250_000_000
+READY_TIMEOUT_S = 60.0
+# What a worker may need to answer a Stop or an Abandon; it is busy for milliseconds at most.
+ANSWER_TIMEOUT_S = 30.0
+# Between the workers' being ready and the first arrival.
+LEAD_NS = 20_000_000
+# Ends of requests are told in batches; what ended so long ago has been.
+UNTOLD_NS = 2 * s_to_ns(BATCH_S)
+# Between two looks of the coordinator; it was away where there is more, and hears first what was said meanwhile.
+AWAY_NS = 2 * s_to_ns(POLL_S)
+# Several workers that are told so long beforehand stop at the same time.
+STOP_LEAD_NS = 10_000_000
+
+
+class WorkerLost(EngineError):
+    """A worker ended before the cell began: nothing has been sent, and the next cell has another in its place."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What the workers have said so far."""
+
+    ready: set[int] = field(default_factory=set)
+    stopped: dict[int, int] = field(default_factory=dict)
+    exhausted: set[int] = field(default_factory=set)
+    # When the last one stopped in fact, which a worker that was away did later than at the cell's end.
+    sent_ns: int = 0
+    finished: dict[int, Finished] = field(default_factory=dict)
+    dead: dict[int, str] = field(default_factory=dict)
+    # Left encoded: a cell of an hour keeps a hundred thousand of them.
+    batches: list[bytes] = field(default_factory=list)
+
+
+class Coordinator:
+    """The state of a running cell, on a thread of its own."""
+
+    def __init__(
+        self,
+        spec: CellSpec,
+        target: Target,
+        pool: WorkerPool,
+        abort_reason: Callable[[], str | None],
+        stop_reason: Callable[[], str | None],
+        observe: Observe,
+        queue: Queue,
+    ) -> None:
+        self._spec = spec
+        self._target = target
+        self._pool = pool
+        self._abort_reason = abort_reason
+        self._stop_reason = stop_reason
+        self._observe = observe
+        self._queue = queue
+        self._heard = _Heard()
+        self._aborted: str | None = None
+        self._interrupted: str | None = None
+        self._given_up: str | None = None
+        # When the drain is over, and what is said of what had not ended by then; None where it was cut short.
+        self._over: tuple[int, str] | None = None
+        # What else is to be known of the cell.
+        self._said: list[str] = []
+        self._next_abort_poll_ns = 0
+        self._meter = CpuMeter(())
+        self._rule = rule_of(spec)
+        self._protocol = CellProtocol(spec, 0, self._rule)
+
+    def drive(self) -> SessionResult:
+        if self._pool.placement is not None and self._pool.placement.coordinator:
+            os.sched_setaffinity(threading.get_native_id(), self._pool.placement.coordinator)
+        log = session_log(self._observe.event_log, self._spec.cell_id)
+        cpu_start_ns = thread_time_ns()
+        self._pool.revive()
+        self._pool.counters.reset()
+        self._hand_out()
+        t0_ns = monotonic_ns() + LEAD_NS
+        self._protocol = CellProtocol(self._spec, t0_ns, self._rule)
+        self._tell(Go(t0_ns))
+        log.note(SessionEvent.TEST_STARTED, t0_ns)
+        self._meter = CpuMeter(map(self._pool.pid, range(self._pool.n)))
+        self._send_phase()
+        cpu_share = self._meter.shares()
+        t_stop_ns = self._stop_phase()
+        log.note(SessionEvent.STOP_PERFORMANCE_TRACKING, t_stop_ns)
+        log.note(SessionEvent.LOADGEN_STOP, t_stop_ns)
+        self._drain_phase(t_stop_ns)
+        drained_ns = monotonic_ns()
+        if self._spec.num_requests is not None:
+            # Of a fixed number what comes after the last send counts as well.
+            cpu_share = self._meter.shares()
+        log.note(SessionEvent.TEST_ENDED, drained_ns)
+        log.close()
+        if log.failure is not None:
+            self._said.append(log.failure)
+        cpu_s = (thread_time_ns() - cpu_start_ns) / 1e9
+        return self._result(self._protocol.window(drained_ns), cpu_s, cpu_share)
+
+    def _hand_out(self) -> None:
+        self._pool.next_cell()
+        for index in range(self._pool.n):
+            log = self._observe.event_log
+            job = Job(
+                self._spec.to_json(),
+                self._target,
+                share_index=index,
+                share_of=self._pool.n,
+                stop_at_ns=monotonic_ns() + s_to_ns(READY_TIMEOUT_S + self._spec.max_cell_s),
+                token_times=self._observe.token_times,
+                event_log=None if log is None else str(log / f"events_worker{index}.jsonl"),
+            )
+            self._pool.send(index, job)
+        in_time = self._listen_until(
+            lambda: len(self._heard.ready) == self._pool.n or bool(self._heard.dead), READY_TIMEOUT_S
+        )
+        if in_time and not self._heard.dead:
+            return
+        dead = list(self._heard.dead.values())
+        # Those that are ready put their share away; the others are replaced before the next cell.
+        self._kill_silent(self._heard.ready)
+        self._tell(Abandon("aborted", "the cell was called off"))
+        if not in_time:
+            raise EngineError(f"the load generator's workers were not ready after {READY_TIMEOUT_S:g} s.")
+        raise WorkerLost(f"{dead[0]} before the cell began; see above.")
+
+    def _send_phase(self) -> None:
+        """Until it is known when sending ends, and that time has come."""
+        told_ns: int | None = None
+        looked_ns = monotonic_ns()
+        while True:
+            before_ns, looked_ns = looked_ns, monotonic_ns()
+            if looked_ns - before_ns > AWAY_NS:
+                self._listen(POLL_S)
+                # Without this a wait in which nothing came would count as away, and so on.
+                looked_ns = monotonic_ns()
+            now_ns = monotonic_ns()
+            self._meter.count_from(self._protocol.window_start_ns)
+            self._poll_abort(now_ns)
+            if not self._heard.dead and self._living() <= self._heard.exhausted:
+                return
+            # A worker that stopped before it was told to, with something left to send, has failed and says so when it has finished.
+            stopped = {i: at for i, at in self._heard.stopped.items() if i not in self._heard.exhausted}
+            failed = any(told_ns is None or at_ns < told_ns for at_ns in stopped.values())
+            if self._aborted or self._interrupted or self._heard.dead or failed:
+                self._tell(Stop(now_ns))
+                return
+            for t_ns, waiting in self._queue():
+                self._protocol.sampled(t_ns, waiting)
+            self._given_up = self._protocol.gives_up(now_ns, now_ns - UNTOLD_NS)
+            if self._given_up is not None:
+                self._tell(Stop(now_ns))
+                return
+            end_ns = self._protocol.end_ns() or self._protocol.give_up_ns
+            if end_ns != told_ns:
+                told_ns = end_ns
+                self._tell(Stop(end_ns))
+            if now_ns >= end_ns:
+                return
+            self._listen(min(POLL_S, (end_ns - now_ns) / 1e9))
+
+    def _stop_phase(self) -> int:
+        """Until every living worker has stopped; returns when the last one did."""
+        if not self._listen_until(lambda: self._living() <= self._heard.stopped.keys(), ANSWER_TIMEOUT_S):
+            self._kill_silent(self._heard.stopped)
+        t_stop_ns = max(self._heard.stopped.values(), default=monotonic_ns())
+        cut = self._aborted or self._interrupted or self._heard.dead
+        if not cut and (self._given_up is None or self._protocol.overloaded(t_stop_ns)):
+            # By now each worker has told of all that had ended when it stopped. An overloaded cell need not be drained.
+            self._given_up = self._protocol.overloaded_at_end(t_stop_ns)
+        all_sent = not self._heard.dead and self._living() <= self._heard.exhausted
+        self._protocol.stop(t_stop_ns, all_sent=all_sent)
+        return t_stop_ns
+
+    def _drain_phase(self, t_stop_ns: int) -> None:
+        def done() -> bool:
+            return self._living() <= self._heard.finished.keys()
+
+        # By the workers' clock: this process may have been away since then.
+        sent_ns = max(t_stop_ns, self._heard.sent_ns)
+        deadline_ns = sent_ns + s_to_ns(0.0 if self._given_up is not None else self._spec.drain_timeout_s)
+        if self._spec.num_requests is not None and self._given_up is None:
+            # All of a batch is sent at T0: what bounds a fixed number is the time of its cell.
+            deadline_ns = max(deadline_ns, self._protocol.give_up_ns)
+        while not done() and self._aborted is None and monotonic_ns() < deadline_ns:
+            self._poll_abort(monotonic_ns())
+            self._listen(min(POLL_S, (deadline_ns - monotonic_ns()) / 1e9))
+        reason = f"unfinished {(deadline_ns - sent_ns) / 1e9:.3g} s after the last send"
+        if self._aborted is None and self._given_up is None:
+            # Also where all has ended by now: this process may have been away since then.
+            self._over = (deadline_ns, reason)
+        if done():
+            return
+        if self._aborted is not None:
+            self._tell(Abandon("aborted", self._aborted))
+        elif self._given_up is not None:
+            self._tell(Abandon("aborted", f"given up: {self._given_up}"))
+        else:
+            self._tell(Abandon("timeout", reason))
+        if not self._listen_until(done, ANSWER_TIMEOUT_S):
+            self._kill_silent(self._heard.finished)
+
+    def _kill_silent(self, heard: Collection[int]) -> None:
+        """Workers that have not been heard from."""
+        for index in sorted(self._living().difference(heard)):
+            self._heard.dead[index] = f"load-generator worker {index} does not answer"
+            self._pool.kill(index)
+
+    # Listening
+
+    def _listen(self, timeout_s: float) -> None:
+        for index, message in self._pool.receive(timeout_s):
+            if isinstance(message, Batch):
+                self._heard.batches.append(bytes(message.ended))
+                for ended in decode_ended(message.ended):
+                    if self._observe.watcher is not None:
+                        self._observe.watcher.ended(ended)
+                    if self._rule is not None:
+                        self._rule.note(ended)
+                    end_ns = ended.t_end_ns if ended.t_end_ns is not None else ended.t_sched_ns
+                    if ended.status == "dropped":
+                        self._protocol.dropped(ended.t_sched_ns)
+                    else:
+                        ok = ended.status == "ok"
+                        failure = "" if ok else f"{ended.status} ({printable(ended.error or '', 200)})"
+                        self._protocol.ended(ended.t_sched_ns, ok, end_ns, failure)
+            elif isinstance(message, Ready):
+                self._heard.ready.add(index)
+            elif isinstance(message, Stopped):
+                self._heard.stopped[index] = message.t_stop_ns
+                self._heard.sent_ns = max(self._heard.sent_ns, message.told_ns)
+                if message.exhausted:
+                    self._heard.exhausted.add(index)
+            elif isinstance(message, Finished):
+                self._heard.finished[index] = message
+        self._heard.dead = {**self._pool.dead(), **self._heard.dead}
+        if self._observe.watcher is not None:
+            self._observe.watcher.tick(sum(map(self._pool.counters.taken, range(self._pool.n))))
+
+    def _listen_until(self, done: Callable[[], bool], timeout_s: float) -> bool:
+        deadline_ns = monotonic_ns() + s_to_ns(timeout_s)
+        while not done() and not (self._heard.dead and not self._heard.ready):
+            if monotonic_ns() >= deadline_ns:
+                return False
+            self._listen(POLL_S)
+        return True
+
+    def _living(self) -> set[int]:
+        return set(range(self._pool.n)) - self._heard.dead.keys()
+
+    def _tell(self, message: Go | Stop | Abandon) -> None:
+        if isinstance(message, Stop) and self._pool.n > 1:
+            message = Stop(max(message.at_ns, monotonic_ns() + STOP_LEAD_NS))
+        for index in self._living():
+            self._pool.send(index, message)
+
+    def _poll_abort(self, now_ns: int) -> None:
+        if self._aborted is None and now_ns >= self._next_abort_poll_ns:
+            self._next_abort_poll_ns = now_ns + ABORT_POLL_NS
+            self._aborted = self._abort_reason()
+            self._interrupted = self._interrupted or self._stop_reason()
+
+    # The outcome
+
+    def _result(
+        self, window: CellWindow, coordinator_cpu_s: float, worker_cpu_share: list[float]
+    ) -> SessionResult:
+        ended = [in_time(e, self._over) for b in self._heard.batches for e in decode_ended(b)]
+        records = {e.seq: record_of(e, window, e.seq % self._pool.n) for e in ended}
+        failures = {i: f"worker {i}: {f.failure}" for i, f in self._heard.finished.items() if f.failure}
+        broken = {**failures, **self._heard.dead}
+        for index, reason in broken.items():
+            taken = self._pool.counters.taken(index)
+            share = Share(index, self._pool.n)
+            lost = lost_records(self._spec, share, window, taken=taken, known=records.keys(), reason=reason)
+            records |= {r.seq: r for r in lost}
+        early = {i: at_ns for i, at_ns in self._heard.stopped.items() if i not in self._heard.dead}
+        records |= {r.seq: r for r in never_sent(self._spec, self._pool.n, window, early, records.keys())}
+        reports = list(self._heard.finished.values())
+        return SessionResult(
+            window=window,
+            requests=[records[seq] for seq in sorted(records)],
+            token_ns={e.seq: array("q", e.token_ns) for e in ended if e.token_ns is not None},
+            stall_counts=[sum(c) for c in zip(*(r.stall_counts for r in reports), strict=True)],
+            stall_max_us=max((r.stall_max_us for r in reports), default=0.0),
+            worker_cpu_s=[r.cpu_s for r in reports],
+            worker_cpu_share=worker_cpu_share,
+            coordinator_cpu_s=coordinator_cpu_s,
+            worker_rss_mib=[r.rss_mib for r in reports],
+            wall_s=(window.drained_ns - window.t0_ns) / 1e9,
+            aborted=self._aborted or self._interrupted,
+            deaths=[*broken.values(), *self._said],
+            given_up=self._given_up,
+        )
