@@ -338,8 +338,8 @@ def test_what_another_launch_of_plain_shows_is_said_where_there_is_one(aggregate
 
 def test_the_page_says_what_a_criterion_passes_for(aggregate: dict[str, Any]) -> None:
     assert (
-        "Criteria 1 to 5 ask whether a question got numbers: pass says that it did, also where its verdict is undetermined, "
-        "fail that what it needs was not measured, lost" in words(aggregate)
+        "Criteria 1 to 5 ask whether a question got numbers. pass: it did, even if its verdict is undetermined. "
+        "fail: what it needs was not measured, was lost, failed or differs from plain." in words(aggregate)
     )
 
 
