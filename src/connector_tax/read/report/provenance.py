@@ -19,7 +19,7 @@ GROUPS = {
     "settings.engine": "Engine",
     "settings": "Phases and cells",
     "order": "Order of launches",
-    "thinned": "Thinned for publication, and checksums of the originals",
+    "thinned": "From campaign.json: thinned for publication, and checksums of the originals",
 }
 
 
