@@ -133,7 +133,7 @@ class Altered:
 
 def alterations(aggregate: Mapping[str, Any], page: str, seed: int = 13) -> Iterator[Altered]:
     """All places of the page, each altered once."""
-    rng, own = random.Random(seed), [s for s in statements(page) if s.section != "Provenance"]
+    rng, own = random.Random(seed), [s for s in statements(page) if not s.section.startswith("Provenance")]
     names = _names(aggregate)
     columns: dict[tuple[str, int], list[str]] = defaultdict(list)
     for s in own:

@@ -203,15 +203,18 @@ class Head(Told):
         if " requests with the connector and " in s.text:
             one = next((t for t in self.a["taxes"] if t.get("headline") and all(t[k] == tax[k] for k in ("config", "reference", "metric"))), {})  # fmt: skip
             beside = estimate(one) if tax.get("blocks") is not None else []
-            words = ["one launch:"] if beside else []
+            words = ["Phase A's launch alone:"] if beside else []
             if beside:
                 beside = [*beside, *(v for k in ("n", "n_plain") for v in the(one.get(k) or 0))]
-            words += ["The tax over blocks compares" if tax.get("blocks") is not None else "It compares"]
-            words += [f"Over {tax['blocks']} blocks of launches"] if tax.get("blocks") is not None else []
+            words += [
+                f"Over {tax['blocks']} blocks of launches it compares"
+                if tax.get("blocks") is not None
+                else "It compares"
+            ]
             counts = [
                 v for k in ("n", "n_plain", "input_tokens", "output_tokens") for v in the(tax.get(k) or 0)
             ]
-            return said(words, beside + counts)
+            return said(words, counts + beside)
         if s.text.startswith(("TPOT p90: ", "TTFT p90 at ref_load")):
             keys = ("tpot_p90", "ref_safe") if s.text[1] == "P" else ("ttft_p90", "ref_load")
             other = self.main(*keys).get(config, {})

@@ -78,9 +78,9 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^Configurations", ("Plain's second launches (plain_again) have no row:", "cells usable."), ()),
     (r"^Cells", ("cells; latencies in milliseconds with", "intervals"), ()),
     (r"cached blocks[^|]*\| Phase D", (
-        "Phase D: so many requests in flight, over a prefix cache that is filled level by level. Slopes are of one straight plane per row over the "
-        "medians of the cells, with", "intervals (Student's t over cells); plain's own decoding step is the control, since the cache only fills while a "
-        "launch lasts. Slopes and taxes are of one launch each."), ("with what is cached was found", "more than", "excluded", "from", "blocks")),
+        "Phase D: a constant number of requests in flight, over a prefix cache that is filled level by level. The slopes of a row are those of one plane "
+        "through the medians of its cells, with", "intervals (Student's t over cells). Plain's own decoding step is the control for what changes in the "
+        "course of a launch, since the cache only fills while a launch lasts. Slopes and taxes are of one launch each."), ("with what is cached was found", "more than", "excluded", "from", "blocks")),
     (r"/ Its \d+ cells", ("Its", "cells, with the taxes of their medians; n counts requests, or steps, of the side with fewer"), ()),
     # Figures.
     (r"^Figures  fig1\w* title", (), PAST),

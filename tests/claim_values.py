@@ -181,7 +181,8 @@ def leaves(value: Any) -> Iterator[Any]:
 
 def named_leaves(name: str, value: Any) -> set[str]:
     """``order.a: plain, nixl_both``: provenance is shown as it stands, each value under its name."""
-    if isinstance(value, Mapping):
+    # A connector's entry is one value for each of its keys.
+    if isinstance(value, Mapping) and not (name.startswith("settings.connectors.") and name.count(".") == 3):
         return set().union(*(named_leaves(f"{name}.{k}".lstrip("."), v) for k, v in value.items()))
     one = lambda v: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)  # noqa: E731
     shown = (

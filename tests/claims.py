@@ -28,6 +28,7 @@ from page_statements import Statement, taken_apart
 from connector_tax.read.figures.words import RANDOM_WORDS
 from connector_tax.read.report.host import NO_READINGS
 from connector_tax.read.report.prior import SENTENCES
+from connector_tax.read.report.provenance import GROUPS
 
 # Words of our own that hold a number which is no measured one.
 PROSE = (RANDOM_WORDS, NO_READINGS, *SENTENCES)
@@ -43,6 +44,7 @@ def faults(page: str, aggregate: Mapping[str, Any]) -> list[str]:
         *lacking(parts, aggregate),
         *disagreements(aggregate),
         *reader.verdict_faults(),
+        *reader.lost_provenance([s for s in found if s.section.startswith("Provenance")]),
         *(f for s in found for f in reader.of(s)),
         *repeated(found),
     ]
@@ -83,8 +85,8 @@ class PageReader:
 
     def of(self, statement: Statement) -> list[str]:
         """What is wrong with one statement of the page."""
-        if statement.section == "Provenance":
-            known = statement.text in self.provenance
+        if statement.section.partition(" / ")[0] == "Provenance":
+            known = self.is_provenance(statement)
             return [] if known else [f"Provenance: {statement.text!r} is of unknown origin"]
         if (found := frame_faults(statement, self.aggregate)) is not None:
             return [f"{statement.section}: {f} in: {statement.text}" for f in found]
@@ -95,6 +97,21 @@ class PageReader:
         if found is None:
             found = list(self._prose(statement))
         return [f"{statement.section}: {f} in: {statement.text}" for f in found]
+
+    def is_provenance(self, statement: Statement) -> bool:
+        """A value under its name, the title of a group of values, or what the section says of them all."""
+        group = statement.section.partition(" / ")[2]
+        if not group:
+            return statement.text in self.provenance or not list(self._prose(statement))
+        title, _, prefix = group.rpartition(": ")
+        known = GROUPS.get(prefix) == title
+        return known and (statement.text == group or f"{prefix}.{statement.text}" in self.provenance)
+
+    def lost_provenance(self, found: Sequence[Statement]) -> Iterator[str]:
+        """What was measured with and stands nowhere on the page."""
+        names = (s.section.rpartition(": ")[2] for s in found)
+        shown = {f"{name}.{s.text}" if " / " in s.section else s.text for name, s in zip(names, found, strict=True)}  # fmt: skip
+        yield from (f"Provenance: {text!r} is not on the page" for text in sorted(self.provenance - shown))
 
     def _prose(self, statement: Statement) -> Iterator[str]:
         """Words that stand on every page; the confidence of intervals is the only number that differs."""

@@ -17,7 +17,7 @@ MEASURING = {
     "rehearse": "a campaign in virtual time: how long it takes, how small a tax it finds",
     "run": "measure a campaign, or go on with one (Snakemake)",
     "sweep": "campaigns over releases, models, connectors and GPUs, one after another",
-    "advance": "go on with a campaign for so many minutes, without Snakemake",
+    "advance": "measure a campaign for so many minutes, or go on with one, without Snakemake",
     "gpu-smoke": "plain, no-op and NIXL on this host's GPU, in ten minutes",
     "status": "what is done, running, skipped and left of a campaign",
     "revert-patch": "see that the engine's vLLM holds nothing of this project",
@@ -27,14 +27,14 @@ READING = {
     "figures": "aggregate.json to figures",
     "report": "aggregate.json and figures to report.html",
     "manifest": "list a campaign's files with their checksums",
-    "compare": "two campaigns: which taxes changed, and did one rise too far",
+    "compare": "two campaigns: which taxes changed, and whether one rose too far",
     "track": "many campaigns: taxes over time, and where one rose",
     "tax-table": "the taxes of a campaign as a Markdown table",
     "thin": "make a finished campaign small enough to publish",
     "bundle": "one archive of a campaign that a reviewer can compute again",
-    "verify": "which files of a bundle were changed; compute it anew",
+    "verify": "say which files of a bundle were changed, and compute it anew",
     "fleet": "many instances behind a gateway, from a campaign's step records",
-    "fit-gpu": "step records of a GPU to a profile of the virtual GPU",
+    "fit-gpu": "fit a profile of the virtual GPU to step records of a GPU",
 }
 COMMANDS = MEASURING | READING
 

@@ -19,8 +19,8 @@ from connector_tax.read.stats.taxes import LATENCIES
 
 MODEL = "Qwen3-Coder-30B-A3B-Instruct"
 CODES = (
-    "Exit code 0: no tax is shown to be above --fail-above; 1: one is; 2: the connector does not serve, nothing could be judged, or "
-    "the request is invalid."
+    "Exit code 0: no tax is shown to be above --fail-above; 1: one is; 2: the connector does not serve, a tax that decides could not be "
+    "measured or judged, or the request is invalid."
 )
 
 
@@ -46,18 +46,21 @@ def add_arguments(found: argparse.ArgumentParser) -> None:
     what.add_argument("--connector", metavar="ID", help="an entry of config/connectors.yaml")
     add_engine_python(found)
     add("--gpu", default="h200", help="a file of config/gpus/, or a path to one; default h200")
-    add("--model-config", default=MODEL, help=f"of config/models/, or a path; default {MODEL}")
-    add("--scheduling", choices=[ASYNC, SYNC, "both"], default="both")
-    blocks = "of launches; from 3 on intervals hold what launches differ by"
+    add("--model-config", default=MODEL, help=f"a file of config/models/, or a path; default {MODEL}")
+    how = "as vLLM decides, with --no-async-scheduling, or both (default)"
+    add("--scheduling", choices=[ASYNC, SYNC, "both"], default="both", help=how)
+    blocks = (
+        "how often all launches are repeated (default 1); from 3 on intervals hold what launches differ by"
+    )
     add("--blocks", type=int, choices=range(1, 21), default=1, metavar="N", help=blocks)
-    add("--engine-args", metavar="JSON", help='such as {"max_num_seqs": 128}')
+    add("--engine-args", metavar="JSON", help='engine arguments, such as {"max_num_seqs": 128}')
     add(
         "--env",
         action="append",
         type=_variable,
         default=[],
         metavar="NAME=VALUE",
-        help="of the engine; may be repeated",
+        help="variable of the engine; may be repeated",
     )
     limit = "2%% or 0.02: exit code 1 where a tax that decides is above it"
     add("--fail-above", type=_ratio, metavar="TAX", help=limit)

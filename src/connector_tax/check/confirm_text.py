@@ -32,8 +32,8 @@ WORDS = {
 }
 CARRIES = "Wall times, taxes and waits are this host's. CPU times carry over to hosts with such cores."
 LATE = (
-    "The clock ran late in some of these cells: whoever waited for a step found no free core. Their taxes hold that, and say nothing of a "
-    "GPU's; hooks' times do not hang on the clock."
+    "The clock ran late in some of these cells: whoever waited for a step found no free core. Their taxes include that, and say nothing of "
+    "a GPU's. Times of hooks do not depend on the clock."
 )
 # A hook that changed by less is left out.
 LEAST_CHANGE_US = 1.0

@@ -1,4 +1,4 @@
-"""Go on with a campaign for so many minutes, then stop where it can be gone on with; needs no Snakemake.
+"""Measure a campaign for so many minutes, then stop; the next call goes on from there. Needs no Snakemake.
 
 For hosts that cut long commands, that are lent by the hour, or that can fetch nothing. What a sitting measured is kept, and nothing is
 measured twice.
@@ -52,15 +52,17 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--configfile", type=Path, required=True, help="the campaign")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default %(default)s/")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--minutes", type=float, help="when this command has ended, its engine included")
+    what.add_argument("--minutes", type=float, help="in which this command ends, with its engine")
     what.add_argument(
-        "--take", type=Path, nargs="+", metavar="ARCHIVE", help="take over what --save wrote elsewhere"
+        "--take", type=Path, nargs="+", metavar="ARCHIVE", help="take over what --save packed on another host"
     )
-    parser.add_argument("--save", type=Path, metavar="FOLDER", help="write what is new into an archive there")
+    parser.add_argument(
+        "--save", type=Path, metavar="FOLDER", help="pack what is new into an archive in that folder"
+    )
     parser.add_argument(
         "--launch-s",
         type=float,
-        help="what a launch takes on this host; default 90 on a GPU, 17 on a virtual one",
+        help="seconds that a launch takes on this host; default 90 on a GPU, 17 on a virtual one",
     )
 
 

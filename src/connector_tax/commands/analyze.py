@@ -1,4 +1,4 @@
-"""Raw results to aggregate.json and aggregate.csv; needs no engine and no GPU, on any machine."""
+"""Analyse raw results: write aggregate.json and aggregate.csv. Needs no engine and no GPU."""
 
 import argparse
 from pathlib import Path

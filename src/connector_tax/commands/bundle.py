@@ -11,9 +11,13 @@ from connector_tax.read.bundle.packing import bundle
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=Path, required=True, help="results/<campaign>")
-    parser.add_argument("--to", type=Path, required=True, metavar="FILE.zip", help="replaced if it is there")
-    parser.add_argument("--partial", action="store_true", help="also a campaign that is not finished")
-    parser.add_argument("--license", help="of the data: an address or a short name; default: none is named")
+    parser.add_argument(
+        "--to", type=Path, required=True, metavar="FILE.zip", help="the archive; replaced if it is there"
+    )
+    parser.add_argument("--partial", action="store_true", help="bundle a campaign that is not finished, too")
+    parser.add_argument(
+        "--license", help="license of the data, an address or a short name; default: none is named"
+    )
     parser.add_argument("--published", metavar="YYYY-MM-DD", help="default: the campaign's date")
 
 

@@ -55,5 +55,5 @@ COMMAND = Command(
     __doc__,
     _arguments,
     _run,
-    epilog="Exit code 0: no regression; 1: a regression; 2: of some tax nobody can tell.",
+    epilog="Exit code 0: no regression; 1: a regression; 2: some tax cannot be compared (see --allow-missing), or a mistake in the command.",
 )

@@ -1,4 +1,4 @@
-"""Step records of plain vLLM on a GPU to a profile for the virtual GPU, with residuals."""
+"""Fit a profile of the virtual GPU to the step records of plain vLLM on a GPU; prints the residuals."""
 
 import argparse
 from pathlib import Path
@@ -21,11 +21,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu",
         required=True,
-        help="profile of that card, of config/gpus/ or a path: all but the step is taken from it",
+        help="profile of that card, a file of config/gpus/ or a path; all but the costs of a step is taken from it",
     )
     parser.add_argument(
         "--model-config",
-        help="of config/models/, or a config.json: the KV cache's size is worked out with it",
+        help="a file of config/models/ or a config.json, to work out the KV cache's size",
     )
     parser.add_argument(
         "--out", type=Path, help="write the profile there, e.g. config/gpus/mine.yaml; default: print it"

@@ -29,11 +29,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_engine_python(parser)
     parser.add_argument(
         "--model-config",
-        help="of config/models/, or a path to a config.json; default "
+        help="a file of config/models/, or a path to a config.json; default "
         + " and ".join(f"{model} on {device}" for device, model in MODELS.items()),
     )
     parser.add_argument(
-        "--on", choices=[GPU, VIRTUAL], default=GPU, help="a virtual GPU shows that everything else works"
+        "--on",
+        choices=[GPU, VIRTUAL],
+        default=GPU,
+        help="default gpu; a virtual GPU shows that all but the GPU works",
     )
 
 

@@ -17,13 +17,16 @@ from connector_tax.run.rehearsal.outlook import hours_lines, outlook, power_line
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--configfile", type=Path, required=True, help="the campaign")
     parser.add_argument(
-        "--root", type=Path, default=Path("results"), help="holds <campaign>-rehearsed; default: %(default)s"
+        "--root",
+        type=Path,
+        default=Path("results"),
+        help="folder that gets <campaign>-rehearsed; default: %(default)s",
     )
     parser.add_argument(
         "--seed",
         type=int,
         default=0,
-        help="of the steps' scatter; the schedules stay the same; default: %(default)d",
+        help="of the scatter of steps; schedules do not depend on it; default: %(default)d",
     )
     parser.add_argument(
         "--gpus",
@@ -35,19 +38,19 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--earlier",
         type=Path,
-        help="a measured campaign's folder; also prints which taxes are found where launches differ as they do there",
+        help="a measured campaign's folder: also print which taxes would be found if launches differ as they do there",
     )
     parser.add_argument(
         "--hours",
         type=float,
-        help="also says how so many hours are best divided between blocks of launches and requests; wants --analyze",
+        help="also say how to divide so many hours between blocks of launches and requests; needs --analyze",
     )
 
 
 def _run(args: argparse.Namespace) -> int:
     if args.hours is not None and not args.analyze:
         raise ConfigError(
-            "--hours wants --analyze: what launches differ by is taken from the analysed rehearsal"
+            "--hours needs --analyze: what launches differ by is taken from the analysed rehearsal"
         )
     config = load_campaign(args.configfile)
     slots = config.engine.slots

@@ -22,7 +22,10 @@ examples:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--configfile", type=Path, help="the campaign; default config/config.yaml")
     parser.add_argument(
-        "--cores", type=one_or_more, default=1, help="default %(default)s: one engine at a time"
+        "--cores",
+        type=one_or_more,
+        default=1,
+        help="Snakemake's; default %(default)s, which is one engine at a time",
     )
     parser.add_argument("targets", nargs="*", help="stages or files, and further arguments of Snakemake")
 

@@ -20,7 +20,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     web = parser.add_argument_group(
         "as a page",
-        "On 127.0.0.1 alone, until Ctrl-C; it loads itself anew. Nothing is written into the campaign's folder.",
+        "On 127.0.0.1 alone, until Ctrl-C; it refreshes itself. Nothing is written into the campaign's folder.",
     )
     web.add_argument(
         "--web",
@@ -31,8 +31,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     web.add_argument(
         "--report",
         choices=("on-request", "auto", "never"),
-        help="when the report is made anew: when the page's button is pressed (default), when a cell has ended, never. It takes CPU time of "
-        "this host, at the lowest priority and only between cells",
+        help="when the report is made anew: on-request, by the page's button (default); auto, also when a cell has ended; never. Making it takes CPU "
+        "time of this host, at the lowest priority and only between cells",
     )
     web.add_argument(
         "--every", type=_seconds, metavar="SECONDS", help="at most one report in so many seconds; default: 60"

@@ -44,7 +44,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="campaigns of that sweep: series are kept apart by its axes, and follow those that it follows; may be given more than once",
+        help="campaigns of that sweep. Its axes keep series apart; a series follows the axes that the sweep follows. May be given more than once",
     )
     parser.add_argument(
         "--to",
@@ -58,13 +58,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         type=_limit,
         default=0.0,
         metavar="RATIO",
-        help="a tax that is up by no more than this since a confirmed rise is no regression; default %(default)s",
+        help="a tax that now stands no more than this above its level before a confirmed rise is no regression; default %(default)s",
     )
     parser.add_argument(
         "--confirm",
         type=Path,
         metavar="CONFIGFILE",
-        help="where a rise is suspected of the newest campaign, measure this campaign once more, under a name of its own, before anything is said",
+        help="if a rise is suspected in the newest campaign, measure the campaign of this config once more, under a new name, and judge again",
     )
 
 

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     server.add_argument(
         "--header", action="append", default=[], metavar="NAME:VALUE", help="further header; may be repeated"
     )
-    server.add_argument("--ca-file", help="certificates to verify the server's with")
+    server.add_argument("--ca-file", help="file of certificates to verify the server with")
     server.add_argument("--client-cert", metavar="<file>", help="certificate to show to the server (PEM)")
     server.add_argument(
         "--client-key",
@@ -81,7 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how requests of an open loop follow one another (default: %(default)s)",
     )
     pattern.add_argument(
-        "--gamma-shape", type=_number(float, *GAMMA_SHAPES), help="for --arrival gamma: above 1 more regular"
+        "--gamma-shape",
+        type=_number(float, *GAMMA_SHAPES),
+        help="for --arrival gamma; above 1 arrivals are more regular than poisson",
     )
     pattern.add_argument(
         "--ramp-up",
@@ -116,10 +118,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prompts.add_argument(
         "--input-length",
         metavar="DIST",
-        help="in place of a shape's: 512, uniform:A,B, normal:M,SD, lognormal:M,SD, file:F",
+        help="lengths in place of a shape's: 512, uniform:A,B, normal:M,SD, lognormal:M,SD, file:F",
     )
     prompts.add_argument(
-        "--output-length", metavar="DIST", help="likewise; also for prompts without a length of their own"
+        "--output-length", metavar="DIST", help="likewise, also for prompts of a file that says no length"
     )
     prompts.add_argument(
         "--honor-eos", action="store_true", help="let the model end answers (else ignore_eos)"
@@ -134,7 +136,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--temperature", type=_number(float, 0, 1e6), default=0.0, help="default: %(default)g"
     )
     prompts.add_argument("--top-p", type=_number(float, None, 1.0), help="above 0, at most 1")
-    prompts.add_argument("--top-k", type=_number(int, -1, MOST_REQUESTS), help="-1: all tokens")
+    prompts.add_argument("--top-k", type=_number(int, -1, MOST_REQUESTS), help="-1 means all tokens")
     prompts.add_argument("--extra-body", metavar="JSON", help="further members of every request")
     prompts.add_argument(
         "--token-ids",
@@ -157,19 +159,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="send so many requests (or sessions), then end",
     )
     length.add_argument(
-        "--duration", type=_seconds(0), metavar="S", help="seconds of window at least (default: 60)"
+        "--duration", type=_seconds(0), metavar="S", help="shortest window in seconds (default: 60)"
     )
     length.add_argument(
         "--min-completed",
         type=_number(int, 0, MOST_REQUESTS),
         metavar="N",
-        help="requests of the window at least (default: 200)",
+        help="fewest completed requests of the window (default: 200)",
     )
     length.add_argument(
         "--warmup",
         type=_seconds(0),
         metavar="S",
-        help="seconds, not counted (default: 10; 0 with --num-prompts)",
+        help="seconds before the window, which do not count (default: 10; 0 with --num-prompts)",
     )
     length.add_argument(
         "--max-seconds",
@@ -177,28 +179,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_seconds(),
         default=900,
         metavar="S",
-        help="a cell takes no longer (default: %(default)d)",
+        help="longest time of a cell (default: %(default)d)",
     )
     length.add_argument(
         "--drain-timeout",
         type=_seconds(0),
         default=120,
         metavar="S",
-        help="how long requests in flight are waited for at the end (default: %(default)d)",
+        help="longest wait for requests in flight at the end (default: %(default)d)",
     )
     length.add_argument(
         "--request-timeout",
         type=_seconds(),
         metavar="S",
-        help="a request that takes longer is given up (default: none is)",
+        help="give up a request that takes longer (default: never)",
     )
 
     wanted = parser.add_argument_group("what is wanted")
     wanted.add_argument("--slo", help="limits of a cell: ttft_p90=500ms,tpot_p90=50ms")
     wanted.add_argument("--goodput", help="limits of a good request: ttft=500ms,tpot=50ms,e2e=10s")
-    wanted.add_argument("--percentiles", default="50,90,99", help="of every latency (default: %(default)s)")
     wanted.add_argument(
-        "--precision", default="5%", help="how exactly --find-rate finds the rate (default: 5%%)"
+        "--percentiles", default="50,90,99", help="percentiles of every latency (default: %(default)s)"
+    )
+    wanted.add_argument(
+        "--precision", default="5%", help="how exactly --find-rate has to find the rate (default: 5%%)"
     )
 
     output = parser.add_argument_group("output")

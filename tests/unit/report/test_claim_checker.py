@@ -75,6 +75,17 @@ def test_a_number_of_unknown_origin_is_found(page: str, made: dict[str, Any]) ->
         assert found and any("'7.3" in f for f in found)
 
 
+def test_what_provenance_loses_or_says_under_another_name_is_found(page: str, made: dict[str, Any]) -> None:
+    row = "<dt>plain.kv_transfer_config</dt><dd>not set</dd>"
+    lost = "Provenance: 'settings.connectors.plain.kv_transfer_config: not set' is not on the page"
+    assert faults(changed(page, row, ""), made) == [lost]
+    for old, new in (("<dt>seed</dt>", "<dt>seeds</dt>"), (": <code>order</code>", ": <code>orders</code>")):
+        found = faults(changed(page, old, new), made)
+        assert any("is of unknown origin" in f for f in found) and any(
+            "is not on the page" in f for f in found
+        )
+
+
 def test_a_wrong_interval_is_found(page: str, made: dict[str, Any]) -> None:
     """Also one that has the right point, and one that is left out."""
     tax = next(

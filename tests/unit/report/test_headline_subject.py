@@ -49,7 +49,8 @@ def test_an_estimate_over_blocks_counts_before_one_of_one_launch(aggregate: dict
     set_tax(aggregate, "noop_connector", 0.02, 0.01, 0.03, blocks=5)
     found = headline(aggregate_of(aggregate))
     assert found.sentence.startswith("Merely switching on LMCache costs 5.0\xa0% more TTFT p90")
-    assert found.details[0].startswith("Over 5 blocks of launches; one launch: ")
+    assert found.details[0].startswith("Over 5 blocks of launches it compares ")
+    assert " Phase A's launch alone: " in found.details[0]
     assert found.details[-1].startswith(
         "Of the connectors that have a tax over blocks this one has the largest;"
     )

@@ -74,8 +74,8 @@ def test_time_with_blocks(blocks: int, words: str) -> None:
 def test_a_shorter_wait_for_the_device_is_not_said_to_make_hooks_free(aggregate: dict[str, Any]) -> None:
     """A step may be longer all the same, and a part that is not told apart from zero says nothing."""
     assert (
-        'Where "between the two" is negative and told apart from zero, the engine waited less for the device than plain\'s: '
-        "part of the hooks' time ran while the device was busy or, where it is further below zero than the hooks take, "
+        "Where between the two is negative and told apart from zero, the engine waited less for the device than plain's did: "
+        "part of the hooks' time ran while the device was busy. Where it is further below zero than the hooks take, "
         "the device was done sooner." in said(aggregate)
     )
     assert "no step longer" not in said(aggregate)
@@ -96,7 +96,8 @@ def test_what_recording_costs_is_left_to_its_rows(aggregate: dict[str, Any]) -> 
         for c, tax in (("plain", None), ("nixl_both", value | {"n": 190}))
     ]
     text = said(aggregate)
-    assert "Phase B, Phase A's shape: one cell" in text and "so each number is of one launch" in text
+    assert "In Phase B each launch measures Phase A's shape in one cell with the step recorder" in text
+    assert "so each number is of one launch" in text
     assert "The recorder may cost a connector with hooks more than it costs plain" in text
     number = "+5.0 % [+2.0 %, +8.0 %] n"
     assert f"plain vLLM TPOT p50 {number} 196 – –" in text

@@ -420,12 +420,12 @@ def test_several_launches_stand_before_one(aggregate: dict[str, Any]) -> None:
             break
     text = words(page(aggregate))
     assert "The cells behind it are flagged host_busy" in text
-    assert "The tax over blocks compares 800 requests with the connector and 1,600 without" in text
+    assert "Over 4 blocks of launches it compares 800 requests with the connector and 1,600 without" in text
     assert "n 800 and 1,600, over 4 blocks of launches" in text
     assert "costs 27 % more TTFT p90 at ref_safe (2 req/s), 95 % interval 15 % to 41 %" in text.replace(
         "\xa0", " "
     )
-    assert "Over 4 blocks of launches; one launch: +40 %" in text.replace("\xa0", " ")
+    assert "Phase A's launch alone: +40 %" in text.replace("\xa0", " ")
     assert (
         "The tax that 4 such blocks find in four of five campaigns is estimated at +2.1 % [+1.2 %, +8.0 %], if a connector's"
         in text

@@ -239,8 +239,9 @@ def test_who_has_no_tax_over_blocks_has_a_row_with_the_reason(
     assert (row.label, row.tax) == ("NIXL (both)", "not available")
     assert why in row.blocks
     assert "Mooncake (consumer)" not in [r.label for r in repeats_view(aggregate_of(aggregate))[0].rows]
-    assert "Where a percentile fell on requests that failed in any launch at that rate and shape, " in words(
-        aggregate
+    assert (
+        "A configuration's tax of a latency is not available at a rate and shape if in one of its launches there the percentile fell on "
+        "requests that failed, or the cell was overloaded" in words(aggregate)
     )
 
 
@@ -338,8 +339,9 @@ def test_what_another_launch_of_plain_shows_is_said_where_there_is_one(aggregate
 
 def test_the_page_says_what_a_criterion_passes_for(aggregate: dict[str, Any]) -> None:
     assert (
-        "Criteria 1 to 5 ask whether a question got numbers: pass says that it did, also where its verdict is undetermined, "
-        "fail that what it needs was not measured, lost" in words(aggregate)
+        "Criteria 1 to 5 ask whether a question got numbers. pass says that it did, even if its verdict is undetermined. "
+        "fail says that what it needs was not measured, was lost, failed or differs from plain."
+        in words(aggregate)
     )
 
 

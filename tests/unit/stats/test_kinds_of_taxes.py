@@ -167,7 +167,7 @@ def test_the_headline_is_of_the_configuration_whose_phase_a_cell_is_lost(lose: L
     found = headline(aggregate_of(lose("mooncake_both", ("a",))))
     assert "Merely switching on Mooncake (both) costs" in found.sentence
     assert "one launch" not in found.sentence
-    assert found.details[0].startswith("Over 3 blocks of launches. The tax over blocks compares ")
+    assert found.details[0].startswith("Over 3 blocks of launches it compares ")
 
 
 def test_an_aggregate_with_both_kinds_fits_its_schema(once: dict[str, Any]) -> None:

@@ -123,8 +123,8 @@ def _about_the_number(chosen: Chosen) -> Iterator[str]:
     """What is behind it, and what it holds beside the connector's cost."""
     aggregate, tax = chosen.aggregate, chosen.tax
     yield (
-        f"{_over_blocks(aggregate, tax)}{_compares(tax)} {tax.n:,} requests with the connector and {tax.n_plain:,} without, "
-        f"of {tax.input_tokens:,} prompt and {tax.output_tokens:,} output tokens each."
+        f"{_compares(tax)} {tax.n:,} requests with the connector and {tax.n_plain:,} without, "
+        f"of {tax.input_tokens:,} prompt and {tax.output_tokens:,} output tokens each.{_one_launch_alone(aggregate, tax)}"
     )
     if (instead := stands_in(tax)) and blocks_of(tax) is None:
         why = why_not_phase_a(aggregate, tax) or "Phase A's has no number"
@@ -269,13 +269,13 @@ def _kind(tax: Tax) -> str:
 
 
 def _compares(tax: Tax) -> str:
-    return "It compares" if blocks_of(tax) is None else "The tax over blocks compares"
-
-
-def _over_blocks(aggregate: Aggregate, tax: Tax) -> str:
-    """How many blocks of launches, and Phase A's launch by itself beside them; nothing where one launch is all there is."""
     blocks = blocks_of(tax)
-    if blocks is None:
+    return "It compares" if blocks is None else f"Over {blocks} blocks of launches it compares"
+
+
+def _one_launch_alone(aggregate: Aggregate, tax: Tax) -> str:
+    """Phase A's launch beside a tax over blocks; nothing where one launch is all there is, or where Phase A has no number."""
+    if blocks_of(tax) is None:
         return ""
     whose = (tax.config, tax.reference, tax.metric)
     one = next(
@@ -286,5 +286,4 @@ def _over_blocks(aggregate: Aggregate, tax: Tax) -> str:
         ),
         None,
     )
-    beside = "" if one is None else f"; one launch: {one}"
-    return f"Over {blocks} blocks of launches{beside}. "
+    return "" if one is None else f" Phase A's launch alone: {one}."

@@ -1,16 +1,50 @@
-"""What a campaign was measured with, as pairs of a name and a value."""
+"""What a campaign was measured with: pairs of a name and a value, the long ones in groups that open."""
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import msgspec
 
 from connector_tax.base.documents.aggregate import Provenance
 from connector_tax.base.documents.campaign import CampaignDocument
 
+CONNECTOR_KEY = re.compile(r"settings\.connectors\.[^.]+\.[^.]+")
+# Of each the names that begin with it, where none before it took them; the rest stands on top.
+GROUPS = {
+    "engine_args": "Engine arguments",
+    "virtual_gpu": "Virtual GPU",
+    "settings.connectors": "Connectors",
+    "settings.engine": "Engine",
+    "settings": "Phases and cells",
+    "order": "Order of launches",
+    "thinned": "From campaign.json: thinned for publication, and checksums of the originals",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenanceGroup:
+    """``prefix``: what the names of its rows begin with and leave out; it and ``title`` are empty for what needs no opening."""
+
+    title: str
+    prefix: str
+    rows: list[tuple[str, str]]
+
+
+def provenance_groups(provenance: Provenance, campaign: CampaignDocument | None) -> list[ProvenanceGroup]:
+    """``provenance_view`` in groups, none of them empty."""
+    rows: dict[str, list[tuple[str, str]]] = {"": []}
+    for name, value in provenance_view(provenance, campaign):
+        prefix = next((p for p in GROUPS if name.startswith(f"{p}.")), "")
+        rows.setdefault(prefix, []).append((name.removeprefix(f"{prefix}."), value))
+    return [ProvenanceGroup(GROUPS.get(p, ""), p, rows[p]) for p in ("", *GROUPS) if p in rows]
+
 
 def provenance_view(provenance: Provenance, campaign: CampaignDocument | None) -> list[tuple[str, str]]:
     """Flat (name, value) pairs; nested names are joined by a dot, and are spelled as in the files they come from.
+
+    What a connector is launched with is one value for each of its keys, as its entry in a config has it.
 
     Args:
         campaign: says when it began and its order, where an aggregate of an earlier version does not; None where there is none.
@@ -39,7 +73,7 @@ def _of_the_measured(order: object, provenance: Provenance) -> object:
 
 
 def _flat(name: str, value: object) -> list[tuple[str, str]]:
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and not CONNECTOR_KEY.fullmatch(name):
         return [pair for k, v in value.items() for pair in _flat(f"{name}.{k}" if name else str(k), v)]
     if isinstance(value, list | tuple):
         text = ", ".join(map(_text, value)) if value else "none"

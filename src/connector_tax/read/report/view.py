@@ -39,7 +39,7 @@ from connector_tax.read.report.parts import (
 )
 from connector_tax.read.report.prior import prior_sentences
 from connector_tax.read.report.processes import Processes, processes_view
-from connector_tax.read.report.provenance import provenance_view
+from connector_tax.read.report.provenance import ProvenanceGroup, provenance_groups
 from connector_tax.read.report.put_in import about_put_in
 from connector_tax.read.report.qualifiers import (
     PHASE_NAMES,
@@ -166,7 +166,7 @@ class Page:
     arrivals: str
     cells: list[CellRow]
     problems: Sequence[ProblemRow]
-    provenance: list[tuple[str, str]]
+    provenance: list[ProvenanceGroup]
     reproduce: list[Recipe]
 
 
@@ -234,7 +234,7 @@ def page_view(
         arrivals=RANDOM_WORDS if aggregate.provenance.random_arrivals else "",
         cells=[_cell(aggregate, c) for c in cells_in_order(aggregate)],
         problems=aggregate.problems,
-        provenance=provenance_view(aggregate.provenance, campaign),
+        provenance=provenance_groups(aggregate.provenance, campaign),
         reproduce=_reproduce(aggregate.campaign),
     )
 
