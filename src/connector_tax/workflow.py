@@ -6,7 +6,7 @@ Rules stay thin: whatever needs an ``if`` is decided here and can be tested with
 import os
 import re
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from contextlib import ExitStack, redirect_stderr
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ from connector_tax.base.documents.figures import FigureIndex, read_figure_index
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError
 from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.imports import PROJECT, closure
-from connector_tax.base.last_words import INTERRUPTED, Mark, last_words, marks_of
+from connector_tax.base.last_words import INTERRUPTED, KILLED, Mark, last_words, marks_of, without_a_word
 from connector_tax.base.locks import started_once
 from connector_tax.base.opening import is_date, shown
 from connector_tax.base.plan import (
@@ -272,10 +272,19 @@ class Study:
         _LOGS_BEFORE.update(marks_of(self.logs))
         self.write_campaign_file()
 
-    def say_why(self) -> None:
-        """After a start that ended early: what its jobs said of it. Snakemake's own account of its rules stands above, and is longer."""
-        said = last_words(self.logs, _LOGS_BEFORE)
-        if any(line.startswith(INTERRUPTED) for line in said):
+    def say_why(self, failed: Iterable[Any] = (), account: Iterable[str] = ()) -> None:
+        """After a start that ended early: what its jobs said of it, and which of them said nothing.
+
+        Args:
+            failed: Snakemake's jobs.
+            account: files with what Snakemake itself said of its rules. It stands above, and is longer.
+        """
+        words = last_words(self.logs, _LOGS_BEFORE)
+        told = "\n".join(Path(file).read_text(encoding="utf-8", errors="replace") for file in account)
+        logs = sorted(Path(log) for job in failed for one in getattr(job, "jobs", (job,)) for log in one.log)
+        words |= {log: [without_a_word(log, told)] for log in logs if log not in words}
+        said = [line for lines in words.values() for line in lines]
+        if any(line.startswith((INTERRUPTED, KILLED)) for line in said):
             said.append("The same command goes on.")
         if said:
             print(published_text("\n".join(["", "Why it ended:", *said])), file=sys.stderr, flush=True)

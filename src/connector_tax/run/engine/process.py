@@ -47,6 +47,8 @@ from connector_tax.run.engine.virtual_gpu import remove_copy, write_gpu
 
 POLL_S = 0.1
 LOG_TAIL_BYTES = 400_000
+# How long an engine that answered with an error, or not at all, may take until its supervisor has seen it die.
+DEATH_WAIT_S = 2.0
 
 
 class LaunchError(EngineError):
@@ -132,8 +134,12 @@ class RunningEngine:
         return cause
 
     def death_behind_silence(self) -> str | None:
-        """As ``death``, for an engine that refused or dropped a connection: if it is dead, its supervisor first ends what is left of it."""
-        return self.death(within_s=self.request.engine.stop_grace_s + KILL_WAIT_S)
+        """As ``death``, for an engine that refused or dropped a connection. If it is dead, its supervisor first ends what is left of it; if it
+        lives, it still listens."""
+        death = self.death(within_s=DEATH_WAIT_S)
+        if death is not None or listens(self.port, self.root):
+            return death
+        return self.death(within_s=_grace_s(self.request) + KILL_WAIT_S)
 
     def trouble(self, within_s: float = 0.0) -> str | None:
         """Its root cause if it is dead now, or within ``within_s``; else the last error in its log; None without one."""
