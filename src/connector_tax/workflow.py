@@ -41,7 +41,7 @@ from connector_tax.base.plan.edits import config_before, launches_hash
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
 from connector_tax.base.redaction import published_text
-from connector_tax.unseen_edits import refuse_an_unseen_edit
+from connector_tax.unseen_edits import refuse_an_unseen_edit, refuse_another_campaign
 
 # Targets that measure nothing. Asked for by name, they take what is on disk: no rule that could measure
 # exists then, so a clone that scrambled every time stamp cannot start an engine.
@@ -266,6 +266,7 @@ class Study:
             try:
                 # Held by this process until it ends; the kernel drops the lock then, however that is.
                 _STARTED.enter_context(started_once(self.folder.start_lock, self.config.campaign))
+                refuse_another_campaign(self.config, self.earlier, self.runs, self.folder)
             except ConnectorTaxError as error:
                 stop(str(error))
         _LOGS_BEFORE.clear()

@@ -437,6 +437,30 @@ def test_an_edit_of_a_start_that_was_interrupted_is_seen_without_snakemakes_reco
     study(True, **edit)
 
 
+def test_a_folder_that_was_renamed_is_read_and_not_gone_on_with(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start wrote the new name into ``campaign.json``: nothing was measured, every cell was another campaign's, and no tax was left."""
+    monkeypatch.setattr(workflow, "stop", refuse)
+    campaign = Campaign(Path("results/demo"), campaign_config(), max_steps=30)
+    campaign.measure("plain")
+    campaign.folder.root.rename("results/other")
+
+    def renamed(measuring: bool) -> Study:
+        return open_study({**demo(), "campaign": "other"}, "demo.yaml", measuring=measuring, environment={})
+
+    renamed(False).begin()
+    with pytest.raises(
+        AssertionError, match=r"receipt\.json: of campaign demo \(2 files\), and other is to be measured"
+    ):
+        renamed(True).begin()
+    workflow._STARTED.close()
+    assert json.loads(Path("results/other/campaign.json").read_text())["campaign"] == "demo"
+    shutil.copytree("results/other", "results/demo")
+    study(True).begin()
+    workflow._STARTED.close()
+
+
 def test_a_shape_more_of_a_start_that_was_interrupted_is_seen_without_snakemakes_records(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
