@@ -28,6 +28,7 @@ from connector_tax.base.config.reserved import check_engine, check_launch
 from connector_tax.base.config.secrets import without_harmless_references
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import sha256_of
+from connector_tax.base.opening import shown
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import MATCHED, STORE, ConnectorSpec, ModuleNeed, SidePort
@@ -193,9 +194,9 @@ def _content_of(file: str, where: str) -> str:
     try:
         return sha256_of(PROJECT_ROOT / file)
     except FileNotFoundError as error:
-        raise ConfigError(f"{where}: {file}: no such file, as seen from {PROJECT_ROOT}.") from error
-    except (OSError, ArtifactError) as error:
-        raise ConfigError(f"{where}: {file}: cannot be read ({error}).") from error
+        raise ConfigError(f"{where}: {shown(file)}: no such file, as seen from {PROJECT_ROOT}.") from error
+    except (OSError, ValueError, ArtifactError) as error:
+        raise ConfigError(f"{where}: {shown(file)}: cannot be read ({error}).") from error
 
 
 def _check_device(kind: str, gpu: Foreign | None, where: str) -> None:
