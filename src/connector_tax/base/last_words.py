@@ -83,9 +83,7 @@ def without_a_word(log: Path, told: str) -> str:
     if ended is None:
         return f"ended without a word, as what is killed does ({log})"
     name = ended[1] or _signal_of(int(ended[2]))
-    return (
-        f"{KILLED}{name} ({log})" if name else f"ended with exit code {ended[2]} and without a word ({log})"
-    )
+    return f"{KILLED}{name} ({log})" if name else f"ended with exit code {ended[2]} ({log})"
 
 
 def _signal_of(code: int) -> str:

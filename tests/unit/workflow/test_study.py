@@ -567,7 +567,7 @@ def test_a_job_that_was_killed_is_named_with_its_log(
         "Why it ended:",
         f"error: no such model ({logs['preflight']})",
         f"killed by SIGSEGV ({logs['aggregate']})",
-        f"ended with exit code 70 and without a word ({logs['draw']})",
+        f"ended with exit code 70 ({logs['draw']})",
         f"killed by SIGKILL ({logs['measure_a_plain']})",
         f"ended without a word, as what is killed does ({logs['report']})",
         "The same command goes on.",
