@@ -30,7 +30,7 @@ onstart:
 
 
 onerror:
-    STUDY.say_why()
+    STUDY.say_why(workflow.scheduler.failed, log)
 
 
 if MEASURING:

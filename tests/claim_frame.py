@@ -20,7 +20,7 @@ REPRODUCE = (
 )
 COMMANDS = (
     " ".join(f".venv/bin/connector-tax {s} --root {{root}}" for s in ("analyze", "figures", "report")),
-    ".venv/bin/snakemake --cores 1 --configfile config/<file>.yaml",
+    ".venv/bin/snakemake --cores {cards} --configfile config/<file>.yaml",
     "bash {root}/<date>_<configuration>/phase_a/launch.sh",
 )  # fmt: skip
 
@@ -66,6 +66,7 @@ HEADS = _heads()
 def frame_faults(s: Statement, aggregate: Mapping[str, Any]) -> list[str] | None:
     """None of a statement that is no part of the frame."""
     root = f"results/{aggregate.get('campaign') or '<campaign>'}"
+    cards = len(aggregate["provenance"].get("cards") or ()) or 1
     if s.section.startswith("Heads of Taxes / At "):
         heads = s.text.split(" | ")
         own = [name for name in TAX_COLUMNS if name in heads]
@@ -85,7 +86,7 @@ def frame_faults(s: Statement, aggregate: Mapping[str, Any]) -> list[str] | None
         "Footer": FOOTER,
         "Sections": SECTIONS,
         "How to reproduce": [w.format(root=root) for w in REPRODUCE],
-        "How to reproduce commands": [w.format(root=root) for w in COMMANDS],
+        "How to reproduce commands": [w.format(root=root, cards=cards) for w in COMMANDS],
     }.get(s.section)
     if known is None:
         return None if not s.section.endswith(" commands") else ["no command belongs here"]

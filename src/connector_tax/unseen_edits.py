@@ -61,6 +61,30 @@ def refuse_an_unseen_edit(
         )
 
 
+def refuse_another_campaign(
+    config: CampaignConfig, then: CampaignConfig | None, runs: Sequence[RunFolder], folder: CampaignFolder
+) -> None:
+    """Before a start measures, and writes its name into ``campaign.json``.
+
+    Args:
+        then, runs: as above.
+
+    Raises:
+        ArtifactError: what is there was measured under another name, as in a folder that was renamed; names a file of it.
+    """
+    others = {run.receipt: _campaign_of(run) for run in runs if run.receipt.is_file()}
+    if then is not None and any(run.path.exists() for run in runs):
+        others |= {folder.campaign_file: then.campaign}
+    others = {path: name for path, name in others.items() if name not in (None, config.campaign)}
+    if others:
+        path, name = next(iter(others.items()))
+        raise ArtifactError(
+            f"{path}: of campaign {name} ({len(others)} files), and {config.campaign} is to be measured. Cells name their campaign, and those of "
+            "another are left out. Give the folder and `campaign` in the config the name back, or remove what is of the other campaign; "
+            "then start again. `figures` and `report` read a renamed folder as it is."
+        )
+
+
 def _receipts_of_another_config(
     config: CampaignConfig, stored: CampaignConfig, runs: Sequence[RunFolder], folder: CampaignFolder
 ) -> list[Path]:
@@ -83,7 +107,7 @@ def _receipts_of_another_config(
     seen = [run for run in unknown if run.receipt.stat().st_mtime_ns < selected_ns]
     others = of_another_config(config, stored, seen, None)
     others += of_another_config(config, stored, [run for run in unknown if run not in seen], rates)
-    # One of another campaign, as in a folder that was renamed, is of no edit; the analysis names it.
+    # One of another campaign, as in a folder that was renamed, is of no edit; a start that measures refuses it.
     return [run.receipt for run in others if _campaign_of(run) in (None, config.campaign)]
 
 

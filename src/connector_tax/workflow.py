@@ -6,7 +6,7 @@ Rules stay thin: whatever needs an ``if`` is decided here and can be tested with
 import os
 import re
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from contextlib import ExitStack, redirect_stderr
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ from connector_tax.base.documents.figures import FigureIndex, read_figure_index
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError
 from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.imports import PROJECT, closure
-from connector_tax.base.last_words import INTERRUPTED, Mark, last_words, marks_of
+from connector_tax.base.last_words import INTERRUPTED, KILLED, Mark, last_words, marks_of, without_a_word
 from connector_tax.base.locks import started_once
 from connector_tax.base.opening import is_date, shown
 from connector_tax.base.plan import (
@@ -41,7 +41,7 @@ from connector_tax.base.plan.edits import config_before, launches_hash
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
 from connector_tax.base.redaction import published_text
-from connector_tax.unseen_edits import refuse_an_unseen_edit
+from connector_tax.unseen_edits import refuse_an_unseen_edit, refuse_another_campaign
 
 # Targets that measure nothing. Asked for by name, they take what is on disk: no rule that could measure
 # exists then, so a clone that scrambled every time stamp cannot start an engine.
@@ -266,16 +266,26 @@ class Study:
             try:
                 # Held by this process until it ends; the kernel drops the lock then, however that is.
                 _STARTED.enter_context(started_once(self.folder.start_lock, self.config.campaign))
+                refuse_another_campaign(self.config, self.earlier, self.runs, self.folder)
             except ConnectorTaxError as error:
                 stop(str(error))
         _LOGS_BEFORE.clear()
         _LOGS_BEFORE.update(marks_of(self.logs))
         self.write_campaign_file()
 
-    def say_why(self) -> None:
-        """After a start that ended early: what its jobs said of it. Snakemake's own account of its rules stands above, and is longer."""
-        said = last_words(self.logs, _LOGS_BEFORE)
-        if any(line.startswith(INTERRUPTED) for line in said):
+    def say_why(self, failed: Iterable[Any] = (), account: Iterable[str] = ()) -> None:
+        """After a start that ended early: what its jobs said of it, and which of them said nothing.
+
+        Args:
+            failed: Snakemake's jobs.
+            account: files with what Snakemake itself said of its rules. It stands above, and is longer.
+        """
+        words = last_words(self.logs, _LOGS_BEFORE)
+        told = "\n".join(Path(file).read_text(encoding="utf-8", errors="replace") for file in account)
+        logs = sorted(Path(log) for job in failed for one in getattr(job, "jobs", (job,)) for log in one.log)
+        words |= {log: [without_a_word(log, told)] for log in logs if log not in words}
+        said = [line for lines in words.values() for line in lines]
+        if any(line.startswith((INTERRUPTED, KILLED)) for line in said):
             said.append("The same command goes on.")
         if said:
             print(published_text("\n".join(["", "Why it ended:", *said])), file=sys.stderr, flush=True)

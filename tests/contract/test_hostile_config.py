@@ -77,6 +77,7 @@ REFUSED = {
             "connectors_file",
             "a container runtime",
             "a session file",
+            "model_file",
             "arrival",
             "a key",
         ),
@@ -84,7 +85,7 @@ REFUSED = {
     ),
     **dict.fromkeys(("an argument's name", "a variable's name"), 1),
 }
-NAMES_FILES = ("connectors_file", "a session file")
+NAMES_FILES = ("connectors_file", "a session file", "model_file")
 
 
 @pytest.mark.parametrize("place", CONFIG_PLACES)

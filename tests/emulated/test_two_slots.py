@@ -69,6 +69,11 @@ def test_a_job_killed_outright_costs_its_neighbour_nothing(project: Project) -> 
         wait_for("the killed job's processes to end", lambda: not any(map(psutil.pid_exists, own)), 30)
         before = project.cells()
         assert running.wait(120) != 0, "the killed job is an error of this start"
+    name = f"measure_a_{lost.split('/')[0]}.log"
+    assert (
+        f"\nWhy it ended:\nkilled by SIGKILL (results/test/logs/{name})\n"
+        in (project.root / "snakemake.log").read_text()
+    )
     assert "on gpu0: " in said and "on gpu1: " in said and said.count("running, ") == 2
     receipts = {
         "/".join(p.parts[-3:-1])[11:]: json.loads(p.read_text())

@@ -33,22 +33,32 @@ def test_what_this_user_may_not_do_is_one_message(number: int) -> None:
     )
 
 
-def test_a_file_in_a_folders_place_is_one_message(tmp_path: Path) -> None:
-    (tmp_path / "steps").write_text("mine")
+@pytest.mark.parametrize(
+    ("lies", "made", "said"),
+    [
+        ("file", "Path(p).mkdir(exist_ok=True)", "steps: cannot be made (File exists): a file lies there"),
+        # A new file, and no folder.
+        ("file", "open(p, 'x')", "steps: cannot be made (File exists): a file lies there"),
+        ("file", "Path(p, 'x').mkdir()", "steps/x: cannot be made (Not a directory): {0}/steps is no folder"),
+        ("folder", "Path(p).mkdir()", "steps: cannot be made (File exists): a folder lies there"),
+        ("folder", "open(p, 'w')", "steps: cannot be made (Is a directory): a folder lies there"),
+        ("link", "Path(p).mkdir(exist_ok=True)", "steps: cannot be made (File exists): a link lies there"),
+    ],
+)
+def test_what_lies_in_the_way_is_one_message(tmp_path: Path, lies: str, made: str, said: str) -> None:
+    place = tmp_path / "steps"
+    {"file": place.touch, "folder": place.mkdir, "link": lambda: place.symlink_to("nowhere")}[lies]()
     script = f"""
 from pathlib import Path
 from connector_tax.base.door import run_door
-def main():
-    Path({str(tmp_path / "steps")!r}).mkdir(exist_ok=True)
-run_door(main)
+p = {str(place)!r}
+run_door(lambda: {made})
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ended.returncode == 2
-    assert ended.stderr.startswith(
-        f"error: {tmp_path}/steps: a file lies where a folder belongs (File exists). Move it"
-    )
+    assert ended.stderr.startswith(f"error: {tmp_path}/{said.format(tmp_path)}. Move it away")
     assert ended.stderr.count("\n") == 1
-    assert (tmp_path / "steps").read_text() == "mine"
+    assert os.path.lexists(place)
 
 
 FULL = """

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from connector_tax.base.errors import IN_THE_WAY, ConnectorTaxError
+from connector_tax.base.opening import in_the_way
 from connector_tax.base.redaction import published_text
 
 # ``EX_SOFTWARE`` of sysexits.h. Not Python's own 1, by which scripts that judge say that a limit was passed.
@@ -178,12 +179,8 @@ def _not_permitted(error: OSError) -> str:
 
 
 def _in_the_way(error: OSError) -> str:
-    found = (
-        "is a folder where a file belongs"
-        if error.errno == errno.EISDIR
-        else "a file lies where a folder belongs"
-    )
-    return f"{_place(error)}: {found} ({error.strerror}). Move it away, then start again; what was finished is kept."
+    place = _place(error)
+    return f"{place}: cannot be made ({error.strerror}): {in_the_way(Path(place))}. Move it away, then start again; what was finished is kept."
 
 
 def _not_written(error: OSError) -> str:

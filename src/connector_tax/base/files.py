@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from connector_tax.base.errors import IN_THE_WAY, ArtifactError, ConfigError
-from connector_tax.base.opening import MOST_STREAM_BYTES, open_regular, read_whole
+from connector_tax.base.opening import MOST_STREAM_BYTES, in_the_way, is_folder, open_regular, read_whole
 from connector_tax.base.redaction import published, published_text
 
 T = TypeVar("T")
@@ -325,21 +325,11 @@ def hash_of(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def is_folder(path: Path) -> bool:
-    """No name too long is an error, as it is to ``Path.is_dir``: there is no such folder."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
-
-
 def writing_failed(path: Path, error: OSError) -> ArtifactError:
     """The message for a failed write: what is in the way, or the free space, which is the usual reason."""
     if error.errno in IN_THE_WAY:
-        file = next((p for p in reversed(path.parents) if os.path.lexists(p) and not is_folder(p)), None)
-        found = f"{file} is no folder" if file is not None else "something else lies there"
         return ArtifactError(
-            f"{path}: cannot write ({error.strerror}): {found}. Move it away, then start again to resume."
+            f"{path}: cannot write ({error.strerror}): {in_the_way(path)}. Move it away, then start again to resume."
         )
     folder = next((p for p in [path, *path.parents] if is_folder(p)), Path("/"))
     free_mib = shutil.disk_usage(folder).free // 2**20

@@ -1,6 +1,8 @@
 """What the jobs of one start said last, of their logs. A measuring job goes on with the log of earlier starts, whose words are not this one's."""
 
 import re
+import shlex
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +13,10 @@ from connector_tax.base.opening import lines_of, open_regular, printable
 
 # How a line of a job's log begins that says why the job ended.
 INTERRUPTED = "interrupted; "
+KILLED = "killed by "
 LAST_WORDS = ("error: ", "not begun: ", INTERRUPTED)
-# A line of progress, as of a job that began again.
-_PROGRESS = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
+# Behind such a line no part of it: a line of progress, as of a job that began again, or what Python warns of at its end.
+_NO_PART = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |.*:\d+: \w*Warning: ")
 # Of a log: by its last bytes one that was continued is told from one that was written anew.
 _END_BYTES = 4096
 # What a job said last stands at the end, however long its log became.
@@ -39,13 +42,13 @@ def marks_of(folder: Path) -> dict[Path, Mark]:
     return {log: mark for log in folder.glob("*.log") if (mark := _mark(log)) is not None}
 
 
-def last_words(folder: Path, before: Mapping[Path, Mark]) -> list[str]:
-    """Why jobs ended, of the logs in ``folder``: the line that says it with the log's name, and those that it goes on into.
+def last_words(folder: Path, before: Mapping[Path, Mark]) -> dict[Path, list[str]]:
+    """Why jobs ended, of each log in ``folder`` that says it: that line with the log's name, and those that it goes on into.
 
     Args:
         before: marks of the logs when the start began.
     """
-    said: list[str] = []
+    found: dict[Path, list[str]] = {}
     for log in sorted(folder.glob("*.log")):
         now = _mark(log)
         if now is None or now == before.get(log):
@@ -54,16 +57,41 @@ def last_words(folder: Path, before: Mapping[Path, Mark]) -> list[str]:
             lines = lines_of(_since(log, now.size, before.get(log)))
         except (OSError, ConnectorTaxError) as error:
             lines = [f"error: it cannot be read ({error})"]
+        said: list[str] = []
         goes_on = False
         for line in lines:
             if line.startswith(LAST_WORDS):
                 said.append(f"{printable(line)} ({log})")
                 goes_on = True
-            elif _PROGRESS.match(line):
+            elif _NO_PART.match(line):
                 goes_on = False
             elif goes_on:
                 said.append(f"  {printable(line)}")
-    return said
+        if said:
+            found[log] = said
+    return found
+
+
+def without_a_word(log: Path, told: str) -> str:
+    """How a job ended that says nothing of it in ``log``, as one that is killed.
+
+    Args:
+        told: what Snakemake wrote, which names the command and its exit code where it ran the job itself.
+    """
+    command = re.escape(shlex.quote(str(log)))
+    ended = re.search(rf"{command}' (?:died with <Signals\.(\w+)|returned non-zero exit status (\d+))", told)
+    if ended is None:
+        return f"ended without a word, as what is killed does ({log})"
+    name = ended[1] or _signal_of(int(ended[2]))
+    return f"{KILLED}{name} ({log})" if name else f"ended with exit code {ended[2]} ({log})"
+
+
+def _signal_of(code: int) -> str:
+    """By the exit code that a shell gives what a signal ended; nothing of every other."""
+    try:
+        return signal.Signals(code - 128).name
+    except ValueError:
+        return ""
 
 
 def _mark(log: Path) -> Mark | None:

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from connector_tax.base.errors import EngineError
+from connector_tax.base.errors import IN_THE_WAY, EngineError
+from connector_tax.base.opening import in_the_way
 
 
 def cache_folder() -> Path:
@@ -103,6 +104,10 @@ def started_once(path: Path, campaign: str) -> Iterator[None]:
 
 
 def _no_lock(path: Path, what: str, error: OSError) -> EngineError:
+    if error.errno in IN_THE_WAY:
+        return EngineError(
+            f"{path}: the lock of {what} cannot be taken ({error.strerror}): {in_the_way(path)}. Move it away, then start again."
+        )
     return EngineError(
         f"{path}: the lock of {what} cannot be taken ({error.strerror or error}). Nothing is measured without it. results/, "
         "TMPDIR and CONNECTOR_TAX_CACHE (without it ~/.cache/connector-tax) must lie where files can be written and locked: a "

@@ -192,3 +192,21 @@ def links_beneath(folder: Path) -> list[Path]:
     for where, folders, files in os.walk(folder):
         found += [path for name in (*folders, *files) if (path := Path(where, name)).is_symlink()]
     return sorted(found)
+
+
+def is_folder(path: Path) -> bool:
+    """No name too long is an error, as it is to ``Path.is_dir``: there is no such folder."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def in_the_way(path: Path) -> str:
+    """What lies where ``path`` was to be made, in words. An error says so of files and folders alike, whichever was wanted."""
+    other = next(
+        (p for p in (*reversed(path.parents), path) if os.path.lexists(p) and not is_folder(p)), None
+    )
+    if other is not None and other != path:
+        return f"{other} is no folder"
+    return f"a {'folder' if other is None else 'link' if other.is_symlink() else 'file'} lies there"

@@ -28,7 +28,7 @@ def _run(args: argparse.Namespace) -> int:
     if done.problems:
         first = done.problems[0]
         print(
-            f"{args.root}: the analysis found {how_many(len(done.problems), 'problem')}, the first {first.where}: {first.what}. "
+            f"{args.root}: the analysis found {how_many(len(done.problems), 'problem')}, the first {first.where}: {first.what.rstrip('.?')}. "
             "The bundle holds the campaign as it is, and its aggregate.json lists them all.",
             file=sys.stderr,
         )

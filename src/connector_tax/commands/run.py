@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -10,6 +11,8 @@ from connector_tax.base.command import Command, one_or_more
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.errors import ConfigError
 
+# As Snakemake reads it: also a beginning that no other option of it has, and its plural.
+CONFIGFILE = re.compile(r"--configf[iles]*(=|$)")
 EPILOG = """
 examples:
   connector-tax run --configfile config/demo.yaml
@@ -34,9 +37,13 @@ def start_snakemake(configfile: Path | None, cores: int, *more: str) -> NoReturn
     """Become Snakemake, in the project's folder; as ``snakemake_command``.
 
     Raises:
-        ConfigError: there is no mapping in ``configfile``. Snakemake would say so without file and line.
+        ConfigError: there is no mapping in ``configfile``. Snakemake would say so without file and line. Or ``more`` names another.
     """
     if configfile is not None:
+        if again := next((word for word in more if CONFIGFILE.match(word)), None):
+            raise ConfigError(
+                f"{again}: given to Snakemake beside --configfile {configfile}. A campaign has one config file; name it once."
+            )
         read_yaml(configfile)
     command = snakemake_command(configfile, cores, *more)
     os.chdir(PROJECT_ROOT)

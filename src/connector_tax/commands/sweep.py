@@ -301,17 +301,11 @@ def _check_what_is_named(sweep: "Sweep") -> None:
     """Before anything is measured, and not when its turn comes in a night or two.
 
     Raises:
-        ConfigError: an interpreter or a model refers to a variable that is not set, or a cost model is not there.
+        ConfigError: an interpreter or a model refers to a variable that is not set.
     """
-    from connector_tax.base.config.checked import PROJECT_ROOT
     from connector_tax.base.errors import ConfigError
 
     for cell in sweep.order:
-        costs = cell.config.engine.model_file
-        if costs is not None and not (PROJECT_ROOT / costs).is_file():
-            raise ConfigError(
-                f"{sweep.path}: campaign {cell.name}: engine.model_file: {costs}: no such file, as seen from {PROJECT_ROOT}."
-            )
         for key in ("python", "model"):
             text = getattr(cell.config.engine, key) or ""
             if found := re.search(r"\$\{(\w+)\}", text):

@@ -67,11 +67,21 @@ def test_what_no_bundle_can_hold_is_said(
     (root / "preflight" / os.fsdecode(b"\xff.log")).write_text("x")
     (root / "preflight" / "a\nb").mkdir()
     (root / ".start.lock").write_text("")
+    run = campaign.run("plain", "a").path.relative_to(campaign.root)
+    (root / run / "folder").symlink_to(tmp_path)
+    (root / run / "env.txt").unlink(missing_ok=True)
+    (root / run / "env.txt").symlink_to("/etc/passwd")
     assert command("bundle").call(["--root", str(root), "--to", str(tmp_path / "b.zip")]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(": ")[1] for line in lines] == [
-        ascii(f"preflight/{name}") for name in ("a\nb", "pipe", "\udcff.log")
+        *(ascii(f"{run}/{name}") for name in ("env.txt", "folder")),
+        *(ascii(f"preflight/{name}") for name in ("a\nb", "pipe", "\udcff.log")),
     ]
+    receipt = root / run / "receipt.json"
+    receipt.rename(tmp_path / "receipt.json")
+    receipt.symlink_to(tmp_path / "receipt.json")
+    with pytest.raises(ArtifactError, match="not finished"):
+        bundle(root, tmp_path / "c.zip")
 
 
 def test_a_name_too_long_to_verify_is_one_message() -> None:

@@ -131,6 +131,17 @@ def test_run_with_a_file_that_is_no_campaign_is_one_message(
     assert ended.stderr.startswith("error: ") and said in ended.stderr and len(ended.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "again", [["--configfile", "other.yaml"], ["--configfiles=other.yaml"], ["--configfi", "x"]]
+)
+def test_run_with_a_second_config_file_is_one_message(again: list[str]) -> None:
+    """The one before ``--`` was measured without a word."""
+    with pytest.raises(
+        ConfigError, match=rf"^{again[0]}: given to Snakemake beside --configfile config/demo\.yaml"
+    ):
+        command("run").call(["--configfile", "config/demo.yaml", "--", *again])
+
+
 @pytest.mark.parametrize("cores", ["0", "-2"])
 def test_run_with_less_than_one_core_is_one_message(cores: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With none Snakemake waits for one without end."""

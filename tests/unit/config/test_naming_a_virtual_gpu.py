@@ -92,6 +92,9 @@ def test_campaigns_without_one_keep_the_hashes_they_had(
     """Or every cell that was measured before there were virtual GPUs would be measured again."""
     monkeypatch.delenv("ENGINE_PYTHON", raising=False)
     shipped = load_campaign(ROOT / "config" / f"{name}.yaml")
+    shipped = replace(
+        shipped, engine=replace(shipped.engine, model_sha256=None)
+    )  # as of versions that did not look into it
     assert spec_hash(shipped, "plain", cells_of(shipped, "plain", "a")[0]) == cell
 
 

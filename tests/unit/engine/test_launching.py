@@ -21,12 +21,15 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.redaction import redacted
+from connector_tax.run.engine import process
 from connector_tax.run.engine.command import (
     check_model,
     engine_arguments,
+    engine_environment,
     engine_python,
     launch_script,
 )
+from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.ports import free_port
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.run.engine.store import stores_folder
@@ -339,3 +342,31 @@ def test_a_server_by_hand_has_a_store_of_its_own(campaign: CampaignConfig, tmp_p
     finally:
         server.terminate()
         server.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("how", ["edited", "gone"])
+def test_a_cost_model_that_is_edited_between_two_launches_is_one_message(
+    campaign: CampaignConfig, tmp_path: Path, how: str
+) -> None:
+    """Its cells would be those of two engines, under one specification."""
+    model = tmp_path / "costs.yaml"
+    shutil.copy(PROJECT_ROOT / str(campaign.engine.model_file), model)
+    engine = replace(campaign.engine, model_file=str(model))
+    plain = campaign.connector("plain")
+    assert engine_environment(engine, plain, Cards((), 0))["CONNECTOR_TAX_ENGINE_MODEL"] == str(model)
+    model.write_text(model.read_text() + "#") if how == "edited" else model.unlink()
+    with pytest.raises(ConfigError, match=r"costs\.yaml: edited since the campaign was started, or gone"):
+        engine_environment(engine, plain, Cards((), 0))
+
+
+def test_an_engine_that_lives_and_drops_connections_is_not_waited_for_as_a_dead_one(
+    campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was waited for until its supervisor would have ended it, ``stop_grace_s`` and 5 s, at each connection."""
+    monkeypatch.setattr(process, "DEATH_WAIT_S", 0.1)
+    engine = replace(campaign.engine, stop_grace_s=20.0)
+    with running_engine(LaunchRequest(engine, campaign.connector("plain"), tmp_path)) as running:
+        running.wait_ready()
+        begun_s = time.monotonic()
+        assert running.death_behind_silence() is None
+        assert time.monotonic() - begun_s < 5

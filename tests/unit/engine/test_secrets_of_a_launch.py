@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -283,6 +284,17 @@ def test_what_the_config_refers_to_is_a_secret_also_within_a_word_and_beside_ano
     assert "mooncake" not in text and 'export DSN=app_"${DB_PASSWORD}"1\n' in text
     assert "# BOTH was api_key=" in text
     assert 'a\\"_other' in run_by_hand(tmp_path, DB_PASSWORD="other", BOTH="x", ENGINE_PYTHON="echo").stdout
+
+
+@pytest.mark.parametrize("word", ["a_${ONE}${TWO}_b", "a_${TWO}${ONE}_b", "a_${ONE}${TWO}${THREE}_b"])
+def test_what_is_left_of_a_word_whose_other_secret_is_known_is_one_as_well(word: str) -> None:
+    """The one that chance drew was replaced first, and behind it stood ``mooncake_b``, which no reference of the config is alone."""
+    values = {"ONE": "mooncake", "TWO": "Wq7xK2mPz9tR", "THREE": "lmcache"}
+    given = {"ONE_TOKEN": "mooncake", "TWO_TOKEN": "Wq7xK2mPz9tR", **values}
+    text = re.sub(r"\$\{(\w+)\}", lambda found: values[found[1]], word)
+    told = fields(["x", text], {**given, "RECORD_REFERRING": json.dumps([word])})
+    assert not any(secret in field for field in told for secret in values.values())
+    assert [field for field in told if field in values or field in ("a_", "_b")][:1] == ["a_"]
 
 
 def test_what_the_config_sets_is_asked_for_and_what_was_inherited_is_told(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.slots import Slot
 from connector_tax.run.engine.supervised import Supervisor, start_supervised, stop_supervised
 from connector_tax.run.measure import locks
-from connector_tax.run.measure.beside import on_a_card
+from connector_tax.run.measure.beside import CLEARING, on_a_card
 from connector_tax.run.measure.locks import held, measuring_alone, wait_for_card_s
 from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
 
@@ -98,6 +98,20 @@ def test_who_waited_for_its_run_waits_for_a_card_as_long_as_is_left(tmp_path: Pa
             pytest.fail("three on two cards")
         ends.join()
     assert time.monotonic() - begun_s < 1.6
+
+
+def test_who_clears_up_is_waited_for_no_longer_than_is_left(tmp_path: Path) -> None:
+    """It was waited for 62 s here, whatever was left of the job."""
+    found = campaign(tmp_path, wait_for_card_s=None)
+    begun_s = time.monotonic()
+    with held(found.folder.clearing_lock, CLEARING, "4711, which is stopped"):
+        limit = TimeLimit(begun_s + 0.5, 0.0)
+        with (
+            pytest.raises(OutOfTime, match=f"waited for {CLEARING}, in use by process 4711"),
+            measuring(found, "plain", limit=limit),
+        ):
+            pytest.fail("beside who clears up")
+    assert time.monotonic() - begun_s < 2
 
 
 def test_preflight_has_the_campaign_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,19 @@ def test_a_file_system_that_does_not_lock_is_one_message(
     assert str(told.value).startswith(words)
 
 
+@pytest.mark.parametrize("lies", ["folder", "file"])
+def test_what_lies_in_the_place_of_a_lock_is_named(tmp_path: Path, lies: str) -> None:
+    """It was said that results/ must lie where files can be locked, which they did."""
+    root = tmp_path / "a"
+    root.touch() if lies == "file" else (root / ".lock").mkdir(parents=True)
+    said = f"{root} is no folder" if lies == "file" else "a folder lies there"
+    with pytest.raises(
+        EngineError, match=rf"{root}/\.lock: the lock of campaign a .*: {said}\. Move it away"
+    ):
+        with measuring_alone(root, "a", TWO):
+            pytest.fail("held")
+
+
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
 def test_a_lock_that_cannot_be_written_is_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int

@@ -28,7 +28,7 @@ def test_a_step_that_takes_half_as_long_again_is_found_as_that(tmp_path: Path) -
     config = replace(
         DEMO,
         connectors=tuple(c for c in DEMO.connectors if c.id in ("plain", "mooncake_both")),
-        engine=replace(DEMO.engine, model_file=str(path)),
+        engine=replace(DEMO.engine, model_file=str(path), model_sha256=None),
         phase_a_rates_per_s=(1.0, 2.0),
         cell=replace(DEMO.cell, duration_s=10.0, max_cell_s=30.0, min_completed=8),
     )

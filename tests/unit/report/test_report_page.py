@@ -447,3 +447,13 @@ def test_every_interval_on_the_page_is_of_the_campaigns_own_confidence(aggregate
     text = words(page(aggregate)).replace("\u00a0", " ")
     assert at not in text
     assert usual.count(at) == text.count("80 % interval") > 2
+
+
+@pytest.mark.parametrize(("cards", "cores"), [(None, 1), ({"engine.gpu 0": ["a"], "engine.gpu 1": ["b"]}, 2)])
+def test_the_recipe_takes_as_many_cores_as_cards_were_used(
+    aggregate: dict[str, Any], cards: dict[str, list[str]] | None, cores: int
+) -> None:
+    """With one core the engines run one after the other, and have no neighbours."""
+    if cards is not None:
+        aggregate["provenance"] |= {"cards": cards, "mixed_cards": []}
+    assert f"snakemake --cores {cores} --configfile config/<file>.yaml" in words(page(aggregate))

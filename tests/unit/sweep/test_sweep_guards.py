@@ -210,7 +210,8 @@ def test_a_cost_model_that_is_not_there_is_told_before_the_first_start(project: 
     release = [{"name": "r1"}, {"name": "r2", "set": {"engine": {"model_file": "no/such.yaml"}}}]
     rewritten(project, axes={"release": release})
     with pytest.raises(
-        ConfigError, match=r"campaign study-r2: engine\.model_file: no/such\.yaml: no such file"
+        ConfigError,
+        match=r"axes\.release\[1\] \(r2\), set: engine\.model_file: 'no/such\.yaml': no such file",
     ):
         swept("run")
     assert not (project / "sweeps").exists()

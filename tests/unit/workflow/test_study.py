@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
+from snakemake.persistence import MetadataRecord
+from snakemake.persistence.db import DbPersistence
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import Campaign, campaign_config
@@ -23,6 +25,7 @@ from connector_tax import workflow
 from connector_tax.base.config import parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.files import write_json
+from connector_tax.base.plan.edits import has_record
 from connector_tax.workflow import Study, only_reads, open_study, requested_targets
 
 
@@ -434,6 +437,30 @@ def test_an_edit_of_a_start_that_was_interrupted_is_seen_without_snakemakes_reco
     study(True, **edit)
 
 
+def test_a_folder_that_was_renamed_is_read_and_not_gone_on_with(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start wrote the new name into ``campaign.json``: nothing was measured, every cell was another campaign's, and no tax was left."""
+    monkeypatch.setattr(workflow, "stop", refuse)
+    campaign = Campaign(Path("results/demo"), campaign_config(), max_steps=30)
+    campaign.measure("plain")
+    campaign.folder.root.rename("results/other")
+
+    def renamed(measuring: bool) -> Study:
+        return open_study({**demo(), "campaign": "other"}, "demo.yaml", measuring=measuring, environment={})
+
+    renamed(False).begin()
+    with pytest.raises(
+        AssertionError, match=r"receipt\.json: of campaign demo \(2 files\), and other is to be measured"
+    ):
+        renamed(True).begin()
+    workflow._STARTED.close()
+    assert json.loads(Path("results/other/campaign.json").read_text())["campaign"] == "demo"
+    shutil.copytree("results/other", "results/demo")
+    study(True).begin()
+    workflow._STARTED.close()
+
+
 def test_a_shape_more_of_a_start_that_was_interrupted_is_seen_without_snakemakes_records(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -475,3 +502,90 @@ def test_a_variable_that_is_not_set_any_more_is_no_edit(here: Path, monkeypatch:
     monkeypatch.setenv("MODEL_FOLDER", "/models/another")
     with pytest.raises(AssertionError, match="edited since campaign demo"):
         study(True, **engine)
+
+
+def test_an_edited_cost_model_is_an_edit(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its content was part of no specification: cells of two models were compared, and nobody said so."""
+    monkeypatch.setattr(workflow, "stop", refuse)
+    model = here / "costs.yaml"
+    shutil.copy(PROJECT_ROOT / "config" / "engine_model_demo.yaml", model)
+    engine: dict[str, Any] = {"engine": {"model_file": str(model)}}
+    begun = study(True, {"CONNECTOR_TAX_DATE": "2026-01-31"}, **engine)
+    begun.write_campaign_file()
+    plain = SimpleNamespace(connector="plain")
+    before = begun.spec_hash("a")(plain), begun.launches_hash()
+    receipt = Path("results/demo/2026-01-31_plain/phase_a/receipt.json")
+    receipt.parent.mkdir(parents=True)
+    receipt.write_text("{}")
+    study(True, **engine)
+    model.write_text(model.read_text().replace("base_us: 2000", "base_us: 2001"))
+    with pytest.raises(AssertionError, match="edited since campaign demo was measured"):
+        study(True, **engine)
+    receipt.unlink()
+    now = study(True, **engine)
+    assert not set(before) & {now.spec_hash("a")(plain), now.launches_hash()}
+
+
+def test_only_a_files_own_record_in_snakemakes_database_counts(here: Path) -> None:
+    """Where there was a database, every file was taken to have a record in it."""
+    receipt = Path("results/demo/2026-01-31_plain/phase_a/receipt.json")
+    database = DbPersistence(path=here / ".snakemake")
+    assert not has_record(receipt)
+    database._write_record(str(receipt), MetadataRecord(rule="measure_a"))
+    assert has_record(receipt) and not has_record(receipt.with_name("other.json"))
+    (here / ".snakemake" / "metadata.db").write_bytes(b"no database")
+    assert not has_record(receipt)
+
+
+def test_a_job_that_was_killed_is_named_with_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says nothing itself, so nothing stood under "Why it ended:". Snakemake's own log has the signal, or a shell's code for it."""
+    monkeypatch.chdir(tmp_path)
+    found = study(measuring=False)
+    found.logs.mkdir(parents=True)
+    found.begin()
+    logs = {
+        name: found.logs / f"{name}.log"
+        for name in ("measure_a_plain", "aggregate", "draw", "report", "preflight")
+    }
+    for log in logs.values():
+        log.write_text("2026-01-31 10:00:00 phase A: on\n")
+    logs["preflight"].write_text("error: no such model\n")
+    account = tmp_path / "snakemake.log"
+    account.write_text(
+        f"Command 'exec python scripts/measure.py --log {logs['measure_a_plain']}' died with <Signals.SIGKILL: 9>.\n"
+        f"Command 'python scripts/analyze.py 2>&1 | tee {logs['aggregate']}' returned non-zero exit status 139.\n"
+        f"Command 'python scripts/plot.py 2>&1 | tee {logs['draw']}' returned non-zero exit status 70.\n"
+        f"Command 'exec python scripts/preflight.py --log {logs['preflight']}' returned non-zero exit status 2.\n"
+    )
+    jobs = [SimpleNamespace(log=[str(log)]) for log in logs.values()]
+    group = SimpleNamespace(jobs=jobs[3:], log=())
+    found.say_why([*jobs[:3], group], [str(account)])
+    assert capsys.readouterr().err.splitlines() == [
+        "",
+        "Why it ended:",
+        f"error: no such model ({logs['preflight']})",
+        f"killed by SIGSEGV ({logs['aggregate']})",
+        f"ended with exit code 70 ({logs['draw']})",
+        f"killed by SIGKILL ({logs['measure_a_plain']})",
+        f"ended without a word, as what is killed does ({logs['report']})",
+        "The same command goes on.",
+    ]
+
+
+def test_what_python_warns_of_behind_an_error_is_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = study(measuring=False)
+    found.logs.mkdir(parents=True)
+    found.begin()
+    log = found.logs / "preflight.log"
+    log.write_text(
+        "error: no such model\nGive another.\n"
+        "/usr/lib/python3.11/multiprocessing/resource_tracker.py:224: UserWarning: There appear to be 1 leaked objects\n"
+        "  warnings.warn('There appear to be ...')\n"
+    )
+    found.say_why()
+    assert capsys.readouterr().err.splitlines()[2:] == [f"error: no such model ({log})", "  Give another."]

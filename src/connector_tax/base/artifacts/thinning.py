@@ -119,7 +119,12 @@ def unfinished(campaign: CampaignFolder, document: CampaignDocument) -> list[tup
     Raises:
         ArtifactError: the reference rates are there and cannot be read.
     """
-    finished = {(run.phase, run.connector_id) for run in campaign.runs() if run.receipt.is_file()}
+    finished = {
+        (run.phase, run.connector_id)
+        for run in campaign.runs()
+        # A link is read by nobody, and goes into no archive.
+        if run.receipt.is_file() and not run.receipt.is_symlink()
+    }
     known = campaign.reference_rates.is_file()
     # Until the rates are known, nobody knows whether it is needed.
     b_prime = not known or read_document(campaign.reference_rates, ReferenceRatesFile).b_prime_needed

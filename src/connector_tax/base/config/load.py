@@ -26,8 +26,9 @@ from connector_tax.base.config.model import (
 )
 from connector_tax.base.config.reserved import check_engine, check_launch
 from connector_tax.base.config.secrets import without_harmless_references
-from connector_tax.base.errors import ConfigError
+from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import sha256_of
+from connector_tax.base.opening import shown
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import MATCHED, STORE, ConnectorSpec, ModuleNeed, SidePort
@@ -140,6 +141,7 @@ def _engine(value: Foreign, where: str) -> EngineConfig:
             f"{where}: engine.model_file: null, but engine.kind is emulator. Give a cost model, "
             "for instance config/engine_model_demo.yaml."
         )
+    costs = value["model_file"] if value["kind"] == "emulator" else None
     told = {} if gpu is None else {"gpu_memory_utilization": UTILIZATION}
     return EngineConfig(
         **{
@@ -148,6 +150,7 @@ def _engine(value: Foreign, where: str) -> EngineConfig:
             "python": None if python is None else _expand(python, f"{where}: engine.python"),
             "model": _expand(value["model"], f"{where}: engine.model"),
             "extra_args": tuple(value["extra_args"]),
+            "model_sha256": None if costs is None else _content_of(costs, f"{where}: engine.model_file"),
             "virtual_gpu": None if gpu is None else virtual_gpu(gpu, where),
             "gpus": None if value["gpus"] is None else tuple(value["gpus"]),
             "container": _container(value["container"], f"{where}: engine.container"),
@@ -180,6 +183,20 @@ def _container(value: str | Foreign | None, where: str) -> ContainerConfig | Non
                 f"{where}.mounts: {mount!r}: an absolute path is wanted, and not the root, in which the image's own files are."
             )
     return ContainerConfig(image, given.get("runtime"), mounts)
+
+
+def _content_of(file: str, where: str) -> str:
+    """The checksum of a file of the project.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        return sha256_of(PROJECT_ROOT / file)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{where}: {shown(file)}: no such file, as seen from {PROJECT_ROOT}.") from error
+    except (OSError, ValueError, ArtifactError) as error:
+        raise ConfigError(f"{where}: {shown(file)}: cannot be read ({error}).") from error
 
 
 def _check_device(kind: str, gpu: Foreign | None, where: str) -> None:

@@ -10,7 +10,7 @@ from connector_tax.base.records.cell import PHASES, Phase, Shape, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN, ConnectorSpec
 from connector_tax.base.records.gpu import VirtualGpu
 
-ONLY_WHERE_SET = ("virtual_gpu", "gpus", "mix_cards", "wait_for_card_s", "container")
+ONLY_WHERE_SET = ("model_sha256", "virtual_gpu", "gpus", "mix_cards", "wait_for_card_s", "container")
 Runtime = Literal["podman", "docker"]
 
 
@@ -40,6 +40,7 @@ class EngineConfig:
             a bare flag, false its ``--no-`` form, null leaves it out.
         extra_args: appended verbatim.
         model_file: the emulator's cost model (YAML); None for vLLM.
+        model_sha256: of its content, so that another content is another measurement; None for vLLM.
         gpu: first card, in the order of the PCI bus, unless CUDA_VISIBLE_DEVICES is set already; see ``run/engine/gpus.py``.
         virtual_gpu: the device of kind ``virtual_gpu``; None for every other.
         gpus: first cards of as many engines as may run side by side; None: one engine, on ``gpu``.
@@ -65,6 +66,7 @@ class EngineConfig:
     step_timing: bool
     pin_cpus: bool
     # With defaults, since campaigns of versions before have none of these.
+    model_sha256: str | None = None
     virtual_gpu: VirtualGpu | None = None
     gpus: tuple[int, ...] | None = None
     mix_cards: bool | None = None

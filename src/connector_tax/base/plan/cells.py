@@ -166,6 +166,7 @@ def launch_spec(config: CampaignConfig, connector_id: str) -> LaunchSpec:
         extra_args=(*engine.extra_args, *connector.extra_args),
         env={**engine.env, **connector.env},
         model_file=engine.model_file,
+        model_sha256=UNSET if engine.model_sha256 is None else engine.model_sha256,
         step_timing=engine.step_timing,
         pin_cpus=engine.pin_cpus,
         kv_transfer_config=connector.kv_transfer_config,

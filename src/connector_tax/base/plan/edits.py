@@ -3,6 +3,8 @@
 import base64
 import json
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -56,11 +58,24 @@ def has_record(path: Path) -> bool:
     # A file's name has 255 characters at most; of longer ones Snakemake makes folders.
     *folders, last = (name[k : k + 254] for k in range(0, len(name), 254))
     record = RECORDS.joinpath(*(f"@{part}" for part in folders), last)
-    if DATABASE.is_file():
-        return True
     try:
-        return bool(json.loads(record.read_bytes()))
+        return bool(json.loads(record.read_bytes())) or _is_in_database(path)
     except (OSError, ValueError):
+        return _is_in_database(path)
+
+
+def _is_in_database(path: Path) -> bool:
+    """Whether Snakemake has its record there, as with ``--persistence-backend db``; of another checkout's it knows nothing."""
+    if not DATABASE.is_file():
+        return False
+    try:
+        with closing(sqlite3.connect(f"{DATABASE.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            found = database.execute(
+                "SELECT 1 FROM snakemake_metadata WHERE namespace = ? AND target = ?",
+                (str(DATABASE.parent.absolute()), str(path)),
+            )
+            return found.fetchone() is not None
+    except sqlite3.Error:
         return False
 
 

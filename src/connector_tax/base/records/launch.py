@@ -15,7 +15,7 @@ class LaunchSpec(Record, frozen=True, kw_only=True):
     Attributes:
         args, extra_args, env: of the engine and of the connector together.
         kv_transfer_config: None for plain vLLM.
-        virtual_gpu: ``UNSET`` where there is none, so that the hashes of all other launches are what they were before there were any.
+        model_sha256, virtual_gpu: ``UNSET`` where there is none, so that the hashes of all other launches are what they were before there were any.
     """
 
     kind: str | UnsetType = UNSET
@@ -25,6 +25,7 @@ class LaunchSpec(Record, frozen=True, kw_only=True):
     extra_args: tuple[str, ...] | UnsetType = UNSET
     env: dict[str, str] | UnsetType = UNSET
     model_file: str | UnsetType | None = UNSET
+    model_sha256: str | UnsetType = UNSET
     step_timing: bool | UnsetType = UNSET
     pin_cpus: bool | UnsetType = UNSET
     kv_transfer_config: Foreign | UnsetType | None = UNSET

@@ -82,16 +82,13 @@ def _walked(root: Path) -> tuple[list[Path], list[str]]:
             n for n in folders if is_bare(n) and here / n not in under_way and not (here / n).is_symlink()
         ]
         folders[:] = [n for n in kept if not (top and n in _DERIVED)]
-        own = [
-            n
-            for n in files
-            if not (top and n in _DERIVED) and here / n not in under_way and not (here / n).is_symlink()
-        ]
-        taken = [n for n in own if is_bare(n) and (here / n).is_file()]
+        links = [n for n in (*named, *files) if (here / n).is_symlink()]
+        own = [n for n in {*files, *links} if not (top and n in _DERIVED) and here / n not in under_way]
+        taken = [n for n in own if is_bare(n) and n not in links and (here / n).is_file()]
         found += [here / n for n in taken]
         odd = [
             n
-            for n in (*own, *named)
+            for n in {*own, *named}
             if not n.startswith(".") and n not in taken and (n in own or not is_bare(n))
         ]
         not_taken += [(here / n).relative_to(root).as_posix() for n in odd]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import is_folder, sha256_of, writing_failed
-from connector_tax.base.opening import MOST_STREAM_BYTES, open_regular, read_whole
+from connector_tax.base.files import sha256_of, writing_failed
+from connector_tax.base.opening import MOST_STREAM_BYTES, is_folder, open_regular, read_whole
 from connector_tax.read.bundle.archive import Archive, Finding
 from connector_tax.read.bundle.listing import MANIFEST, clashes, read_manifest, why_no_name
 

@@ -27,6 +27,7 @@ _ALIKE = (
     "setting cell.inflight_cap",
     "setting engine.extra_args",
     "setting engine.model_file",
+    "setting engine.model_sha256",
     "setting engine.pin_cpus",
     "setting engine.step_timing",
 )

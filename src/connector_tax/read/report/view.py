@@ -235,7 +235,7 @@ def page_view(
         cells=[_cell(aggregate, c) for c in cells_in_order(aggregate)],
         problems=aggregate.problems,
         provenance=provenance_groups(aggregate.provenance, campaign),
-        reproduce=_reproduce(aggregate.campaign),
+        reproduce=_reproduce(aggregate),
     )
 
 
@@ -350,8 +350,9 @@ def _latency(quantity: Quantity | None) -> LatencyText:
     return LatencyText(milliseconds(value.point), "" if bare else f"[{ends[0]}, {ends[1]}]")
 
 
-def _reproduce(campaign: str) -> list[Recipe]:
-    root = f"results/{campaign}"
+def _reproduce(aggregate: Aggregate) -> list[Recipe]:
+    root = f"results/{aggregate.campaign}"
+    cores = len(aggregate.provenance.cards or ()) or 1
     return [
         Recipe(
             "Numbers, figures and this page from the raw artifacts, on any machine (no GPU, no vLLM):",
@@ -359,7 +360,7 @@ def _reproduce(campaign: str) -> list[Recipe]:
         ),
         Recipe(
             f"The whole campaign, with the configuration file it was started from (as resolved: {root}/campaign.json):",
-            (".venv/bin/snakemake --cores 1 --configfile config/<file>.yaml",),
+            (f".venv/bin/snakemake --cores {cores} --configfile config/<file>.yaml",),
         ),
         Recipe(
             "One server, exactly as it was launched:",

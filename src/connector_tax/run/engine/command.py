@@ -13,6 +13,7 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.reserved import REDIRECT, check_engine, check_launch
 from connector_tax.base.config.secrets import with_references
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import sha256_of
 from connector_tax.base.records.connector import STORE, ConnectorSpec
 from connector_tax.base.redaction import CONFIG_VARIABLE, REFERENCE
 from connector_tax.run.engine.container import further, instrument, probe_words, visible_inside
@@ -122,8 +123,8 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Ca
     """The environment of a launch script; the caller adds PORT, LAUNCH_SH_OUT and the step log.
 
     Raises:
-        ConfigError: the connector's entry chooses cards, which the lock and the receipt would not know; or a variable around us
-            would make vLLM load another model.
+        ConfigError: the connector's entry chooses cards, which the lock and the receipt would not know; a variable around us
+            would make vLLM load another model; or as ``cost_model``.
     """
     if VISIBLE in connector.env:
         raise ConfigError(
@@ -149,11 +150,26 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Ca
         else "",
     }
     if engine.kind == "emulator":
-        environment["CONNECTOR_TAX_ENGINE_MODEL"] = str(PROJECT_ROOT / str(engine.model_file))
+        environment["CONNECTOR_TAX_ENGINE_MODEL"] = str(cost_model(engine))
     else:
         environment |= cards.environment if engine.container is None else visible_inside(cards)
         environment = {**side_port_environment(connector, cards.side_port_slot), **environment}
     return environment
+
+
+def cost_model(engine: EngineConfig) -> Path:
+    """The embedded engine's, as it was when the campaign was started.
+
+    Raises:
+        ConfigError: it was edited since, or is gone.
+    """
+    path = PROJECT_ROOT / str(engine.model_file)
+    if engine.model_sha256 is not None and not (path.is_file() and sha256_of(path) == engine.model_sha256):
+        raise ConfigError(
+            f"engine.model_file: {engine.model_file}: edited since the campaign was started, or gone. Put it back as it was; or start again: "
+            "then every cell is measured with the file as it is now."
+        )
+    return path
 
 
 def given_environment(engine: EngineConfig, connector: ConnectorSpec) -> dict[str, str]:

@@ -135,11 +135,12 @@ class _Referring:
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "_Referring":
         told = json.loads(environment.get("RECORD_REFERRING", "[]"))
-        texts = {word[0] for text in told for word in _REFERRING_WORD.finditer(text)}
-        # Also each secret by itself, where the launch has it from elsewhere.
-        texts |= {found[0] for text in told for found in REFERENCE.finditer(text)}
+        whole = [REFERENCE.split(word[0]) for text in told for word in _REFERRING_WORD.finditer(text)]
+        # Also what is left of a word whose other secrets are known and replaced, and each by itself, where the launch has it from elsewhere.
+        odd = [(word, i, j) for word in whole for i in range(1, len(word), 2) for j in range(i, len(word), 2)]
+        words = [word[i - 1 : j + 2] for word, i, j in odd] + [["", word[i], ""] for word, i, _ in odd]
         parts: dict[str, list[str]] = {}
-        for pieces in map(REFERENCE.split, texts):
+        for pieces in words:
             pieces[1::2] = [environment.get(name, "") for name in pieces[1::2]]
             if all(pieces[1::2]) and not all(map(_is_no_secret, pieces[1::2])):
                 for form in (pieces, [json.dumps(piece)[1:-1] for piece in pieces]):

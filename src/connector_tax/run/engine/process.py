@@ -47,6 +47,9 @@ from connector_tax.run.engine.virtual_gpu import remove_copy, write_gpu
 
 POLL_S = 0.1
 LOG_TAIL_BYTES = 400_000
+# How long an engine that answered with an error, or not at all, may take until its supervisor has seen it die.
+DEATH_WAIT_S = 2.0
+API_SERVER = "api_server"
 
 
 class LaunchError(EngineError):
@@ -132,8 +135,18 @@ class RunningEngine:
         return cause
 
     def death_behind_silence(self) -> str | None:
-        """As ``death``, for an engine that refused or dropped a connection: if it is dead, its supervisor first ends what is left of it."""
-        return self.death(within_s=self.request.engine.stop_grace_s + KILL_WAIT_S)
+        """As ``death``, for an engine that refused or dropped a connection. If it is dead, its supervisor first ends what is left of it; if it
+        lives, its API server is there. That somebody listens says nothing: an engine core may have inherited the socket."""
+        death = self.death(within_s=DEATH_WAIT_S)
+        if death is not None or self._has_api_server():
+            return death
+        return self.death(within_s=_grace_s(self.request) + KILL_WAIT_S)
+
+    def _has_api_server(self) -> bool:
+        try:
+            return any(role.startswith(API_SERVER) for role in self.processes())
+        except psutil.NoSuchProcess:
+            return False
 
     def trouble(self, within_s: float = 0.0) -> str | None:
         """Its root cause if it is dead now, or within ``within_s``; else the last error in its log; None without one."""
@@ -377,7 +390,7 @@ def _role(process: psutil.Process) -> str:
             return role
     # `APIServer` is the title that vLLM gives each of several; a single one keeps its command.
     if any(word in title for word in ("vllm_serve", "APIServer", "connector_tax.run.emulator")):
-        return "api_server"
+        return API_SERVER
     return process.name()
 
 

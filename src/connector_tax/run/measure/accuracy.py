@@ -4,10 +4,9 @@ from connector_tax.base.documents.outputs import Output, OutputsFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import outputs_hash
-from connector_tax.run.engine.process import RunningEngine
+from connector_tax.run.engine.process import DEATH_WAIT_S, RunningEngine
 from connector_tax.run.loadgen.outputs import collect_outputs, lost_connection
 from connector_tax.run.measure.standing import Run
-from connector_tax.run.measure.warmup import DEATH_WAIT_S
 
 
 def outputs_collected(run: Run) -> bool:

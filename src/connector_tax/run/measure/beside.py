@@ -104,19 +104,21 @@ def _on_a_card(
         held(folder.run_lock(run), words, who, wait_s=wait_s, until_s=until_s, say=say),
     ):
         # Before a place is taken: whoever has the one that this run was on may not take its leftover for a neighbour.
-        _clear(folder, run, None, who, grace_s)
+        _clear(folder, run, None, who, grace_s, until_s)
         wanted = _of_the_phase(folder, date, config, run.phase, slots)
         with first_free(wanted, who, wait_s=wait_s, until_s=until_s, say=say) as slot:
-            _clear(folder, run, slot.cards, who, grace_s)
+            _clear(folder, run, slot.cards, who, grace_s, until_s)
             yield slot
 
 
-def _clear(folder: CampaignFolder, own: RunFolder, cards: Cards | None, who: str, grace_s: float) -> None:
+def _clear(
+    folder: CampaignFolder, own: RunFolder, cards: Cards | None, who: str, grace_s: float, until_s: float
+) -> None:
     """End what is recorded of ``own``, on ``cards``, and of every run that nobody measures; one at a time."""
     mine = set() if cards is None else set(cards.names)
     runs = {run.path: run for run in folder.runs()}
     # Who ends something is done in seconds, so it is waited for as a job is that is just ending.
-    with held(folder.clearing_lock, CLEARING, who, wait_s=10 * grace_s + 60):
+    with held(folder.clearing_lock, CLEARING, who, wait_s=10 * grace_s + 60, until_s=until_s):
         for place in recorded_below(folder.root):
             found = recorded_supervisor(place)
             if place == own.path or place not in runs or (found is not None and mine & set(found.cards)):

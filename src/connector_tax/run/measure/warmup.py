@@ -16,15 +16,13 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.seeds import stream
 from connector_tax.base.units import token_count
-from connector_tax.run.engine.process import RunningEngine
+from connector_tax.run.engine.process import DEATH_WAIT_S, RunningEngine
 
 # Enough that a step of prefill and steps of decode have run.
 WARM_OUTPUT_TOKENS = 4
 IDLE_TRIES = 3
 DECODE_TOKENS = 64
 IDLE_TIMEOUT_S = 300.0
-# How long an engine that answered with an error may take until its supervisor has seen it die.
-DEATH_WAIT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from connector_tax.base.plan import cells_of
 from connector_tax.base.plan.guess import batched_tokens
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.vllm_model.costs import load_costs
+from connector_tax.run.engine.command import cost_model
 from connector_tax.run.rehearsal.truth import true_percentiles_ms
 
 LAUNCHES = 100
@@ -28,13 +29,13 @@ def taxes_put_in(config: CampaignConfig, rates: ReferenceRatesFile, launches: in
     Every launch has the campaign's arrivals, and jitter of its own.
 
     Raises:
-        ConfigError: the campaign is not of the embedded engine, or its cost model cannot be read.
+        ConfigError: the campaign is not of the embedded engine, or its cost model cannot be read, or was edited since.
     """
     if config.engine.kind != "emulator" or config.engine.model_file is None:
         raise ConfigError(
             f"campaign {config.campaign}: engine.kind is {config.engine.kind}. Only the embedded engine (emulator) has a model of its taxes."
         )
-    path = PROJECT_ROOT / config.engine.model_file
+    path = cost_model(config.engine)
     at = dict.fromkeys((rates.ref_safe_per_s, rates.ref_load_per_s))
     specs = [spec for spec in cells_of(config, "plain", "a") if spec.rate_per_s in at]
     places = [(connector, spec) for spec in specs for connector in config.connector_ids]
