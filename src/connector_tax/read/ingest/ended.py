@@ -74,10 +74,10 @@ def of_another_config(
 
 def own_cells(
     config: CampaignConfig, run: RunFolder, found: Iterable[CellFolder], planned: Iterable[CellSpec]
-) -> int:
-    """How many of the finished cells are of the plan; what lies there of an earlier one, at other rates or shapes or of another launch, is not."""
+) -> frozenset[str]:
+    """Which of the finished cells are of the plan; what lies there of an earlier one, at other rates or shapes or of another launch, is not."""
     ids = {cell.cell_id for cell in planned}
-    return sum(cell.cell_id in ids and _belongs(config, run, cell) for cell in found)
+    return frozenset(cell.cell_id for cell in found if cell.cell_id in ids and _belongs(config, run, cell))
 
 
 def _belongs(config: CampaignConfig, run: RunFolder, cell: CellFolder) -> bool:

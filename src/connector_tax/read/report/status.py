@@ -1,6 +1,6 @@
 """Where a campaign stands, from what lies on disk: for ``make status``, its page, and the top of a report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,7 +130,7 @@ def standing(folder: CampaignFolder, config: CampaignConfig, config_file: Path) 
         ended=runs - sum(map(len, left.values())),
         runs=runs,
         left=left,
-        left_s=_left_s(folder, config, left, rates),
+        left_s=_left_s(folder, config, date, left, rates),
         remarks=tuple(tuple(lines) for lines in remarks if lines),
         worker=worker_of(folder),
         go_on=_command(config, config_file),
@@ -172,20 +172,31 @@ def seconds_left(
         gpus: engines side by side at most; None: as many as there are cards.
     """
     if date is None:
-        return _left_s(folder, config, {p: config.members(p) for p in config.phases}, None, gpus)
+        return _left_s(folder, config, date, {p: config.members(p) for p in config.phases}, None, gpus)
     left, rates, _ = left_of(folder, config, date)
-    return _left_s(folder, config, left, rates, gpus)
+    return _left_s(folder, config, date, left, rates, gpus)
 
 
 def _left_s(
     folder: CampaignFolder,
     config: CampaignConfig,
+    date: str | None,
     left: Mapping[Phase, Sequence[str]],
     rates: ReferenceRates | None,
     gpus: int | None = None,
 ) -> float:
     preflight = _preflight(folder)[0]
-    return expected_left_s(config, left, rates, None if preflight is None else preflight.skips, gpus)
+
+    def finished(phase: Phase, connector_id: str) -> Collection[str]:
+        if date is None or (rates is None and phase not in ("a", "d")):
+            return ()
+        run = folder.run(date, connector_id, phase)
+        # Of an earlier phase A are no rates left; those of phases A and D are the plan's.
+        planned = cells_of(config, connector_id, phase, rates)
+        return () if run.is_link else own_cells(config, run, run.finished_cells(), planned)
+
+    skips = None if preflight is None else preflight.skips
+    return expected_left_s(config, left, rates, skips, gpus, finished)
 
 
 def _repeats(left: Mapping[Phase, Sequence[str]], connector_id: str, blocks: Sequence[Phase]) -> State:
@@ -218,7 +229,7 @@ def _state(
     if run.is_link:
         return State("a link", "bad")
     plan = cells_of(config, run.connector_id, run.phase, rates)
-    own = own_cells(config, run, run.finished_cells(), plan)
+    own = len(own_cells(config, run, run.finished_cells(), plan))
     supervisor = recorded_supervisor(run.path)
     if supervisor is not None and supervisor.lives:
         return State(f"running, {own} of {len(plan)}", "running")
