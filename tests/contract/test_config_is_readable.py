@@ -25,8 +25,8 @@ from connector_tax.base.documents.reading import document_of
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import parse_json, to_json
 from connector_tax.base.plan import campaign_document, cells_of
+from connector_tax.base.plan.belonging import Belonging
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.read.ingest.belonging import Belonging
 from connector_tax.read.stats.reference import SMALLEST_FRACTION
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -16,11 +16,11 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import lines_of, printable, read_whole
 from connector_tax.base.plan import cells_of, read_campaign_file
 from connector_tax.base.plan.duration import expected_left_s
+from connector_tax.base.plan.ended import cells_there, own_cells
 from connector_tax.base.plan.guess import expected_of, guessed_rates
 from connector_tax.base.records.cell import Phase, is_repeat, phase_word
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import duration_text
-from connector_tax.read.ingest.ended import own_cells
 from connector_tax.read.report.left import left_of
 
 
@@ -188,12 +188,7 @@ def _left_s(
     preflight = _preflight(folder)[0]
 
     def finished(phase: Phase, connector_id: str) -> Collection[str]:
-        if date is None or (rates is None and phase not in ("a", "d")):
-            return ()
-        run = folder.run(date, connector_id, phase)
-        # Of an earlier phase A are no rates left; those of phases A and D are the plan's.
-        planned = cells_of(config, connector_id, phase, rates)
-        return () if run.is_link else own_cells(config, run, run.finished_cells(), planned)
+        return () if date is None else cells_there(config, folder.run(date, connector_id, phase), rates)
 
     skips = None if preflight is None else preflight.skips
     return expected_left_s(config, left, rates, skips, gpus, finished)

@@ -1,20 +1,18 @@
 """One line per event of a long campaign, on stderr and in ``logs/progress.log``."""
 
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from connector_tax.base.artifacts.cells import reusable
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
-from connector_tax.base.errors import ArtifactError
-from connector_tax.base.plan import cells_of, spec_hash
 from connector_tax.base.plan.duration import expected_left_s
-from connector_tax.base.records.cell import CellSpec, Phase, phase_word
+from connector_tax.base.plan.ended import cells_there, has_ended
+from connector_tax.base.records.cell import Phase, phase_word
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.redaction import published_text
 from connector_tax.base.units import duration_text
@@ -60,56 +58,18 @@ class Progress:
         preflight = read_document(self.folder.preflight_status, PreflightStatus)
         # As they are launched: cells are told by hashes of that.
         config = with_matched_launches(self.config, preflight)
-        left = {
-            phase: ids
-            for phase in config.phases
-            if (ids := [c for c in config.members(phase) if not self._ended(config, phase, c, rates)])
-        }
-        # Rates that lie there before all of Phase A has ended are of an earlier plan.
-        now = None if "a" in left else rates
-        total = sum(len(config.members(p)) for p in config.phases)
-        left_s = expected_left_s(
-            config, left, now, preflight.skips, finished=lambda p, c: self._finished(config, p, c, now)
-        )
-        return total - sum(map(len, left.values())), left_s
+        runs = {p: {c: self.folder.run(self.date, c, p) for c in config.members(p)} for p in config.phases}
 
-    def _ended(
-        self, config: CampaignConfig, phase: Phase, connector_id: str, rates: ReferenceRates | None
-    ) -> bool:
-        """Whether it has a receipt, and that is of the plan as it is now: an edit leaves earlier ones until their runs begin anew."""
-        run = self.folder.run(self.date, connector_id, phase)
-        if not run.receipt.is_file():
-            return False
-        try:
-            cells = read_receipt(run).cells
-        except ArtifactError:
-            return True  # status and the analysis say why
-        planned = _planned(config, phase, connector_id, rates)
-        if not cells or planned is None:
-            return True
-        # What makes one cell another one makes all of its run so, or is in their names.
-        own = planned.get(cells[0].cell_id)
-        return {c.cell_id for c in cells} <= planned.keys() and (
-            own is not None and spec_hash(config, connector_id, own) == cells[0].spec_hash
-        )
+        def of(phase: Phase, known: ReferenceRates | None) -> list[str]:
+            return [c for c, run in runs[phase].items() if not has_ended(config, run, known)]
 
-    def _finished(
-        self, config: CampaignConfig, phase: Phase, connector_id: str, rates: ReferenceRates | None
-    ) -> list[str]:
-        """Of a run that has not ended."""
-        run = self.folder.run(self.date, connector_id, phase)
-        planned = _planned(config, phase, connector_id, rates) or {}
-        found = [c.cell_id for c in run.finished_cells() if c.cell_id in planned]
-        try:
-            return [i for i in found if reusable(run.cell(i), spec_hash(config, connector_id, planned[i]))]
-        except ArtifactError:
-            return []  # whoever measures it says why
+        of_a = of("a", None)
+        # Those that lie there before all of Phase A has ended are of an earlier plan.
+        rates = None if of_a else rates
+        left = {p: ids for p in config.phases if (ids := of_a if p == "a" else of(p, rates))}
 
+        def finished(phase: Phase, connector_id: str) -> Collection[str]:
+            return cells_there(config, runs[phase][connector_id], rates)
 
-def _planned(
-    config: CampaignConfig, phase: Phase, connector_id: str, rates: ReferenceRates | None
-) -> dict[str, CellSpec] | None:
-    """By their ids; None where that needs rates that are not known."""
-    if rates is None and phase not in ("a", "d"):
-        return None
-    return {cell.cell_id: cell for cell in cells_of(config, connector_id, phase, rates)}
+        left_s = expected_left_s(config, left, rates, preflight.skips, finished=finished)
+        return sum(map(len, runs.values())) - sum(map(len, left.values())), left_s

@@ -8,10 +8,10 @@ from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.receipt import Receipt
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.plan import cells_of, spec_hash
+from connector_tax.base.plan.belonging import Belonging
+from connector_tax.base.plan.cells import cells_of, spec_hash
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.rates import ReferenceRates
-from connector_tax.read.ingest.belonging import Belonging
 
 
 def of_plan(config: CampaignConfig, run: RunFolder, receipt: Receipt, rates: ReferenceRates | None) -> bool:
@@ -78,6 +78,17 @@ def own_cells(
     """Which of the finished cells are of the plan; what lies there of an earlier one, at other rates or shapes or of another launch, is not."""
     ids = {cell.cell_id for cell in planned}
     return frozenset(cell.cell_id for cell in found if cell.cell_id in ids and _belongs(config, run, cell))
+
+
+def cells_there(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> frozenset[str]:
+    """Of a run that has not ended, its finished cells that are of the plan.
+
+    Args:
+        rates: None where they are not known; nothing is told then of a phase that has none of its own.
+    """
+    if run.is_link or (rates is None and run.phase not in ("a", "d")):
+        return frozenset()
+    return own_cells(config, run, run.finished_cells(), cells_of(config, run.connector_id, run.phase, rates))
 
 
 def _belongs(config: CampaignConfig, run: RunFolder, cell: CellFolder) -> bool:
