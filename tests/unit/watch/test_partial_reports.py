@@ -112,6 +112,22 @@ def test_what_preflight_skipped_takes_no_time(tmp_path: Path, capsys: pytest.Cap
     assert now.left_s == 0 and now.time_left.startswith("about 0 s left") and now.go_on in now.who
 
 
+def test_what_failed_in_phase_a_takes_no_more_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is launched no more. The time of its other phases was left until their turn came."""
+    folder, config = no_rates(tmp_path), config_of_half(tmp_path)
+    date = read_campaign_file(folder.campaign_file).date
+    every_s = seconds_left(config, folder, date)
+    receipt = folder.run(date, "mooncake_both", "a").receipt
+    write_json(receipt, {**read_json(receipt), "status": "failed", "reason": "it died"})
+    expected, rates = expected_of(config), guessed_rates(config, expected_of(config), lambda c: c != "plain")
+    of_plain_s = sum(expected_run_s(config, "plain", p, rates, expected=expected) for p in ("b", "b_prime"))
+    assert seconds_left(config, folder, date) == pytest.approx(of_plain_s) and of_plain_s < 0.6 * every_s
+    Progress(folder, config, date, "plain", "b").say("x")
+    assert f"about {duration_text(of_plain_s)} left" in capsys.readouterr().err
+
+
 def test_a_line_of_progress_counts_what_is_of_the_plan(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,7 +125,8 @@ def expected_left_s(
     Args:
         left: the configurations of each phase that have not ended.
         rates: None before Phase A has ended.
-        skips: whether preflight skipped a configuration, which takes no time then; None before preflight, which is left then.
+        skips: whether a configuration is launched no more, as preflight skipped it or it failed in Phase A; None before preflight, which is
+            left then.
         gpus: engines side by side at most; None: as many as there are cards.
         finished: the cells of a run that has not ended which are there already; None where there are none.
     """

@@ -1,16 +1,17 @@
 """Whether a run that has a receipt has ended for the plan as it is now: an edit leaves receipts of an earlier plan until it is measured again."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from connector_tax.base.artifacts.cells import read_cell
-from connector_tax.base.artifacts.layout import CellFolder, RunFolder
+from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.config import CampaignConfig
+from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.receipt import Receipt
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.plan.belonging import Belonging
 from connector_tax.base.plan.cells import cells_of, spec_hash
-from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.records.rates import ReferenceRates
 
 
@@ -89,6 +90,30 @@ def cells_there(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | 
     if run.is_link or (rates is None and run.phase not in ("a", "d")):
         return frozenset()
     return own_cells(config, run, run.finished_cells(), cells_of(config, run.connector_id, run.phase, rates))
+
+
+def ends_at_once(
+    config: CampaignConfig,
+    folder: CampaignFolder,
+    date: str,
+    preflight: PreflightStatus,
+    left: Mapping[Phase, Sequence[str]],
+) -> Callable[[str], bool]:
+    """Whether a configuration is not launched any more: preflight skipped it, or it failed in Phase A.
+
+    Args:
+        left: whose receipts are missing or of an earlier plan.
+    """
+    ended = [folder.run(date, c, "a") for c in config.connector_ids if c not in left.get("a", ())]
+    failed = {run.connector_id for run in ended if _failed(run)}
+    return lambda c: c in failed or preflight.skips(c)
+
+
+def _failed(run: RunFolder) -> bool:
+    try:
+        return not run.is_link and run.receipt.is_file() and read_receipt(run).status == "failed"
+    except ArtifactError:
+        return False  # status and the analysis say why
 
 
 def _belongs(config: CampaignConfig, run: RunFolder, cell: CellFolder) -> bool:

@@ -1,6 +1,6 @@
 """Where a campaign stands, from what lies on disk: for ``make status``, its page, and the top of a report."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import lines_of, printable, read_whole
 from connector_tax.base.plan import cells_of, read_campaign_file
 from connector_tax.base.plan.duration import expected_left_s
-from connector_tax.base.plan.ended import cells_there, own_cells
+from connector_tax.base.plan.ended import cells_there, ends_at_once, own_cells
 from connector_tax.base.plan.guess import expected_of, guessed_rates
 from connector_tax.base.records.cell import Phase, is_repeat, phase_word
 from connector_tax.base.records.rates import ReferenceRates
@@ -190,7 +190,9 @@ def _left_s(
     def finished(phase: Phase, connector_id: str) -> Collection[str]:
         return () if date is None else cells_there(config, folder.run(date, connector_id, phase), rates)
 
-    skips = None if preflight is None else preflight.skips
+    skips: Callable[[str], bool] | None = None if preflight is None else preflight.skips
+    if preflight is not None and date is not None:
+        skips = ends_at_once(config, folder, date, preflight, left)
     return expected_left_s(config, left, rates, skips, gpus, finished)
 
 

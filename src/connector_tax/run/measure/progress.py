@@ -11,7 +11,7 @@ from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.plan.duration import expected_left_s
-from connector_tax.base.plan.ended import cells_there, has_ended
+from connector_tax.base.plan.ended import cells_there, ends_at_once, has_ended
 from connector_tax.base.records.cell import Phase, phase_word
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.redaction import published_text
@@ -71,5 +71,6 @@ class Progress:
         def finished(phase: Phase, connector_id: str) -> Collection[str]:
             return cells_there(config, runs[phase][connector_id], rates)
 
-        left_s = expected_left_s(config, left, rates, preflight.skips, finished=finished)
+        skips = ends_at_once(config, self.folder, self.date, preflight, left)
+        left_s = expected_left_s(config, left, rates, skips, finished=finished)
         return sum(map(len, runs.values())) - sum(map(len, left.values())), left_s
