@@ -97,7 +97,7 @@ def _receipts_of_another_config(
     if not unknown:
         return []
     # It reads results, which few starts have to.
-    from connector_tax.read.ingest.ended import of_another_config
+    from connector_tax.base.plan.ended import of_another_config
 
     # Rates that were selected anew are newer than what was measured at the earlier ones, which Snakemake sees.
     rates, selected_ns = None, 0

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import connector_tax.base.config.load
+from connector_tax.base.capacity import SMALLEST_FRACTION
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT, SCHEMAS
 from connector_tax.base.documents.campaign import asked_of, campaign_of
@@ -25,9 +26,8 @@ from connector_tax.base.documents.reading import document_of
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import parse_json, to_json
 from connector_tax.base.plan import campaign_document, cells_of
+from connector_tax.base.plan.belonging import Belonging
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.read.ingest.belonging import Belonging
-from connector_tax.read.stats.reference import SMALLEST_FRACTION
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from builders import CODE, DATE, ENGINE, ROOT

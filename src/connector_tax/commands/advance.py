@@ -28,9 +28,9 @@ from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.locks import started_once
 from connector_tax.base.plan import campaign_document, config_of, read_campaign_file
 from connector_tax.base.plan.edits import as_stored, unset_since
+from connector_tax.base.plan.ended import of_another_config
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.redaction import published_text
-from connector_tax.read.ingest.ended import of_another_config
 from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.lifeline import end_in_order
 from connector_tax.run.engine.logs import clean_logs, launch_secrets

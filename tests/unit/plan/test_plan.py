@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -20,9 +21,16 @@ from connector_tax.base.plan import (
     spec_hash,
     until_overload,
 )
-from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S, expected_cell_s, expected_run_s
+from connector_tax.base.plan.duration import (
+    LAUNCH_S,
+    RELEASE_S,
+    expected_cell_s,
+    expected_run_s,
+    requests_per_s,
+)
 from connector_tax.base.records.cell import PHASES, CellSpec, Shape
 from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
 
 CONFIG = Path(__file__).parents[3] / "config"
 
@@ -189,6 +197,11 @@ def test_the_turns_of_conversations_come_at_the_reference_rate(config: CampaignC
     assert cells_of(talking, "nixl_both", "c", ReferenceRates(2.0, 2.0)) == (cell,)
     # Warm-up, and 200 requests at 2 req/s.
     assert expected_cell_s(cell, 2.0) == 145.0
+    assert requests_per_s(talking, cell) == 2.0
+    # It fits into a sitting of three minutes: by the rate of the sessions it was 10 min, and in no sitting of ten any cell of theirs began.
+    TimeLimit(monotonic() + 180, launch_s=20).check_launch(cell, requests_per_s(talking, cell))
+    with pytest.raises(OutOfTime, match=r"a launch and cell r0\.4_chat may take 10 min"):
+        TimeLimit(monotonic() + 180, launch_s=20).check_launch(cell, cell.rate_per_s)
 
 
 def test_other_words_in_a_session_file_are_another_measurement(config: CampaignConfig) -> None:

@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,48 @@ def test_what_preflight_skipped_takes_no_time(tmp_path: Path, capsys: pytest.Cap
     write_json(folder.preflight_status, status)
     now = standing(folder, config, FILE)
     assert now.left_s == 0 and now.time_left.startswith("about 0 s left") and now.go_on in now.who
+
+
+def test_what_failed_in_phase_a_takes_no_more_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is launched no more. The time of its other phases was left until their turn came."""
+    folder, config = no_rates(tmp_path), config_of_half(tmp_path)
+    date = read_campaign_file(folder.campaign_file).date
+    every_s = seconds_left(config, folder, date)
+    receipt = folder.run(date, "mooncake_both", "a").receipt
+    write_json(receipt, {**read_json(receipt), "status": "failed", "reason": "it died"})
+    expected, rates = expected_of(config), guessed_rates(config, expected_of(config), lambda c: c != "plain")
+    of_plain_s = sum(expected_run_s(config, "plain", p, rates, expected=expected) for p in ("b", "b_prime"))
+    assert seconds_left(config, folder, date) == pytest.approx(of_plain_s) and of_plain_s < 0.6 * every_s
+    Progress(folder, config, date, "plain", "b").say("x")
+    assert f"about {duration_text(of_plain_s)} left" in capsys.readouterr().err
+
+
+def test_a_line_of_progress_counts_what_is_of_the_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Finished cells of a run that goes on are not left, and what was measured before an edit is: it was said to be done until its turn came."""
+    folder, config = half_way(tmp_path), config_of_half(tmp_path)
+    date = read_campaign_file(folder.campaign_file).date
+    Progress(folder, config, date, "mooncake_both", "a").say("x")
+    said = capsys.readouterr().err
+    assert f"(1 of 6 runs done, about {duration_text(seconds_left(config, folder, date))} left)" in said
+    run = folder.run(date, "mooncake_both", "a")
+    expected, rates = expected_of(config), guessed_rates(config, expected_of(config))
+    ids = [cell.cell_id for cell in run.finished_cells()]
+    of_run = [
+        expected_run_s(config, "mooncake_both", "a", rates, expected=expected, finished=f) for f in ((), ids)
+    ]
+    before_s = seconds_left(config, folder, date)
+    shutil.rmtree(run.cells)
+    assert seconds_left(config, folder, date) - before_s == pytest.approx(of_run[0] - of_run[1])
+    longer = replace(config, cell=replace(config.cell, duration_s=2 * config.cell.duration_s))
+    Progress(folder, longer, date, "plain", "a").say("x")
+    assert "(0 of 6 runs done" in capsys.readouterr().err
+    more_rates = replace(config, phase_a_rates_per_s=(3.0, 5.0))
+    Progress(folder, more_rates, date, "plain", "a").say("x")
+    assert "(0 of 6 runs done" in capsys.readouterr().err
 
 
 def config_of_half(tmp_path: Path) -> CampaignConfig:

@@ -1,7 +1,8 @@
 """How long the plan should take; for progress lines, status and rehearsals, never for measuring."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+from connector_tax.base.capacity import RANDOM_ARRIVALS
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.plan.beside import wall_s
 from connector_tax.base.plan.cells import cells_of, until_overload
@@ -32,6 +33,12 @@ def expected_cell_s(cell: CellSpec, requests_per_s: float, *, most: bool = False
     return min(cell.warmup_s + window_s, cell.max_cell_s)
 
 
+def requests_per_s(config: CampaignConfig, cell: CellSpec) -> float:
+    """Of a campaign's cell; sessions have a rate of their own, and what completes are their turns. 0 of a closed loop."""
+    turns = {file.path: file.turns_per_session for file in config.phase_c.sessions}
+    return cell.rate_per_s if cell.sessions is None else cell.rate_per_s * turns[cell.sessions]
+
+
 def expected_run_s(
     config: CampaignConfig,
     connector_id: str,
@@ -40,6 +47,7 @@ def expected_run_s(
     *,
     most: bool = False,
     expected: Expected | None = None,
+    finished: Collection[str] = (),
 ) -> float:
     """One (configuration, phase): launch, cells, accuracy pass, release; 0 where it has no cells.
 
@@ -48,29 +56,30 @@ def expected_run_s(
         most: every cell up to its last look.
         expected: of the engine; without it no cell is expected to be overloaded, and requests that end after their cell's window, and those
             of the accuracy pass, take no time.
+        finished: its cells that are there already, by their ids; what is left of it is another launch and the others.
     """
     cells = cells_of(config, connector_id, phase, rates)
     # Where both rates are one, Phase B has measured it.
     if not cells or (phase == "b_prime" and rates.ref_load_per_s == rates.ref_safe_per_s):
         return 0.0
-    held = {c.cell_id: expected is None or phase != "a" or _held(c, connector_id, expected) for c in cells}
-    if phase == "a":
-        cells = until_overload(config, cells, lambda c: not held[c.cell_id])
+    too_much: set[str] = set()
+    if phase == "a" and expected is not None:
+        too_much = {c.cell_id for c in cells if expected.overloads(connector_id, c.rate_per_s, c.shape)}
+        cells = until_overload(config, cells, lambda c: c.cell_id in too_much)
+    cells = tuple(c for c in cells if c.cell_id not in finished)
     total_s = LAUNCH_S[config.engine.kind] + RELEASE_S[config.engine.kind] + GAP_S * len(cells)
     for cell in cells:
-        if not held[cell.cell_id]:
+        if cell.cell_id in too_much:
             # A cell behind a growing queue ends with its window, and drains nothing.
             total_s += cell.warmup_s + cell.duration_s
             continue
-        # Sessions have a rate of their own; their turns come at the reference rate.
-        total_s += expected_cell_s(cell, cell.rate_per_s if phase != "c" else rates.ref_safe_per_s, most=most)
+        # Latencies scatter so much with random arrivals that the first looks say too little.
+        total_s += expected_cell_s(
+            cell, requests_per_s(config, cell), most=most or cell.arrival in RANDOM_ARRIVALS
+        )
         if expected is not None and phase not in ("c", "d"):
             total_s += expected.request_s(connector_id, cell.shape)
     return total_s + (answers_s(config, connector_id, phase, expected) if expected is not None else 0.0)
-
-
-def _held(cell: CellSpec, connector_id: str, expected: Expected) -> bool:
-    return expected.holds(connector_id, cell.rate_per_s, cell.shape)
 
 
 def answers_s(config: CampaignConfig, connector_id: str, phase: Phase, expected: Expected) -> float:
@@ -109,24 +118,34 @@ def expected_left_s(
     rates: ReferenceRates | None,
     skips: Callable[[str], bool] | None,
     gpus: int | None = None,
+    finished: Callable[[Phase, str], Collection[str]] | None = None,
 ) -> float:
     """What is left of a campaign, for everybody who says so.
 
     Args:
         left: the configurations of each phase that have not ended.
         rates: None before Phase A has ended.
-        skips: whether preflight skipped a configuration, which takes no time then; None before preflight, which is left then.
+        skips: whether a configuration is launched no more, as preflight skipped it or it failed in Phase A; None before preflight, which is
+            left then.
         gpus: engines side by side at most; None: as many as there are cards.
+        finished: the cells of a run that has not ended which are there already; None where there are none.
     """
     if not left:
         return 0.0
     expected = expected_of(config)
-    known = rates or guessed_rates(config, expected)
+    known = rates or guessed_rates(config, expected, skips)
     run_s = {
         phase: {
             c: 0.0
             if skips is not None and skips(c)
-            else expected_run_s(config, c, phase, known, expected=expected)
+            else expected_run_s(
+                config,
+                c,
+                phase,
+                known,
+                expected=expected,
+                finished=() if finished is None else finished(phase, c),
+            )
             for c in ids
         }
         for phase, ids in left.items()

@@ -1,10 +1,10 @@
 """What is expected of an engine before it is measured: the costs of the model that ``rehearse`` simulates, worked out and not simulated."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from connector_tax.base.capacity import Limits, busy_s, held_fraction, held_up_to
+from connector_tax.base.capacity import HOLDS_BELOW, Limits, busy_s, held_fraction, held_up_to
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
@@ -12,7 +12,13 @@ from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import token_count
-from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts, connector_costs, load_cost_model
+from connector_tax.base.vllm_model.costs import (
+    NO_CONNECTOR,
+    ConnectorCosts,
+    EngineCosts,
+    connector_costs,
+    load_cost_model,
+)
 from connector_tax.base.vllm_model.model import idle_request_s
 
 DEFAULT_MODEL = "config/engine_model.yaml"
@@ -87,7 +93,12 @@ class Expected:
         return rate_per_s * sum(busy_s(_StepCosts.of(engine, connector), limits, shape))
 
     def holds(self, connector_id: str, rate_per_s: float, shape: Shape) -> bool:
-        return self.use(connector_id, rate_per_s, shape) <= held_up_to(self.config.cell.arrival)
+        """Whether Phase A is not expected to find it saturated: with random arrivals, too, which leave less room for other shapes."""
+        return self.use(connector_id, rate_per_s, shape) <= HOLDS_BELOW
+
+    def overloads(self, connector_id: str, rate_per_s: float, shape: Shape) -> bool:
+        """Whether more is sent than is served; a rate in between is not held, and is measured to its end."""
+        return self.use(connector_id, rate_per_s, shape) > 1.0
 
     def request_s(self, connector_id: str, shape: Shape) -> float:
         """Of one request to the idle engine; 0 of one that its KV cache does not hold, which it never serves."""
@@ -102,10 +113,15 @@ class Expected:
             max_num_batched_tokens=batched_tokens(self.config),
         )
 
-    def rates(self) -> ReferenceRates:
-        """As the analysis takes them from Phase A, where the engine costs what the model says."""
+    def rates(self, skips: Callable[[str], bool] | None = None) -> ReferenceRates:
+        """As the analysis takes them from Phase A, where the engine costs what the model says.
+
+        Args:
+            skips: whether a configuration is not measured, and has no say.
+        """
         config, own = self.config, self.config.phase_a_shape
-        held = {c: [r for r in config.phase_a_rates_per_s if self.holds(c, r, own)] for c in self.costs}
+        asked = [c for c in self.costs if c == "plain" or skips is None or not skips(c)]
+        held = {c: [r for r in config.phase_a_rates_per_s if self.holds(c, r, own)] for c in asked}
         lowest = min(config.phase_a_rates_per_s)
         safe = min(max(rates, default=lowest) for rates in held.values())
         load = max(held["plain"], default=lowest)
@@ -113,7 +129,7 @@ class Expected:
         return ReferenceRates(
             float(safe),
             float(load),
-            {s: self._shape_per_s(s, safe, list(self.costs)) for s in swept},
+            {s: self._shape_per_s(s, safe, asked) for s in swept},
             {s: self._shape_per_s(s, load, ["plain"]) for s in config.phase_b_prime.shapes},
         )
 
@@ -127,20 +143,32 @@ class Expected:
 
 
 def expected_of(config: CampaignConfig) -> Expected | None:
-    """None where no cost model is at hand: its file cannot be read or knows a connector not, or the engine is a virtual GPU, whose steps
-    are worked out from its model's files.
+    """A connector that the cost model does not know costs nothing there: its engine's steps are most of what is waited for.
+
+    None where no cost model is at hand: its file cannot be read, or the engine is a virtual GPU, whose steps are worked out from its
+    model's files.
     """
     if config.engine.virtual_gpu is not None:
         return None
+    path = model_file(config)
     try:
-        return Expected.of(config)
+        engine, known = load_cost_model(path)
     except ConfigError:
         return None
+    costs = {}
+    for connector in config.connectors:
+        try:
+            costs[connector.id] = engine, connector_costs(known, connector.kv_transfer_config, path)
+        except ConfigError:
+            costs[connector.id] = engine, NO_CONNECTOR
+    return Expected(config, costs)
 
 
-def guessed_rates(config: CampaignConfig, expected: Expected | None) -> ReferenceRates:
+def guessed_rates(
+    config: CampaignConfig, expected: Expected | None, skips: Callable[[str], bool] | None = None
+) -> ReferenceRates:
     """While nothing is measured: what the cost model holds; without one the middle of Phase A's rates."""
     if expected is not None:
-        return expected.rates()
+        return expected.rates(skips)
     middle = config.phase_a_rates_per_s[len(config.phase_a_rates_per_s) // 2]
     return ReferenceRates(middle, middle)

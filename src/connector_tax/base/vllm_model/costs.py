@@ -68,6 +68,8 @@ class ConnectorCosts:
 
 
 NO_CONNECTOR = ConnectorCosts()
+# Microseconds: a step of two weeks is a slip, and times that are sums of such are none.
+MOST = 1e12
 
 
 def load_costs(path: Path, kv_transfer_config: Foreign | None) -> tuple[EngineCosts, ConnectorCosts]:
@@ -94,9 +96,15 @@ def load_cost_model(path: Path) -> tuple[EngineCosts, dict[str, ConnectorCosts]]
         if min(engine.kv_blocks, engine.block_size, engine.max_num_seqs) < 1:
             raise TypeError("kv_blocks, block_size and max_num_seqs are 1 and more")
         numbers = [*astuple(engine), *(number for costs in known.values() for number in astuple(costs))]
-        if not all(map(math.isfinite, numbers)):
-            raise TypeError("a cost is no finite number")
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        if not all(math.isfinite(number) and abs(number) <= MOST for number in numbers):
+            raise TypeError(f"a cost is no number up to {MOST:g}")
+        if min(astuple(engine)) < 0 or not all(costs.step_factor > 0 for costs in known.values()):
+            raise TypeError("an engine's costs are 0 and more, and a connector's step_factor is more than 0")
+    # ValueError: bytes that are no UTF-8, or a date of no calendar; RecursionError: brackets in brackets, a thousand deep.
+    except (
+        *(OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError),
+        *(OverflowError, RecursionError),
+    ) as error:
         raise ConfigError(f"{path}: not a cost model ({error}). See config/engine_model.yaml.") from error
     return engine, known
 

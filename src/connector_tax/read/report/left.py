@@ -11,9 +11,9 @@ from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.plan import config_of, read_campaign_file
+from connector_tax.base.plan.ended import has_ended
 from connector_tax.base.records.cell import Phase, phase_word
 from connector_tax.base.records.rates import ReferenceRates
-from connector_tax.read.ingest.ended import has_ended
 
 
 def left_of(

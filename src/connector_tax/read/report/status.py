@@ -1,6 +1,6 @@
 """Where a campaign stands, from what lies on disk: for ``make status``, its page, and the top of a report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +16,11 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import lines_of, printable, read_whole
 from connector_tax.base.plan import cells_of, read_campaign_file
 from connector_tax.base.plan.duration import expected_left_s
+from connector_tax.base.plan.ended import cells_there, ends_at_once, own_cells
 from connector_tax.base.plan.guess import expected_of, guessed_rates
 from connector_tax.base.records.cell import Phase, is_repeat, phase_word
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import duration_text
-from connector_tax.read.ingest.ended import own_cells
 from connector_tax.read.report.left import left_of
 
 
@@ -130,7 +130,7 @@ def standing(folder: CampaignFolder, config: CampaignConfig, config_file: Path) 
         ended=runs - sum(map(len, left.values())),
         runs=runs,
         left=left,
-        left_s=_left_s(folder, config, left, rates),
+        left_s=_left_s(folder, config, date, left, rates),
         remarks=tuple(tuple(lines) for lines in remarks if lines),
         worker=worker_of(folder),
         go_on=_command(config, config_file),
@@ -172,20 +172,28 @@ def seconds_left(
         gpus: engines side by side at most; None: as many as there are cards.
     """
     if date is None:
-        return _left_s(folder, config, {p: config.members(p) for p in config.phases}, None, gpus)
+        return _left_s(folder, config, date, {p: config.members(p) for p in config.phases}, None, gpus)
     left, rates, _ = left_of(folder, config, date)
-    return _left_s(folder, config, left, rates, gpus)
+    return _left_s(folder, config, date, left, rates, gpus)
 
 
 def _left_s(
     folder: CampaignFolder,
     config: CampaignConfig,
+    date: str | None,
     left: Mapping[Phase, Sequence[str]],
     rates: ReferenceRates | None,
     gpus: int | None = None,
 ) -> float:
     preflight = _preflight(folder)[0]
-    return expected_left_s(config, left, rates, None if preflight is None else preflight.skips, gpus)
+
+    def finished(phase: Phase, connector_id: str) -> Collection[str]:
+        return () if date is None else cells_there(config, folder.run(date, connector_id, phase), rates)
+
+    skips: Callable[[str], bool] | None = None if preflight is None else preflight.skips
+    if preflight is not None and date is not None:
+        skips = ends_at_once(config, folder, date, preflight, left)
+    return expected_left_s(config, left, rates, skips, gpus, finished)
 
 
 def _repeats(left: Mapping[Phase, Sequence[str]], connector_id: str, blocks: Sequence[Phase]) -> State:
@@ -218,7 +226,7 @@ def _state(
     if run.is_link:
         return State("a link", "bad")
     plan = cells_of(config, run.connector_id, run.phase, rates)
-    own = own_cells(config, run, run.finished_cells(), plan)
+    own = len(own_cells(config, run, run.finished_cells(), plan))
     supervisor = recorded_supervisor(run.path)
     if supervisor is not None and supervisor.lives:
         return State(f"running, {own} of {len(plan)}", "running")

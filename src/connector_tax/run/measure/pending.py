@@ -9,6 +9,7 @@ from connector_tax.base.artifacts.cells import read_cell, reusable
 from connector_tax.base.artifacts.layout import RUN_FILES, VIRTUAL_GPU, RunFolder
 from connector_tax.base.documents.cell import About, IdleUse
 from connector_tax.base.plan import spec_hash, until_overload
+from connector_tax.base.plan.duration import requests_per_s
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.steptime import recording
 from connector_tax.run.engine.process import RunningEngine
@@ -122,7 +123,7 @@ def measure_pending(
             run.progress.say(f"cell {cell.cell_id} is left out: a lower rate was too much already")
             continue
         if run.limit is not None:
-            run.limit.check_cell(cell, first=index == 0)
+            run.limit.check_cell(cell, requests_per_s(run.config, cell), first=index == 0)
         run.progress.say(f"cell {cell.cell_id} ({index + 1} of {len(pending)})")
         folder = run.run.cell(cell.cell_id)
         own_hash = spec_hash(run.config, run.connector_id, cell)

@@ -26,6 +26,7 @@ from connector_tax.base.plan import (
     config_of,
     read_campaign_file,
 )
+from connector_tax.base.plan.duration import requests_per_s
 from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.run.engine.logs import clean_logs, launch_secrets
@@ -148,7 +149,7 @@ def _measure(run: Run, cells: tuple[CellSpec, ...], guest: Guest | None) -> None
     failed_launches = unanswered = 0
     while pending or not outputs_collected(run):
         if run.limit is not None and pending:
-            run.limit.check_launch(pending[0])
+            run.limit.check_launch(pending[0], requests_per_s(run.config, pending[0]))
         try:
             pending = _one_launch(run, cells, pending, guest, last_try=unanswered + 1 >= LAUNCH_TRIES)
             unanswered += not pending

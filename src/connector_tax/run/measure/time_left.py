@@ -32,20 +32,28 @@ class TimeLimit:
         """After that no launch would be over any more that begins."""
         return self.until_s - self.launch_s
 
-    def check_launch(self, first: CellSpec) -> None:
+    def check_launch(self, first: CellSpec, requests_per_s: float) -> None:
         """
+        Args:
+            requests_per_s: of the cell; of one of sessions the rate of their turns, which are what completes.
+
         Raises:
             OutOfTime: a launch and its ``first`` cell take longer than what is left.
         """
-        self._check(self.launch_s + _cell_s(first, most=False), f"a launch and cell {first.cell_id}")
+        self._check(
+            self.launch_s + _cell_s(first, requests_per_s, most=False), f"a launch and cell {first.cell_id}"
+        )
 
-    def check_cell(self, cell: CellSpec, *, first: bool) -> None:
+    def check_cell(self, cell: CellSpec, requests_per_s: float, *, first: bool) -> None:
         """A launch is made for its first cell, which begins if it can be finished; a later one if it will be.
+
+        Args:
+            requests_per_s: as above.
 
         Raises:
             OutOfTime: the cell takes longer than what is left.
         """
-        self._check(_cell_s(cell, most=not first), f"cell {cell.cell_id}")
+        self._check(_cell_s(cell, requests_per_s, most=not first), f"cell {cell.cell_id}")
 
     def _check(self, needed_s: float, what: str) -> None:
         left_s = self.until_s - monotonic()
@@ -55,5 +63,5 @@ class TimeLimit:
             )
 
 
-def _cell_s(cell: CellSpec, *, most: bool) -> float:
-    return expected_cell_s(cell, cell.rate_per_s, most=most) + CUT_S
+def _cell_s(cell: CellSpec, requests_per_s: float, *, most: bool) -> float:
+    return expected_cell_s(cell, requests_per_s, most=most) + CUT_S

@@ -1,17 +1,18 @@
 """Whether a run that has a receipt has ended for the plan as it is now: an edit leaves receipts of an earlier plan until it is measured again."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from connector_tax.base.artifacts.cells import read_cell
-from connector_tax.base.artifacts.layout import CellFolder, RunFolder
+from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.config import CampaignConfig
+from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.receipt import Receipt
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.plan import cells_of, spec_hash
-from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.plan.belonging import Belonging
+from connector_tax.base.plan.cells import cells_of, spec_hash
+from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.records.rates import ReferenceRates
-from connector_tax.read.ingest.belonging import Belonging
 
 
 def of_plan(config: CampaignConfig, run: RunFolder, receipt: Receipt, rates: ReferenceRates | None) -> bool:
@@ -74,10 +75,45 @@ def of_another_config(
 
 def own_cells(
     config: CampaignConfig, run: RunFolder, found: Iterable[CellFolder], planned: Iterable[CellSpec]
-) -> int:
-    """How many of the finished cells are of the plan; what lies there of an earlier one, at other rates or shapes or of another launch, is not."""
+) -> frozenset[str]:
+    """Which of the finished cells are of the plan; what lies there of an earlier one, at other rates or shapes or of another launch, is not."""
     ids = {cell.cell_id for cell in planned}
-    return sum(cell.cell_id in ids and _belongs(config, run, cell) for cell in found)
+    return frozenset(cell.cell_id for cell in found if cell.cell_id in ids and _belongs(config, run, cell))
+
+
+def cells_there(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> frozenset[str]:
+    """Of a run that has not ended, its finished cells that are of the plan.
+
+    Args:
+        rates: None where they are not known; nothing is told then of a phase that has none of its own.
+    """
+    if run.is_link or (rates is None and run.phase not in ("a", "d")):
+        return frozenset()
+    return own_cells(config, run, run.finished_cells(), cells_of(config, run.connector_id, run.phase, rates))
+
+
+def ends_at_once(
+    config: CampaignConfig,
+    folder: CampaignFolder,
+    date: str,
+    preflight: PreflightStatus,
+    left: Mapping[Phase, Sequence[str]],
+) -> Callable[[str], bool]:
+    """Whether a configuration is not launched any more: preflight skipped it, or it failed in Phase A.
+
+    Args:
+        left: whose receipts are missing or of an earlier plan.
+    """
+    ended = [folder.run(date, c, "a") for c in config.connector_ids if c not in left.get("a", ())]
+    failed = {run.connector_id for run in ended if _failed(run)}
+    return lambda c: c in failed or preflight.skips(c)
+
+
+def _failed(run: RunFolder) -> bool:
+    try:
+        return not run.is_link and run.receipt.is_file() and read_receipt(run).status == "failed"
+    except ArtifactError:
+        return False  # status and the analysis say why
 
 
 def _belongs(config: CampaignConfig, run: RunFolder, cell: CellFolder) -> bool:

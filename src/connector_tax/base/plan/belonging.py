@@ -11,7 +11,8 @@ from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.cell import CellDocument
 from connector_tax.base.documents.reading import as_json
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.plan import cells_of, config_of, launch_spec
+from connector_tax.base.plan.campaign import config_of
+from connector_tax.base.plan.cells import cells_of, launch_spec
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.records.rates import ReferenceRates
