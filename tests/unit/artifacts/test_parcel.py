@@ -40,7 +40,9 @@ def write(folder: CampaignFolder, name: str, text: str) -> None:
 
 def files(folder: CampaignFolder) -> dict[str, str]:
     return {
-        str(p.relative_to(folder.root)): p.read_text() for p in sorted(folder.root.rglob("*")) if p.is_file()
+        str(p.relative_to(folder.root)): p.read_text()
+        for p in sorted(folder.root.rglob("*"))
+        if p.is_file() and p != folder.packed
     }
 
 
@@ -71,7 +73,7 @@ def test_only_what_changed_travels_and_replaces_what_was_there(there: CampaignFo
         f"{RUN}/cells/r1_8x8/cell.json",
         f"{RUN}/receipt.json",
     }
-    assert not list(here.root.rglob(".*")), "nothing temporary is left"
+    assert list(here.root.rglob(".*")) == [here.packed], "nothing temporary is left"
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_an_archive_is_taken_again_after_one_that_was_killed(there: CampaignFold
     assert take(tmp_path / "1.tar.gz", here).units == take(tmp_path / "1.tar.gz", here).units
     (own / "receipt.json").unlink()
     own.rmdir()
-    assert files(here) == before and not list(here.root.rglob(".*"))
+    assert files(here) == before and list(here.root.rglob(".*")) == [here.packed]
 
 
 def test_a_preflight_that_was_made_again_here_is_kept(there: CampaignFolder, tmp_path: Path) -> None:
