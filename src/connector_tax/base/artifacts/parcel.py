@@ -132,8 +132,11 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
         _put_in_place(archive, there, folder, taken)
     finally:
         put_back(folder)
-    now, known = standing(folder).units, Standing.packed(folder).units
-    Standing({**known, **{name: now[name] for name in taken.units}}).remember(folder)
+    # Of the logs some may be of this host alone.
+    elsewhere = {
+        n: s for n, s in standing(folder).units.items() if n in taken.units and n != folder.logs.name
+    }
+    Standing({**Standing.packed(folder).units, **elsewhere}).remember(folder)
     return taken
 
 
@@ -176,7 +179,7 @@ def _decide(archive: Path, there: CampaignFolder, folder: CampaignFolder) -> Tak
     removed = [n for n in made if new_a and (folder.root / n).exists() and (kept_a or n not in names)]
     if folder.campaign_file.exists():
         names.remove(folder.campaign_file.name)
-    kept += [n for n in documents if n in names]
+    kept += [n for n in documents if n in names and not _is_same(there.root / n, folder.root / n)]
     return Taken([n for n in names if n not in kept], kept, removed)
 
 
@@ -189,10 +192,10 @@ def _put_in_place(archive: Path, there: CampaignFolder, folder: CampaignFolder, 
     if order or taken.removed:
         for name in [n for n in made if n in (*taken.removed, *order)]:
             (folder.root / name).unlink(missing_ok=True)
-        # Receipts bring the other host's times, by which what was made before of others would pass for new.
+        # Receipts bring the other host's times, by which what was made before of others would pass for new. 0 is no time to Snakemake.
         for read in (folder.aggregate, folder.aggregate_csv, folder.manifest):
             if read.exists():
-                os.utime(read, (0, 0))
+                os.utime(read, (1, 1))
     for name in order:
         _replace(there.root / name, folder.root / name)
     for log in sorted(p for p in there.logs.rglob("*") if p.is_file()):
