@@ -377,8 +377,8 @@ def test_rates_are_those_of_the_phase_a_that_is_there(
         pack(there, before, tmp_path / f"{n}.tar.gz")
         before = standing(there)
     here = CampaignFolder(tmp_path / "here" / "demo")
-    for n in order:
-        take(tmp_path / f"{n}.tar.gz", here)
+    for name in order:
+        take(tmp_path / f"{name}.tar.gz", here)
     assert here.reference_rates.read_text() == "again"
     # The other run is measured again at home, and its rates are of neither host's Phase A then.
     launched(here, RUN, "once", "at home")
