@@ -19,6 +19,7 @@ from snakemake.cli import parse_args
 from snakemake.io import report
 
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.parcel import put_back
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.secrets import hand_on
 from connector_tax.base.documents.figures import FigureIndex, read_figure_index
@@ -145,7 +146,7 @@ class Study:
 
     @property
     def logs(self) -> Path:
-        return self.folder.root / "logs"
+        return self.folder.logs
 
     def pictures(self, caption: str) -> list[str]:
         """``figures/`` as an input that Snakemake's report shows, where it is there; not what lies in folders beneath it.
@@ -266,6 +267,7 @@ class Study:
             try:
                 # Held by this process until it ends; the kernel drops the lock then, however that is.
                 _STARTED.enter_context(started_once(self.folder.start_lock, self.config.campaign))
+                put_back(self.folder)
                 refuse_another_campaign(self.config, self.earlier, self.runs, self.folder)
             except ConnectorTaxError as error:
                 stop(str(error))
@@ -333,7 +335,7 @@ def open_study(
         earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
     except ConnectorTaxError as error:
         stop(str(error))
-    first = _measured_on(folder.root) or f"{datetime.now(UTC):%Y-%m-%d}"
+    first = folder.measured_on() or f"{datetime.now(UTC):%Y-%m-%d}"
     today = environment.setdefault(DATE_VARIABLE, first)
     if not is_date(today):
         stop(f"{DATE_VARIABLE}={shown(today)}: no date (YYYY-MM-DD). It names folders; unset it.")
@@ -352,12 +354,6 @@ def open_study(
     except ConnectorTaxError as error:
         stop(str(error))
     return study
-
-
-def _measured_on(root: Path) -> str | None:
-    """The date that a campaign's runs are named by, where its ``campaign.json`` is gone: with another one all would be measured again."""
-    runs = root.glob("????-??-??_*") if root.is_dir() else ()
-    return max((p.name[:10] for p in runs if is_date(p.name[:10])), default=None)
 
 
 def put_own_python_first(environment: MutableMapping[str, str]) -> None:

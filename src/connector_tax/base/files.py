@@ -292,14 +292,7 @@ def publish_folder(temporary: Path, final: Path) -> None:
     old or the new folder, never a mixture.
     """
     try:
-        # Files, then the folders that name them, then the folder's own name: what is durable is whole.
-        for path in sorted(temporary.rglob("*"), reverse=True):
-            if path.is_dir():
-                _sync_folder(path)
-            elif path.is_file():
-                with open(path, "rb") as handle:
-                    os.fsync(handle.fileno())
-        _sync_folder(temporary)
+        sync_beneath(temporary)
         retired = final.with_name(f".{final.name}.{uuid.uuid4().hex[:8]}.retired")
         if final.exists():
             os.rename(final, retired)
@@ -308,6 +301,17 @@ def publish_folder(temporary: Path, final: Path) -> None:
         shutil.rmtree(retired, ignore_errors=True)
     except OSError as error:
         raise writing_failed(final, error) from error
+
+
+def sync_beneath(folder: Path) -> None:
+    """Files, then the folders that name them, then the folder's own name: what is durable is whole."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir():
+            _sync_folder(path)
+        elif path.is_file():
+            with open(path, "rb") as handle:
+                os.fsync(handle.fileno())
+    _sync_folder(folder)
 
 
 def sha256_of(path: Path) -> str:

@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.artifacts.parcel import Standing, pack, standing, take
+from connector_tax.base.artifacts.parcel import Standing, pack, put_back, take
 from connector_tax.base.command import Command
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.secrets import hand_on
@@ -77,10 +78,10 @@ def _run(args: argparse.Namespace) -> int:
     end_in_order()
     hand_on(config, os.environ)
     folder.refuse_links()
-    before = standing(folder)
     with started_once(folder.start_lock, config.campaign):
+        put_back(folder)
         date = _open_campaign(config, folder)
-        with _saved(config, folder, before, args.save):
+        with _saved(config, folder, args.save):
             sitting = sit(
                 config,
                 folder,
@@ -104,6 +105,11 @@ def _take(archives: list[Path], folder: CampaignFolder) -> int:
     for archive in archives:
         taken = take(archive, folder)
         print(f"{archive}: {len(taken.units)} documents and runs taken into {folder.root}")
+        if taken.removed:
+            print(
+                f"{folder.root}: removed {', '.join(taken.removed)}, which followed from another Phase A than is there now; the next sitting "
+                "or start makes it again"
+            )
         if taken.kept:
             print(
                 f"{archive}: {len(taken.kept)} of its documents and runs went on here since and are kept: {', '.join(taken.kept)}"
@@ -121,7 +127,7 @@ def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
     now = datetime.now(UTC)
     document = campaign_document(
         config,
-        date=earlier.date if earlier is not None else f"{now:%Y-%m-%d}",
+        date=earlier.date if earlier is not None else folder.measured_on() or f"{now:%Y-%m-%d}",
         created_utc=(earlier and earlier.created_utc) or f"{now:%Y-%m-%dT%H:%M:%SZ}",
     )
     if earlier is not None:
@@ -182,17 +188,17 @@ def refuse_what_is_of_another_config(config: CampaignConfig, folder: CampaignFol
 
 
 @contextmanager
-def _saved(
-    config: CampaignConfig, folder: CampaignFolder, before: Standing, save: Path | None
-) -> Iterator[None]:
-    """Whatever ends the sitting, what it measured is packed."""
+def _saved(config: CampaignConfig, folder: CampaignFolder, save: Path | None) -> Iterator[None]:
+    """Whatever ends the sitting, what is new since the last archive is packed: an earlier sitting may have been killed, or had none."""
     try:
         yield
     finally:
         if save is not None:
             _without_secrets(config, folder)
-            archive = save / f"{folder.root.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz"
-            names = pack(folder, before, archive)
+            # The last part, since clocks are stepped and hosts share a folder: an archive replaces no other.
+            name = f"{folder.root.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}.tar.gz"
+            archive = save / name
+            names = pack(folder, Standing.packed(folder), archive)
             mib = archive.stat().st_size / 2**20
             print(f"{archive}: {len(names)} documents and runs, {mib:.1f} MiB", file=sys.stderr)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +106,7 @@ class _Run:
         """A disk that is full takes files, but neither numbers, which are printed, nor the rates that are still to come."""
         self.pictures.append(pages.picture(cell, requests))
         with self._writing(f"requests of {spec.cell_id}"):
-            path = self.load.out / f"requests_{spec.cell_id}.jsonl"
-            # Those of an earlier run would pass for this one's if these cannot be written, or an interrupt comes meanwhile.
-            path.unlink(missing_ok=True)
-            write_lines(path, (r.to_line() for r in requests))
+            write_lines(self.load.out / f"requests_{spec.cell_id}.jsonl", (r.to_line() for r in requests))
         self.write_summary()
 
     @contextmanager
@@ -156,9 +154,9 @@ def run(load: Load) -> int:
     """
     if load.sweep is not None and len(load.shapes) > 1:
         raise ConfigError("--find-rate: looks for the rate of one shape; give one with --shape.")
+    refuse_results(load.out)
     target = reach(load.access)
     check_out(load.out)
-    check_places(load.out)
     contents = contents_of(load)
     form = load.form
     if load.prompts is None and load.sessions is None and load.trace is None and not takes_ids(form):
@@ -167,8 +165,6 @@ def run(load: Load) -> int:
             f"a word is {form.tokens_per_word:.3g} prompt tokens at this server, and a prompt {form.template_tokens:.3g} more"
         )
     cells = list(cells_of(load, contents, form))
-    for earlier in load.out.glob("events_*.jsonl"):
-        earlier.unlink()
     here, cores = is_here(target), discover()
     workers = workers_for(load, cells, cores, here=here)
     specs = [replace(spec, workers=workers if workers > 1 else None) for spec, _ in cells]
@@ -283,21 +279,23 @@ def csv_of(cells: list[LoadCell]) -> str:
     return buffer.getvalue()
 
 
-def check_places(out: Path) -> None:
+def refuse_results(out: Path) -> None:
     """
     Raises:
-        ConfigError: a folder stands where a file is to be written.
+        ConfigError: results lie there, which nothing replaces: they would be lost, or mixed with others. Or it cannot be looked into.
     """
-    names = ("summary.json", "summary.csv", "load.html")
-    for path in (
-        *(out / name for name in names),
-        *sorted(out.glob("requests_*.jsonl")),
-        *sorted(out.glob("events_*.jsonl")),
-    ):
-        if path.is_dir():
-            raise ConfigError(
-                f"--out {out}: {path.name} is a folder there. Move it away, or give another --out."
-            )
+    patterns = ("summary.json", "summary.csv", "load.html", "requests_*.jsonl", "events_*.jsonl")
+    try:
+        names = sorted(p.name for p in out.iterdir()) if out.exists() else []
+    except OSError as error:
+        raise ConfigError(f"--out {out}: {error.strerror}. Give a folder.") from error
+    found = [n for pattern in patterns for n in names if fnmatchcase(n, pattern)]
+    if found:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        raise ConfigError(
+            f"--out {out}: holds results already ({found[0]}{more}), and a load replaces none. Give another --out, or move them away. "
+            "No request was sent."
+        )
 
 
 def is_here(target: Target) -> bool:

@@ -2,15 +2,18 @@
 
 import io
 import json
+import os
 import shutil
 import tarfile
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from connector_tax.base.artifacts import parcel
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.artifacts.parcel import pack, standing, take
+from connector_tax.base.artifacts.parcel import Standing, pack, put_back, standing, take
 from connector_tax.base.errors import ArtifactError, EngineError
 from connector_tax.base.locks import started_once
 from connector_tax.commands.advance import COMMAND
@@ -40,7 +43,9 @@ def write(folder: CampaignFolder, name: str, text: str) -> None:
 
 def files(folder: CampaignFolder) -> dict[str, str]:
     return {
-        str(p.relative_to(folder.root)): p.read_text() for p in sorted(folder.root.rglob("*")) if p.is_file()
+        str(p.relative_to(folder.root)): p.read_text()
+        for p in sorted(folder.root.rglob("*"))
+        if p.is_file() and p != folder.packed
     }
 
 
@@ -71,7 +76,7 @@ def test_only_what_changed_travels_and_replaces_what_was_there(there: CampaignFo
         f"{RUN}/cells/r1_8x8/cell.json",
         f"{RUN}/receipt.json",
     }
-    assert not list(here.root.rglob(".*")), "nothing temporary is left"
+    assert list(here.root.rglob(".*")) == [here.packed], "nothing temporary is left"
 
 
 @pytest.mark.parametrize(
@@ -157,6 +162,96 @@ def test_a_run_that_went_on_here_since_is_kept(there: CampaignFolder, tmp_path: 
     assert f"{RUN}/cells/r2_8x8/cell.json" not in files(here)
 
 
+class Killed(BaseException):
+    pass
+
+
+def killed_at(n: int, archive: Path, folder: CampaignFolder) -> bool:
+    """Whether a take had an n-th rename, before which it was killed: nothing that it does at its end is done."""
+    renames = count(1)
+    replace = os.replace
+
+    def replaced(*given: Any) -> None:
+        if next(renames) == n:
+            patch.setattr(parcel, "put_back", lambda folder: None)
+            raise Killed
+        replace(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", replaced)
+        try:
+            take(archive, folder)
+        except Killed:
+            return True
+    return False
+
+
+def test_a_take_that_is_killed_at_any_rename_loses_nothing(there: CampaignFolder, tmp_path: Path) -> None:
+    """What the next sitting finds: each run as it was or as it is in the archive, and rates of what is there or none."""
+    other = "2026-01-31_noop_connector/phase_a"
+    for run in (RUN, other):
+        launched(there, run, "there")
+        write(there, f"{run}/receipt.json", "{}")
+    write(there, "reference_rates.json", "once")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    for run in (RUN, other):
+        launched(there, run, "there", "there, again")
+        write(there, f"{run}/cells/r2_8x8/cell.json", "{}")
+    write(there, "reference_rates.json", "again")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "2.tar.gz")
+    for n in count(1):
+        here = CampaignFolder(tmp_path / f"{n}" / "demo")
+        take(tmp_path / "1.tar.gz", here)
+        before = files(here)
+        if not killed_at(n, tmp_path / "2.tar.gz", here):
+            break
+        put_back(here)
+        after = files(here)
+        at = {run: len(json.loads(after[f"{run}/launches.json"])["launches"]) for run in (RUN, other)}
+        assert before.keys() - after.keys() <= {"reference_rates.json"}
+        assert all((f"{run}/cells/r2_8x8/cell.json" in after) == (k == 2) for run, k in at.items())
+        rates = after.get("reference_rates.json")
+        assert rates is None or at == dict.fromkeys(at, 1 if rates == "once" else 2), n
+        take(tmp_path / "2.tar.gz", here)
+        assert all(files(there)[name] == text for name, text in files(here).items())
+    assert n > 5
+
+
+def test_a_take_into_an_empty_folder_that_is_killed_leaves_no_run_without_its_date(
+    there: CampaignFolder, tmp_path: Path
+) -> None:
+    """The next sitting took today for the campaign's date and measured all of it again; the archive was refused then."""
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    for n in count(1):
+        here = CampaignFolder(tmp_path / f"{n}" / "demo")
+        if not killed_at(n, tmp_path / "1.tar.gz", here):
+            break
+        assert here.campaign_file.is_file() or not here.runs()
+        assert here.measured_on() in ("2026-01-31", None)
+    assert n > 2
+
+
+def test_a_disk_that_fills_in_a_take_leaves_every_run(
+    there: CampaignFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    take(tmp_path / "1.tar.gz", here)
+    write(there, f"{RUN}/cells/r2_8x8/cell.json", "{}")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "2.tar.gz")
+    before, replace, renames = files(here), os.replace, count(1)
+
+    def full(*given: Any) -> None:
+        if next(renames) == 2:
+            raise OSError(28, "No space left on device")
+        replace(*given)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        take(tmp_path / "2.tar.gz", here)
+    assert files(here) == before
+
+
 def test_an_archive_is_taken_again_after_one_that_was_killed(there: CampaignFolder, tmp_path: Path) -> None:
     """It had put one run in its place and was removing the one that had been there, and had moved another one away."""
     pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
@@ -170,7 +265,7 @@ def test_an_archive_is_taken_again_after_one_that_was_killed(there: CampaignFold
     assert take(tmp_path / "1.tar.gz", here).units == take(tmp_path / "1.tar.gz", here).units
     (own / "receipt.json").unlink()
     own.rmdir()
-    assert files(here) == before and not list(here.root.rglob(".*"))
+    assert files(here) == before and list(here.root.rglob(".*")) == [here.packed]
 
 
 def test_a_preflight_that_was_made_again_here_is_kept(there: CampaignFolder, tmp_path: Path) -> None:
@@ -263,6 +358,112 @@ def test_rates_of_a_phase_that_was_measured_again_here_are_kept(
     write(here, "reference_rates.json", "here")
     assert take(first, here).kept == [RUN, "reference_rates.json"]
     assert here.reference_rates.read_text() == "here"
+
+
+@pytest.mark.parametrize("order", ["012", "021", "0121", "2101", "20"])
+def test_rates_are_those_of_the_phase_a_that_is_there(
+    there: CampaignFolder, tmp_path: Path, order: str
+) -> None:
+    """An archive of rates and of no run put those of an earlier Phase A in place of the ones that followed from the runs here."""
+    other, before = "2026-01-31_noop_connector/phase_a", standing(CampaignFolder(tmp_path / "nothing"))
+    for run in (RUN, other):
+        launched(there, run, "once")
+        write(there, f"{run}/receipt.json", "{}")
+    for n, (run, rates) in enumerate(((RUN, ""), (RUN, "once"), (other, "again"))):
+        if rates:
+            write(there, "reference_rates.json", rates)
+        if rates == "again":
+            launched(there, run, "once", "again")
+        pack(there, before, tmp_path / f"{n}.tar.gz")
+        before = standing(there)
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    for name in order:
+        take(tmp_path / f"{name}.tar.gz", here)
+    assert here.reference_rates.read_text() == "again"
+    # The other run is measured again at home, and its rates are of neither host's Phase A then.
+    launched(here, RUN, "once", "at home")
+    write(here, "reference_rates.json", "at home")
+    launched(there, other, "once", "again", "once more")
+    write(there, "reference_rates.json", "once more")
+    pack(there, before, tmp_path / "3.tar.gz")
+    taken = take(tmp_path / "3.tar.gz", here)
+    assert (taken.kept, taken.removed) == ([RUN, "reference_rates.json"], ["reference_rates.json"])
+    assert not here.reference_rates.exists()
+
+
+def test_rates_go_where_an_archive_brings_another_phase_a_without_any(
+    there: CampaignFolder, tmp_path: Path
+) -> None:
+    launched(there, RUN, "once")
+    write(there, "reference_rates.json", "once")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here, before = CampaignFolder(tmp_path / "here" / "demo"), standing(there)
+    take(tmp_path / "1.tar.gz", here)
+    launched(there, RUN, "once", "again")
+    there.reference_rates.unlink()
+    pack(there, before, tmp_path / "2.tar.gz")
+    assert take(tmp_path / "2.tar.gz", here).removed == ["reference_rates.json"]
+    assert not here.reference_rates.exists()
+
+
+def test_what_was_read_before_is_read_again(there: CampaignFolder, tmp_path: Path) -> None:
+    """Receipts bring the times of the other host. The report of the runs before passed for one of those that were taken."""
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    take(tmp_path / "1.tar.gz", here)
+    write(here, "aggregate.json", "of one launch")
+    launched(there, RUN, "there, again")
+    write(there, f"{RUN}/receipt.json", "{}")
+    os.utime(there.root / RUN / "receipt.json", (1e9, 1e9))
+    write(there, "aggregate.json", "of the other host")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "2.tar.gz")
+    take(tmp_path / "2.tar.gz", here)
+    assert here.aggregate.read_text() == "of one launch"
+    receipt = here.root / RUN / "receipt.json"
+    assert 0 < here.aggregate.stat().st_mtime < receipt.stat().st_mtime  # to Snakemake 0 is no time
+    # An archive that brings nothing new makes nobody read again.
+    os.utime(here.aggregate)
+    take(tmp_path / "2.tar.gz", here)
+    assert here.aggregate.stat().st_mtime > receipt.stat().st_mtime
+
+
+def test_logs_of_both_hosts_are_kept(there: CampaignFolder, tmp_path: Path) -> None:
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    empty = standing(CampaignFolder(tmp_path / "nothing"))
+    for n, line in enumerate(("there, first\n", "there, first\nthere, second\n"), start=1):
+        write(there, "logs/progress.log", line)
+        pack(there, empty, tmp_path / f"{n}.tar.gz")
+    for n in (1, 2, 1):  # one that goes on takes the place of its beginning, and is not cut again
+        take(tmp_path / f"{n}.tar.gz", here)
+    assert here.progress_log.read_text() == "there, first\nthere, second\n"
+    write(here, "logs/progress.log", "here\n")
+    write(here, "logs/measure_a_plain.log", "error: here\n")
+    for n in (1, 2, 2):
+        take(tmp_path / f"{n}.tar.gz", here)
+    kept = {name: text for name, text in files(here).items() if name.startswith("logs/")}
+    assert kept == {
+        "logs/1/progress.log": "there, first\n",
+        "logs/2/progress.log": "there, first\nthere, second\n",
+        "logs/measure_a_plain.log": "error: here\n",
+        "logs/progress.log": "here\n",
+    }
+
+
+def test_what_no_archive_has_is_in_the_next_one(there: CampaignFolder, tmp_path: Path) -> None:
+    """A sitting was killed and had packed nothing: what it had measured was in no later archive either."""
+    assert RUN in pack(there, Standing.packed(there), tmp_path / "1.tar.gz")
+    write(there, f"{RUN}/cells/r2_8x8/cell.json", "{}")  # a sitting that is killed
+    other = "2026-01-31_noop_connector/phase_b"
+    write(there, f"{other}/cells/r1_8x8/cell.json", "{}")  # and the next one
+    assert pack(there, Standing.packed(there), tmp_path / "2.tar.gz") == [other, RUN, "campaign.json"]
+    assert pack(there, Standing.packed(there), tmp_path / "3.tar.gz") == ["campaign.json"]
+    there.packed.write_text('{"2026-01-31_plain/phase_a": [1]}')
+    assert RUN in pack(there, Standing.packed(there), tmp_path / "4.tar.gz")
+    # What was taken lies elsewhere, too: a host that is given these results sends back what it measures.
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    take(tmp_path / "4.tar.gz", here)
+    write(here, f"{other}/cells/r2_8x8/cell.json", "{}")
+    assert pack(here, Standing.packed(here), tmp_path / "5.tar.gz") == [other, "campaign.json"]
 
 
 def test_what_was_left_out_with_another_reason_is_taken(there: CampaignFolder, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document, read_campaign_file
 from connector_tax.commands import advance
 from connector_tax.commands.advance import _open_campaign
+from connector_tax.run.measure.sitting import Sitting
 
 
 def test_a_config_may_change_until_something_is_made_of_it(tmp_path: Path) -> None:
@@ -96,6 +97,36 @@ def test_rates_of_a_phase_that_is_measured_again_are_selected_again(tmp_path: Pa
     campaign.run("plain", "a").receipt.unlink()
     _open_campaign(campaign.config, campaign.folder)
     assert not campaign.folder.reference_rates.exists()
+
+
+def test_a_campaign_file_that_is_gone_costs_no_run(tmp_path: Path) -> None:
+    """Runs are named by their date: with today's all of them would be measured again."""
+    config, folder = load_campaign(PROJECT_ROOT / "config/demo.yaml"), CampaignFolder(tmp_path / "demo")
+    folder.run("2026-01-31", "plain", "a").path.mkdir(parents=True)
+    assert _open_campaign(config, folder) == "2026-01-31"
+
+
+def test_what_a_killed_take_put_aside_is_back_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sitting measured it again, and the next take removed what had been put aside."""
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
+    for name in ("end_in_order", "hand_on"):  # of this process
+        monkeypatch.setattr(advance, name, lambda *given: None)
+    run = CampaignFolder(tmp_path / "demo").run("2026-01-31", "plain", "a")
+    aside = run.path.with_name(".phase_a.replaced") / "cells" / "r1_8x8"
+    aside.mkdir(parents=True)
+
+    def sits(*given: Any, **named: Any) -> Sitting:
+        assert [cell.cell_id for cell in run.finished_cells()] == ["r1_8x8"]
+        return Sitting((), ("phase A of plain",), "the time is over")
+
+    monkeypatch.setattr(advance, "sit", sits)
+    config = PROJECT_ROOT / "config/demo.yaml"
+    given = ["--configfile", str(config), "--results", str(tmp_path), "--minutes", "9"]
+    for _ in range(2):  # within one second
+        assert advance.COMMAND.call([*given, "--save", str(tmp_path / "out")]) == 75
+    assert len(list((tmp_path / "out").iterdir())) == 2
 
 
 def test_an_archive_has_no_secret_of_a_launch_that_was_killed(

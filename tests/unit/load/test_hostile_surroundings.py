@@ -20,8 +20,8 @@ from truth_server import Reply, answer_well, truth_server
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.target import Target, target_of
+from connector_tax.commands.load import COMMAND as COMMAND_OF_LOAD
 from connector_tax.load.cache_hits import CacheCounters
-from connector_tax.load.run import check_places
 from connector_tax.load.server import Access, reach
 
 ROOT = Path(__file__).parents[3]
@@ -51,11 +51,14 @@ def test_goodput_of_answers_in_one_piece_is_of_their_e2e_alone(tmp_path: Path) -
     assert "--goodput: answers in one piece have no TTFT or TPOT" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["requests_r1_8x4.jsonl", "summary.json", "load.html"])
-def test_a_folder_where_a_file_is_to_be_is_said_before_the_load(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).mkdir()
-    with pytest.raises(ConfigError, match=f"{name} is a folder there"):
-        check_places(tmp_path)
+@pytest.mark.parametrize("name", ["requests_r1_8x4.jsonl", "events_1.jsonl", "summary.json", "load.html"])
+def test_results_that_lie_there_are_replaced_by_none(tmp_path: Path, name: str) -> None:
+    """A load took the place of the one before without a word. Nobody listens here, which is not found out: no request is sent."""
+    (tmp_path / name).write_text("measured")
+    given = ["--base-url", "http://127.0.0.1:9", "--rate", "20", "--out", str(tmp_path), *SHORT]
+    with pytest.raises(ConfigError, match=rf"holds results already \({name}\).*No request was sent"):
+        COMMAND_OF_LOAD.call(given)
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [(name, "measured")]
 
 
 def test_numbers_are_shown_and_rates_go_on_where_files_cannot_be_written(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_what_an_interrupted_batch_did_not_send_has_a_record() -> None:
 
 
 def test_an_interrupt_leaves_no_half_of_the_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor those of an earlier run under that name, nor a temporary file."""
+    """Nor a temporary file."""
 
     def third_ctrl_c(descriptor: int) -> None:
         raise KeyboardInterrupt
@@ -82,7 +82,6 @@ def test_an_interrupt_leaves_no_half_of_the_requests(tmp_path: Path, monkeypatch
     monkeypatch.setattr(run.pages, "picture", lambda cell, requests: "")
     monkeypatch.setattr(os, "fsync", third_ctrl_c)
     spec = spec_of()
-    (tmp_path / f"requests_{spec.cell_id}.jsonl").write_text("of an earlier run\n")
     nothing: Any = None
     running = run._Run(SimpleNamespace(out=tmp_path), nothing, nothing, Interrupt(), "", nothing)
     with pytest.raises(KeyboardInterrupt):

@@ -213,7 +213,10 @@ def test_a_campaign_is_started_once(here: Path, monkeypatch: pytest.MonkeyPatch)
         study(True).begin()
     study(False).begin()  # who only reads measures nothing
     started.close()
+    aside = study(True).folder.root / "2026-01-31_plain" / ".phase_a.replaced"
+    aside.mkdir(parents=True)  # as a killed `advance --take` leaves it
     study(True).begin()
+    assert [p.name for p in aside.parent.iterdir()] == ["phase_a"]
     started.close()
 
 

@@ -103,8 +103,17 @@ class CampaignFolder:
         return self.root / "MANIFEST.tsv"
 
     @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
     def progress_log(self) -> Path:
-        return self.root / "logs" / "progress.log"
+        return self.logs / "progress.log"
+
+    @property
+    def packed(self) -> Path:
+        """How what is elsewhere, too, stood when it was packed last, or taken."""
+        return self.root / ".packed.json"
 
     def run(self, date: str, connector_id: str, phase: Phase) -> "RunFolder":
         """
@@ -134,6 +143,11 @@ class CampaignFolder:
             if folder.is_dir() and not run.is_link and is_phase(phase) and _is_run_name(folder.parent.name):
                 found.append(run)
         return found
+
+    def measured_on(self) -> str | None:
+        """The date that its runs are named by, where ``campaign.json`` is gone: with another one all would be measured again."""
+        runs = self.root.glob("????-??-??_*") if self.root.is_dir() else ()
+        return max((p.name[:10] for p in runs if is_date(p.name[:10])), default=None)
 
     def links(self) -> list[Path]:
         """Links inside run folders; whoever reads leaves them out.
@@ -177,7 +191,7 @@ class CampaignFolder:
             ArtifactError: something else lies where a folder belongs.
         """
         runs = list(runs)
-        wanted = [self.root / "logs", self.preflight, *dict.fromkeys(run.path.parent for run in runs)]
+        wanted = [self.logs, self.preflight, *dict.fromkeys(run.path.parent for run in runs)]
         wanted += [run.path for run in runs] + [run.cells for run in runs]
         for path in wanted:
             if os.path.lexists(path) and not path.is_dir():

@@ -1,26 +1,28 @@
 """What a sitting on another host left behind, as one archive: packed there, taken over here.
 
-The units are a campaign's documents and its run folders. A unit that changed travels whole and replaces the one here, so that no file
-of an earlier launch is left between those of a later one. A run that went on here since is newer than the archive's and stays. Raw step
-logs and samples of a launch under way stay where they are: each finished cell has its share of them.
+The units are a campaign's documents and its run folders; what is made of them by reading is none. A unit that changed travels whole and
+replaces the one here, so that no file of an earlier launch is left between those of a later one. A run that went on here since is newer
+than the archive's and stays. Raw step logs and samples of a launch under way stay where they are: each finished cell has its share of them.
 """
 
+import filecmp
 import os
 import shutil
 import tarfile
 import tempfile
+import uuid
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from itertools import count
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
-from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.succession import Measured, has_newer_preflight, went_on, wrongly_left_out
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json
-from connector_tax.base.opening import is_bare, read_whole, shown
+from connector_tax.base.files import read_json, sync_beneath, to_json, write_text
+from connector_tax.base.opening import is_bare, shown
 
 _UNDER_WAY = "steps"
-_CELL = "cell "
 # How a folder begins that an archive is unpacked into.
 _TAKEN = ".taken."
 # How the name of a unit ends that another is put in place of.
@@ -40,6 +42,20 @@ class Standing:
 
     units: dict[str, Stamps]
 
+    @classmethod
+    def packed(cls, folder: CampaignFolder) -> "Standing":
+        """What is elsewhere, too: as it was when it was packed last, or taken. Without units where that is not known."""
+        try:
+            units = read_json(folder.packed)
+            return cls(
+                {u: {n: (size, ns) for n, (size, ns) in stamps.items()} for u, stamps in units.items()}
+            )
+        except (ArtifactError, AttributeError, TypeError, ValueError):
+            return cls({})
+
+    def remember(self, folder: CampaignFolder) -> None:
+        write_text(folder.packed, to_json(self.units))
+
 
 def standing(folder: CampaignFolder) -> Standing:
     """As it is now; a folder that is not there has no units."""
@@ -49,23 +65,31 @@ def standing(folder: CampaignFolder) -> Standing:
 def pack(folder: CampaignFolder, since: Standing, archive: Path) -> list[str]:
     """Write the units that are not as they stood, and ``campaign.json``; returns their names.
 
+    Reference rates travel with all of Phase A: who takes them sees whether they are of the runs that are there.
+
     Raises:
         ArtifactError: the archive cannot be written.
     """
-    changed = [n for n, stamps in standing(folder).units.items() if since.units.get(n) != stamps]
+    now = standing(folder)
+    changed = {n for n, stamps in now.units.items() if since.units.get(n) != stamps}
+    if folder.reference_rates.name in changed:
+        changed |= {_name(run, folder) for run in folder.runs() if run.phase == "a"}
     names = sorted({*changed, folder.campaign_file.name})
     temporary = archive.with_name(f".{archive.name}.partial")
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(temporary, "w:gz", compresslevel=6) as tar:
-            for name in names:
-                tar.add(folder.root / name, name, filter=_without_what_is_under_way)
+        with open(temporary, "wb") as file:
+            with tarfile.open(fileobj=file, mode="w:gz", compresslevel=6) as tar:
+                for name in names:
+                    tar.add(folder.root / name, name, filter=_without_what_is_under_way)
+            os.fsync(file.fileno())
         os.replace(temporary, archive)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise ArtifactError(
             f"{archive}: cannot be written ({error.strerror or error}). Results are in {folder.root}; take them from there."
         ) from error
+    now.remember(folder)
     return names
 
 
@@ -75,10 +99,12 @@ class Taken:
     Attributes:
         units: that are those of the archive now.
         kept: of the archive, runs and ``preflight`` that went on here since, and what is made of these: they are as they were.
+        removed: what was made of a Phase A that is not the one here any more, and is not in the archive either.
     """
 
     units: list[str]
     kept: list[str]
+    removed: list[str]
 
 
 def take(archive: Path, folder: CampaignFolder) -> Taken:
@@ -90,62 +116,150 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
     """
     folder.root.mkdir(parents=True, exist_ok=True)
     folder.refuse_links()
-    _clear(folder.root)
-    with tempfile.TemporaryDirectory(prefix=_TAKEN, dir=folder.root) as unpacked:
-        there = CampaignFolder(Path(unpacked))
+    put_back(folder)
+    there = CampaignFolder(Path(tempfile.mkdtemp(prefix=_TAKEN, dir=folder.root)))
+    try:
         try:
             with tarfile.open(archive, "r:gz") as tar:
-                tar.extractall(unpacked, members=_plain(tar, archive), filter="data")
+                tar.extractall(there.root, members=_plain(tar, archive), filter="data")
         except (OSError, EOFError, tarfile.TarError) as error:
             raise ArtifactError(
                 f"{archive}: cannot be unpacked ({error}). Bring it here once more."
             ) from error
         _check_same_campaign(archive, there, folder)
-        ours = {run.path.relative_to(folder.root).as_posix(): run for run in folder.runs()}
-        theirs = {run.path.relative_to(there.root).as_posix(): run for run in there.runs()}
-        # A configuration's folder is no unit where runs of it are here, whatever is in the archive's.
-        of_runs = {name.partition("/")[0] for name in ours}
-        names = [n for n in _units(there) if n not in of_runs]
-        kept = [n for n in names if n in ours and n in theirs and _went_on(ours[n], theirs[n], archive)]
-        made = (folder.reference_rates, folder.put_in) if any(ours[n].phase == "a" for n in kept) else ()
-        has_preflight = folder.preflight.name in names
-        if has_preflight and _is_newer(folder.preflight_launches, there.preflight_launches):
-            made = (*made, folder.preflight, folder.engine_diff)
-            has_preflight = False
-        if not has_preflight:  # the one here stands
-            included = _included(folder)
-            kept += [
-                n
-                for n in theirs
-                if n not in kept and _is_wrongly_left_out(n, theirs, {**ours, **theirs}, included)
-            ]
-        kept += [path.name for path in made if path.name in names]
-        taken = [n for n in names if n not in kept]
-        for name in taken:
-            _replace(there.root / name, folder.root / name)
-    return Taken(taken, kept)
+        taken = _decide(archive, there, folder)
+        sync_beneath(there.root)
+        _put_in_place(archive, there, folder, taken)
+    finally:
+        put_back(folder)
+    # Of the logs some may be of this host alone.
+    elsewhere = {
+        n: s for n, s in standing(folder).units.items() if n in taken.units and n != folder.logs.name
+    }
+    Standing({**Standing.packed(folder).units, **elsewhere}).remember(folder)
+    return taken
+
+
+def put_back(folder: CampaignFolder) -> None:
+    """What a ``take`` left that was killed: what it unpacked, and what it had put aside, which belongs back where nothing took its place.
+
+    Before anything is measured: what is measured in that place would pass for what was taken. Only who holds the campaign's start may.
+    """
+    root = folder.root
+    for aside in [*root.glob(f".*{_ASIDE}"), *root.glob(f"*/.*{_ASIDE}")]:
+        unit = aside.with_name(aside.name[1:].removesuffix(_ASIDE))
+        os.replace(aside, root / f"{_TAKEN}{uuid.uuid4().hex}" if unit.exists() else unit)
+    for left in root.glob(f"{_TAKEN}*"):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+
+
+def _decide(archive: Path, there: CampaignFolder, folder: CampaignFolder) -> Taken:
+    """What of ``there``, which was unpacked, is taken."""
+    ours = {_name(run, folder): run for run in folder.runs()}
+    theirs = {_name(run, there): run for run in there.runs()}
+    own, its = ({n: Measured.of(run) for n, run in runs.items()} for runs in (ours, theirs))
+    names = _units(there)
+    kept = [n for n in theirs if n in ours and went_on(own[n], its[n], f"{archive}: {ours[n].path}")]
+    documents: list[str] = []
+    if there.preflight.name in names and has_newer_preflight(folder, there):
+        documents = [folder.preflight.name, folder.engine_diff.name]
+    if there.preflight.name not in names or documents:  # the one here stands
+        left_out = wrongly_left_out(folder, ours, theirs)
+        kept += [n for n in theirs if n not in kept and n in left_out]
+    phase_a = [n for n, run in theirs.items() if run.phase == "a"]
+    kept_a = any(n in kept for n in phase_a)
+    new_a = any(n not in kept and its[n] != own.get(n) for n in phase_a)
+    made = [folder.reference_rates.name, folder.put_in.name]
+    if kept_a or (not new_a and folder.reference_rates.exists()):
+        documents += made
+    # Those here are of another Phase A, and so are the archive's where some of it was kept.
+    removed = [n for n in made if new_a and (folder.root / n).exists() and (kept_a or n not in names)]
+    if folder.campaign_file.exists():
+        names.remove(folder.campaign_file.name)
+    kept += [n for n in documents if n in names and not _is_same(there.root / n, folder.root / n)]
+    return Taken([n for n in names if n not in kept], kept, removed)
+
+
+def _put_in_place(archive: Path, there: CampaignFolder, folder: CampaignFolder, taken: Taken) -> None:
+    """In an order in which no half of it, where this is killed, passes for a whole."""
+    made = [folder.reference_rates.name, folder.put_in.name]
+    first, last = [folder.campaign_file.name], [folder.logs.name, *made]
+    changed = [n for n in taken.units if not _is_same(there.root / n, folder.root / n)]
+    order = [n for n in (*first, *(n for n in changed if n not in (*first, *last)), *made) if n in changed]
+    if order or taken.removed:
+        for name in [n for n in made if n in (*taken.removed, *order)]:
+            (folder.root / name).unlink(missing_ok=True)
+        # Receipts bring the other host's times, by which what was made before of others would pass for new. 0 is no time to Snakemake.
+        for read in (folder.aggregate, folder.aggregate_csv, folder.manifest):
+            if read.exists():
+                os.utime(read, (1, 1))
+    for name in order:
+        _replace(there.root / name, folder.root / name)
+    for log in sorted(p for p in there.logs.rglob("*") if p.is_file()):
+        _put_log(log, folder.logs, log.relative_to(there.logs), archive.name.removesuffix(".tar.gz"))
+
+
+def _put_log(log: Path, logs: Path, name: Path, beside: str) -> None:
+    """One that goes on from the one here takes its place. Any other stands beside it, in a folder that is called as its archive."""
+    for n in count():
+        place = logs / (beside if n == 1 else f"{beside}-{n}" if n else "") / name
+        if not place.exists() or (place.is_file() and _begins_with(log, place)):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(log, place)
+            return
+        if place.is_file() and _begins_with(place, log):
+            return
+
+
+def _begins_with(file: Path, other: Path) -> bool:
+    with open(file, "rb") as whole, open(other, "rb") as begin:
+        while block := begin.read(1 << 20):
+            if whole.read(len(block)) != block:
+                return False
+    return True
 
 
 def _units(folder: CampaignFolder) -> list[str]:
-    """Documents, ``preflight`` and ``logs``, and each phase of each configuration; hidden names are nobody's."""
-    if not folder.root.is_dir():
-        return []
-    runs = {str(run.path.relative_to(folder.root)) for run in folder.runs()}
-    of_runs = {name.partition("/")[0] for name in runs}
-    others = {p.name for p in folder.root.iterdir() if is_bare(p.name) and p.name not in of_runs}
-    return sorted(runs | others)
+    """What is there of documents, ``preflight`` and ``logs``, and of each phase of each configuration."""
+    documents = [
+        folder.campaign_file,
+        folder.engine_diff,
+        folder.logs,
+        folder.preflight,
+        folder.put_in,
+        folder.reference_rates,
+    ]
+    return sorted(
+        [*(_name(run, folder) for run in folder.runs()), *(p.name for p in documents if p.exists())]
+    )
+
+
+def _name(run: RunFolder, folder: CampaignFolder) -> str:
+    return run.path.relative_to(folder.root).as_posix()
+
+
+def _is_same(new: Path, old: Path) -> bool:
+    """Whether the two have the same files with the same contents."""
+    names = _stamps(new).keys()
+    return names == _stamps(old).keys() and all(filecmp.cmp(new / n, old / n, shallow=False) for n in names)
 
 
 def _stamps(unit: Path) -> Stamps:
     files = [unit] if unit.is_file() else [p for p in unit.rglob("*") if p.is_file()]
-    kept = [p for p in files if _UNDER_WAY not in p.relative_to(unit).parts]
+    kept = [p for p in files if not _is_under_way(p.relative_to(unit))]
     return {str(p.relative_to(unit)): (p.stat().st_size, p.stat().st_mtime_ns) for p in kept}
 
 
+def _is_under_way(path: PurePath) -> bool:
+    return any(part.startswith(".") or part == _UNDER_WAY for part in path.parts)
+
+
 def _without_what_is_under_way(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    path = PurePosixPath(member.name)
-    hidden = any(part.startswith(".") for part in path.parts)
-    return None if hidden or _UNDER_WAY in path.parts or not (member.isfile() or member.isdir()) else member
+    plain = member.isfile() or member.isdir()
+    return member if plain and not _is_under_way(PurePath(member.name)) else None
 
 
 def _plain(tar: tarfile.TarFile, archive: Path) -> list[tarfile.TarInfo]:
@@ -197,108 +311,12 @@ def _asked(document: Any) -> dict[str, Any]:
     return {**document, "config": {k: v for k, v in document["config"].items() if k != "analysis"}}
 
 
-def _is_newer(ours: Path, theirs: Path) -> bool:
-    """Whether there were further launches behind those of ``theirs``."""
-    here, there = _launches(ours), _launches(theirs)
-    return here != there and here[: len(there)] == there
-
-
-def _launches(file: Path) -> list[tuple[Any, Any]]:
-    return [(launch.attempt, launch.started_utc) for launch in read_launches(file)]
-
-
-def _went_on(ours: RunFolder, theirs: RunFolder, archive: Path) -> bool:
-    """Whether the run here is the archive's and what was measured since; False where the archive's may take its place.
-
-    Raises:
-        ArtifactError: what was measured here would be lost.
-    """
-    here, there = _launches(ours.launches), _launches(theirs.launches)
-    own, its = _measured(ours), _measured(theirs)
-    cells = {name: content for name, content in its.items() if name.startswith(_CELL)}
-    # Without a launch there may be cells of a run that was a guest in another's.
-    if _is_newer(ours.launches, theirs.launches) and (there or cells.items() <= own.items()):
-        return True
-    if here and here != there and there[: len(here)] == here:
-        return False
-    # Launched by both hosts, or by one.
-    lost = sorted(name for name, content in own.items() if its.get(name) != content)
-    if lost and (here == there or not its) and its.items() <= own.items():
-        return True
-    # With another receipt: launched there since, or left out with another reason; or it failed here before it had a cell.
-    if not here or own.keys() <= {ours.receipt.name}:
-        lost = [name for name in lost if name.startswith(_CELL)]
-    if lost:
-        raise ArtifactError(
-            f"{archive}: {ours.path} was measured on both hosts, and {lost[0]} of it is here and not in the archive. Nothing was taken. "
-            "Remove that folder here to take the archive's, or leave this archive out."
-        )
-    return False
-
-
-def _included(folder: CampaignFolder) -> set[str]:
-    """Configurations that the preflight of ``folder`` lets be measured; none where there is no such preflight."""
-    status = read_json(folder.preflight_status) if folder.preflight_status.is_file() else None
-    decisions = status.get("configs") if isinstance(status, dict) else None
-    found = decisions.items() if isinstance(decisions, dict) else ()
-    return {
-        name
-        for name, decision in found
-        if isinstance(decision, dict) and decision.get("decision") == "include"
-    }
-
-
-def _is_wrongly_left_out(
-    name: str, theirs: dict[str, RunFolder], runs: dict[str, RunFolder], included: set[str]
-) -> bool:
-    """Whether the archive's run ``name`` is one that another preflight left out than the one here, which lets it be measured.
-
-    Args:
-        runs: of the archive and here; a configuration that failed in Phase A is left out of the others, whatever preflight says.
-        included: by the preflight here.
-    """
-    run = theirs[name]
-    if _status(run) != "skipped" or run.finished_cells() or run.connector_id not in included:
-        return False
-    first = runs.get(f"{name.partition('/')[0]}/phase_a")
-    return run.phase == "a" or first is None or _status(first) != "failed"
-
-
-def _status(run: RunFolder) -> Any:
-    receipt = read_json(run.receipt) if run.receipt.is_file() else None
-    return receipt.get("status") if isinstance(receipt, dict) else None
-
-
-def _measured(run: RunFolder) -> dict[str, bytes]:
-    """What cannot be made again of other files: name -> content."""
-    cells = {f"{_CELL}{cell.cell_id}": cell.cell_json for cell in run.finished_cells()}
-    wanted = {**cells, run.outputs.name: run.outputs, run.receipt.name: run.receipt}
-    return {name: read_whole(path) for name, path in wanted.items() if path.is_file()}
-
-
-def _clear(root: Path) -> None:
-    """What one left that was killed: what it unpacked, and what it had put aside, which belongs back where nothing took its place."""
-    for left in root.glob(f"{_TAKEN}*"):
-        shutil.rmtree(left, ignore_errors=True)
-    for aside in [*root.glob(f".*{_ASIDE}"), *root.glob(f"*/.*{_ASIDE}")]:
-        unit = aside.with_name(aside.name[1:].removesuffix(_ASIDE))
-        if unit.exists():
-            _remove(aside)
-        else:
-            os.replace(aside, unit)
-
-
 def _replace(new: Path, old: Path) -> None:
+    """Where this is killed, ``put_back`` knows by what is there whether ``new`` has taken the place."""
     old.parent.mkdir(parents=True, exist_ok=True)
     aside = old.with_name(f".{old.name}{_ASIDE}")
     if old.exists():
         os.replace(old, aside)
     os.replace(new, old)
-    _remove(aside)
-
-
-def _remove(unit: Path) -> None:
-    if unit.is_dir():
-        shutil.rmtree(unit)
-    else:
-        unit.unlink(missing_ok=True)
+    if aside.exists():
+        os.replace(aside, new)
