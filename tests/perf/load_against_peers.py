@@ -20,7 +20,7 @@ from scipy import stats
 
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.load.foreign import read_result
+from connector_tax.load.foreign import read_results
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 
 SHAPE = (256, 32)
@@ -102,7 +102,7 @@ def theirs(
 
 
 def medians(path: Path) -> tuple[float, float]:
-    found = read_result(path)
+    (found,) = read_results(path)
     ttft, tpot = (found.latencies_ms[name]["p50"] for name in ("ttft_ms", "tpot_ms"))
     if found.failed or ttft is None or tpot is None:
         raise SystemExit(f"{path}: {found.failed} requests failed, TTFT p50 {ttft}, TPOT p50 {tpot}")

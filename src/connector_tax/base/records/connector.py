@@ -61,7 +61,7 @@ class ConnectorSpec:
         modules: what the engine's interpreter must be able to find.
         needs_gpu: the connector cannot start without one; the sentence says why.
         min_cores: skipped on hosts with fewer; 0 means any.
-        verify: how preflight tries it (see ``run/engine/preflight.py``).
+        verify: how preflight tries it (see ``run/measure/preflight.py``).
         verify_requests, verify_output_tokens, verify_within_s: how many short requests preflight sends once the engine is
             warm, of how many output tokens each, and the seconds in which all of them together must be answered.
         side_ports: ports that must be free before a launch.
