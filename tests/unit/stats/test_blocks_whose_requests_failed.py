@@ -160,7 +160,7 @@ def one_of_two(found: dict[str, Any], launch: str) -> None:
     assert (told["reference"], told["config"], told["reason"]) == ("ref_safe", "mooncake_both", reason)
     page = html.unescape(page_of(found))
     assert f"has no tax of TTFT p90 at ref_safe, 8 req/s and Phase A's shape: {reason}." in page
-    assert "in any launch at that rate and shape" in page
+    assert "at a rate and shape if in one of its launches there" in page
 
 
 def test_a_connector_measured_in_two_launches_has_none_where_one_of_them_failed(tmp_path: Path) -> None:
