@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -370,3 +371,18 @@ def test_an_engine_that_lives_and_drops_connections_is_not_waited_for_as_a_dead_
         begun_s = time.monotonic()
         assert running.death_behind_silence() is None
         assert time.monotonic() - begun_s < 5
+
+
+def test_an_engine_that_dies_slowly_is_known_to_be_dead(
+    campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its API server was there after ``DEATH_WAIT_S`` and answered nobody, so it was taken to live: the accuracy pass stayed unanswered."""
+    monkeypatch.setattr(process, "DEATH_WAIT_S", 0.1)
+    with running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path)) as running:
+        running.wait_ready()
+        server = running.processes()["api_server"]
+        server.suspend()
+        dying = threading.Timer(0.5, server.kill)
+        dying.start()
+        assert "SIGKILL" in (running.death_behind_silence() or "it lives")
+        dying.join()
