@@ -150,9 +150,9 @@ class RunningEngine:
         except httpx.HTTPError:
             return False
 
-    def trouble(self, within_s: float = 0.0) -> str | None:
-        """Its root cause if it is dead now, or within ``within_s``; else the last error in its log; None without one."""
-        return self.death(within_s) or last_error(self._since_ready())
+    def trouble(self) -> str | None:
+        """Its root cause if it is dead now; else the last error in its log; None without one."""
+        return self.death() or last_error(self._since_ready())
 
     def log_text(self) -> str:
         """The end of both logs without secrets, standard error last."""
