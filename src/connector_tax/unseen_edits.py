@@ -10,7 +10,14 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.plan.edits import as_stored, has_record, launches_hash, spec_of, unset_since
+from connector_tax.base.plan.edits import (
+    as_stored,
+    edited_costs,
+    has_record,
+    launches_hash,
+    spec_of,
+    unset_since,
+)
 
 
 def refuse_an_unseen_edit(
@@ -52,11 +59,13 @@ def refuse_an_unseen_edit(
             "so it would take it for what is wanted now."
         )
     if unseen:
+        costs = edited_costs(now, then)
+        changed = "edited" if costs is None else f"changed is {costs},"
         raise ArtifactError(
-            f"{where}: edited since campaign {config.campaign} was measured, and Snakemake has no record of what these files "
+            f"{where}: {changed} since campaign {config.campaign} was measured, and Snakemake has no record of what these files "
             f"({len(unseen)}) were made with (.snakemake was removed or is another checkout's, or `connector-tax advance` measured), "
             "so it would take them for what is wanted now. "
-            "Put the config back; or remove them, and start again: cells are kept that the edit does not touch.\n"
+            "Put back what was edited; or remove them, and start again: cells are kept that the edit does not touch.\n"
             f"rm {shlex.join(unseen)}"
         )
 

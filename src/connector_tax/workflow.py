@@ -38,7 +38,7 @@ from connector_tax.base.plan import (
     run_spec_hash,
     slot_of,
 )
-from connector_tax.base.plan.edits import config_before, launches_hash
+from connector_tax.base.plan.edits import as_stored, config_before, edited_costs, launches_hash
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
 from connector_tax.base.redaction import published_text
@@ -269,8 +269,14 @@ class Study:
                 _STARTED.enter_context(started_once(self.folder.start_lock, self.config.campaign))
                 put_back(self.folder)
                 refuse_another_campaign(self.config, self.earlier, self.runs, self.folder)
+                costs = None if self.earlier is None else edited_costs(as_stored(self.config), self.earlier)
             except ConnectorTaxError as error:
                 stop(str(error))
+            if costs is not None and any(run.receipt.is_file() for run in self.runs):
+                print(
+                    f"{self.folder.campaign_file}: changed is {costs}: every cell is measured again",
+                    file=sys.stderr,
+                )
         _LOGS_BEFORE.clear()
         _LOGS_BEFORE.update(marks_of(self.logs))
         self.write_campaign_file()
@@ -284,8 +290,7 @@ class Study:
         """
         words = last_words(self.logs, _LOGS_BEFORE)
         told = "\n".join(Path(file).read_text(encoding="utf-8", errors="replace") for file in account)
-        logs = sorted(Path(log) for job in failed for one in getattr(job, "jobs", (job,)) for log in one.log)
-        words |= {log: [without_a_word(log, told)] for log in logs if log not in words}
+        words |= without_a_word(failed, words, _LOGS_BEFORE, told)
         said = [line for lines in words.values() for line in lines]
         if any(line.startswith((INTERRUPTED, KILLED)) for line in said):
             said.append("The same command goes on.")

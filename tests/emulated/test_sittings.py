@@ -92,5 +92,5 @@ def test_a_config_edited_between_sittings_is_refused_by_name(campaign: Project) 
     campaign.configure(edited_config)
     edited = advance(campaign, "--minutes", "0.4")
     assert edited.returncode == 2
-    assert "campaign.json: changed in the config file since the first sitting: cell." in edited.stderr
+    assert "campaign.json: changed since the first sitting: cell." in edited.stderr
     assert (campaign.results / "campaign.json").read_bytes() == before

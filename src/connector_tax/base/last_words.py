@@ -4,9 +4,10 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from connector_tax.base.errors import ConnectorTaxError
 from connector_tax.base.opening import lines_of, open_regular, printable
@@ -72,18 +73,43 @@ def last_words(folder: Path, before: Mapping[Path, Mark]) -> dict[Path, list[str
     return found
 
 
-def without_a_word(log: Path, told: str) -> str:
-    """How a job ended that says nothing of it in ``log``, as one that is killed.
+def without_a_word(
+    failed: Iterable[Any], said: Collection[Path], before: Mapping[Path, Mark], told: str
+) -> dict[Path, list[str]]:
+    """How those jobs ended that say nothing of it in their logs, as one that is killed. Of a group that is one job: its others never began.
 
     Args:
+        failed: Snakemake's jobs, also groups of them.
+        said: logs that say it.
+        before: as above.
         told: what Snakemake wrote, which names the command and its exit code where it ran the job itself.
     """
+    found: dict[Path, list[str]] = {}
+    for job in failed:
+        members = list(getattr(job, "jobs", (job,)))
+        logs = sorted(Path(log) for member in members for log in member.log)
+        if not logs or any(log in said for log in logs) or any(_finished(m, told) for m in members):
+            continue
+        marks = {log: mark for log in logs if (mark := _mark(log)) is not None and mark != before.get(log)}
+        log = max(marks, key=lambda one: marks[one].changed_ns, default=logs[0])
+        found[log] = [f"{_ending(log, told, begun=bool(marks))} ({log})"]
+    return dict(sorted(found.items()))
+
+
+def _finished(job: Any, told: str) -> bool:
+    """Whether it did not fail by itself: Snakemake misses a file of it, and says which."""
+    return re.search(rf"^Job {job.jobid} .*completed successfully, but", told, re.MULTILINE) is not None
+
+
+def _ending(log: Path, told: str, *, begun: bool) -> str:
     command = re.escape(shlex.quote(str(log)))
     ended = re.search(rf"{command}' (?:died with <Signals\.(\w+)|returned non-zero exit status (\d+))", told)
     if ended is None:
-        return f"ended without a word, as what is killed does ({log})"
+        return (
+            "ended without a word, as what is killed does" if begun else "ended before it wrote into its log"
+        )
     name = ended[1] or _signal_of(int(ended[2]))
-    return f"{KILLED}{name} ({log})" if name else f"ended with exit code {ended[2]} ({log})"
+    return f"{KILLED}{name}" if name else f"ended with exit code {ended[2]}"
 
 
 def _signal_of(code: int) -> str:

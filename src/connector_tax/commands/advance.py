@@ -28,7 +28,7 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.locks import started_once
 from connector_tax.base.plan import campaign_document, config_of, read_campaign_file
-from connector_tax.base.plan.edits import as_stored, unset_since
+from connector_tax.base.plan.edits import as_stored, edited_costs, unset_since
 from connector_tax.base.plan.ended import of_another_config
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.redaction import published_text
@@ -141,8 +141,10 @@ def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
                     f"{folder.campaign_file}: the config file refers to variables that are not set here and were at the first sitting: "
                     f"{', '.join(unset)}. Set them as they were."
                 )
+            costs = edited_costs(as_stored(config), then)
+            changed = [costs if k == "engine" and costs else k for k in changed]
             raise ConfigError(
-                f"{folder.campaign_file}: changed in the config file since the first sitting: {', '.join(changed)}. Undo the edit, or "
+                f"{folder.campaign_file}: changed since the first sitting: {', '.join(changed)}. Undo the edit, or "
                 "start `connector-tax run`, or give the campaign another name. `connector-tax run` measures again what the edit touches; "
                 "of what `advance` measured it names the files to remove first."
             )

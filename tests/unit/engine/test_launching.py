@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +19,7 @@ import pytest
 
 from connector_tax.base.config import CampaignConfig, EngineConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.outputs import Output
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.redaction import redacted
@@ -34,6 +36,7 @@ from connector_tax.run.engine.ports import free_port
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.run.engine.store import stores_folder
 from connector_tax.run.engine.usage import cpu_seconds
+from connector_tax.run.measure.accuracy import _death as died_of
 
 CONFIG = Path(__file__).parents[3] / "config"
 
@@ -370,3 +373,20 @@ def test_an_engine_that_lives_and_drops_connections_is_not_waited_for_as_a_dead_
         begun_s = time.monotonic()
         assert running.death_behind_silence() is None
         assert time.monotonic() - begun_s < 5
+
+
+def test_an_engine_that_dies_slowly_is_known_to_be_dead(
+    campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its API server was there after ``DEATH_WAIT_S``, or had answered with an error: it was taken to live, and the accuracy pass stayed unanswered.
+    vLLM whose engine core is killed answers 500, and its supervisor knows after 3 s."""
+    monkeypatch.setattr(process, "DEATH_WAIT_S", 0.1)
+    with running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path)) as running:
+        running.wait_ready()
+        server = running.processes()["api_server"]
+        server.suspend()
+        dying = threading.Timer(0.5, server.kill)
+        dying.start()
+        answered: list[Output] = [{"error": "HTTPStatusError: Server error '500 Internal Server Error'"}]
+        assert "SIGKILL" in (died_of(running, answered) or "it lives")
+        dying.join()

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from snakemake.persistence.db import DbPersistence
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import Campaign, campaign_config
 
-from connector_tax import workflow
+from connector_tax import unseen_edits, workflow
 from connector_tax.base.config import parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.files import write_json
@@ -507,7 +508,9 @@ def test_a_variable_that_is_not_set_any_more_is_no_edit(here: Path, monkeypatch:
         study(True, **engine)
 
 
-def test_an_edited_cost_model_is_an_edit(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edited_cost_model_is_an_edit(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its content was part of no specification: cells of two models were compared, and nobody said so."""
     monkeypatch.setattr(workflow, "stop", refuse)
     model = here / "costs.yaml"
@@ -522,9 +525,25 @@ def test_an_edited_cost_model_is_an_edit(here: Path, monkeypatch: pytest.MonkeyP
     receipt.write_text("{}")
     study(True, **engine)
     model.write_text(model.read_text().replace("base_us: 2000", "base_us: 2001"))
-    with pytest.raises(AssertionError, match="edited since campaign demo was measured"):
+    changed = r"changed is the content of engine.model_file \(.*costs.yaml\)"
+    with pytest.raises(AssertionError, match=f"{changed}, since campaign demo was measured"):
         study(True, **engine)
-    receipt.unlink()
+    stored = begun.folder.campaign_file
+    document = json.loads(stored.read_text())
+    del document["config"]["engine"]["model_sha256"]
+    stored.write_text(json.dumps(document))
+    with pytest.raises(
+        AssertionError,
+        match=f"{changed}, which the version that began the campaign did not write down, since",
+    ):
+        study(True, **engine)
+    monkeypatch.setattr(unseen_edits, "has_record", lambda path: True)
+    study(True, **engine).begin()
+    workflow._STARTED.close()
+    assert (
+        "which the version that began the campaign did not write down: every cell is measured again"
+        in capsys.readouterr().err
+    )
     now = study(True, **engine)
     assert not set(before) & {now.spec_hash("a")(plain), now.launches_hash()}
 
@@ -562,9 +581,8 @@ def test_a_job_that_was_killed_is_named_with_its_log(
         f"Command 'python scripts/plot.py 2>&1 | tee {logs['draw']}' returned non-zero exit status 70.\n"
         f"Command 'exec python scripts/preflight.py --log {logs['preflight']}' returned non-zero exit status 2.\n"
     )
-    jobs = [SimpleNamespace(log=[str(log)]) for log in logs.values()]
-    group = SimpleNamespace(jobs=jobs[3:], log=())
-    found.say_why([*jobs[:3], group], [str(account)])
+    jobs = [SimpleNamespace(log=[str(log)], jobid=k) for k, log in enumerate(logs.values())]
+    found.say_why(jobs, [str(account)])
     assert capsys.readouterr().err.splitlines() == [
         "",
         "Why it ended:",
@@ -575,6 +593,37 @@ def test_a_job_that_was_killed_is_named_with_its_log(
         f"ended without a word, as what is killed does ({logs['report']})",
         "The same command goes on.",
     ]
+
+
+def test_of_a_job_that_was_not_killed_nothing_is_invented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Jobs of a group that never began, one that was never started, and one that finished: all were said to have ended as what is killed does."""
+    monkeypatch.chdir(tmp_path)
+    found = study(measuring=False)
+    found.logs.mkdir(parents=True)
+    names = ("aggregate", "figures", "report", "measure_a_plain", "measure_b_plain")
+    aggregate, draw, report, never, whole = jobs = [
+        SimpleNamespace(log=[str(found.logs / f"{name}.log")], jobid=k) for k, name in enumerate(names, 1)
+    ]
+    for job in jobs:
+        Path(job.log[0]).write_text("of an earlier start\n")
+    found.begin()
+    account = tmp_path / "snakemake.log"
+    account.write_text("Job 5  completed successfully, but some output files are missing.\n")
+    group = SimpleNamespace(jobs=[report, aggregate, draw], log=())
+    Path(aggregate.log[0]).write_text("read\n")
+    Path(whole.log[0]).write_text("done\n")
+    os.utime(aggregate.log[0], ns=(1, time.time_ns() - 10**9))
+    Path(draw.log[0]).write_text("drawing\n")
+    found.say_why([never, whole, group], [str(account)])
+    assert capsys.readouterr().err.splitlines()[2:] == [
+        f"ended without a word, as what is killed does ({draw.log[0]})",
+        f"ended before it wrote into its log ({never.log[0]})",
+    ]
+    Path(aggregate.log[0]).write_text("error: no cell\n")
+    found.say_why([group])
+    assert capsys.readouterr().err.splitlines()[2:] == [f"error: no cell ({aggregate.log[0]})"]
 
 
 def test_what_python_warns_of_behind_an_error_is_no_part_of_it(

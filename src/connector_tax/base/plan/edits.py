@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -34,6 +35,16 @@ def unset_since(now: CampaignConfig, then: CampaignConfig) -> list[str]:
     """Variables that ``now`` refers to and ``then`` had put in, since they were set: not those of secrets, nor what an edit brought."""
     found = _references(now) - _references(then)
     return sorted(name for name in found if name not in os.environ and f"${{{name}}}" != STORE)
+
+
+def edited_costs(now: CampaignConfig, then: CampaignConfig) -> str | None:
+    """What of the engine is not as it was, where nothing of it is edited in the config file: the content of its cost model."""
+    if now.engine == then.engine or replace(now.engine, model_sha256=then.engine.model_sha256) != then.engine:
+        return None
+    named = f"engine.model_file ({now.engine.model_file})"
+    if then.engine.model_sha256 is None:
+        return f"the content of {named}, which the version that began the campaign did not write down"
+    return f"the content of {named}"
 
 
 def _references(config: CampaignConfig) -> frozenset[str]:

@@ -38,6 +38,7 @@ from connector_tax.run.engine.logs import clean_logs, launch_secrets
 from connector_tax.run.engine.marks import new_mark
 from connector_tax.run.engine.ports import api_port, intruder, listens, taken_side_port
 from connector_tax.run.engine.release import memory_before, wait_released
+from connector_tax.run.engine.roles import processes_below
 from connector_tax.run.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
 from connector_tax.run.engine.store import own_store, stores_folder
 from connector_tax.run.engine.supervised import Supervisor, start_supervised, stop_supervised
@@ -49,7 +50,6 @@ POLL_S = 0.1
 LOG_TAIL_BYTES = 400_000
 # How long an engine that answered with an error, or not at all, may take until its supervisor has seen it die.
 DEATH_WAIT_S = 2.0
-API_SERVER = "api_server"
 
 
 class LaunchError(EngineError):
@@ -135,22 +135,24 @@ class RunningEngine:
         return cause
 
     def death_behind_silence(self) -> str | None:
-        """As ``death``, for an engine that refused or dropped a connection. If it is dead, its supervisor first ends what is left of it; if it
-        lives, its API server is there. That somebody listens says nothing: an engine core may have inherited the socket."""
+        """As ``death``, for an engine that gave no answer, or an error. If it is dying, its supervisor first ends what is left of it; if it
+        lives, it answers ``/health``. Its processes and its port say nothing: an API server may take long to end, and an engine core may
+        have inherited the socket."""
         death = self.death(within_s=DEATH_WAIT_S)
-        if death is not None or self._has_api_server():
-            return death
-        return self.death(within_s=_grace_s(self.request) + KILL_WAIT_S)
+        deadline_s = time.monotonic() + _grace_s(self.request) + KILL_WAIT_S
+        while death is None and time.monotonic() < deadline_s and not self._is_healthy():
+            death = self.death(within_s=POLL_S)
+        return death
 
-    def _has_api_server(self) -> bool:
+    def _is_healthy(self) -> bool:
         try:
-            return any(role.startswith(API_SERVER) for role in self.processes())
-        except psutil.NoSuchProcess:
+            return direct.get(f"{self.base_url}/health", timeout_s=DEATH_WAIT_S).status_code == 200
+        except httpx.HTTPError:
             return False
 
-    def trouble(self, within_s: float = 0.0) -> str | None:
-        """Its root cause if it is dead now, or within ``within_s``; else the last error in its log; None without one."""
-        return self.death(within_s) or last_error(self._since_ready())
+    def trouble(self) -> str | None:
+        """Its root cause if it is dead now; else the last error in its log; None without one."""
+        return self.death() or last_error(self._since_ready())
 
     def log_text(self) -> str:
         """The end of both logs without secrets, standard error last."""
@@ -213,14 +215,7 @@ class RunningEngine:
 
     def processes(self) -> dict[str, psutil.Process]:
         """The engine's processes by role, without the supervisor and the launching shell, or what looks after a container."""
-        found: dict[str, psutil.Process] = {}
-        for process in psutil.Process(self.root).children(recursive=True):
-            try:
-                role = _role(process)
-            except psutil.Error:
-                continue  # ended between the listing and the question
-            found[role if role not in found else f"{role}#{process.pid}"] = process
-        return found
+        return processes_below(self.root)
 
 
 @contextmanager
@@ -376,22 +371,6 @@ def oom_kills() -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
-
-
-def _role(process: psutil.Process) -> str:
-    """``api_server``, ``engine_core``, ``worker``, ...: vLLM names its processes by title."""
-    title = " ".join(process.cmdline()) or process.name()
-    for word, role in (
-        ("EngineCore", "engine_core"),
-        ("Worker", "worker"),
-        ("resource_tracker", "resource_tracker"),
-    ):
-        if word in title:
-            return role
-    # `APIServer` is the title that vLLM gives each of several; a single one keeps its command.
-    if any(word in title for word in ("vllm_serve", "APIServer", "connector_tax.run.emulator")):
-        return API_SERVER
-    return process.name()
 
 
 def _tail(path: Path) -> str:

@@ -15,10 +15,6 @@ from connector_tax.base.seeds import stream
 
 TIMEOUT_S = 120.0
 NO_ANSWER = "no answer"
-_LOST = tuple(
-    f"{kind.__name__}: "
-    for kind in (httpx.ConnectError, httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
-)
 
 
 def collect_outputs(
@@ -49,11 +45,6 @@ def collect_outputs(
             else:
                 outputs.append(_ask(client, model, prompt.tolist(), output_tokens))
         return outputs
-
-
-def lost_connection(output: Output) -> bool:
-    """Whether the server refused or dropped the connection, as a dead one does, and so said nothing by itself."""
-    return output.get("error", "").startswith(_LOST)
 
 
 def _ask(client: direct.Client, model: str, prompt: list[int], output_tokens: int) -> Output:

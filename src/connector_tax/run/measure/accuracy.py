@@ -4,8 +4,8 @@ from connector_tax.base.documents.outputs import Output, OutputsFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import outputs_hash
-from connector_tax.run.engine.process import DEATH_WAIT_S, RunningEngine
-from connector_tax.run.loadgen.outputs import collect_outputs, lost_connection
+from connector_tax.run.engine.process import RunningEngine
+from connector_tax.run.loadgen.outputs import collect_outputs
 from connector_tax.run.measure.standing import Run
 
 
@@ -20,9 +20,7 @@ def outputs_collected(run: Run) -> bool:
 
 def _death(engine: RunningEngine, outputs: list[Output]) -> str | None:
     """What it died of, where an answer is missing; None while it lives."""
-    if any(lost_connection(output) for output in outputs):
-        return engine.death_behind_silence()
-    return engine.death(within_s=DEATH_WAIT_S) if any("error" in output for output in outputs) else None
+    return engine.death_behind_silence() if any("error" in output for output in outputs) else None
 
 
 def collect_run_outputs(run: Run, engine: RunningEngine, *, last_try: bool) -> None:

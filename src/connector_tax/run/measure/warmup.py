@@ -16,7 +16,7 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.seeds import stream
 from connector_tax.base.units import token_count
-from connector_tax.run.engine.process import DEATH_WAIT_S, RunningEngine
+from connector_tax.run.engine.process import RunningEngine
 
 # Enough that a step of prefill and steps of decode have run.
 WARM_OUTPUT_TOKENS = 4
@@ -149,7 +149,7 @@ def _http_fault(engine: RunningEngine, answer: httpx.Response) -> str:
     """The status, and what the engine's own log says behind it."""
     said = f"HTTP {answer.status_code}"
     if answer.status_code >= 500:
-        cause = engine.trouble(within_s=DEATH_WAIT_S)
+        cause = engine.death_behind_silence() or engine.trouble()
         if cause is not None:
             return f"{said}: {cause}"
     return f"{said}: {engine.without_secrets(answer.text)[:300]}"
