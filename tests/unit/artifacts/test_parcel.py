@@ -387,8 +387,31 @@ def test_rates_are_those_of_the_phase_a_that_is_there(
     write(there, "reference_rates.json", "once more")
     pack(there, before, tmp_path / "3.tar.gz")
     taken = take(tmp_path / "3.tar.gz", here)
-    assert (taken.kept, taken.removed) == ([RUN, "reference_rates.json"], ["reference_rates.json"])
+    assert (taken.kept, taken.removed) == ([RUN], ["reference_rates.json"])
     assert not here.reference_rates.exists()
+
+
+def test_what_the_model_puts_in_is_taken_from_a_later_archive_than_the_rates(
+    there: CampaignFolder, tmp_path: Path
+) -> None:
+    """A sitting may end between the two. The archive's was said to be older than the one here, where there was none."""
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    for n, again in enumerate(("once", "again")):
+        launched(there, RUN, *("once", "again")[: n + 1])
+        there.put_in.unlink(missing_ok=True)
+        for made in ("reference_rates.json", "put_in.json"):
+            write(there, made, again)
+            archive = tmp_path / f"{again}_{made}.tar.gz"
+            pack(there, Standing.packed(there), archive)
+            taken = take(archive, here)
+            assert taken.kept == [] and made in taken.units
+            assert here.reference_rates.read_text() == again
+            assert here.put_in.exists() == (made == "put_in.json")
+    assert take(tmp_path / "once_put_in.json.tar.gz", here).kept[1:] == [
+        "reference_rates.json",
+        "put_in.json",
+    ]
+    assert here.put_in.read_text() == "again"
 
 
 def test_rates_go_where_an_archive_brings_another_phase_a_without_any(
@@ -475,6 +498,23 @@ def test_what_was_left_out_with_another_reason_is_taken(there: CampaignFolder, t
         pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / f"{n}.tar.gz")
         assert take(tmp_path / f"{n}.tar.gz", here).kept == []
         assert reason in (here.root / run / "receipt.json").read_text()
+
+
+def test_a_run_that_was_decided_anew_without_a_launch_is_of_one_host(
+    there: CampaignFolder, tmp_path: Path
+) -> None:
+    """Phase A was measured again, and at its new rates a run is not needed any more: it was said to be measured on both hosts."""
+    run = "2026-01-31_plain/phase_b_prime"
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    launched(there, run, "there")
+    write(there, f"{run}/cells/r1_8x8/cell.json", "{}")
+    for n, status in enumerate(("measured", "not_needed")):
+        write(there, f"{run}/receipt.json", json.dumps({"status": status}))
+        os.utime(there.root / run / "receipt.json", (1e9 + n, 1e9 + n))
+        pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / f"{n}.tar.gz")
+    for n, kept in ((0, []), (1, []), (0, [run])):
+        assert take(tmp_path / f"{n}.tar.gz", here).kept == kept
+    assert "not_needed" in (here.root / run / "receipt.json").read_text()
 
 
 @pytest.mark.parametrize(("launches", "its"), [(("here",), ("there",)), ((), ()), ((), ("there",))], ids=str)
