@@ -489,6 +489,21 @@ def test_what_no_archive_has_is_in_the_next_one(there: CampaignFolder, tmp_path:
     assert pack(here, Standing.packed(here), tmp_path / "5.tar.gz") == [other, "campaign.json"]
 
 
+def test_an_archive_is_durable_before_it_is_remembered(
+    there: CampaignFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut took the archive's name and left what says that it has the runs: no later archive had them."""
+
+    def cut(folder: Path) -> None:
+        assert folder == tmp_path and not there.packed.exists()
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(parcel, "sync_folder", cut)
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        pack(there, Standing.packed(there), tmp_path / "1.tar.gz")
+    assert not there.packed.exists()
+
+
 def test_what_was_left_out_with_another_reason_is_taken(there: CampaignFolder, tmp_path: Path) -> None:
     """A sitting's preflight was made again: nothing that was measured is in either receipt."""
     run = "2026-01-31_noop_connector/phase_a"

@@ -19,7 +19,7 @@ from typing import Any
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.succession import Measured, has_newer_preflight, went_on, wrongly_left_out
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json, sync_beneath, to_json, write_text
+from connector_tax.base.files import read_json, sync_beneath, sync_folder, to_json, write_text
 from connector_tax.base.opening import is_bare, shown
 
 _UNDER_WAY = "steps"
@@ -85,6 +85,7 @@ def pack(folder: CampaignFolder, since: Standing, archive: Path) -> list[str]:
                     tar.add(folder.root / name, name, filter=_without_what_is_under_way)
             os.fsync(file.fileno())
         os.replace(temporary, archive)
+        sync_folder(archive.parent)  # what is remembered as packed is in no later archive
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise ArtifactError(
