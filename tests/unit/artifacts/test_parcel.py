@@ -252,6 +252,24 @@ def test_a_disk_that_fills_in_a_take_leaves_every_run(
     assert files(here) == before
 
 
+def test_a_disk_that_fills_while_an_archive_is_unpacked_is_no_fault_of_the_archive(
+    there: CampaignFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was to be brought once more."""
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
+
+    def full(*given: Any, **named: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", full)
+    with pytest.raises(
+        ArtifactError, match=r"here/demo: cannot write \(No space left on device\).*; make room"
+    ):
+        take(tmp_path / "1.tar.gz", here)
+    assert files(here) == {}
+
+
 def test_an_archive_is_taken_again_after_one_that_was_killed(there: CampaignFolder, tmp_path: Path) -> None:
     """It had put one run in its place and was removing the one that had been there, and had moved another one away."""
     pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")

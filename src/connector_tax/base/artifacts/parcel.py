@@ -18,8 +18,8 @@ from typing import Any
 
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.succession import Measured, has_newer_preflight, went_on, wrongly_left_out
-from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json, sync_beneath, sync_folder, to_json, write_text
+from connector_tax.base.errors import OF_THE_DISK, ArtifactError
+from connector_tax.base.files import read_json, sync_beneath, sync_folder, to_json, write_text, writing_failed
 from connector_tax.base.opening import is_bare, shown
 
 _UNDER_WAY = "steps"
@@ -125,6 +125,8 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
             with tarfile.open(archive, "r:gz") as tar:
                 tar.extractall(there.root, members=_plain(tar, archive), filter="data")
         except (OSError, EOFError, tarfile.TarError) as error:
+            if isinstance(error, OSError) and error.errno in OF_THE_DISK:
+                raise writing_failed(folder.root, error) from error
             raise ArtifactError(
                 f"{archive}: cannot be unpacked ({error}). Bring it here once more."
             ) from error
