@@ -15,7 +15,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from connector_tax.base.errors import IN_THE_WAY, ConnectorTaxError
+from connector_tax.base.errors import IN_THE_WAY, OF_THE_DISK, ConnectorTaxError
 from connector_tax.base.opening import in_the_way
 from connector_tax.base.redaction import published_text
 
@@ -27,9 +27,7 @@ BUG = 70
 UNSAID = 2
 # Of a process that was told to end and did so in order, its ``finally`` blocks run.
 TOLD_TO_END = (128 + signal.SIGTERM, 128 + signal.SIGHUP)
-# What a disk says that takes nothing more, whatever was to be written.
-OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
-# What it says to another user than the file's.
+# What a disk says to another user than the file's.
 OF_ITS_OWNER = (errno.EACCES, errno.EPERM)
 
 

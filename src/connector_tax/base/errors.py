@@ -8,6 +8,8 @@ import errno
 
 # What a file system says where a file lies in a folder's place, or a folder in a file's.
 IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+# What a disk says that takes nothing more, whatever was to be written.
+OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
 class ConnectorTaxError(Exception):

@@ -71,7 +71,7 @@ def _write(path: Path, content: Iterable[bytes]) -> None:
             os.fsync(handle.fileno())
             os.chmod(temporary, 0o644)
             os.replace(temporary, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except BaseException as error:
         # Also after an interrupt. The reason why it failed may keep us from removing it, too.
         with suppress(OSError):
@@ -297,7 +297,7 @@ def publish_folder(temporary: Path, final: Path) -> None:
         if final.exists():
             os.rename(final, retired)
         os.rename(temporary, final)
-        _sync_folder(final.parent)
+        sync_folder(final.parent)
         shutil.rmtree(retired, ignore_errors=True)
     except OSError as error:
         raise writing_failed(final, error) from error
@@ -307,11 +307,11 @@ def sync_beneath(folder: Path) -> None:
     """Files, then the folders that name them, then the folder's own name: what is durable is whole."""
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir():
-            _sync_folder(path)
+            sync_folder(path)
         elif path.is_file():
             with open(path, "rb") as handle:
                 os.fsync(handle.fileno())
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
 def sha256_of(path: Path) -> str:
@@ -343,7 +343,8 @@ def writing_failed(path: Path, error: OSError) -> ArtifactError:
     )
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make durable what its files are called."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

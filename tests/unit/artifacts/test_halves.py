@@ -21,7 +21,7 @@ def slow():
     print("writing", flush=True)
     time.sleep(60)
 
-files._write(Path(sys.argv[1]), slow(), 0o644)
+files._write(Path(sys.argv[1]), slow())
 """
 
 

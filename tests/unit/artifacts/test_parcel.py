@@ -252,6 +252,24 @@ def test_a_disk_that_fills_in_a_take_leaves_every_run(
     assert files(here) == before
 
 
+def test_a_disk_that_fills_while_an_archive_is_unpacked_is_no_fault_of_the_archive(
+    there: CampaignFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was to be brought once more."""
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
+
+    def full(*given: Any, **named: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", full)
+    with pytest.raises(
+        ArtifactError, match=r"here/demo: cannot write \(No space left on device\).*; make room"
+    ):
+        take(tmp_path / "1.tar.gz", here)
+    assert files(here) == {}
+
+
 def test_an_archive_is_taken_again_after_one_that_was_killed(there: CampaignFolder, tmp_path: Path) -> None:
     """It had put one run in its place and was removing the one that had been there, and had moved another one away."""
     pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
@@ -387,8 +405,31 @@ def test_rates_are_those_of_the_phase_a_that_is_there(
     write(there, "reference_rates.json", "once more")
     pack(there, before, tmp_path / "3.tar.gz")
     taken = take(tmp_path / "3.tar.gz", here)
-    assert (taken.kept, taken.removed) == ([RUN, "reference_rates.json"], ["reference_rates.json"])
+    assert (taken.kept, taken.removed) == ([RUN], ["reference_rates.json"])
     assert not here.reference_rates.exists()
+
+
+def test_what_the_model_puts_in_is_taken_from_a_later_archive_than_the_rates(
+    there: CampaignFolder, tmp_path: Path
+) -> None:
+    """A sitting may end between the two. The archive's was said to be older than the one here, where there was none."""
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    for n, again in enumerate(("once", "again")):
+        launched(there, RUN, *("once", "again")[: n + 1])
+        there.put_in.unlink(missing_ok=True)
+        for made in ("reference_rates.json", "put_in.json"):
+            write(there, made, again)
+            archive = tmp_path / f"{again}_{made}.tar.gz"
+            pack(there, Standing.packed(there), archive)
+            taken = take(archive, here)
+            assert taken.kept == [] and made in taken.units
+            assert here.reference_rates.read_text() == again
+            assert here.put_in.exists() == (made == "put_in.json")
+    assert take(tmp_path / "once_put_in.json.tar.gz", here).kept[1:] == [
+        "reference_rates.json",
+        "put_in.json",
+    ]
+    assert here.put_in.read_text() == "again"
 
 
 def test_rates_go_where_an_archive_brings_another_phase_a_without_any(
@@ -466,6 +507,21 @@ def test_what_no_archive_has_is_in_the_next_one(there: CampaignFolder, tmp_path:
     assert pack(here, Standing.packed(here), tmp_path / "5.tar.gz") == [other, "campaign.json"]
 
 
+def test_an_archive_is_durable_before_it_is_remembered(
+    there: CampaignFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut took the archive's name and left what says that it has the runs: no later archive had them."""
+
+    def cut(folder: Path) -> None:
+        assert folder == tmp_path and not there.packed.exists()
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(parcel, "sync_folder", cut)
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        pack(there, Standing.packed(there), tmp_path / "1.tar.gz")
+    assert not there.packed.exists()
+
+
 def test_what_was_left_out_with_another_reason_is_taken(there: CampaignFolder, tmp_path: Path) -> None:
     """A sitting's preflight was made again: nothing that was measured is in either receipt."""
     run = "2026-01-31_noop_connector/phase_a"
@@ -475,6 +531,23 @@ def test_what_was_left_out_with_another_reason_is_taken(there: CampaignFolder, t
         pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / f"{n}.tar.gz")
         assert take(tmp_path / f"{n}.tar.gz", here).kept == []
         assert reason in (here.root / run / "receipt.json").read_text()
+
+
+def test_a_run_that_was_decided_anew_without_a_launch_is_of_one_host(
+    there: CampaignFolder, tmp_path: Path
+) -> None:
+    """Phase A was measured again, and at its new rates a run is not needed any more: it was said to be measured on both hosts."""
+    run = "2026-01-31_plain/phase_b_prime"
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    launched(there, run, "there")
+    write(there, f"{run}/cells/r1_8x8/cell.json", "{}")
+    for n, status in enumerate(("measured", "not_needed")):
+        write(there, f"{run}/receipt.json", json.dumps({"status": status}))
+        os.utime(there.root / run / "receipt.json", (1e9 + n, 1e9 + n))
+        pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / f"{n}.tar.gz")
+    for n, kept in ((0, []), (1, []), (0, [run])):
+        assert take(tmp_path / f"{n}.tar.gz", here).kept == kept
+    assert "not_needed" in (here.root / run / "receipt.json").read_text()
 
 
 @pytest.mark.parametrize(("launches", "its"), [(("here",), ("there",)), ((), ()), ((), ("there",))], ids=str)

@@ -12,6 +12,7 @@ from connector_tax.base.records.cell import Phase, is_phase, phase_label
 # What an engine prints itself, secrets among it until somebody has gone through it when the launch is over.
 LOGS = ("vllm_stdout.log", "vllm_stderr.log")
 RUN_FILES = ("config.json", "launch.sh", *LOGS, "env.txt", "summary.json")
+RECEIPT = "receipt.json"
 # Of a launch on a virtual GPU: what its clock goes by; and, until the run is done, what the clock says of every step.
 VIRTUAL_GPU = "virtual_gpu.json"
 DEVICE_CLOCK = Path("steps") / "device_clock.jsonl"
@@ -219,7 +220,7 @@ class RunFolder:
 
     @property
     def receipt(self) -> Path:
-        return self.path / "receipt.json"
+        return self.path / RECEIPT
 
     @property
     def launches(self) -> Path:

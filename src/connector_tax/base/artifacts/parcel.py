@@ -18,8 +18,8 @@ from typing import Any
 
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.succession import Measured, has_newer_preflight, went_on, wrongly_left_out
-from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json, sync_beneath, to_json, write_text
+from connector_tax.base.errors import OF_THE_DISK, ArtifactError
+from connector_tax.base.files import read_json, sync_beneath, sync_folder, to_json, write_text, writing_failed
 from connector_tax.base.opening import is_bare, shown
 
 _UNDER_WAY = "steps"
@@ -65,15 +65,16 @@ def standing(folder: CampaignFolder) -> Standing:
 def pack(folder: CampaignFolder, since: Standing, archive: Path) -> list[str]:
     """Write the units that are not as they stood, and ``campaign.json``; returns their names.
 
-    Reference rates travel with all of Phase A: who takes them sees whether they are of the runs that are there.
+    What is made of Phase A travels with all of it: who takes it sees whether it is of the runs that are there.
 
     Raises:
         ArtifactError: the archive cannot be written.
     """
     now = standing(folder)
     changed = {n for n, stamps in now.units.items() if since.units.get(n) != stamps}
-    if folder.reference_rates.name in changed:
-        changed |= {_name(run, folder) for run in folder.runs() if run.phase == "a"}
+    made = now.units.keys() & _made_of_phase_a(folder)
+    if changed & made:
+        changed |= made | {_name(run, folder) for run in folder.runs() if run.phase == "a"}
     names = sorted({*changed, folder.campaign_file.name})
     temporary = archive.with_name(f".{archive.name}.partial")
     try:
@@ -84,6 +85,7 @@ def pack(folder: CampaignFolder, since: Standing, archive: Path) -> list[str]:
                     tar.add(folder.root / name, name, filter=_without_what_is_under_way)
             os.fsync(file.fileno())
         os.replace(temporary, archive)
+        sync_folder(archive.parent)  # what is remembered as packed is in no later archive
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise ArtifactError(
@@ -98,7 +100,7 @@ class Taken:
     """
     Attributes:
         units: that are those of the archive now.
-        kept: of the archive, runs and ``preflight`` that went on here since, and what is made of these: they are as they were.
+        kept: of the archive, runs and ``preflight`` that went on here since, and what is here and made of these: they are as they were.
         removed: what was made of a Phase A that is not the one here any more, and is not in the archive either.
     """
 
@@ -123,6 +125,8 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
             with tarfile.open(archive, "r:gz") as tar:
                 tar.extractall(there.root, members=_plain(tar, archive), filter="data")
         except (OSError, EOFError, tarfile.TarError) as error:
+            if isinstance(error, OSError) and error.errno in OF_THE_DISK:
+                raise writing_failed(folder.root, error) from error
             raise ArtifactError(
                 f"{archive}: cannot be unpacked ({error}). Bring it here once more."
             ) from error
@@ -172,20 +176,22 @@ def _decide(archive: Path, there: CampaignFolder, folder: CampaignFolder) -> Tak
     phase_a = [n for n, run in theirs.items() if run.phase == "a"]
     kept_a = any(n in kept for n in phase_a)
     new_a = any(n not in kept and its[n] != own.get(n) for n in phase_a)
-    made = [folder.reference_rates.name, folder.put_in.name]
-    if kept_a or (not new_a and folder.reference_rates.exists()):
-        documents += made
+    made = _made_of_phase_a(folder)
+    here = [n for n in made if (folder.root / n).exists()]
     # Those here are of another Phase A, and so are the archive's where some of it was kept.
-    removed = [n for n in made if new_a and (folder.root / n).exists() and (kept_a or n not in names)]
+    removed = [n for n in here if new_a and (kept_a or n not in names)]
+    documents += made if kept_a else [] if new_a else here
     if folder.campaign_file.exists():
         names.remove(folder.campaign_file.name)
-    kept += [n for n in documents if n in names and not _is_same(there.root / n, folder.root / n)]
-    return Taken([n for n in names if n not in kept], kept, removed)
+    other = [n for n in documents if n in names and not _is_same(there.root / n, folder.root / n)]
+    units = [n for n in names if n not in kept and n not in other]
+    kept += [n for n in other if n not in removed and (folder.root / n).exists()]
+    return Taken(units, kept, removed)
 
 
 def _put_in_place(archive: Path, there: CampaignFolder, folder: CampaignFolder, taken: Taken) -> None:
     """In an order in which no half of it, where this is killed, passes for a whole."""
-    made = [folder.reference_rates.name, folder.put_in.name]
+    made = _made_of_phase_a(folder)
     first, last = [folder.campaign_file.name], [folder.logs.name, *made]
     changed = [n for n in taken.units if not _is_same(there.root / n, folder.root / n)]
     order = [n for n in (*first, *(n for n in changed if n not in (*first, *last)), *made) if n in changed]
@@ -235,6 +241,10 @@ def _units(folder: CampaignFolder) -> list[str]:
     return sorted(
         [*(_name(run, folder) for run in folder.runs()), *(p.name for p in documents if p.exists())]
     )
+
+
+def _made_of_phase_a(folder: CampaignFolder) -> list[str]:
+    return [folder.reference_rates.name, folder.put_in.name]
 
 
 def _name(run: RunFolder, folder: CampaignFolder) -> str:

@@ -1,12 +1,12 @@
 """Which of two states of a run is the later one: the one here, or the one that an archive brought from another host."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from connector_tax.base.artifacts.launches import read_launches
-from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.layout import RECEIPT, CampaignFolder, RunFolder
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json
 from connector_tax.base.opening import read_whole
@@ -22,18 +22,21 @@ class Measured:
     Attributes:
         contents: of what cannot be made again of other files, by name.
         without_cells: whether it has a receipt and nothing else.
+        receipt_ns: when its receipt was written, by the clock of that host; 0 without one.
     """
 
     launches: _Launches
     contents: dict[str, bytes]
     without_cells: bool
+    receipt_ns: int = field(compare=False)
 
     @classmethod
     def of(cls, run: RunFolder) -> "Measured":
         cells = {f"{_CELL}{cell.cell_id}": cell.cell_json for cell in run.finished_cells()}
-        wanted = {**cells, run.outputs.name: run.outputs, run.receipt.name: run.receipt}
+        wanted = {**cells, run.outputs.name: run.outputs, RECEIPT: run.receipt}
         contents = {name: read_whole(path) for name, path in wanted.items() if path.is_file()}
-        return cls(_launches(run.launches), contents, contents.keys() <= {run.receipt.name})
+        written_ns = run.receipt.stat().st_mtime_ns if RECEIPT in contents else 0
+        return cls(_launches(run.launches), contents, contents.keys() <= {RECEIPT}, written_ns)
 
     @property
     def cells(self) -> dict[str, bytes]:
@@ -60,6 +63,9 @@ def went_on(ours: Measured, theirs: Measured, where: str) -> bool:
     lost = sorted(name for name, content in own.items() if its.get(name) != content)
     if lost and (here == there or not its) and its.items() <= own.items():
         return True
+    # Decided anew without a launch: left out for another reason, not needed at other rates, or finished with cells that were there.
+    if here == there and lost == [RECEIPT]:
+        return ours.receipt_ns > theirs.receipt_ns and ours.cells == theirs.cells
     # With another receipt: launched there since, or left out with another reason; or it failed here before it had a cell.
     if not here or ours.without_cells:
         lost = [name for name in lost if name.startswith(_CELL)]
