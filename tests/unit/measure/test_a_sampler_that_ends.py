@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -23,7 +24,13 @@ NOBODY = "http://127.0.0.1:9"
 
 
 def samplers() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children() if "connector_tax.run.sampler.sampler" in p.cmdline()]
+    """Those that live: what was killed has no command any more."""
+    found = []
+    for process in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            if "connector_tax.run.sampler.sampler" in process.cmdline():
+                found.append(process)
+    return found
 
 
 def test_a_sampler_that_is_killed_is_started_again(
