@@ -345,10 +345,13 @@ class Campaign:
 
     def settle(self, killed: str | None) -> None:
         deadline = time.monotonic() + SETTLE_S
-        while left := family_of(self.project):
-            if time.monotonic() > deadline:
-                told = ", ".join(f"{p.pid} {' '.join(p.cmdline())[:100]}" for p in left)
-                raise Failure(f"{killed}: left running: {told}")
+        # Twice: a process that has just begun another program has no environment yet, by which it is known.
+        for _ in range(2):
+            while left := family_of(self.project):
+                if time.monotonic() > deadline:
+                    told = ", ".join(f"{p.pid} {' '.join(p.cmdline())[:100]}" for p in left)
+                    raise Failure(f"{killed}: left running: {told}")
+                time.sleep(0.05)
             time.sleep(0.05)
 
     def check_untouched(self, code: dict[str, str], packages: dict[str, tuple[int, int]]) -> None:

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -123,6 +124,9 @@ def test_a_process_that_is_left_is_found_whoever_its_parent_is(
     monkeypatch.setattr(kill_points, "SETTLE_S", 0.1)
     # Its own parent ends at once.
     subprocess.run(["bash", "-c", "setsid sleep 600 > /dev/null 2>&1 &"], env=project.environment, check=True)
+    deadline = time.monotonic() + 30
+    while [p.name() for p in family_of(project)] != ["sleep"] and time.monotonic() < deadline:
+        time.sleep(0.01)
     (left,) = family_of(project)
     try:
         with pytest.raises(Failure, match=f"left running: {left.pid} sleep 600"):
