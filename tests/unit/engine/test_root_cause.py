@@ -36,6 +36,7 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
 @pytest.mark.parametrize(
     ("log", "cause"),
     [
+        ("asyncio.exceptions.CancelledError\nTimeoutError: no step in 60 s", "TimeoutError: no step in 60 s"),
         (MOONCAKE_ON_CPU, "RuntimeError: Cannot access accelerator device when none is available."),
         (WORKER_BELOW, "ValueError: No available memory for the cache blocks."),
         (TOLD_TO_END, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."),

@@ -13,6 +13,7 @@ import secrets
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import uvloop
@@ -106,12 +107,11 @@ async def serve(args: argparse.Namespace, faults: Faults) -> None:
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     print(f"INFO [emulator] serving on http://{args.host}:{args.port}", flush=True)
     while not stop.is_set():
-        # Rows of the last steps before the engine goes idle must reach the file, too.
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), 0.1)
-        except TimeoutError:
-            if step_log is not None:
-                step_log.flush_if_due()
+        # Rows of the last steps before the engine goes idle must reach the file, too.
+        if step_log is not None:
+            step_log.flush_if_due()
     listener.close()
     if lost:
         raise lost[0]

@@ -22,6 +22,8 @@ WRAPPERS = (
     "EngineDeadError",
     "EngineCore encountered",
     "cancelled",
+    # How what waits is told to wait no longer; whoever told it says why.
+    "CancelledError",
 )
 # Of one line; it becomes the reason of a skip, in tables and on terminals. The longest of vLLM's own have some 500.
 MOST_CHARACTERS = 1000
