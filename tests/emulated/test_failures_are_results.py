@@ -112,22 +112,22 @@ def test_failing_configurations_end_as_results_and_the_campaign_well(project: Pr
 
 def test_a_failed_configuration_is_tried_again_when_it_is_asked_for(project: Project) -> None:
     """Mended, it is measured in Phase A and in those after it, and no finished cell of others is measured again."""
-    # What makes it fail lies in the cost model, which is not part of a launch's specification, as a driver is not.
-    model = project.root / "config/engine_model_demo.yaml"
-    sound = model.read_text()
+    # What makes it fail is no part of a launch's specification, as a driver is not.
+    broken = project.root / "launch" / "launch_nixl_both.sh"
+    sound = broken.read_text()
     project.configure(lambda config: short_campaign(config, "nixl_both"))
     assert project.snakemake("preflight").returncode == 0
-    model.write_text("\n".join(line for line in sound.splitlines() if "NixlConnector" not in line))
+    broken.write_text("echo 'RuntimeError: NIXL finds no agent' >&2; exit 1\n")
     failed = project.snakemake("phase_b")
     assert failed.returncode == 0, failed.stderr[-3000:]
     first = receipt(project, "nixl_both", "a")
-    assert first["status"] == "failed" and "no costs for NixlConnector/kv_both" in first["reason"]
+    assert first["status"] == "failed" and "RuntimeError: NIXL finds no agent" in first["reason"]
     path = next(project.results.glob("*_nixl_both/phase_a/receipt.json"))
     asked = ("--forcerun", str(path.relative_to(project.root)))
     assert f"start with {' '.join(asked)}" in failed.stderr
     before = project.cells()
 
-    model.write_text(sound)
+    broken.write_text(sound)
     again = project.snakemake("phase_b", *asked)
     assert again.returncode == 0, again.stderr[-3000:]
     assert {p: receipt(project, "nixl_both", p)["status"] for p in ("a", "b")} == {
