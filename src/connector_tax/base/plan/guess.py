@@ -9,7 +9,7 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.cell import Shape
-from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.records.connector import PLAIN_AGAIN, ConnectorSpec
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import token_count
 from connector_tax.base.vllm_model.costs import (
@@ -68,17 +68,26 @@ class Expected:
     costs: Mapping[str, tuple[EngineCosts, ConnectorCosts]]
 
     @classmethod
-    def of(cls, config: CampaignConfig) -> "Expected":
+    def of(cls, config: CampaignConfig, unknown: ConnectorCosts | None = None) -> "Expected":
         """
+        Args:
+            unknown: what a connector costs that the cost model does not know; None: that is an error.
+
         Raises:
             ConfigError: the cost model cannot be read, or does not know a connector.
         """
         path = model_file(config)
         engine, known = load_cost_model(path)
-        return cls(
-            config,
-            {c.id: (engine, connector_costs(known, c.kv_transfer_config, path)) for c in config.connectors},
-        )
+
+        def of_connector(entry: ConnectorSpec) -> ConnectorCosts:
+            try:
+                return connector_costs(known, entry.kv_transfer_config, path)
+            except ConfigError:
+                if unknown is None:
+                    raise
+                return unknown
+
+        return cls(config, {c.id: (engine, of_connector(c)) for c in config.connectors})
 
     def costs_of(self, connector_id: str) -> tuple[EngineCosts, ConnectorCosts]:
         return self.costs["plain" if connector_id == PLAIN_AGAIN else connector_id]
@@ -150,18 +159,10 @@ def expected_of(config: CampaignConfig) -> Expected | None:
     """
     if config.engine.virtual_gpu is not None:
         return None
-    path = model_file(config)
     try:
-        engine, known = load_cost_model(path)
+        return Expected.of(config, unknown=NO_CONNECTOR)
     except ConfigError:
         return None
-    costs = {}
-    for connector in config.connectors:
-        try:
-            costs[connector.id] = engine, connector_costs(known, connector.kv_transfer_config, path)
-        except ConfigError:
-            costs[connector.id] = engine, NO_CONNECTOR
-    return Expected(config, costs)
 
 
 def guessed_rates(
