@@ -559,13 +559,19 @@ def test_only_a_files_own_record_in_snakemakes_database_counts(here: Path) -> No
     assert not has_record(receipt)
 
 
+def with_logs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+    """One that reads, in a project at ``folder`` that has a place for logs."""
+    monkeypatch.chdir(folder)
+    found = study(measuring=False)
+    found.logs.mkdir(parents=True)
+    return found
+
+
 def test_a_job_that_was_killed_is_named_with_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It says nothing itself, so nothing stood under "Why it ended:". Snakemake's own log has the signal, or a shell's code for it."""
-    monkeypatch.chdir(tmp_path)
-    found = study(measuring=False)
-    found.logs.mkdir(parents=True)
+    found = with_logs(tmp_path, monkeypatch)
     found.begin()
     logs = {
         name: found.logs / f"{name}.log"
@@ -599,9 +605,7 @@ def test_of_a_job_that_was_not_killed_nothing_is_invented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Jobs of a group that never began, one that was never started, and one that finished: all were said to have ended as what is killed does."""
-    monkeypatch.chdir(tmp_path)
-    found = study(measuring=False)
-    found.logs.mkdir(parents=True)
+    found = with_logs(tmp_path, monkeypatch)
     names = ("aggregate", "figures", "report", "measure_a_plain", "measure_b_plain")
     aggregate, draw, report, never, whole = jobs = [
         SimpleNamespace(log=[str(found.logs / f"{name}.log")], jobid=k) for k, name in enumerate(names, 1)
@@ -629,9 +633,7 @@ def test_of_a_job_that_was_not_killed_nothing_is_invented(
 def test_what_python_warns_of_behind_an_error_is_no_part_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    found = study(measuring=False)
-    found.logs.mkdir(parents=True)
+    found = with_logs(tmp_path, monkeypatch)
     found.begin()
     log = found.logs / "preflight.log"
     log.write_text(
