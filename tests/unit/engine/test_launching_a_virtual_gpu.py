@@ -18,6 +18,7 @@ from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json
 from connector_tax.run.engine.command import check_model, engine_environment, engine_python
+from connector_tax.run.engine.gpu_host import missing_modules
 from connector_tax.run.engine.gpus import cards_of
 from connector_tax.run.engine.identity import engine_identity, env_text
 from connector_tax.run.engine.memory import too_large
@@ -26,7 +27,6 @@ from connector_tax.run.engine.patching import Report, step_timing_of
 from connector_tax.run.engine.ports import taken_side_port
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.engine.virtual_gpu import VARIABLE, gpu_document, gpu_identity, remove_copy, write_gpu
-from connector_tax.run.measure.preflight import missing_modules
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from virtual_gpus import LLAMA, clocked_campaign, model_in
@@ -170,7 +170,9 @@ def test_modules_of_a_connector_are_needed(model: Path, tmp_path: Path) -> None:
     python.write_text("#!/bin/sh\necho '[\"mooncake\"]'\n")
     python.chmod(0o755)
     config = clocked_campaign(model, python=str(python))
-    assert missing_modules(config.engine, (config.connector("mooncake_both"),)) == {"mooncake"}
+    assert missing_modules(config.engine, [m.module for m in config.connector("mooncake_both").modules]) == {
+        "mooncake"
+    }
 
 
 def test_steps_are_timed_as_in_any_vllm(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,6 +193,78 @@ def test_what_cannot_start_is_said_before_any_launch(
     assert said in str(told.value)
 
 
+def gpu_engine(root: Path, release: str, *, cuda: str | None = "13.0", flashinfer: bool = False) -> Path:
+    """An interpreter with as much of a slim GPU engine as can be seen without importing it."""
+    site = root / "site"
+    for package, file, text in (
+        ("vllm", "_version.py", f"__version__ = version = {release!r}"),
+        ("torch", "version.py", f"cuda: Optional[str] = {cuda!r}"),
+        *([("flashinfer", "version.py", "")] if flashinfer else []),
+    ):
+        (site / package).mkdir(parents=True)
+        (site / package / "__init__.py").touch()
+        (site / package / file).write_text(text)
+    python = root / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+@pytest.mark.parametrize(
+    ("release", "there", "config_env", "shell", "refused"),
+    [
+        ("0.25.1", {}, {}, None, True),
+        ("0.33.0+cu130", {}, {}, None, True),
+        ("0.20.2", {}, {}, None, False),  # samples with FlashInfer only if told to
+        ("0.20.2", {}, {}, "1", True),
+        ("0.34.0", {}, {}, None, False),  # does without it
+        ("0.25.1", {"flashinfer": True}, {}, None, False),
+        ("0.25.1", {"cuda": None}, {}, None, False),
+        ("0.25.1", {}, {"VLLM_USE_FLASHINFER_SAMPLER": "0"}, "1", False),
+        ("0.25.1", {}, {}, "0", False),
+    ],
+)
+def test_an_engine_that_would_die_without_flashinfer_is_told_of_before_any_launch(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    release: str,
+    there: dict[str, Any],
+    config_env: dict[str, str],
+    shell: str | None,
+    refused: bool,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(Card("GPU-aa", "NVIDIA H100 80GB HBM3", 81_559)))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("VLLM_USE_FLASHINFER_SAMPLER", raising=False)
+    if shell is not None:
+        monkeypatch.setenv("VLLM_USE_FLASHINFER_SAMPLER", shell)
+    python = gpu_engine(tmp_path, release, **there)
+    shape = (ROOT / "config" / "models" / "Qwen3-0.6B.json").read_text()
+    (tmp_path / "config.json").write_text(shape)
+    config = campaign_config("gpu-smoke.yaml")
+    engine = replace(
+        config.engine, python=str(python), model=str(tmp_path), env=config_env, step_timing=False
+    )
+    document = campaign_document(replace(config, engine=engine), date="2026-01-01", created_utc="")
+    campaign = CampaignFolder(tmp_path / "run")
+    write_json(campaign.campaign_file, document)
+    if not refused:
+        run_preflight(campaign.campaign_file, launches=False)
+        assert decision(campaign, "plain")["decision"] == "include"
+        return
+    with pytest.raises(ConfigError) as told:
+        run_preflight(campaign.campaign_file, launches=False)
+    assert f"{python} has no module flashinfer, without which vLLM {release} does not start" in str(
+        told.value
+    )
+    assert 'Set engine.env: VLLM_USE_FLASHINFER_SAMPLER: "0"' in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["gpu-smoke.yaml", "h200.yaml"])
+def test_campaigns_for_slim_engines_need_no_flashinfer(name: str) -> None:
+    assert campaign_config(name).engine.env["VLLM_USE_FLASHINFER_SAMPLER"] == "0"
+
+
 @pytest.mark.parametrize(
     ("connector", "requests", "tokens", "seconds"),
     [("mooncake_consumer", 1, 4, 30), ("multi_mooncake_lmcache", 5, 32, 60), ("noop_connector", 5, 32, 30)],

@@ -7,7 +7,6 @@ A configuration that cannot run is a decision with a reason, never an error of t
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -27,7 +26,8 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.plan import config_of, launch_hash, read_campaign_file
 from connector_tax.base.records.connector import ConnectorSpec
-from connector_tax.run.engine.command import check_model, interpreter
+from connector_tax.run.engine.command import check_model
+from connector_tax.run.engine.gpu_host import missing_modules, without_flashinfer
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.memory import too_large
@@ -79,7 +79,7 @@ def run_preflight(
 
     Raises:
         ConfigError: the engine's interpreter, the model directory or a card that is named is not there, the model with
-            ``max_model_len`` does not fit on the card, or a virtual GPU's step time cannot be worked out.
+            ``max_model_len`` does not fit on the card, FlashInfer is missing and asked for, or a virtual GPU's step time cannot be worked out.
         EngineError: ``plain`` cannot be measured, or the virtual GPU does not fit this vLLM.
         OutOfTime: somebody else measured until no launch fitted any more.
     """
@@ -98,6 +98,7 @@ def run_preflight(
     for note in filter(None, notes):
         print(f"preflight: {note}")
     refusal = too_large(config.engine, cards, longest_request_tokens(config))
+    refusal = refusal or without_flashinfer(config.engine, identity)
     if refusal is not None:
         raise ConfigError(refusal)
     with (
@@ -119,7 +120,7 @@ def run_preflight(
         if only is not None:
             _verify_only(replace(bench, records=False), only)
             return
-        missing = missing_modules(config.engine, config.connectors)
+        missing = missing_modules(config.engine, (m.module for c in config.connectors for m in c.modules))
         decisions: dict[str, Decision] = {}
         # Matched baselines last: what they are launched with is what the others ended up with.
         for connector in sorted(config.connectors, key=lambda c: c.matches is not None):
@@ -169,7 +170,7 @@ def _verify_only(bench: Bench, only: str) -> None:
             f"{only!r} is not in this campaign. Its configurations: {', '.join(config.connector_ids)}."
         )
     connector = config.connector(only)
-    missing = missing_modules(config.engine, (connector,))
+    missing = missing_modules(config.engine, (m.module for m in connector.modules))
     reason = _reason_before_launch(config.engine, connector, missing, bench.identity)
     if reason is not None:
         raise EngineError(f"{only}: {reason[0]}" + (f". Install: {reason[1]}" if reason[1] else ""))
@@ -178,18 +179,6 @@ def _verify_only(bench: Bench, only: str) -> None:
     failed = next((f for f in findings if not f.ok), None)
     if failed is not None:
         raise EngineError(f"{only}: {failed.check}: {failed.detail}")
-
-
-def missing_modules(engine: EngineConfig, connectors: tuple[ConnectorSpec, ...]) -> set[str]:
-    """Modules that the engine's interpreter cannot find; the embedded engine needs none."""
-    wanted = sorted({m.module for c in connectors for m in c.modules})
-    if engine.kind == "emulator" or not wanted:
-        return set()
-    code = "import importlib.util, json, sys; print(json.dumps([m for m in sys.argv[1:] if importlib.util.find_spec(m) is None]))"
-    found = subprocess.run(
-        [*interpreter(engine), "-c", code, *wanted], capture_output=True, text=True, check=True
-    )
-    return set(json.loads(found.stdout))
 
 
 # What is said of an engine that somebody killed, or the kernel. Once may be an accident, and would cost the configuration the whole campaign.
