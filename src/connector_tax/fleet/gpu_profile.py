@@ -66,15 +66,16 @@ class GpuFit:
     def settings(self) -> str:
         """The settings that a step's cost depends on, as far as they are known."""
         own = self.resolved
-        scheduling = {True: "asynchronous scheduling", False: "synchronous scheduling", None: None}
-        words = [
-            scheduling[own.async_scheduling],
-            own.attention_backend and f"attention backend {own.attention_backend}",
-            own.model_runner and f"model runner {own.model_runner}",
-            own.moe_config and f"MoE config {own.moe_config}",
-            own.num_gpu_blocks and f"{own.num_gpu_blocks:,} KV blocks",
-        ]
-        known = ", ".join(filter(None, words)) or "not known"
+        told = {
+            "asynchronous scheduling": {True: "on", False: "off", None: None}[own.async_scheduling],
+            "attention backend": own.attention_backend,
+            "model runner": own.model_runner,
+            "MoE config": own.moe_config,
+            "KV blocks": own.num_gpu_blocks,
+        }
+        known = (
+            ", ".join(f"{name} {value}" for name, value in told.items() if value is not None) or "not known"
+        )
         return f"{known} ({'as its launches logged' if self.measured else 'as seen in preflight'})"
 
 

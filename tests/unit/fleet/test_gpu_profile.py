@@ -114,7 +114,7 @@ def resolving(data: CampaignData, *settings: dict[str, Any]) -> CampaignData:
 def test_a_profile_says_with_what_settings_its_steps_were_measured(rehearsed: Path, fit: GpuFit) -> None:
     """Those of the measured launches, whatever preflight saw; the size of the cache and the host's time follow from them."""
     own = fit_gpu(resolving(read_campaign(rehearsed), ASKED))
-    words = "synchronous scheduling, attention backend FLASH_ATTN, model runner V1, MoE config default, 1,000 KV blocks (as its launches logged)"
+    words = "asynchronous scheduling off, attention backend FLASH_ATTN, model runner V1, MoE config default, KV blocks 1000 (as its launches logged)"
     assert f"Settings: {words}" in fit_lines(own)
     shape = model_shape(
         read_json(PROJECT_ROOT / "config" / "models" / "Qwen3-Coder-30B-A3B-Instruct.json"), ""
@@ -129,7 +129,9 @@ def test_a_profile_says_with_what_settings_its_steps_were_measured(rehearsed: Pa
 
 def test_launches_with_other_settings_give_no_profile(rehearsed: Path) -> None:
     data = read_campaign(rehearsed)
-    with pytest.raises(AnalysisError, match=r"plain's launches differ in log.moe_config \(engine.settings in their cells\)"):
+    with pytest.raises(
+        AnalysisError, match=r"plain's launches differ in log.moe_config \(engine.settings in their cells\)"
+    ):
         fit_gpu(resolving(data, ASKED, {**ASKED, "log.moe_config": "E=128.json"}))
     # What is left of the memory differs from launch to launch.
     fit_gpu(resolving(data, ASKED, {**ASKED, "cache_config.num_gpu_blocks": 999}))

@@ -58,7 +58,9 @@ def test_a_measured_launch_goes_before_preflight(campaign: Campaign) -> None:
 def test_a_report_shows_them(campaign: Campaign) -> None:
     campaign.measure("plain", engine=resolved(a=1))
     campaign.measure("nixl_both", engine=resolved(a=2))
-    assert aggregate_json(read_campaign(campaign.root))["engine_diff"]["nixl_both"] == {"a": {"plain": 1, "own": 2}}
+    assert aggregate_json(read_campaign(campaign.root))["engine_diff"]["nixl_both"] == {
+        "a": {"plain": 1, "own": 2}
+    }
 
 
 @pytest.mark.parametrize("silent", ["plain", "nixl_both"])
