@@ -100,7 +100,7 @@ def served(config: CampaignConfig, connector_id: str, folder: Path, duration_s: 
         outcome = measure_cell(cell, target_of(engine.base_url, engine.model))
         time.sleep(1.5)  # both logs are written every half second
         logs = sorted(step_log.parent.glob("engine_step.*.jsonl"))
-        settings = resolved_settings(logs, engine.log_text())
+        settings = resolved_settings(step_log, engine.log_text())
     window = outcome.window
     cut(logs, window.t0_ns, window.drained_ns, folder / "cell.jsonl")
     table = read_steps(folder / "cell.jsonl", window, connector=connector.kv_transfer_config is not None)

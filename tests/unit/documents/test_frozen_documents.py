@@ -128,6 +128,7 @@ def _put(value: Any, way: tuple[Any, ...], new: Any) -> Any:
         ("preflight_status.json", ("configs", "plain", "prompt_s"), {"many": 1.0}, "regex '^[0-9]{1,10}$' - at `key` in `$.configs[...].prompt_s`"),
         ("reference_rates.json", ("ref_safe_per_s",), 0, "Expected `float` >= 1e-13 - at `$.ref_safe_per_s`"),
         ("engine_diff.json", ("plain", "cache_config.block_size"), "16", "plain.cache_config.block_size: no number of tokens"),
+        ("cell_more.json", ("engine", "settings", "cache_config.block_size"), "16", "engine.settings.cache_config.block_size: no number of tokens"),
         ("campaign.json", ("date",), "../..", "date is no date (YYYY-MM-DD): '../..'"),
         ("campaign.json", ("order", "a", 0), "../x", "order.a is no bare name: '../x'"),
     ],

@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 from connector_tax.base.documents.health import Health
 from connector_tax.base.documents.identity import CodeVersion, EngineIdentity
 from connector_tax.base.documents.reading import document_of
+from connector_tax.base.documents.settings import check_limits
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.records.bounds import (
     Attempt,
@@ -260,11 +261,12 @@ def cell_of(value: Any, where: str) -> CellDocument:
     """``cell.json``, parsed, of whoever wrote it.
 
     Raises:
-        ArtifactError: of an unknown version or another form, or loaded with a parameter that this version does not know.
+        ArtifactError: of an unknown version or another form, a limit in the engine's settings is no number, or loaded with a parameter that this version does not know.
     """
     found = document_of(value, CellDocument, where)
     if "files" not in value:
         raise ArtifactError(f"{where}: Object missing required field `files`. {CellDocument.REMEDY}")
+    check_limits(found.engine.settings or {}, f"{where}: engine.settings", CellDocument.REMEDY)
     if strange := sorted(value["spec"].keys() - set(CellSpec.__slots__)):
         raise ArtifactError(
             f"{where}: spec.{strange[0]}: this version knows no such parameter of a load. Use the version that wrote it."

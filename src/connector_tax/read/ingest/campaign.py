@@ -21,7 +21,7 @@ from connector_tax.base.documents.put_in import PutInFile
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import document_of, read_document
 from connector_tax.base.documents.receipt import Launch, Receipt
-from connector_tax.base.documents.settings import Change, EngineDiff, Settings, engine_diff_of
+from connector_tax.base.documents.settings import Change, EngineDiff, Settings, differences, engine_diff_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json
 from connector_tax.base.opening import printable
@@ -29,6 +29,7 @@ from connector_tax.base.parallel import Each
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.plan.belonging import Belonging
 from connector_tax.base.records.cell import PHASES, is_repeat
+from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
 from connector_tax.read.ingest.checks import Checked, check_files
 
@@ -79,14 +80,33 @@ class CampaignData:
         return self.preflight.configs if self.preflight is not None else {}
 
     @property
-    def changes(self) -> dict[str, dict[str, Change] | None]:
-        """Engine settings that each configuration changed; None where they were not seen."""
-        return self.engine_diff.configs if self.engine_diff is not None else {}
+    def measured_settings(self) -> dict[str, Settings]:
+        """What each configuration's engine resolved in a launch that was measured; of several the last phase's."""
+        return {
+            c.config: c.document.engine.settings
+            for c in self.cells()
+            if c.document.engine.settings and not c.left_out
+        }
 
     @property
-    def plain_settings(self) -> Settings:
-        """What plain's engine resolved; empty where that was not seen."""
-        return (self.engine_diff.plain if self.engine_diff is not None else None) or {}
+    def changes(self) -> dict[str, dict[str, Change] | None]:
+        """Engine settings that each configuration changed; None where they were not seen.
+
+        Preflight's word stands where no launch of the configuration, or none of plain, was measured and told its own.
+        """
+        measured = self.measured_settings
+        found = {**self.engine_diff.configs} if self.engine_diff is not None else {}
+        if (plain := measured.get("plain")) is not None:
+            found |= {c: differences(plain, own) for c, own in measured.items() if c != PLAIN_AGAIN}
+        return found
+
+    def settings_of(self, config: str) -> Settings:
+        """Return what a configuration's engine resolved: measured, else as preflight saw it; empty where neither is known."""
+        seen = self.engine_diff
+        if seen is None or config in self.measured_settings:
+            return self.measured_settings.get(config, {})
+        changed = seen.configs.get(config) or {}
+        return {**(seen.plain or {}), **{name: both["own"] for name, both in changed.items()}}
 
     def cells(self) -> list[CellData]:
         return [cell for run in self.runs for cell in run.cells]

@@ -290,7 +290,7 @@ def _verify(bench: Bench, connector: ConnectorSpec) -> tuple[tuple[Finding, ...]
                 _ask(engine, config, connector, findings)
                 if connector.id == "plain" and findings[-1].ok:
                     idle = _timed(engine, config, findings)
-                settings = resolved_settings(sorted((own / "steps").glob("*.jsonl")), engine.log_text())
+                settings = resolved_settings(step_log, engine.log_text())
                 write_json(folder.engine_settings(connector.id), EngineSettings(settings=settings))
     except LaunchError as error:
         cause = str(error).splitlines()[0]
