@@ -12,13 +12,13 @@ from connector_tax.read.bundle.verifying import verify
 _EXIT = """\
 exit code:
   0  every file is as it was bundled (and came out the same)
-  1  one is not, or the archive is not of the form that `bundle` writes; a line says so of each
+  1  one is not, or the archive is damaged; a line says so of each
   2  a mistake in the command
 """
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("bundle", type=Path, metavar="FILE.zip|FOLDER", help="as it came, or unpacked")
+    parser.add_argument("bundle", type=Path, metavar="FILE.tar.xz|FOLDER", help="as it came, or unpacked")
     parser.add_argument(
         "--reproduce",
         action="store_true",

@@ -23,8 +23,6 @@ from connector_tax.read.ingest import CampaignData, CellData, read_campaign
 from connector_tax.run.rehearsal.campaign import rehearse
 
 DEMO = PROJECT_ROOT / "config" / "demo.yaml"
-# Of a virtual H200, thinned to the cells of one shape: what its clock was given stands in its launches' virtual_gpu.json.
-RECORD = PROJECT_ROOT / "results" / "virtual-h200"
 SECTION = {"step": None, "kv_cache_bytes": None, "operating_point": {}, "host": {}}
 
 
@@ -60,13 +58,14 @@ def test_residuals_are_those_of_every_cell_and_kind_of_step(fit: GpuFit) -> None
     assert f"{fit.steps} steps" in lines[0] and len(lines) >= 2 + len(fit.residuals)
 
 
-def test_the_command_writes_a_profile_that_a_campaign_takes(tmp_path: Path) -> None:
+def test_the_command_writes_a_profile_that_a_campaign_takes(tmp_path: Path, published_campaign: Path) -> None:
+    """From step records of a virtual H200, thinned to one shape: what its clock was given stands in virtual_gpu.json of its launches."""
     out = tmp_path / "mine.yaml"
     command = [
         sys.executable,
         str(PROJECT_ROOT / "scripts" / "fit_gpu.py"),
         "--root",
-        str(RECORD),
+        str(published_campaign),
         "--gpu",
         "h200",
     ]
@@ -76,7 +75,7 @@ def test_the_command_writes_a_profile_that_a_campaign_takes(tmp_path: Path) -> N
     assert "All cells have one shape" in done.stdout
     found = virtual_gpu({**SECTION, "gpu": str(out)}, "test")
     assert found.step is not None and found.kv_cache_bytes is not None
-    truth = yaml.safe_load(next(RECORD.glob("*_plain/phase_a/virtual_gpu.json")).read_text())
+    truth = yaml.safe_load(next(published_campaign.glob("*_plain/phase_a/virtual_gpu.json")).read_text())
     # Whole blocks of 16 tokens: the engine has no use for what is left over.
     block_bytes = 16 * 98304
     assert 0 <= truth["kv_cache_bytes"] - found.kv_cache_bytes < block_bytes
