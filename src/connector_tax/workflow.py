@@ -167,9 +167,11 @@ class Study:
         return self.folder.run(self.date, "{connector}", phase).receipt
 
     def receipts(self, *phases: Phase) -> list[str]:
+        """Of those of ``phases`` that the campaign has."""
         return [
             str(self.folder.run(self.date, c, phase).receipt)
             for phase in phases
+            if phase in self.config.phases
             for c in self.config.members(phase)
         ]
 
@@ -181,8 +183,8 @@ class Study:
         return [p for p in self.config.phases if is_repeat(p)]
 
     def last_receipts(self) -> list[str]:
-        """What stands behind the reference rates; when all are there, measuring is over."""
-        return self.receipts(*(p for p in self.config.phases if p != "a"))
+        """When all are there, measuring is over. Phase A's are needed for the other phases', and stand here where there are none."""
+        return self.receipts(*(self.config.phases[1:] or ("a",)))
 
     def receipts_to_read(self) -> list[str]:
         """All of them where measuring is part of the DAG, else those on disk; ends the run without any."""

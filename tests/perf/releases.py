@@ -128,7 +128,7 @@ def decisions(config: CampaignConfig, root: Path, *, trials: bool) -> dict[str, 
     document = campaign_document(config, date="2000-01-01", created_utc="2000-01-01T00:00:00Z")
     root.mkdir(parents=True)
     write_json(folder.campaign_file, document)
-    run_preflight(folder.campaign_file, launches=trials)
+    run_preflight(folder.campaign_file, launch="all" if trials else "none")
     status: dict[str, Any] = read_json(folder.preflight_status)
     return status
 

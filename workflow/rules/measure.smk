@@ -131,7 +131,7 @@ use rule measure_a as measure_c with:
 
 rule phase_c:
     input:
-        STUDY.receipts("c") if "c" in STUDY.config.phases else [],
+        STUDY.receipts("c"),
 
 
 use rule measure_a as measure_d with:
@@ -155,7 +155,7 @@ use rule measure_a as measure_d with:
 
 rule phase_d:
     input:
-        STUDY.receipts("d") if "d" in STUDY.config.phases else [],
+        STUDY.receipts("d"),
 
 
 # One block of repeats: every configuration once, plain twice, in an order of its own; on one card one block after the other.

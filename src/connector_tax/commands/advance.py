@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
+from typing import get_args
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.parcel import Standing, pack, put_back, take
@@ -36,6 +37,7 @@ from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.lifeline import end_in_order
 from connector_tax.run.engine.logs import clean_logs, launch_secrets
 from connector_tax.run.measure.locks import held, holder_words
+from connector_tax.run.measure.preflight import Launching
 from connector_tax.run.measure.sitting import Sitting, sit
 
 EPILOG = """
@@ -57,8 +59,20 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--take", type=Path, nargs="+", metavar="ARCHIVE", help="take over what --save packed on another host"
     )
+    add_sitting_arguments(parser)
+
+
+def add_sitting_arguments(parser: argparse.ArgumentParser) -> None:
+    """What belongs to ``--minutes``."""
     parser.add_argument(
         "--save", type=Path, metavar="FOLDER", help="pack what is new into an archive in that folder"
+    )
+    parser.add_argument(
+        "--preflight",
+        choices=get_args(Launching),
+        default="all",
+        help="which configurations are launched and asked before any is measured; the first measured launch of the others is their trial. "
+        "What an earlier sitting found out stays. Default %(default)s",
     )
     parser.add_argument(
         "--launch-s",
@@ -73,6 +87,15 @@ def _run(args: argparse.Namespace) -> int:
     if args.take:
         with started_once(folder.start_lock, config.campaign), _alone(config, folder):
             return _take(sorted(args.take), folder)
+    return measure(config, folder, args)
+
+
+def measure(config: CampaignConfig, folder: CampaignFolder, args: argparse.Namespace) -> int:
+    """One sitting; the exit code.
+
+    Args:
+        args: ``minutes``, and those of ``add_sitting_arguments``.
+    """
     if args.minutes <= 0:
         raise ConfigError(f"--minutes {args.minutes:g}: give the minutes that this command may take.")
     end_in_order()
@@ -88,6 +111,7 @@ def _run(args: argparse.Namespace) -> int:
                 date,
                 within_s=args.minutes * 60,
                 launch_s=args.launch_s,
+                launch=args.preflight,
                 say=lambda what: print(what, flush=True),
             )
     if not sitting.left:

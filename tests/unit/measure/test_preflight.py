@@ -23,7 +23,7 @@ from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.ports import is_taken
 from connector_tax.run.measure import preflight as module
 from connector_tax.run.measure.bootstrap_server import bootstrap_beside
-from connector_tax.run.measure.preflight import run_preflight
+from connector_tax.run.measure.preflight import Launching, run_preflight
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT, campaign_config
@@ -35,7 +35,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
 
 
-def preflight(root: Path, fault: str = "", **entry: Any) -> CampaignFolder:
+def preflight(root: Path, fault: str = "", launch: Launching = "all", **entry: Any) -> CampaignFolder:
     """Plain, and a connector with ``entry`` and ``fault``; on a folder of its own."""
     connector = {
         "label": "under test",
@@ -52,7 +52,7 @@ def preflight(root: Path, fault: str = "", **entry: Any) -> CampaignFolder:
     document = campaign_document(parse_campaign(value, "test"), date="2026-01-01", created_utc="")
     folder = CampaignFolder(root / "demo")
     write_json(folder.campaign_file, document)
-    run_preflight(folder.campaign_file)
+    run_preflight(folder.campaign_file, launch=launch)
     return folder
 
 
@@ -70,6 +70,26 @@ def test_what_compiles_at_the_first_request_of_a_length_is_warm_up(tmp_path: Pat
     assert checked["warm-up"].startswith("prompts of 32, 64, 96, 128, 600 tokens; the slowest took ")
     assert checked["short requests"].startswith("1 of 4 output tokens answered in ")
     assert checked["short requests"].endswith("together (limit 1 s)")
+
+
+def test_who_is_not_launched_is_included_untried_and_may_be_tried_later(tmp_path: Path) -> None:
+    """On a host lent for minutes; nothing is held against a recorder that had nothing to record, and plain is not launched twice."""
+    folder = preflight(tmp_path, "die_at_start", "none")
+    assert not (folder.preflight / "plain").exists()
+    for connector in ("plain", "tried"):
+        assert decision(folder, connector)["decision"] == "include"
+        assert decision(folder, connector)["checked"] == []
+    folder = preflight(tmp_path, "die_at_start", "plain")
+    status = json.loads(folder.preflight_status.read_text())
+    plain = status["configs"]["plain"]
+    assert next(c["check"] for c in plain["checked"]) == "ready" and plain["token_s"] > 0
+    assert status["configs"]["tried"]["checked"] == [] and status["hooks_unheard"] == {}
+    assert status["step_timing_available"] and not (folder.preflight / "tried").exists()
+    (folder.preflight / "verify_plain.log").unlink()
+    folder = preflight(tmp_path, "die_at_start", "all")
+    assert decision(folder)["decision"] == "skip"
+    assert decision(folder, "plain") == plain and not (folder.preflight / "verify_plain.log").exists()
+    assert decision(preflight(tmp_path, "die_at_start", "none"), "plain") == plain
 
 
 def test_a_warm_engine_that_is_too_slow_is_skipped(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_the_plan_names_each_campaign_with_its_entries_and_time(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("sweep study: 4 campaigns of ")
     assert lines[2].split() == ["campaign", "release", "model", "configurations", "launches", "time", "left"]
-    assert lines[4].split()[:5] == ["study-r1-large", "r1", "large", "3", "9"]
+    assert lines[4].split()[:5] == ["study-r1-large", "r1", "large", "3", "6"]
     assert lines[4].split()[5].isdecimal()
     assert not (project / "sweeps").exists() and not (project / "results").exists(), "a plan writes nothing"
     assert SIDE_BY_SIDE not in lines
@@ -160,10 +160,10 @@ def test_the_status_is_a_line_for_each_campaign(project: Path, capsys: pytest.Ca
     said = {
         line.split("  ")[0]: line.split("  ", 1)[-1].strip() for line in capsys.readouterr().out.splitlines()
     }
-    assert said["study-r1-small"] == "finished, 1 of 9 runs failed"
-    assert said["study-r1-large"].startswith("stopped, 1 of 9 runs, about ")
+    assert said["study-r1-small"] == "finished, 1 of 6 runs failed"
+    assert said["study-r1-large"].startswith("stopped, 1 of 6 runs, about ")
     assert said["study-r1-large"].endswith("; its last start failed (exit code 1, 2026-11-20T00:00:00Z)")
-    assert said["study-r2-small"].startswith("stopped, 0 of 9 runs, about ")
+    assert said["study-r2-small"].startswith("stopped, 0 of 6 runs, about ")
     assert said["study-r2-large"].startswith(
         "edited since it was measured (campaign, cell, engine): "
     ) or said["study-r2-large"].startswith("edited since it was measured (campaign, cell): ")

@@ -185,7 +185,7 @@ def test_a_report_without_what_it_is_made_of_is_not_finished(
 ) -> None:
     """Its message says to remove a damaged one."""
     all_ended(project, sweep_of(project).cells[0]).aggregate.unlink()
-    assert "study-r1-small  measured, and not analysed, 9 of 9 runs" in printed(capsys, "status")
+    assert "study-r1-small  measured, and not analysed, 6 of 6 runs" in printed(capsys, "status")
 
 
 def test_a_campaign_of_which_something_is_to_be_made_again_is_not_finished(
@@ -196,7 +196,7 @@ def test_a_campaign_of_which_something_is_to_be_made_again_is_not_finished(
     folder.reference_rates.unlink()
     folder.aggregate_csv.unlink()
     (folder.figures / "index.json").unlink()
-    wanted = "study-r1-small  measured, and without reference_rates.json, aggregate.csv, figures/index.json, 9 of 9 runs"
+    wanted = "study-r1-small  measured, and without reference_rates.json, aggregate.csv, figures/index.json, 6 of 6 runs"
     assert wanted in printed(capsys, "status")
 
 

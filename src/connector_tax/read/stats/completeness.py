@@ -179,7 +179,7 @@ def config_states(data: CampaignData, absent: dict[str, str], lost: list[LostCel
         i = connector["id"]
         runs: dict[str, RunData] = {r.folder.phase: r for r in data.runs if r.folder.connector_id == i}
         own = [c for c in lost if c.config == i]
-        phases = {"a", "b", *planned_phases(data, i), *runs}
+        phases = {"a", *(planned_phases(data, i) or ("b",)), *runs}
         status, reason = _status(runs, sorted(phases), decisions.get(i), absent.get(i), own)
         found[i] = ConfigState(
             label=connector["label"],

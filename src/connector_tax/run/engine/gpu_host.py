@@ -1,4 +1,7 @@
-"""What a host lacks to run vLLM on a GPU, asked before anything is launched: a card, an interpreter, vLLM, CUDA, NIXL."""
+"""What a host lacks to run vLLM on a GPU, asked before anything is launched: a card, an interpreter, vLLM, CUDA.
+
+What a connector lacks, preflight says.
+"""
 
 import json
 import os
@@ -17,7 +20,7 @@ from connector_tax.run.engine.virtual_gpu_fit import release_key
 ASK_WITHIN_S = 300
 QUESTIONS = """
 import importlib.util, json
-found = {name: importlib.util.find_spec(name) is not None for name in ("vllm", "torch", "nixl", "nixl_cu13")}
+found = {name: importlib.util.find_spec(name) is not None for name in ("vllm", "torch")}
 cuda = None
 if found["torch"]:
     import torch
@@ -41,8 +44,6 @@ class _Answer(msgspec.Struct, frozen=True):
     """What the engine's interpreter has; ``cuda`` is None without torch."""
 
     vllm: bool
-    nixl: bool
-    nixl_cu13: bool
     cuda: _Cuda | None
 
 
@@ -67,8 +68,6 @@ def _lacking(engine_python: str) -> Iterator[str]:
         yield f"{engine_python}: its torch is a CPU build. Install vLLM with a CUDA build of torch"
     elif gpus and not answer.cuda.available:
         yield f"{engine_python}: torch was built for CUDA {answer.cuda.build} and finds no card. Compare the driver (nvidia-smi)"
-    if not (answer.nixl or answer.nixl_cu13):
-        yield f"{engine_python} has no NIXL, one of the three configurations. Install it there: pip install nixl"
 
 
 def _answer(engine_python: str) -> _Answer | str:

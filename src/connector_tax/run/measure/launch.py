@@ -118,11 +118,14 @@ def starting(run: Run, pending: list[CellSpec]) -> Iterator[Starting]:
     )
     run.run.raw_metrics.parent.mkdir(parents=True, exist_ok=True)
     with (
-        timed_launch(run.run.launches, attempt),
+        timed_launch(run.run.launches, attempt) as told_to_end,
         running_engine(request) as engine,
         worker_pool(config.cell.workers, placement) as pool,  # starts while the engine does
     ):
-        yield Starting(run, engine, pool, msgspec.structs.replace(about, attempt=attempt), pending)
+        try:
+            yield Starting(run, engine, pool, msgspec.structs.replace(about, attempt=attempt), pending)
+        finally:
+            told_to_end()
 
 
 @contextmanager

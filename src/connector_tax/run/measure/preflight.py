@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -48,6 +49,9 @@ from connector_tax.run.measure.recorders import STEP_LOG, recorders_heard
 from connector_tax.run.measure.time_left import TimeLimit
 from connector_tax.run.measure.warmup import IdleTimes, campaign_lengths, idle_times, warm_up
 
+# Which configurations are launched and asked. Of the others only what can be known without is looked at.
+Launching = Literal["all", "plain", "none"]
+
 
 @dataclass(frozen=True, slots=True)
 class Bench:
@@ -55,7 +59,7 @@ class Bench:
 
     Attributes:
         records: whether the engine writes step records.
-        launches: whether each is launched and asked; see ``run_preflight``.
+        launch: see ``run_preflight``.
     """
 
     config: CampaignConfig
@@ -63,18 +67,22 @@ class Bench:
     cards: Cards
     identity: EngineIdentity
     records: bool
-    launches: bool = True
+    launch: Launching = "all"
 
 
 def run_preflight(
-    campaign_file: Path, only: str | None = None, *, launches: bool = True, limit: TimeLimit | None = None
+    campaign_file: Path,
+    only: str | None = None,
+    *,
+    launch: Launching = "all",
+    limit: TimeLimit | None = None,
 ) -> None:
     """Decide about every configuration and write ``preflight_status.json``.
 
     Args:
         only: verify just this one and print its log; the status file is left alone.
-        launches: False: only what can be known without launching is looked at, and its first measured launch is a configuration's
-            trial. Its engine's settings are not known from here then.
+        launch: who is launched. Of the others the first measured launch is the trial: ``checked`` of their decisions is empty, and settings of
+            their engines are not known from here, so none of them has a matched baseline.
         limit: by when it has to be over. Nobody is waited for until after it.
 
     Raises:
@@ -116,7 +124,7 @@ def run_preflight(
     ):
         end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
         timing = step_timing_of(config.engine)
-        bench = Bench(config, folder, cards, identity, timing.available, launches)
+        bench = Bench(config, folder, cards, identity, timing.available, launch)
         if only is not None:
             _verify_only(replace(bench, records=False), only)
             return
@@ -137,8 +145,9 @@ def run_preflight(
                     f"plain vLLM cannot be measured, and every tax is taken against it: {decision.reason}"
                 )
             decisions[connector.id] = decision
-    included = {i for i, d in decisions.items() if d.decision == "include"}
-    timing, silent = recorders_heard(folder, config, included, timing) if launches else (timing, {})
+    # Who was not launched has recorded nothing, and that is not held against its recorder.
+    tried = {i for i, d in decisions.items() if d.decision == "include" and d.checked}
+    timing, silent = recorders_heard(folder, config, tried, timing) if "plain" in tried else (timing, {})
     for connector_id, reason in silent.items():
         print(f"preflight: {connector_id}: {reason}")
     if timing.reason is not None:
@@ -195,13 +204,13 @@ def _decide(bench: Bench, connector: ConnectorSpec, missing: set[str]) -> Decisi
     skip = _reason_before_launch(bench.config.engine, connector, missing, identity)
     if skip is not None:
         return Decision("skip", skip[0], skip[1], tried_hash)
-    if not bench.launches:
-        return Decision("include", launch_hash=tried_hash)
     remembered = bench.folder.preflight / connector.id / "decision.json"
     if remembered.is_file():
         earlier = read_document(remembered, Decision)
         if _still_holds(earlier, tried_hash, bench.config, connector):
             return earlier
+    if bench.launch == "none" or (bench.launch == "plain" and connector.id != "plain"):
+        return Decision("include", launch_hash=tried_hash)
     findings, idle = _verify(bench, connector)
     failed = next((f for f in findings if not f.ok), None)
     if failed is not None and any(word in failed.detail for word in KILLED):

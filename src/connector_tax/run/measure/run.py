@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.artifacts.launches import write_failure
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.config import CampaignConfig
@@ -162,9 +163,11 @@ def _measure(run: Run, cells: tuple[CellSpec, ...], guest: Guest | None) -> None
             guest = None
             # Cells may have been finished before the port was taken from the engine.
             pending = pending_cells(run, planned(run, cells))
-            if failed_launches == LAUNCH_TRIES:
+            # An earlier call may have had no time for another try.
+            tries = max(failed_launches, write_failure(run.run.launches, cause))
+            if tries >= LAUNCH_TRIES:
                 raise ConfigurationFailed(
-                    f"did not launch in {LAUNCH_TRIES} tries in a row: {cause.removeprefix(f'{run.connector_id}: ')}"
+                    f"did not launch in {tries} tries in a row: {cause.removeprefix(f'{run.connector_id}: ')}"
                 ) from error
             run.progress.say(f"launch failed, trying once more: {error}")
         else:
@@ -193,12 +196,12 @@ def _deaths_in_finished(run: Run, cells: tuple[CellSpec, ...]) -> list[str | Non
 
 
 def _begin_anew(run: Run, cells: tuple[CellSpec, ...]) -> None:
-    """A run without one cell that its engine survived starts from nothing: it failed, or was on its way there."""
+    """A run that failed, with no cell that its engine survived, starts from nothing. One that is on its way there still has counts of deaths."""
     there = [c for c in cells if is_there(run, c)]
-    if all(death is not None for death in _deaths_in_finished(run, cells)):
+    failed = not any(deaths_file(run.run, c).exists() for c in there)
+    if failed and all(death is not None for death in _deaths_in_finished(run, cells)):
         for cell in there:
             shutil.rmtree(run.run.cell(cell.cell_id).path)
-            deaths_file(run.run, cell).unlink(missing_ok=True)
 
 
 def _cells(
