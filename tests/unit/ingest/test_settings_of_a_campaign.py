@@ -55,6 +55,12 @@ def test_a_measured_launch_goes_before_preflight(campaign: Campaign) -> None:
     assert data.changes == changes
 
 
+def test_what_a_launch_of_a_later_phase_does_not_tell_is_known_from_the_earlier(campaign: Campaign) -> None:
+    campaign.measure("plain", engine=resolved(a=1, b=1))
+    campaign.measure("plain", "b", rates=(2, 2), engine=resolved(b=2))
+    assert read_campaign(campaign.root, steps=False).settings_of("plain") == {"a": 1, "b": 2}
+
+
 def test_a_report_shows_them(campaign: Campaign) -> None:
     campaign.measure("plain", engine=resolved(a=1))
     campaign.measure("nixl_both", engine=resolved(a=2))

@@ -81,12 +81,13 @@ class CampaignData:
 
     @property
     def measured_settings(self) -> dict[str, Settings]:
-        """What each configuration's engine resolved in a launch that was measured; of several the last phase's."""
-        return {
-            c.config: c.document.engine.settings
-            for c in self.cells()
-            if c.document.engine.settings and not c.left_out
-        }
+        """What each configuration's engine resolved in launches that were measured, a later phase's word before an earlier's."""
+        found: dict[str, Settings] = {}
+        for cell in self.cells():
+            # A launch for conversations alone tells less: no request comes before them, and so no step record.
+            if (own := cell.document.engine.settings) and not cell.left_out:
+                found[cell.config] = {**found.get(cell.config, {}), **own}
+        return found
 
     @property
     def changes(self) -> dict[str, dict[str, Change] | None]:
