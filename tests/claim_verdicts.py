@@ -12,7 +12,7 @@ from typing import Any
 from claim_cells import Entry, behind, holds, is_open, sign
 from scipy import stats
 
-REPLAYED = ("mooncake_both", "nixl_both", "nixl_virtual")
+REPLAYED = re.compile(r"mooncake_both|nixl_\w+")
 RANGE = (0.05, 0.10)
 DECIDED = ("supported", "refuted")
 # Of numbers that are made of others; resamples do not enter a point.
@@ -181,14 +181,14 @@ class Judged:
             if high is not None and high < 0.1
             else "undetermined"
         )
-        words = ["coupling"] if outcome == "refuted" and h["subject"] in REPLAYED else []
-        if h["subject"] == "mooncake_both" and outcome != "undetermined":
-            if None not in (low, high) and low >= 0.25 and high <= 0.6:
-                words.append("prior 45 % kept")
-            elif (high is not None and high < 0.25) or (low is not None and low > 0.6):
+        words = ["coupling"] if outcome == "refuted" and REPLAYED.fullmatch(h["subject"]) else []
+        if h["subject"] == "mooncake_both":
+            if (high is not None and high < 0.25) or (low is not None and low > 0.6):
                 said = re.search(r"differs from plain's by (.*?\])", str(h["sentence"]))
                 words.append(f"prior 45 % revised to {said[1] if said else '?'}")
-        return outcome, None if any("revised" in w for w in words) and not h["label"] else ["; ".join(words)]
+            else:
+                words.append(f"prior 45 % {'kept' if 0.25 <= n['tax_ttft_p90']['point'] <= 0.6 else 'open'}")
+        return outcome, ["; ".join(words)]
 
     def h2(self, h: Entry, n: Entry) -> tuple[str, Sequence[str] | None]:
         low, high = n["gap"]["low"], n["gap"]["high"]
@@ -267,7 +267,8 @@ class Judged:
     def untestable(self, h: Entry) -> Iterator[str]:
         """It names those of which it wants a tax that is not there, and no others."""
         sentence, configs = str(h["sentence"]), self.a["configs"]
-        nixl = "nixl_virtual" if "nixl_virtual" in configs and "nixl_both" not in configs else "nixl_both"
+        # The plan of a page has one of NIXL's configurations at most; where it has none, the one that H2 was registered for.
+        nixl = next((c for c in configs if c.startswith("nixl_")), "nixl_both")
         stacks = {"multi_mooncake_lmcache": ("mooncake_both", "lmcache_only")}
         others = {"H2": (nixl,), "H3": ("noop_connector",), "H4": stacks.get(h["subject"], ())}.get(
             h["id"], ()

@@ -125,7 +125,7 @@ def _position(document: CampaignDocument, run: RunFolder) -> int | None:
 def _row(run: RunFolder, position: int | None, project: Path) -> ManifestRow:
     receipt, fault = _receipt(run)
     engine = _engine(run, receipt)
-    versions: Versions = {} if engine is None else engine.versions
+    versions: Versions = {} if engine is None else engine.known_versions
     emulated = bool(versions.get("emulator")) or (engine is not None and engine.kind == "emulator")
     return ManifestRow(
         date=run.path.parent.name[:10],
@@ -138,7 +138,7 @@ def _row(run: RunFolder, position: int | None, project: Path) -> ManifestRow:
         order=str(position) if position else NOT_KNOWN,
         started_utc=_started(run) or NOT_KNOWN,
         vllm_version="embedded engine" if emulated else _known(versions.get("vllm")),
-        vllm_git_sha=_known(versions.get("vllm_git_sha")),
+        vllm_git_sha=_known(versions.get("vllm_git_sha") or (engine and engine.vllm_wheel)),
         mooncake_version=_known(versions.get("mooncake")),
         nixl_version=_known(versions.get("nixl")),
         lmcache_version=_known(versions.get("lmcache")),
