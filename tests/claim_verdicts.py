@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from claim_cells import Entry, behind, holds, is_open, sign
+from claim_cells import Entry, behind, holds, is_of_b_prime, is_open, sign
 from scipy import stats
 
 REPLAYED = re.compile(r"mooncake_both|nixl_\w+")
@@ -101,7 +101,8 @@ class Judged:
             }
             yield from (f"{p}: {f}" for p, who in of.items() for f in self.fewest(e, e[p], who))
         for e in self.a["amplification"]:
-            yield from self.fewest(e, e, [e["config"]], ("ref_load", "ref_safe"))
+            if not is_of_b_prime(self.a, e):
+                yield from self.fewest(e, e, [e["config"]], ("ref_load", "ref_safe"))
 
     def fewest(
         self, e: Entry, value: Entry, configs: Sequence[str], references: Sequence[str] = ("ref_safe",)
@@ -344,6 +345,19 @@ class Judged:
                 self.main.get((e["config"], r, e["metric"]), {}).get("point")
                 for r in ("ref_load", "ref_safe")
             )
+            if is_of_b_prime(self.a, e):
+                same = ("config", "metric", "input_tokens", "output_tokens")
+                load, safe = (
+                    next(
+                        (
+                            t["point"]
+                            for t in self.a["taxes"]
+                            if t["phase"] == p and all(t[k] == e[k] for k in same)
+                        ),
+                        None,
+                    )
+                    for p in ("b_prime", "b")
+                )
             if e["point"] is not None and (None in (load, safe) or not _near(e["point"], load - safe)):
                 yield f"what load adds to {e['config']}'s {e['metric']} is not its tax at ref_load less that at ref_safe"
 

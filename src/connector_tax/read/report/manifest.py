@@ -138,7 +138,7 @@ def _row(run: RunFolder, position: int | None, project: Path) -> ManifestRow:
         order=str(position) if position else NOT_KNOWN,
         started_utc=_started(run) or NOT_KNOWN,
         vllm_version="embedded engine" if emulated else _known(versions.get("vllm")),
-        vllm_git_sha=_known(versions.get("vllm_git_sha") or (engine and engine.vllm_wheel)),
+        vllm_git_sha=_known(versions.get("vllm_git_sha") or (engine.vllm_wheel if engine else None)),
         mooncake_version=_known(versions.get("mooncake")),
         nixl_version=_known(versions.get("nixl")),
         lmcache_version=_known(versions.get("lmcache")),
