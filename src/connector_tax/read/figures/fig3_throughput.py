@@ -98,16 +98,11 @@ def _line(
 
 
 def _name_knees(axes: Axes, lines: Lines, knees: Knees) -> None:
-    """Below the rings of each knee: its rate."""
-    for knee in sorted(set(knees.values())):
-        ringed = [cell for c in lines if knees.get(c) == knee for cell in lines[c] if cell.rate_per_s == knee]
-        lowest = min(cell.effective_throughput_per_s for cell in ringed)
-        below: Any = {
-            "xytext": (3, -9),
-            "textcoords": "offset points",
-            "va": "top",
-            "fontsize": type_size(8.5),
-        }
+    """Below all points at each knee: its rate."""
+    below: Any = {"xytext": (3, -9), "textcoords": "offset points", "va": "top", "fontsize": type_size(8.5)}
+    cells = [cell for of_one in lines.values() for cell in of_one]
+    for knee in {cell.rate_per_s for cell in cells}.intersection(knees.values()):
+        lowest = min(cell.effective_throughput_per_s for cell in cells if cell.rate_per_s == knee)
         axes.annotate(f"knee at\n{rate(knee)}", (knee, lowest), **below)
 
 

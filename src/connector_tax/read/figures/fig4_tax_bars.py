@@ -46,7 +46,7 @@ from connector_tax.read.figures.words import (
 METRICS: dict[LatencyMetric, str] = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 BAR = 0.38
 FLOOR = "#E9E9E9"
-GAP = "#222222"
+GAP = "#B2182B"
 
 Taxes = dict[tuple[LatencyMetric, Reference], dict[str, Tax]]
 
@@ -165,7 +165,7 @@ def _panel(
     axes.axvline(0, color="#333333", linewidth=stroke(0.9))
     axes.xaxis.set_major_formatter(FuncFormatter(percent_ticks))
     # Percentages of four digits are as wide as a quarter of the panel.
-    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_locator(MaxNLocator(3 if form_in_use().narrow else 5))
     axes.set_xlabel(f"tax of {METRICS[metric]} against plain (%)")
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
