@@ -64,7 +64,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         handles += [handle] * form.is_page
         ends.append(end)
     if knees:
-        handles.append(_ring([], [], "#333333", label="lowest saturated rate"))
+        handles.append(_ring([], [], "#333333", label="knee: lowest saturated rate"))
     rate_axis(axes, rates)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -98,12 +98,20 @@ def _line(
 
 
 def _name_knees(axes: Axes, lines: Lines, knees: Knees) -> None:
-    """Below all points at each knee: its rate."""
-    below: Any = {"xytext": (3, -9), "textcoords": "offset points", "va": "top", "fontsize": type_size(8.5)}
+    """Below all points at each knee: its rate, every other one further down, so that neighbours do not meet."""
     cells = [cell for of_one in lines.values() for cell in of_one]
-    for knee in {cell.rate_per_s for cell in cells}.intersection(knees.values()):
+    for k, knee in enumerate(
+        sorted({cell.rate_per_s for cell in cells}.intersection(knees.values()), reverse=True)
+    ):
         lowest = min(cell.effective_throughput_per_s for cell in cells if cell.rate_per_s == knee)
-        axes.annotate(f"knee at\n{rate(knee)}", (knee, lowest), **below)
+        axes.annotate(
+            rate(knee),
+            (knee, lowest),
+            xytext=(3, -stroke(11) - type_size(12) * (k % 2)),
+            textcoords="offset points",
+            va="top",
+            fontsize=type_size(8.5),
+        )
 
 
 def _ring(xs: list[float], ys: list[float], colour: str, label: str = "") -> Line2D:
