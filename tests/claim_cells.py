@@ -64,6 +64,12 @@ class Cell:
         return replace(self, words=[*self.words, *must], may=[*(self.may or ()), *may])
 
 
+def is_of_b_prime(aggregate: Mapping[str, Any], e: Entry) -> bool:
+    """Whether what load adds is of another shape than Phase A's, or of none that was said."""
+    shape = next((c["input_tokens"], c["output_tokens"]) for c in aggregate["cells"] if c["phase"] == "a")
+    return "input_tokens" in e and (e["input_tokens"], e["output_tokens"]) != shape
+
+
 def one_line(text: str) -> str:
     return " ".join(str(text).split())
 

@@ -74,7 +74,7 @@ class Figures(MadeOf):
                 "The grey band is the interval of plain's second launches against its first, at ref_safe."
             )
         if len(present) == 2:
-            words.append("The gap between the two bars of a connector is a difference of two estimates")
+            words.append("The line between the two bars of a connector is the gap, what load adds")
         for r in present:
             late = self.behind([t for m in NAMES for t in taxes[m, r].values()])
             late = late.replace("Plain", "plain", 1)

@@ -29,7 +29,7 @@ BURNT = {
     "ttft_p90_us": "TTFT p90",
 }
 DECIDED = ("supported", "refuted", "undetermined")
-SIGNS = {"pass": "✓", "fail": "✗"}
+SIGNS = {"reported": "✓", "met": "✓", "not met": "✗"}
 
 
 class Rows(TaxRows):
@@ -188,9 +188,15 @@ class Rows(TaxRows):
             yield [
                 word(s.cells[0]), word(s.cells[1]), Cell((), the(rate)) if phase != "d" else word("closed loop"), *shape,
                 word(verdict if usable(c) or verdict != "valid" else "not usable"), Cell((), counts), *latencies,
-                Cell((), the(c.get("throughput_ratio"), "number")), Cell((), the(c.get("waiting_p50"), "number")),
+                Cell((), the(c.get("throughput_ratio"), "number")), self._waiting(c),
                 Cell(fired), self._notes(c),
             ]  # fmt: skip
+
+    @staticmethod
+    def _waiting(c: Entry) -> Cell:
+        return Cell(
+            ("of one sample",) if c.get("n_waiting") == 1 else (), the(c.get("waiting_p50"), "number")
+        )
 
     @staticmethod
     def _notes(c: Entry) -> Cell:

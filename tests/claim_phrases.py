@@ -89,13 +89,12 @@ PHRASES: tuple[tuple[str, Sequence[str], Sequence[str]], ...] = (
     (r"^Figures  fig2\w* caption", ("TPOT p90 against the send rate, phase A", *LEVELS), (LOST, "The title does", RANDOM_WORDS)),
     (r"^Figures  fig3\w* title", (), ("at", "with the requested rate up to", )),
     (r"^Figures  fig3\w* caption", (
-        "Completions per second in the window less the requested rate, as a share of that rate, phase A, one launch each; the rate axis is "
-        "logarithmic, points are set apart sideways a little.", "n =", "requests per point."), (
+        "Completions per second in the window, phase A, one launch each; both axes are logarithmic.", "n =", "requests per point."), (
         "at which a saturation criterion fired, which need not be throughput.", "Throughput is a count over the window and carries no interval here;",
         "Bars are", "intervals;")),
     (r"^Figures  fig4\w* title", (), ("connectors", "connector")),
     (r"^Figures  fig4\w* caption", ("Tax = percentile with the connector", "phase A shape. Whiskers are", "intervals; n ="), (
-        "requests", "requests per point.", "point.", "the report's table of what load adds has its interval.")),
+        "requests", "requests per point.", "point.", "in percentage points; the report's table of it has the interval.")),
     (r"^Figures  fig5\w* title", (), ("The TTFT tax is", "cells", "prompt and", "output tokens", "at", "over", "blocks")),
     (r"^Figures  fig5\w* caption", ("Tax of TTFT p90 against plain at", "phase B.", "In brackets the", "interval in percent", "hatched where it covers zero", "n ="), (
         "requests", "requests per cell.", "cell.", "of launches as the cell names, else", "the rate in each cell,",

@@ -15,6 +15,7 @@ from claim_cells import (
     Entry,
     behind,
     holds,
+    is_of_b_prime,
     is_open,
     launch_of,
     listed,
@@ -303,8 +304,15 @@ class TaxRows:
                     ]  # fmt: skip
 
     def amplification(self, s: Statement) -> Iterator[list[Cell]]:
-        own = {e["metric"]: e for e in self.own(self.a["amplification"], s.cells[0])}
-        cells = [word(s.cells[0])]
+        groups: dict[tuple[Any, ...], dict[str, Entry]] = {}
+        for e in self.own(self.a["amplification"], s.cells[0]):
+            at = tuple(e.get(k) for k in ("input_tokens", "output_tokens", "rate_per_s", "safe_rate_per_s"))
+            groups.setdefault(at, {})[e["metric"]] = e
+        for (n_in, n_out, load, safe), own in groups.items():
+            rates = Cell((), [] if load is None else the(load, "rate") + the(safe, "rate"))
+            yield [word(s.cells[0]), Cell((), the(n_in) + the(n_out)), rates, *self._added(own)]
+
+    def _added(self, own: dict[str, Entry]) -> Iterator[Cell]:
         for metric in ("ttft_p90", "tpot_p90"):
             e = own.get(metric)
             lost = ("not available", str((e or {}).get("reason") or "")) if e else ()
@@ -315,13 +323,14 @@ class TaxRows:
                     if "over" in kind[0] and self.two_launches(e)
                     else (*kind, *self.two_launches(e))
                 )
-            cells.append(
+            yield (
                 Cell(kind, [*estimate(e, "pp"), *the(e["n"])]) if e and e["point"] is not None else Cell(lost)
             )
-        yield cells
 
     def two_launches(self, e: Entry) -> list[str]:
         """Whose less whose, where the tax at either reference rate is of another phase's launch."""
+        if is_of_b_prime(self.a, e):
+            return [f"each, {self.own_of('b_prime')} less {self.own_of('b')}"]
         both = [
             self.standing(config=e["config"], metric=e["metric"], reference=r) or {}
             for r in ("ref_load", "ref_safe")

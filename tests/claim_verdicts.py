@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from claim_cells import Entry, behind, holds, is_open, sign
+from claim_cells import Entry, behind, holds, is_of_b_prime, is_open, sign
 from scipy import stats
 
-REPLAYED = ("mooncake_both", "nixl_both", "nixl_virtual")
+REPLAYED = re.compile(r"mooncake_both|nixl_\w+")
 RANGE = (0.05, 0.10)
 DECIDED = ("supported", "refuted")
 # Of numbers that are made of others; resamples do not enter a point.
@@ -101,7 +101,8 @@ class Judged:
             }
             yield from (f"{p}: {f}" for p, who in of.items() for f in self.fewest(e, e[p], who))
         for e in self.a["amplification"]:
-            yield from self.fewest(e, e, [e["config"]], ("ref_load", "ref_safe"))
+            if not is_of_b_prime(self.a, e):
+                yield from self.fewest(e, e, [e["config"]], ("ref_load", "ref_safe"))
 
     def fewest(
         self, e: Entry, value: Entry, configs: Sequence[str], references: Sequence[str] = ("ref_safe",)
@@ -181,14 +182,14 @@ class Judged:
             if high is not None and high < 0.1
             else "undetermined"
         )
-        words = ["coupling"] if outcome == "refuted" and h["subject"] in REPLAYED else []
-        if h["subject"] == "mooncake_both" and outcome != "undetermined":
-            if None not in (low, high) and low >= 0.25 and high <= 0.6:
-                words.append("prior 45 % kept")
-            elif (high is not None and high < 0.25) or (low is not None and low > 0.6):
+        words = ["coupling"] if outcome == "refuted" and REPLAYED.fullmatch(h["subject"]) else []
+        if h["subject"] == "mooncake_both":
+            if (high is not None and high < 0.25) or (low is not None and low > 0.6):
                 said = re.search(r"differs from plain's by (.*?\])", str(h["sentence"]))
                 words.append(f"prior 45 % revised to {said[1] if said else '?'}")
-        return outcome, None if any("revised" in w for w in words) and not h["label"] else ["; ".join(words)]
+            else:
+                words.append(f"prior 45 % {'kept' if 0.25 <= n['tax_ttft_p90']['point'] <= 0.6 else 'open'}")
+        return outcome, ["; ".join(words)]
 
     def h2(self, h: Entry, n: Entry) -> tuple[str, Sequence[str] | None]:
         low, high = n["gap"]["low"], n["gap"]["high"]
@@ -267,7 +268,8 @@ class Judged:
     def untestable(self, h: Entry) -> Iterator[str]:
         """It names those of which it wants a tax that is not there, and no others."""
         sentence, configs = str(h["sentence"]), self.a["configs"]
-        nixl = "nixl_virtual" if "nixl_virtual" in configs and "nixl_both" not in configs else "nixl_both"
+        # The plan of a page has one of NIXL's configurations at most; where it has none, the one that H2 was registered for.
+        nixl = next((c for c in configs if c.startswith("nixl_")), "nixl_both")
         stacks = {"multi_mooncake_lmcache": ("mooncake_both", "lmcache_only")}
         others = {"H2": (nixl,), "H3": ("noop_connector",), "H4": stacks.get(h["subject"], ())}.get(
             h["id"], ()
@@ -343,6 +345,19 @@ class Judged:
                 self.main.get((e["config"], r, e["metric"]), {}).get("point")
                 for r in ("ref_load", "ref_safe")
             )
+            if is_of_b_prime(self.a, e):
+                same = ("config", "metric", "input_tokens", "output_tokens")
+                load, safe = (
+                    next(
+                        (
+                            t["point"]
+                            for t in self.a["taxes"]
+                            if t["phase"] == p and all(t[k] == e[k] for k in same)
+                        ),
+                        None,
+                    )
+                    for p in ("b_prime", "b")
+                )
             if e["point"] is not None and (None in (load, safe) or not _near(e["point"], load - safe)):
                 yield f"what load adds to {e['config']}'s {e['metric']} is not its tax at ref_load less that at ref_safe"
 

@@ -20,7 +20,7 @@ from typing import Any
 from claim_figures import Figures
 from claim_frame import TEMPLATE, bare, frame_faults, lacking
 from claim_more_rows import DECIDED, Rows
-from claim_numbers import estimate, is_said, numbers_said, reads, same_end
+from claim_numbers import estimate, is_said, numbers_said, reads, same_end, the
 from claim_values import Value, lengths, named_leaves, texts, values
 from claim_verdicts import disagreements
 from page_statements import Statement, taken_apart
@@ -78,7 +78,10 @@ class PageReader:
         }
         self.provenance = named_leaves("", {**provenance, **nobody, "order": order})
         every = [*values(aggregate), *lengths(aggregate)]
-        self.confidence = [v for v in every if v.path == "confidence"]
+        planned = [(c.get("stopping") or {}).get("planned") or () for c in aggregate["cells"]]
+        least = (provenance["settings"].get("cell") or {}).get("min_completed")
+        looks = next(filter(None, planned), () if least is None else (least,))
+        self.confidence = [v for v in every if v.path == "confidence"] + [v for n in looks for v in the(n)]
         self.of_verdicts = [v for v in every if v.path == "lengths" or v.path.startswith("hypotheses")]
         known = sorted({*texts(aggregate), *PROSE}, key=len, reverse=True)
         self.texts = re.compile(rf"(?<![\w.,])(?:{'|'.join(map(re.escape, known))})(?!\w)")

@@ -1,7 +1,7 @@
 """How many requests of a shape an engine whose steps cost so much can complete per second, and at which rate it is said to hold them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -85,6 +85,19 @@ def busy_s(costs: Costs, limits: Limits, shape: Shape) -> tuple[float, float]:
         costs.per_decode_seq_us + costs.per_context_token_us * (shape.input_tokens + shape.output_tokens / 2)
     )
     return prompt_us / 1e6, answer_us / 1e6
+
+
+def rate_under_load(
+    load_per_s: float, safe_per_s: float, use: Callable[[float], float | None], most: float
+) -> float | None:
+    """Return the rate of a shape in Phase B': ref_load or twice Phase B's, the first that plain holds; None where it holds neither.
+
+    Args:
+        safe_per_s: of Phase B at this shape.
+        use: rate -> share of plain's capacity; None where that is not known.
+    """
+    held = (r for r in (load_per_s, 2 * safe_per_s) if (share := use(r)) is None or share <= most)
+    return next(held, None)
 
 
 def held_up_to(arrival: str) -> float:

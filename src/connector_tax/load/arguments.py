@@ -62,6 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     load.add_argument("--rates", help="open loop: requests per second, comma-separated: 0.5,1,2")
     load.add_argument("--rate", help="open loop: one rate")
     load.add_argument(
+        "--interval",
+        dest="rate",
+        type=_interval,
+        metavar="S",
+        help="open loop: S seconds from one send to the next, which is a rate of 1 / S",
+    )
+    load.add_argument(
         "--concurrency", type=_number(int, 1, MOST_IN_FLIGHT), help="closed loop: so many requests in flight"
     )
     load.add_argument("--max-throughput", action="store_true", help="closed loop at the in-flight cap")
@@ -233,6 +240,10 @@ def _workers(text: str) -> int | None:
 
 def _seconds(least: float | None = None) -> Callable[[str], float]:
     return _number(float, least, MOST_SECONDS)
+
+
+def _interval(text: str) -> str:
+    return repr(1 / _seconds()(text))
 
 
 def _rate(text: str) -> float:

@@ -139,7 +139,4 @@ def test_the_gap_of_two_bars_is_not_put_down_to_queueing(example: dict[str, Any]
     result = drawn("fig4_tax_bars", example)
     assert isinstance(result, Drawn)
     assert "queueing adds" not in result.caption
-    assert (
-        "a difference of two estimates; the report's table of what load adds has its interval."
-        in result.caption
-    )
+    assert "in percentage points; the report's table of it has the interval." in result.caption

@@ -99,7 +99,7 @@ def test_a_gpu_that_only_fails_has_no_numbers(tmp_path: Path) -> None:
 def test_lines_of_older_versions_say_nothing_of_the_host(tmp_path: Path) -> None:
     found = samples(tmp_path, {11.0: ..., 12.0: ...})
     assert found.host is None
-    assert (found.n, found.n_missed, found.waiting_p50) == (2, 0, 2.0)
+    assert (found.n, found.n_missed, found.waiting_p50, found.n_waiting) == (2, 0, 2.0, 2)
 
 
 @pytest.mark.parametrize("host", [None, 3, [], "host", {"cpu_ticks": "many"}, {"gpu": {"sm_mhz": {}}}])

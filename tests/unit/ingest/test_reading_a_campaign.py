@@ -332,7 +332,7 @@ def test_requests_are_the_ones_that_were_written(campaign: Campaign) -> None:
         (
             "load_shapes",
             {"256x16": {"rate_per_s": "4"}},
-            "Expected `float`, got `str` - at `$.load_shapes[...].rate_per_s`",
+            "Expected `float | null`, got `str` - at `$.load_shapes[...].rate_per_s`",
         ),
         (
             "shapes",

@@ -63,6 +63,17 @@ def test_what_is_no_load_is_one_message(tmp_path: Path, arguments: list[str], me
         asked(tmp_path, *arguments)
 
 
+def test_a_fixed_interval_is_a_rate(tmp_path: Path) -> None:
+    """Of requests, and of sessions."""
+    nonce = ("--nonce", "1")
+    assert asked(tmp_path, "--interval", "0.1", *nonce) == asked(tmp_path, "--rate", "10", *nonce)
+    assert asked(tmp_path, "--interval", "0.3").rates_per_s == (1 / 0.3,)
+    assert asked(tmp_path, "--interval", "2", "--sessions", "s.jsonl").rates_per_s == (0.5,)
+    for refused in (("0",), ("soon",), ("1", "--rate", "4")):
+        with pytest.raises(SystemExit):
+            asked(tmp_path, "--interval", *refused)
+
+
 def test_nothing_is_blanked_in_the_help_or_beside_a_missing_certificate() -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
@@ -139,7 +150,7 @@ def test_conversations_with_times_are_a_trace_that_can_be_sped_up(tmp_path: Path
     assert write_trace(source, tmp_path / "into.jsonl", speed=2.0) == 3
     found = read_sessions(tmp_path / "into.jsonl")
     assert [s.arrival_s for s in found] == [0.0, 1.0, 2.0]
-    assert [len(s.turns) for s in found] == [1, 1, 2] and found[2].turns[1].history == 0
+    assert [len(s.turns) for s in found] == [1, 1, 2] and found[2].turns[1].history == (0,)
 
 
 def test_a_trace_has_no_rate_for_a_name(tmp_path: Path) -> None:

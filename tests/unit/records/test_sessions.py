@@ -32,7 +32,7 @@ def test_a_file_holds_chains_branches_and_joins(tmp_path: Path) -> None:
     expected = fan_out_and_in(2, first_tokens=9, next_tokens=2, output_tokens=3, wait_s=0.5)
     assert found.turns[1:] == expected.turns[1:]
     assert linear(3, first_tokens=9, next_tokens=2, output_tokens=3, wait_s=1).turns[2] == Turn(
-        2, 3, (1,), 1, 1
+        2, 3, (1,), (1,), 1
     )
 
 
@@ -65,7 +65,7 @@ def test_a_mooncake_trace_keeps_its_times_lengths_and_shared_blocks(tmp_path: Pa
         ({"turns": [{"new_tokens": 0, "output_tokens": 1}]}, "at least 1"),
         (
             {"turns": [{"new_tokens": 1, "output_tokens": 1}] * 2 + [{"new_tokens": 1, "output_tokens": 1, "after": [1], "history": 0}]},
-            "history 0 is not among the turns it comes after",
+            "history [0] is not among the turns it comes after",
         ),
         (7, "not"),
     ],
@@ -111,6 +111,25 @@ def test_a_turn_begins_with_what_was_said_before() -> None:
     renderer.forget(5)
     with pytest.raises(KeyError):
         renderer.render(1)
+
+
+def test_several_turns_may_be_the_history_of_one(tmp_path: Path) -> None:
+    """Each turn that was said before stands once and in order, though both branches know the root."""
+    branch = {"new_tokens": 2, "output_tokens": 3, "after": [0], "history": 0}
+    join = {"new_tokens": 5, "output_tokens": 7, "after": [1, 2], "history": [2, 1]}
+    line = {"turns": [{"new_tokens": 10, "output_tokens": 1}, branch, branch, join]}
+    (session,) = read_sessions(written(tmp_path / "s.jsonl", line))
+    renderer = ConversationRenderer(
+        SPEC, Target("h", 80, "m"), turn_of=lambda seq: (5, seq), session_of=lambda n: session
+    )
+    prompts = []
+    for seq, answer in enumerate(([900], [1, 2, 3], [4, 5, 6])):
+        prompts.append(prompt_of(renderer.render(seq)))
+        renderer.answered(seq, answer)
+    found = prompt_of(renderer.render(3))
+    own = [prompts[1][11:], prompts[2][11:]]
+    assert found[:-5] == [*prompts[0], 900, *own[0], 1, 2, 3, *own[1], 4, 5, 6]
+    assert session.longest_tokens() == len(found) + 7 == 11 + 5 + 5 + 5 + 7
 
 
 def test_who_sends_a_session_does_not_change_its_words() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import load_campaign
@@ -36,6 +37,24 @@ def test_it_fits_in_six_hours_with_preflight_and_launches(rehearsed: tuple[Path,
     assert [t.phase for t in times] == ["preflight", "a", "b", "b_prime", "r1", "r2"]
     assert sum(t.total_s for t in times) <= 6 * 3600
     assert sum(t.overloaded_s for t in times) < 0.05 * sum(t.total_s for t in times)
+
+
+def test_it_fits_where_phase_b_prime_is_needed(tmp_path: Path) -> None:
+    """On an engine that takes 60 % of the time plain holds 4 req/s and connectors do not: B' has four launches, and blocks a second rate."""
+    model = yaml.safe_load((PROJECT_ROOT / "config" / "engine_model.yaml").read_text())
+    for cost in ("base_us", "per_prefill_token_us", "per_decode_seq_us", "per_context_token_us"):
+        model["engine"][cost] *= 0.6
+    (tmp_path / "model.yaml").write_text(yaml.safe_dump(model))
+    config = load_campaign(PROJECT_ROOT / "config" / "config.yaml")
+    config = replace(config, engine=replace(config.engine, model_file=str(tmp_path / "model.yaml")))
+    root, times = rehearse(config, tmp_path / "out")
+    rates = read_json(root / "reference_rates.json")
+    assert (rates["ref_safe_per_s"], rates["ref_load_per_s"], rates["b_prime_needed"]) == (2, 4, True)
+    load = {k: v["rate_per_s"] for k, v in rates["load_shapes"].items()}
+    assert load == {"512x256": 4, "4096x256": 4, "32768x256": None}
+    assert rates["load_shapes"]["32768x256"]["plain_use"] > 0.85
+    assert next(t for t in times if t.phase == "b_prime").runs == 4
+    assert sum(t.total_s for t in times) <= 6 * 3600
 
 
 @pytest.mark.parametrize("gpus", [(0,), (0, 1), (0, 1, 2, 3)])

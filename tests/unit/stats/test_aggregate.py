@@ -138,13 +138,13 @@ def test_a_sound_campaign_passes_the_checklist(whole: tuple[Campaign, dict[str, 
     """4 needs a stack that was not measured here, and 7 launches that were timed."""
     outcomes = {c["number"]: c["outcome"] for c in whole[1]["criteria"]}
     assert outcomes == {
-        1: "pass",
-        2: "pass",
-        3: "pass",
-        4: "not applicable",
-        5: "pass",
-        6: "pass",
-        7: "not applicable",
+        1: "reported",
+        2: "reported",
+        3: "met",
+        4: "undetermined",
+        5: "reported",
+        6: "met",
+        7: "undetermined",
     }
     assert {c["status"] for c in whole[1]["configs"].values()} == {"measured"}
     assert whole[1]["problems"] == []
@@ -192,7 +192,7 @@ def test_without_step_timing_everything_else_comes_out(tmp_path: Path) -> None:
     assert taxes(value, config="mooncake_both", metric="ttft_p90", phase="a")[0]["verdict"] == "tax"
     step = taxes(value, config="mooncake_both", metric="step_p50_us", phase="a")[0]
     assert (step["available"], step["reason"]) == (False, "this cell has no step records")
-    assert {c["number"]: c["outcome"] for c in value["criteria"]}[6] == "pass"
+    assert {c["number"]: c["outcome"] for c in value["criteria"]}[6] == "met"
 
 
 def test_a_skipped_configuration_keeps_its_reason_everywhere(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_skipped_configuration_keeps_its_reason_everywhere(tmp_path: Path) -> 
         assert "no module named mooncake" in found["sentence"]
         if name != "H2":
             assert hypothesis(value, name, "nixl_both")["outcome"] != "not testable"
-    assert {c["number"]: c["outcome"] for c in value["criteria"]}[6] == "pass"
+    assert {c["number"]: c["outcome"] for c in value["criteria"]}[6] == "met"
     assert "mooncake_both" not in value["reference_rates"]["participating"]
 
 
@@ -223,7 +223,7 @@ def test_half_a_campaign_is_analysed_as_far_as_it_goes(tmp_path: Path) -> None:
     assert words["plain"] == ("partial", "phase B was not measured")
     assert words["nixl_both"] == ("partial", "phase A has not ended")
     assert words["mooncake_both"] == ("missing", "not measured yet")
-    assert {c["number"]: c["outcome"] for c in value["criteria"]}[6] == "fail"
+    assert {c["number"]: c["outcome"] for c in value["criteria"]}[6] == "not met"
 
 
 def test_a_campaign_with_nothing_in_it_is_analysed_too(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_a_missing_file_or_receipt_fails_criterion_six(copied: Campaign) -> None
     (campaign.run("plain", "a").path / "env.txt").unlink()
     campaign.run("nixl_both", "b").cell("r8_64x8").metrics.unlink()
     sixth = analysed(campaign)["criteria"][5]
-    assert sixth["outcome"] == "fail"
+    assert sixth["outcome"] == "not met"
     assert "plain phase A lacks env.txt" in sixth["evidence"]
     assert "nixl_both phase B lacks metrics_B_r8_64x8.jsonl" in sixth["evidence"]
 

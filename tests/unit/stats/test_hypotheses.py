@@ -43,13 +43,15 @@ def verdicts(headline: dict[str, Estimate], **more: object) -> dict[str, Verdict
         (0.45, 0.01, "supported", "prior 45 % kept"),
         (0.12, 0.02, "supported", "prior 45 % revised to 12.0 % [10.1 %, 13.9 %]"),
         (0.05, 0.02, "refuted", "coupling; prior 45 % revised to 5.0 % [3.1 %, 6.9 %]"),
-        (0.047, 0.07, "undetermined", None),
-        (0.24, 0.58, "undetermined", None),
-        (0.24, 0.05, "supported", None),
+        (0.047, 0.07, "undetermined", "prior 45 % revised to 4.7 % [-2.0 %, 11.3 %]"),
+        (0.24, 0.58, "undetermined", "prior 45 % open"),
+        (0.30, 0.58, "undetermined", "prior 45 % kept"),
+        (0.24, 0.05, "supported", "prior 45 % open"),
+        (0.26, 0.05, "supported", "prior 45 % kept"),
     ],
 )
 def test_h1(value: float, width: float, outcome: str, label: str | None) -> None:
-    """The prior is kept or revised by the whole interval, and where nothing is decided no word is said about it."""
+    """The prior is kept by the value and revised by the whole interval, whatever the verdict is."""
     found = verdicts({"mooncake_both": tax(value, width)})["H1"]
     assert (found.outcome, found.label) == (outcome, label)
 
@@ -71,6 +73,24 @@ def test_h2(gap: float, outcome: str, label: str | None) -> None:
     found = verdicts({"mooncake_both": tax(0.3 + gap), "nixl_both": Estimate(0.3, np.full(401, 0.3), 200)})
     assert (found["H2"].outcome, found["H2"].label) == (outcome, label)
     assert (label or "undetermined" if outcome != "supported" else outcome) in found["H2"].sentence
+
+
+@pytest.mark.parametrize(
+    ("asked", "others"),
+    [
+        ("nixl_both", ("nixl_producer", "nixl_virtual")),
+        ("nixl_producer", ()),
+        ("nixl_virtual_consumer", ()),
+    ],
+)
+def test_h2_is_asked_of_the_nixl_that_there_is(asked: str, others: tuple[str, ...]) -> None:
+    """vLLM deprecates kv_both for NIXL; its successor roles have entries of their own."""
+    taxes = {c: tax(0.1) for c in (*others, asked)}
+    found = verdicts({"mooncake_both": tax(0.3), **taxes}, members=frozenset(taxes))["H2"]
+    assert found.outcome != "not testable"
+    assert f"minus that of {asked} is" in found.sentence
+    lost = verdicts({"mooncake_both": tax(0.3)}, members=frozenset(taxes), absent={asked: "skipped: no nixl"})
+    assert f"Not testable ({asked}: skipped: no nixl)" in lost["H2"].sentence
 
 
 def test_coupling_is_said_of_what_was_replayed_alone() -> None:

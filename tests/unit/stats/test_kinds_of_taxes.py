@@ -90,7 +90,9 @@ def test_no_amplification_and_no_part_is_made_of_both_kinds(once: dict[str, Any]
     assert row["reason"] == (
         "at ref_load its tax is over 3 blocks, at ref_safe of one launch: the two are not combined"
     )
-    assert one(once["amplification"], config="mooncake_both", metric="ttft_p90")["kind"] == "over 3 blocks"
+    own = {"config": "mooncake_both", "metric": "ttft_p90"}
+    assert one(once["amplification"], **own, input_tokens=256)["kind"] == "over 3 blocks"
+    assert one(once["amplification"], **own, input_tokens=64)["kind"] == "of one launch"
     split = one(once["decomposition"], config="nixl_both", metric="ttft_p90")
     assert (split["kind"], split["parts"], split["implementation"]["point"]) == ("of one launch", 0, None)
     why = "noop_connector's tax is over 4 blocks, nixl_both's of one launch: the two are not combined"
@@ -118,8 +120,11 @@ def test_what_is_of_one_launch_says_so_beside_what_is_not(once: dict[str, Any]) 
         for name in ("NIXL", "Mooncake")
     )
     assert nixl.count(", of one launch") == 2 and "launch" not in mooncake
-    ttft = {a.label: a.ttft for a in page.amplification}
-    assert ttft["Mooncake (both)"].endswith(" pp], over 3 blocks at ref_load and 4 at ref_safe, n 320")
+    ttft = {(a.label, a.shape): a.ttft for a in page.amplification}
+    blocks = " pp], over 3 blocks at ref_load and 4 at ref_safe, n 320"
+    assert ttft["Mooncake (both)", "256 x 16"].endswith(blocks)
+    launches = " pp], of one launch each, the launch of phase B' less phase B's, n 80"
+    assert ttft["Mooncake (both)", "64 x 16"].endswith(launches)
 
 
 def test_every_rate_of_phase_a_has_the_tax_that_stands_there(once: dict[str, Any]) -> None:

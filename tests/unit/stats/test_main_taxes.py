@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.files import read_json, write_json
 from connector_tax.read.ingest import read_campaign
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -80,6 +81,17 @@ def test_amplification_is_the_tax_at_load_less_that_at_safe(tmp_path: Path) -> N
     assert {(t["config"], t["reference"]) for t in taxes(value, phase="b_prime")} == {
         ("mooncake_both", "ref_load")
     }
+    # And at the shape that Phase B' measured beside Phase A's.
+    of_b = {
+        p: taxes(
+            value, config="mooncake_both", metric="ttft_p90", phase=p, input_tokens=64, output_tokens=16
+        )[0]
+        for p in ("b", "b_prime")
+    }
+    (row,) = (a for a in value["amplification"] if (a["input_tokens"], a["metric"]) == (64, "ttft_p90"))
+    assert row["point"] == pytest.approx(of_b["b_prime"]["point"] - of_b["b"]["point"])
+    assert (row["config"], row["rate_per_s"], row["safe_rate_per_s"]) == ("mooncake_both", 8, 4)
+    assert "64 x 16" in page_of(value).partition("What load adds")[2].partition("</table>")[0]
     # Phase A's cell at ref_safe is lost: Phase B's of the same rate and shape stands in, as it does in the figures.
     campaign.run("mooncake_both", "a").cell("r4_256x16").requests.unlink()
     less = analysed(campaign)
@@ -92,6 +104,25 @@ def test_amplification_is_the_tax_at_load_less_that_at_safe(tmp_path: Path) -> N
         less, config="mooncake_both", metric="ttft_p90", phase="b", input_tokens=256, output_tokens=16
     )
     assert row["point"] == pytest.approx(at["ref_load"] - safe["point"])
+
+
+def test_a_shape_that_phase_b_prime_left_out_is_said(tmp_path: Path) -> None:
+    behaviours = {**TAXED, "mooncake_both": Behaviour(130, 13, 0.05, capacity_per_s=7)}
+    campaign = Campaign(tmp_path, CONFIG, behaviours)
+    campaign.measure_everything()
+    rates = read_json(campaign.root / "reference_rates.json")
+    rates["load_shapes"]["64x16"]["rate_per_s"] = None
+    write_json(campaign.root / "reference_rates.json", {**rates, "b_prime_needed": False})
+    for config in ("plain", "mooncake_both"):
+        shutil.rmtree(campaign.run(config, "b_prime").path)
+    value = analysed(campaign)
+    left_out = [a for a in value["amplification"] if a["input_tokens"] == 64]
+    reason = "left out of Phase B': plain holds it neither at ref_load nor at twice Phase B's rate"
+    assert {(a["config"], a["available"], a["reason"]) for a in left_out} == {
+        ("mooncake_both", False, reason)
+    }
+    assert value["problems"] == []
+    assert reason in html.unescape(page_of(value))
 
 
 def test_at_one_reference_rate_nothing_says_what_load_adds(whole: Campaign) -> None:

@@ -2,6 +2,8 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from connector_tax.base.documents.aggregate import OF_ONE_LAUNCH
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.base.statistics.outcomes import against, grows, inside, told
 from connector_tax.read.stats.hypotheses import judge_hypotheses
-from connector_tax.read.stats.labels import dominated, interval_text, prior_words
+from connector_tax.read.stats.labels import dominated, interval_text, prior_label
 from connector_tax.read.stats.taxes import Tax, relative, verdict
 from connector_tax.read.stats.verdicts import Evidence
 
@@ -47,7 +49,8 @@ def estimate(point: float, half: float, *, lost: float = 0.0, towards: float = n
 @pytest.mark.parametrize("ends", OPEN, ids=str)
 def test_the_end_that_is_known_decides_alone(ends: tuple[float | None, float | None]) -> None:
     """Requests that failed can make the open end only larger; they are no reason to doubt the other."""
-    prior = prior_words("x", *ends) == ["prior 45 % revised to x"]
+    tax: Any = SimpleNamespace(point=0.3, interval=lambda _: ends)
+    prior = prior_label(tax, 0.95).startswith("prior 45 % revised to 30.0 % [")
     assert (
         told(*ends),
         against(0.1, *ends, above="above", below="below"),

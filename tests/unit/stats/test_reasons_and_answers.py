@@ -164,7 +164,7 @@ def test_a_configuration_that_computes_something_else_has_no_tax_anywhere(campai
     assert of(value, "attribution", config="nixl_both") == of(value, "two_parts", config="nixl_both") == []
     (h2,) = of(value, "hypotheses", id="H2")
     assert (h2["outcome"], why in h2["sentence"]) == (NOT_TESTABLE, True)
-    assert of(value, "criteria", number=2)[0]["outcome"] == "fail"
+    assert of(value, "criteria", number=2)[0]["outcome"] == "not met"
     assert of(value, "cells", config="nixl_both", usable=True)
     assert of(value, "main_taxes", config="mooncake_both", metric="ttft_p90")[0]["point"] is not None
 
@@ -218,24 +218,38 @@ def criteria(
 
 
 def test_a_criterion_whose_data_were_lost_fails() -> None:
-    """It is not applicable where nobody could be asked, and passes where the numbers are there, whatever they decide."""
-    assert criteria()[2] == criteria()[3] == "pass"
-    assert criteria(h2=NOT_TESTABLE)[2] == "fail"
-    assert criteria(("nixl_both",), h2=NOT_TESTABLE)[2] == "not applicable"
-    assert criteria(("nixl_both",), h1=NOT_TESTABLE)[1] == "fail"
-    assert criteria(h4=NOT_TESTABLE)[4] == "not applicable", "the stack is not part of the campaign"
-    assert criteria(h5=NOT_TESTABLE)[5] == "fail"
-    assert criteria(lengths=1, h5=NOT_TESTABLE)[5] == "not applicable"
+    """It is undetermined where nobody could be asked."""
+    assert criteria(h2=NOT_TESTABLE)[2] == "not met"
+    assert criteria(("nixl_both",), h2=NOT_TESTABLE)[2] == "undetermined"
+    assert criteria(("nixl_both",), h1=NOT_TESTABLE)[1] == "not met"
+    assert criteria(h4=NOT_TESTABLE)[4] == "undetermined", "the stack is not part of the campaign"
+    assert criteria(h5=NOT_TESTABLE)[5] == "not met"
+    assert criteria(lengths=1, h5=NOT_TESTABLE)[5] == "undetermined"
+
+
+def test_no_criterion_is_met_beside_an_undetermined_hypothesis() -> None:
+    """1, 2 and 5 ask for numbers and are reported; 3 asks for a decision, 4 that the hypothesis holds."""
+    asked = (1, 2, 3, 4, 5)
+    assert [criteria()[n] for n in asked] == [
+        "reported",
+        "reported",
+        "undetermined",
+        "undetermined",
+        "reported",
+    ]
+    assert criteria(h3="refuted", h4="supported")[3] == criteria(h4="supported")[4] == "met"
+    assert criteria(h4="refuted")[4] == "not met"
+    assert {criteria(**{f"h{k}": v})[1] for k in (1, 2) for v in ("supported", "refuted")} == {"reported"}
 
 
 def test_a_criterion_that_names_nobody_takes_the_answer_about_another_stack() -> None:
     """Where the stack that it was registered for is not part of the campaign; a stack that was lost fails all the same."""
     other = verdict("H4", "supported", "multi_mooncake_nixl")
-    assert criteria(h4=NOT_TESTABLE, more=[other])[4] == "pass"
-    assert criteria((), h3=NOT_TESTABLE, more=[verdict("H3", "refuted", "nixl_both")])[3] == "fail"
+    assert criteria(h4=NOT_TESTABLE, more=[other])[4] == "met"
+    assert criteria((), h3=NOT_TESTABLE, more=[verdict("H3", "refuted", "nixl_both")])[3] == "not met"
     assert (
         criteria(("noop_connector",), h3=NOT_TESTABLE, more=[verdict("H3", "refuted", "nixl_both")])[3]
-        == "pass"
+        == "met"
     )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from connector_tax.base.capacity import Limits
@@ -9,7 +10,7 @@ from connector_tax.base.documents.rates import ShapeRate
 from connector_tax.base.records.cell import Shape
 from connector_tax.read.ingest.step_costs import StepCosts
 from connector_tax.read.stats.capacity import Capacity
-from connector_tax.read.stats.reference import shape_rates
+from connector_tax.read.stats.reference import load_rates, shape_rates
 
 OWN, SHORT, LONG = Shape(4096, 256), Shape(512, 64), Shape(32768, 256)
 LIMITS = Limits(in_flight=256, kv_tokens=280_000, batched_tokens=8192)
@@ -86,3 +87,22 @@ def test_random_arrivals_queue_at_two_thirds_of_the_capacity() -> None:
         shape_rates([LONG], OWN, 2.0, {"plain": PLAIN}, most)["32768x256"] for most in (0.85, 0.5)
     )
     assert (fixed.rate_per_s, random.rate_per_s) == (0.25, 0.125)
+
+
+def test_under_load_a_shape_is_measured_at_ref_load_or_at_twice_phase_bs_rate_or_not_at_all() -> None:
+    """2 req/s of the long prompts are not held, so Phase B has 0.25; 0.5 are more than plain's capacity allows, and 0.25 is measured."""
+    safe = shape_rates([SHORT, OWN, LONG], OWN, 2.0, {"plain": PLAIN})
+    found = load_rates([SHORT, OWN, LONG], OWN, 4.0, safe, PLAIN)
+    assert [found[str(s)].rate_per_s for s in (SHORT, OWN, LONG)] == [4.0, 4.0, None]
+    assert found["32768x256"].plain_use > 0.85
+    assert found["32768x256"].not_held_by == ("plain",)
+    idle = {**safe, "32768x256": msgspec.structs.replace(safe["32768x256"], rate_per_s=0.125)}
+    twice = load_rates([LONG], OWN, 4.0, idle, PLAIN)["32768x256"]
+    assert (twice.rate_per_s, twice.not_held_by) == (0.25, ("plain",))
+    assert twice.plain_use <= 0.85 < twice.plain_use_at_reference
+
+
+def test_where_plains_capacity_is_not_known_a_shape_is_measured_at_ref_load() -> None:
+    nothing = Capacity("nothing", LIMITS, OWN, {})
+    safe = shape_rates([LONG], OWN, 2.0, {"plain": nothing})
+    assert load_rates([LONG], OWN, 4.0, safe, nothing)["32768x256"].rate_per_s == 4.0

@@ -129,10 +129,10 @@ def test_what_would_follow_on_a_missing_answer_is_not_sent() -> None:
     """Turn 0 failed: 1 and, through it, 2 have no history. 3 only waits, so it goes on, and 4 has 3's answer."""
     scheduler = kept(
         Turn(9, 3),
-        Turn(2, 3, (0,), 0),
-        Turn(2, 3, (1,), 1),
-        Turn(5, 3, (2,), None, 0.5),
-        Turn(2, 3, (0, 3), 3),
+        Turn(2, 3, (0,), (0,)),
+        Turn(2, 3, (1,), (1,)),
+        Turn(5, 3, (2,), (), 0.5),
+        Turn(2, 3, (0, 3), (3,)),
     )
     over: list[int] = []
     scheduler.on_over = over.append
@@ -151,15 +151,25 @@ def test_what_would_follow_on_a_missing_answer_is_not_sent() -> None:
 
 
 def test_a_session_of_which_nothing_can_be_said_is_over() -> None:
-    scheduler = kept(Turn(9, 3), Turn(2, 3, (0,), 0))
+    scheduler = kept(Turn(9, 3), Turn(2, 3, (0,), (0,)))
     next_one(scheduler)
     scheduler.ended(0, False, 10 * MS)
     assert (scheduler.cancelled, next_one(scheduler)[2:]) == (1, (1, 0))
 
 
+def test_a_join_that_says_on_from_both_branches_needs_both() -> None:
+    scheduler = kept(Turn(9, 3), Turn(2, 3, (0,), (0,)), Turn(2, 3, (0,), (0,)), Turn(2, 3, (1, 2), (1, 2)))
+    next_one(scheduler)
+    scheduler.ended(0, True, 0)
+    branches = {next_one(scheduler)[3]: seq for seq in (1, 2)}
+    scheduler.ended(branches[1], False, 5 * MS)
+    scheduler.ended(branches[2], True, 6 * MS)
+    assert (scheduler.cancelled, next_one(scheduler)[2:]) == (1, (1, 0))
+
+
 def test_a_branch_whose_history_was_answered_goes_on_after_a_join_that_failed() -> None:
     """Of two branches one failed; the join waited for both and says on from the other."""
-    scheduler = kept(Turn(9, 3), Turn(2, 3, (0,), 0), Turn(2, 3, (0,), 0), Turn(2, 3, (1, 2), 2))
+    scheduler = kept(Turn(9, 3), Turn(2, 3, (0,), (0,)), Turn(2, 3, (0,), (0,)), Turn(2, 3, (1, 2), (2,)))
     next_one(scheduler)
     scheduler.ended(0, True, 0)
     branches = {next_one(scheduler)[3]: seq for seq in (1, 2)}

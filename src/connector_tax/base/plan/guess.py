@@ -4,7 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from connector_tax.base.capacity import HOLDS_BELOW, Limits, busy_s, held_fraction, held_up_to
+from connector_tax.base.capacity import (
+    HOLDS_BELOW,
+    Limits,
+    busy_s,
+    held_fraction,
+    held_up_to,
+    rate_under_load,
+)
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
@@ -135,14 +142,21 @@ class Expected:
         safe = min(max(rates, default=lowest) for rates in held.values())
         load = max(held["plain"], default=lowest)
         swept = [Shape(i, o) for i in config.phase_b_input_tokens for o in config.phase_b_output_tokens]
+        by_shape = {s: self._safe_per_s(s, safe, asked) for s in (*swept, *config.phase_b_prime.shapes)}
         return ReferenceRates(
             float(safe),
             float(load),
-            {s: self._shape_per_s(s, safe, asked) for s in swept},
-            {s: self._shape_per_s(s, load, ["plain"]) for s in config.phase_b_prime.shapes},
+            {s: by_shape[s] for s in swept},
+            {s: self._load_per_s(s, load, by_shape[s]) for s in config.phase_b_prime.shapes},
         )
 
-    def _shape_per_s(self, shape: Shape, reference_per_s: float, holders: list[str]) -> float:
+    def _load_per_s(self, shape: Shape, reference_per_s: float, safe_per_s: float) -> float | None:
+        if shape == self.config.phase_a_shape:
+            return reference_per_s
+        most = held_up_to(self.config.cell.arrival)
+        return rate_under_load(reference_per_s, safe_per_s, lambda rate: self.use("plain", rate, shape), most)
+
+    def _safe_per_s(self, shape: Shape, reference_per_s: float, holders: list[str]) -> float:
         most = held_up_to(self.config.cell.arrival)
         uses = {c: self.use(c, reference_per_s, shape) for c in holders}
         if shape == self.config.phase_a_shape or max(uses.values()) <= most:

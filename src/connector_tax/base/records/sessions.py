@@ -6,7 +6,7 @@ A session file is JSONL, one session per line::
                {"new_tokens": 30, "output_tokens": 80, "after": [0], "history": 0, "wait_s": 0.5}]}
 
 A turn is ready when all of ``after`` are complete, and is sent ``wait_s`` later (think time, a tool's run). With
-``history`` its prompt begins with that turn's prompt and answer. Turns stand in an order in which each comes after
+``history``, one turn or a list of them, its prompt begins with what was said up to those turns, each turn of it once. Turns stand in an order in which each comes after
 those it waits for, so a chain, a fan-out and a fan-in are all written down as they run.
 """
 
@@ -26,7 +26,7 @@ class Turn:
     Attributes:
         new_tokens: prompt tokens of its own, behind its history.
         after: indices of turns that must be complete; empty for a root.
-        history: index of the turn whose prompt and answer come first, one of ``after``; None for none.
+        history: indices of the turns whose prompts and answers come first, each one of ``after``.
         wait_s: from being ready to being sent (``wait_after_ready``).
         blocks: ids of shared blocks of ``BLOCK_TOKENS`` tokens that its own tokens begin with; equal ids are equal
             tokens, in whatever session they stand.
@@ -35,7 +35,7 @@ class Turn:
     new_tokens: int
     output_tokens: int
     after: tuple[int, ...] = ()
-    history: int | None = None
+    history: tuple[int, ...] = ()
     wait_s: float = 0.0
     blocks: tuple[int, ...] = ()
 
@@ -51,19 +51,24 @@ class Session:
     turns: tuple[Turn, ...]
     arrival_s: float | None = None
 
+    def said_before(self, turn: int) -> list[int]:
+        """Return the turns that a turn's prompt begins with, in order: its history, and the history of those."""
+        found: set[int] = set()
+        for k in range(turn, -1, -1):
+            if k == turn or k in found:
+                found.update(self.turns[k].history)
+        return sorted(found)
+
     def longest_tokens(self) -> int:
         """Prompt and output of the turn that has the most of both, history included."""
-        lengths: list[int] = []
-        for turn in self.turns:
-            history = lengths[turn.history] if turn.history is not None else 0
-            lengths.append(history + turn.new_tokens + turn.output_tokens)
-        return max(lengths)
+        own = [turn.new_tokens + turn.output_tokens for turn in self.turns]
+        return max(tokens + sum(own[h] for h in self.said_before(k)) for k, tokens in enumerate(own))
 
 
 def linear(turns: int, *, first_tokens: int, next_tokens: int, output_tokens: int, wait_s: float) -> Session:
     """A conversation: each turn after the one before, with everything said so far in front."""
     first = Turn(first_tokens, output_tokens)
-    rest = (Turn(next_tokens, output_tokens, (k - 1,), k - 1, wait_s) for k in range(1, turns))
+    rest = (Turn(next_tokens, output_tokens, (k - 1,), (k - 1,), wait_s) for k in range(1, turns))
     return Session((first, *rest))
 
 
@@ -72,8 +77,10 @@ def fan_out_and_in(
 ) -> Session:
     """An agent's round: one turn, ``width`` at once that know it, one that waits for all of them."""
     root = Turn(first_tokens, output_tokens)
-    branches = (Turn(next_tokens, output_tokens, (0,), 0, wait_s) for _ in range(width))
-    return Session((root, *branches, Turn(next_tokens, output_tokens, tuple(range(1, width + 1)), 1, wait_s)))
+    branches = (Turn(next_tokens, output_tokens, (0,), (0,), wait_s) for _ in range(width))
+    return Session(
+        (root, *branches, Turn(next_tokens, output_tokens, tuple(range(1, width + 1)), (1,), wait_s))
+    )
 
 
 def read_sessions(path: Path) -> tuple[Session, ...]:
@@ -94,8 +101,8 @@ def _session(value: Foreign) -> Session:
     for k, turn in enumerate(turns):
         if any(not 0 <= parent < k for parent in turn.after):
             raise ValueError(f"turn {k}: after {list(turn.after)}: give indices of earlier turns")
-        if turn.history is not None and turn.history not in turn.after:
-            raise ValueError(f"turn {k}: history {turn.history} is not among the turns it comes after")
+        if not set(turn.history) <= set(turn.after):
+            raise ValueError(f"turn {k}: history {list(turn.history)} is not among the turns it comes after")
         if turn.new_tokens < 1 or turn.output_tokens < 1 or turn.wait_s < 0:
             raise ValueError(f"turn {k}: new_tokens and output_tokens are at least 1, wait_s at least 0")
     return Session(turns, value.get("arrival_s"))
@@ -106,11 +113,13 @@ def _turn(value: Foreign) -> Turn:
     unknown = value.keys() - known
     if unknown:
         raise ValueError(f"unknown key {min(unknown)!r}. Allowed: {', '.join(sorted(known))}")
+    history = value.get("history")
+    parents = history if isinstance(history, list) else [] if history is None else [history]
     return Turn(
         int(value["new_tokens"]),
         int(value["output_tokens"]),
         tuple(int(k) for k in value.get("after", ())),
-        value.get("history"),
+        tuple(int(k) for k in parents),
         float(value.get("wait_s", 0.0)),
     )
 

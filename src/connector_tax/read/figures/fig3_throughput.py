@@ -1,4 +1,4 @@
-"""Figure 3: achieved throughput as a difference from the requested rate, with the line of a server that keeps up and the knees."""
+"""Figure 3: achieved throughput against the requested rate, with the line of a server that keeps up (y = x) and the knees."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ from connector_tax.base.documents.aggregate import Aggregate, MeasuredCell
 from connector_tax.base.records.connector import is_connector
 from connector_tax.read.figures.claims import uncounted
 from connector_tax.read.figures.direct import End, label_ends
-from connector_tax.read.figures.forms import form_in_use, stroke
+from connector_tax.read.figures.forms import form_in_use, stroke, type_size
 from connector_tax.read.figures.questions import rated_cells, saturation_rate, source_note
 from connector_tax.read.figures.style import (
     Drawn,
@@ -19,7 +19,6 @@ from connector_tax.read.figures.style import (
     Row,
     look_of,
     new_figure,
-    percent_ticks,
     rate_axis,
     set_claim,
 )
@@ -33,9 +32,8 @@ from connector_tax.read.figures.words import (
     short_label,
 )
 
-SIDESTEP = 1.022
-# The axis reaches at least so far from zero, as a share of the requested rate.
-LEAST_SHOWN = 0.06
+# Of markers, in points: where all keep up they lie on one another, and the earlier ones show behind the later.
+LARGEST, SMALLEST = 13.0, 4.0
 # By configuration, in order of rate.
 Lines = dict[str, list[MeasuredCell]]
 Knees = dict[str, float]
@@ -55,25 +53,25 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     figure = new_figure(9.6, 5.4, narrow=2.6)
     axes = figure.subplots()
     dashed: Any = {"color": "#555555", "linewidth": stroke(1), "linestyle": (0, (5, 3))}
-    axes.axhline(0, **dashed)
-    handles = [Line2D([], [], label="achieved = requested", **dashed)]
+    axes.plot(rates, rates, zorder=5, **dashed)
+    handles = [Line2D([], [], label="achieved = requested (y = x)", **dashed)]
     ends = []
     knees = _knees(aggregate, lines)
     for position, (config, cells) in enumerate(lines.items()):
-        sidestep = SIDESTEP ** (position - (len(lines) - 1) / 2)
+        size = LARGEST - (LARGEST - SMALLEST) * position / len(lines)
         label = short_label(aggregate.label_of(config))
-        handle, end = _line(axes, config, label, cells, sidestep, knees.get(config))
+        handle, end = _line(axes, config, label, cells, size, knees.get(config))
         handles += [handle] * form.is_page
         ends.append(end)
     if knees:
-        handles.append(_ring([], [], "#333333", label="lowest saturated rate"))
+        handles.append(_ring([], [], "#333333", label="knee: lowest saturated rate"))
     rate_axis(axes, rates)
-    low, high = axes.get_ylim()
-    # Completions that a window catches or misses at its ends are noise: it does not fill the axis.
-    axes.set_ylim(min(low, -LEAST_SHOWN), max(high, LEAST_SHOWN))
-    axes.yaxis.set_major_formatter(FuncFormatter(percent_ticks))
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_yticks(rates)
+    _name_knees(axes, lines, knees)
     axes.set_xlabel("requested send rate (req/s)")
-    axes.set_ylabel("achieved less requested throughput\n(% of the requested rate)")
+    axes.set_ylabel("achieved throughput (req/s)")
     title = _title(aggregate, lines, knees)
     if form.is_page:
         axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
@@ -85,13 +83,13 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
 
 
 def _line(
-    axes: Axes, config: str, label: str, cells: list[MeasuredCell], sidestep: float, knee: float | None
+    axes: Axes, config: str, label: str, cells: list[MeasuredCell], size: float, knee: float | None
 ) -> tuple[Line2D, End]:
-    """One configuration, moved sideways so that no point hides another; its entry of the key, and where its line ends."""
+    """One configuration with markers of ``size`` points; its entry of the key, and where its line ends."""
     look = look_of(config)
-    xs = [cell.rate_per_s * sidestep for cell in cells]
-    ys = [cell.effective_throughput_per_s / cell.rate_per_s - 1 for cell in cells]
-    mark: Any = {"color": look.colour, "marker": look.marker, "markersize": stroke(5.5)}
+    xs = [cell.rate_per_s for cell in cells]
+    ys = [cell.effective_throughput_per_s for cell in cells]
+    mark: Any = {"color": look.colour, "marker": look.marker, "markersize": stroke(size)}
     axes.plot(xs, ys, linewidth=stroke(1.4), **mark)
     for x, y, cell in zip(xs, ys, cells, strict=True):
         if cell.rate_per_s == knee:
@@ -99,9 +97,26 @@ def _line(
     return Line2D([], [], label=label, **mark), End(xs[-1], ys[-1], label, look)
 
 
+def _name_knees(axes: Axes, lines: Lines, knees: Knees) -> None:
+    """Below all points at each knee: its rate, every other one further down, so that neighbours do not meet."""
+    cells = [cell for of_one in lines.values() for cell in of_one]
+    for k, knee in enumerate(
+        sorted({cell.rate_per_s for cell in cells}.intersection(knees.values()), reverse=True)
+    ):
+        lowest = min(cell.effective_throughput_per_s for cell in cells if cell.rate_per_s == knee)
+        axes.annotate(
+            rate(knee),
+            (knee, lowest),
+            xytext=(3, -stroke(11) - type_size(12) * (k % 2)),
+            textcoords="offset points",
+            va="top",
+            fontsize=type_size(8.5),
+        )
+
+
 def _ring(xs: list[float], ys: list[float], colour: str, label: str = "") -> Line2D:
     return Line2D(
-        xs, ys, linestyle="none", marker="o", markersize=stroke(13), markerfacecolor="none", markeredgecolor=colour,
+        xs, ys, linestyle="none", marker="o", markersize=stroke(17), markerfacecolor="none", markeredgecolor=colour,
         markeredgewidth=stroke(1.2), label=label,
     )  # fmt: skip
 
@@ -199,8 +214,7 @@ def _caption(aggregate: Aggregate, lines: Lines, knees: Knees) -> str:
     sizes = [cell.n_window for cells in lines.values() for cell in cells if cell.n_window]
     return " ".join(
         [
-            "Completions per second in the window less the requested rate, as a share of that rate, phase A, one launch each; the rate "
-            "axis is logarithmic, points are set apart sideways a little.",
+            "Completions per second in the window, phase A, one launch each; both axes are logarithmic.",
             "Rings mark the lowest rate at which a saturation criterion fired, which need not be throughput."
             if knees
             else "No saturation criterion fired.",

@@ -2,7 +2,9 @@
 
 from collections.abc import Collection
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -15,6 +17,7 @@ from connector_tax.read.figures.questions import (
     blocks_of,
     confidence_words,
     main_taxes,
+    phase_a_shape,
     reference_rate,
     source_note,
 )
@@ -43,6 +46,7 @@ from connector_tax.read.figures.words import (
 METRICS: dict[LatencyMetric, str] = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 BAR = 0.38
 FLOOR = "#E9E9E9"
+GAP = "#B2182B"
 
 Taxes = dict[tuple[LatencyMetric, Reference], dict[str, Tax]]
 
@@ -68,13 +72,13 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     )
     panels = side_by_side(figure, len(metrics))
     for axes, metric in zip(panels, metrics, strict=True):
-        _panel(axes, metric, references, order, taxes)
+        _panel(axes, aggregate, metric, references, order, taxes)
         if metric in floors:
             axes.axvspan(*floors[metric], color=FLOOR, linewidth=0, zorder=0)
         if metric == metrics[0] or form_in_use().narrow:
             axes.set_yticks(range(len(order)), [short_label(aggregate.label_of(c)) for c in order])
             axes.set_ylim(len(order) - 0.45, -0.55)
-    legend = [
+    legend: list[Artist] = [
         Patch(
             facecolor="#999999" if r == "ref_safe" else "#E4E4E4",
             edgecolor="#333333",
@@ -83,6 +87,8 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         )
         for r in references
     ]
+    if len(references) == 2:
+        legend.append(Line2D([], [], color=GAP, linewidth=stroke(2), marker="|", label="gap: what load adds"))
     if floors:
         legend.append(Patch(facecolor=FLOOR, label="plain against itself"))
     title = _title(aggregate, taxes)
@@ -116,15 +122,24 @@ def _distinct_references(aggregate: Aggregate, taxes: Taxes) -> list[Reference]:
 
 
 def _panel(
-    axes: Axes, metric: LatencyMetric, references: list[Reference], order: list[str], taxes: Taxes
+    axes: Axes,
+    aggregate: Aggregate,
+    metric: LatencyMetric,
+    references: list[Reference],
+    order: list[str],
+    taxes: Taxes,
 ) -> None:
     values: list[Interval] = []
+    labels: list[str] = [""]
     for row, config in enumerate(order):
+        ends: dict[Reference, float] = {}
+        gap = _gap(aggregate, config, metric)
         for position, reference in enumerate(references):
             tax = taxes[metric, reference].get(config)
             if tax is None or (value := tax.interval) is None:
                 continue
             values.append(value)
+            ends[reference] = value.point
             y = row + (position - (len(references) - 1) / 2) * BAR
             look = look_of(config)
             safe = reference == "ref_safe"
@@ -133,22 +148,33 @@ def _panel(
                 edgecolor=look.colour, hatch="" if safe else "////", linewidth=stroke(1),
             )  # fmt: skip
             error_bar(axes, y, value, horizontal=True)
-            _write_value(axes, y, value)
-    beyond = ", logarithmic beyond 50 %" if _scale(axes, values) else ""
+            added = f"  gap {percent(gap.point).replace(' %', ' pp')}" if gap is not None and not safe else ""
+            labels.append(percent(value.point) + added)
+            _write_value(axes, y, value, labels[-1])
+        if gap is not None and len(ends) == 2:
+            axes.plot(
+                list(ends.values()),
+                [row, row],
+                color=GAP,
+                linewidth=stroke(2),
+                marker="|",
+                markersize=stroke(7),
+            )
+    if values:
+        axes.set_xlim(*_limits(values, labels))
     axes.axvline(0, color="#333333", linewidth=stroke(0.9))
     axes.xaxis.set_major_formatter(FuncFormatter(percent_ticks))
-    if not beyond:  # which has ticks of its own
-        # Percentages of four digits are as wide as a quarter of the panel.
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.set_xlabel(f"tax of {METRICS[metric]} against plain (%{beyond})")
+    # Percentages of four digits are as wide as a quarter of the panel.
+    axes.xaxis.set_major_locator(MaxNLocator(3 if form_in_use().narrow else 5))
+    axes.set_xlabel(f"tax of {METRICS[metric]} against plain (%)")
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
 
 
-def _write_value(axes: Axes, y: float, value: Interval) -> None:
+def _write_value(axes: Axes, y: float, value: Interval, text: str) -> None:
     right = max(v for v in (value.point, value.high, 0.0) if v is not None)
     axes.annotate(
-        percent(value.point),
+        text,
         (right, y),
         xytext=(6, 0),
         textcoords="offset points",
@@ -157,30 +183,19 @@ def _write_value(axes: Axes, y: float, value: Interval) -> None:
     )
 
 
-def _scale(axes: Axes, values: list[Interval]) -> bool:
-    """Linear, unless a few saturated cells would squeeze the rest: then linear near 0 and logarithmic beyond.
-
-    Returns:
-        Whether it is logarithmic beyond 50 %.
-    """
-    sizes = sorted(abs(v.point) for v in values)
-    ends = [e for v in values for e in (v.low, v.high, v.point, 0.0) if e is not None]
-    if not sizes:
-        return False
-    middle = max(sizes[len(sizes) // 2], 0.02)
-    if sizes[-1] > 12 * middle and sizes[-1] > 1:
-        axes.set_xscale("symlog", linthresh=0.5, linscale=1.5)
-        ticks = [-1.0, -0.5, -0.25, 0, 0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000]
-        low, high = min(ends), max(ends)
-        axes.set_xticks([t for t in ticks if min(low, 0) <= t <= high * 1.1])
-        axes.tick_params(axis="x", labelsize=type_size(8), labelrotation=35)
-        axes.minorticks_off()
-        axes.set_xlim(min(low * 1.2, -0.03), high * 3)
-        return True
-    low, high = min(ends), max(ends)
+def _limits(values: list[Interval], labels: list[str]) -> tuple[float, float]:
+    """Zero and every whisker, with room at the right for the longest label of a bar."""
+    ends = [e for v in values for e in (v.low, v.high, v.point) if e is not None]
+    low, high = min(0.0, *ends), max(0.0, *ends)
     span = max(high - low, 0.01)
-    axes.set_xlim(low - span * 0.06 if low < 0 else -span * 0.02, high + span * 0.22)
-    return False
+    return low - span * (0.06 if low < 0 else 0.02), high + span * (0.06 + 0.027 * max(map(len, labels)))
+
+
+def _gap(aggregate: Aggregate, config: str, metric: LatencyMetric) -> Interval | None:
+    """What load adds to a tax at Phase A's shape."""
+    rows = (a for a in aggregate.amplification if (a.config, a.metric) == (config, metric))
+    row = next((a for a in rows if a.input_tokens is None or a.shape == phase_a_shape(aggregate)), None)
+    return None if row is None else row.interval
 
 
 def _reference_text(aggregate: Aggregate, reference: Reference, references: list[Reference]) -> str:
@@ -230,8 +245,8 @@ def _caption(
     ]
     if len(references) == 2:
         parts.append(
-            "The gap between the two bars of a connector is a difference of two estimates; the report's table of what load adds has "
-            "its interval."
+            "The line between the two bars of a connector is the gap, what load adds, in percentage points; the report's table of it has "
+            "the interval."
         )
     for reference in references:
         if behind := fell_behind(

@@ -21,6 +21,7 @@ class Samples:
 
     Attributes:
         waiting_p50, running_p50: medians over the window's samples; None without any.
+        n_waiting: samples that waiting_p50 is the median of.
         n, n_missed: samples in the window, and how many of them could not be taken.
         host: what the host did meanwhile; None where no sample says, as in artifacts of older versions.
     """
@@ -30,6 +31,7 @@ class Samples:
     n: int
     n_missed: int
     host: HostState | None = None
+    n_waiting: int = 0
 
 
 def read_samples(path: Path, window: CellWindow) -> Samples:
@@ -57,6 +59,7 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
         len(rows) + missed,
         missed,
         host_state(readings),
+        sum("num_requests_waiting" in row for row in rows),
     )
 
 

@@ -130,7 +130,7 @@ def manifest_rows(folder: CampaignFolder, document: CampaignDocument, project: P
 def _row(run: RunFolder, position: int | None, started_utc: str | None, project: Path) -> ManifestRow:
     receipt, fault = _receipt(run)
     engine = _engine(run, receipt)
-    versions: Versions = {} if engine is None else engine.versions
+    versions: Versions = {} if engine is None else engine.known_versions
     emulated = bool(versions.get("emulator")) or (engine is not None and engine.kind == "emulator")
     return ManifestRow(
         date=run.path.parent.name[:10],
@@ -143,7 +143,7 @@ def _row(run: RunFolder, position: int | None, started_utc: str | None, project:
         order=str(position) if position else NOT_KNOWN,
         started_utc=started_utc or NOT_KNOWN,
         vllm_version="embedded engine" if emulated else _known(versions.get("vllm")),
-        vllm_git_sha=_known(versions.get("vllm_git_sha")),
+        vllm_git_sha=_known(versions.get("vllm_git_sha") or (engine.vllm_wheel if engine else None)),
         mooncake_version=_known(versions.get("mooncake")),
         nixl_version=_known(versions.get("nixl")),
         lmcache_version=_known(versions.get("lmcache")),

@@ -11,6 +11,7 @@ from connector_tax.read.figures.questions import (
     confidence_words,
     in_order,
     main_taxes,
+    phase_a_shape,
     reference_rate,
     standing_tax,
 )
@@ -83,6 +84,8 @@ class TaxesOfConfig:
 class AmplificationRow:
     config: str
     label: str
+    shape: str
+    rates: str
     ttft: str
     tpot: str
 
@@ -269,13 +272,15 @@ def _as_it_counts(aggregate: Aggregate, tax: TaxRow) -> TaxText:
 
 
 def amplification(aggregate: Aggregate) -> list[AmplificationRow]:
-    """What load adds to both latencies, one row per configuration."""
-    found: dict[str, dict[str, str]] = {}
+    """What load adds to both latencies, one row per configuration and shape."""
+    found: dict[tuple[str, str, str], dict[str, str]] = {}
     for row in aggregate.amplification:
         if row.metric in LATENCY_METRICS:
             value = row.interval
+            shape = "" if row.input_tokens is None else f"{row.input_tokens:,} x {row.output_tokens:,}"
+            rates = "" if row.rate_per_s is None else f"{row.rate_per_s:g} and {row.safe_rate_per_s:g}"
             # A difference of two percentages is in percentage points.
-            found.setdefault(row.config, {})[row.metric] = (
+            found.setdefault((row.config, shape, rates), {})[row.metric] = (
                 f"not available: {row.reason or 'unknown'}"
                 if value is None
                 else f"{with_interval(value).replace(' %', ' pp')}, {row.kind or OF_ONE_LAUNCH}{_two_launches(aggregate, row)}, n {row.n:,}"
@@ -283,14 +288,19 @@ def amplification(aggregate: Aggregate) -> list[AmplificationRow]:
     return in_order(
         aggregate,
         [
-            AmplificationRow(c, aggregate.label_of(c), v.get("ttft_p90", ""), v.get("tpot_p90", ""))
-            for c, v in found.items()
+            AmplificationRow(
+                c, aggregate.label_of(c), shape, rates, v.get("ttft_p90", ""), v.get("tpot_p90", "")
+            )
+            for (c, shape, rates), v in found.items()
         ],
     )
 
 
 def _two_launches(aggregate: Aggregate, row: Amplification) -> str:
     """Whose less whose, where the two taxes are of different phases' launches."""
+    own = row.input_tokens is None or row.shape == phase_a_shape(aggregate)
+    if not own:
+        return f" each, {own_of_phase('b_prime')} less {own_of_phase('b')}"
     both = [
         main_taxes(aggregate, metric=row.metric, reference=r).get(row.config)
         for r in ("ref_load", "ref_safe")

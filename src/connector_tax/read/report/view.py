@@ -66,6 +66,9 @@ from connector_tax.read.report.tax_tables import (
 from connector_tax.read.report.tax_text import milliseconds, shape_text
 from connector_tax.read.report.verdict_rows import VerdictRow, verdict_row
 
+# Of each cell, at least.
+PUBLISHED_COMPLETED = 200
+
 
 @dataclass(frozen=True, slots=True)
 class CriterionRow:
@@ -114,6 +117,7 @@ class CellRow:
     tpot: list[LatencyText]
     throughput: str
     waiting: str
+    one_sample: bool
     saturated: str
     notes: str
 
@@ -162,6 +166,7 @@ class Page:
     outputs: list[OutputsRow]
     repeatable: str
     criteria: list[CriterionRow]
+    looks: tuple[int, ...]
     configs: list[ConfigRow]
     arrivals: str
     cells: list[CellRow]
@@ -230,6 +235,7 @@ def page_view(
         outputs=outputs_view(aggregate),
         repeatable=repeatable(aggregate),
         criteria=[_criterion(c) for c in aggregate.criteria],
+        looks=_looks(aggregate),
         configs=[_config(aggregate, config) for config in aggregate.config_ids],
         arrivals=RANDOM_WORDS if aggregate.provenance.random_arrivals else "",
         cells=[_cell(aggregate, c) for c in cells_in_order(aggregate)],
@@ -269,8 +275,8 @@ def _criterion(value: CriterionOutcome) -> CriterionRow:
         number=value.number,
         title=value.title,
         outcome=value.outcome,
-        sign={"pass": "✓", "fail": "✗"}.get(value.outcome, "–"),
-        mood={"pass": "good", "fail": "bad"}.get(value.outcome, "none"),
+        sign={"reported": "✓", "met": "✓", "not met": "✗"}.get(value.outcome, "–"),
+        mood={"met": "good", "not met": "bad"}.get(value.outcome, "none"),
         evidence=value.evidence,
     )
 
@@ -336,9 +342,18 @@ def _cell(aggregate: Aggregate, cell: Cell) -> CellRow:
         tpot=[_latency(q) for q in ((None,) * 2 if tpot is None else (tpot.p50, tpot.p90))],
         throughput=_plain(None if measured is None else measured.throughput_ratio, 3),
         waiting=_plain(None if measured is None else measured.waiting_p50, 1),
+        one_sample=measured is not None and measured.n_waiting == 1,
         saturated=", ".join(f.replace("_", " ") for f in fired),
         notes="; ".join([*cell.reasons, *cell.flags, *notes, *last_look(cell)]),
     )
+
+
+def _looks(aggregate: Aggregate) -> tuple[int, ...]:
+    """Completed requests at which a cell may end; empty where that is never before the published experiment's number."""
+    planned = next((c.stopped.planned for c in aggregate.measured() if c.stopped), ())
+    least = ((aggregate.provenance.settings or {}).get("cell") or {}).get("min_completed")
+    looks = planned or (() if least is None else (least,))
+    return looks if looks and looks[0] < PUBLISHED_COMPLETED else ()
 
 
 def _latency(quantity: Quantity | None) -> LatencyText:

@@ -79,6 +79,7 @@ from connector_tax.read.stats.taxes import (
 )
 from connector_tax.read.stats.two_parts import two_parts
 
+NOT_HELD = "left out of Phase B': plain holds it neither at ref_load nor at twice Phase B's rate"
 REFERENCE_OF_PHASE: dict[str, AnyReference] = {"b": "ref_safe", "b_prime": "ref_load", "c": "ref_safe"}
 
 
@@ -154,7 +155,9 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         growth=tuple(growth(estimates, data.cells(), confidence, no_tax)),
         put_in=put_in(data.put_in, rates, chosen, confidence),
         burns=burns(config, estimates, rates, confidence),
-        amplification=_amplification(chosen, confidence),
+        amplification=_amplification(
+            chosen, taxes, shape, rates, config["phase_b_prime"].get("configs", ()), confidence
+        ),
         hypotheses=tuple(hypotheses_of(verdicts, evidence, equal_speed)),
         outputs=tuple(outputs),
         criteria=tuple(judge_criteria(data, verdicts)),
@@ -307,33 +310,80 @@ def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) 
     return tuple(found)
 
 
-def _amplification(chosen: list[MainTax], confidence: float) -> tuple[Amplification, ...]:
-    """Tax at ref_load minus tax at ref_safe, where both are of one kind; of blocks the two are drawn apart, so the interval is
-    rather too wide, and its kind is that of the side with fewer blocks.
+def _amplification(
+    chosen: list[MainTax],
+    taxes: list[Tax],
+    shape: Shape,
+    rates: ReferenceRatesFile | None,
+    asked: Collection[str],
+    confidence: float,
+) -> tuple[Amplification, ...]:
+    """Tax under load minus tax at ref_safe, where both are of one kind: at Phase A's shape of the taxes that stand, at every other shape of
+    Phase B' of its launch and of Phase B's. Of blocks the two are drawn apart, so the interval is rather too wide, and its kind is that of
+    the side with fewer blocks.
 
-    None where both rates are one: load then adds nothing that was measured, which is not nothing that load adds.
+    None where both rates are one: load then adds nothing that was measured, which is not nothing that load adds. A shape that Phase B'
+    leaves out has a row with that reason.
+
+    Args:
+        shape: Phase A's.
+        asked: configurations of Phase B'.
     """
-    rows = []
-    for metric in METRICS:
-        at_load = main_at(chosen, "ref_load", metric)
-        for config, safe in main_at(chosen, "ref_safe", metric).items():
-            load = at_load.get(config)
-            if load is None:
-                continue
-            gap = difference(load.estimate, safe.estimate, of_second="at ref_safe")
-            unlike = load.is_unlike(safe)
-            if unlike:
-                kinds = f"at ref_load its tax is {load.kind}, at ref_safe {safe.kind}"
-                gap = unavailable(f"{kinds}: the two are not combined", gap.n)
-            elif load.tax.rate_per_s == safe.tax.rate_per_s:
-                gap = unavailable("both reference rates are one", gap.n)
-            rows.append(
-                Amplification(
-                    config=config,
-                    metric=metric,
-                    available=gap.point is not None,
-                    kind=None if unlike else kind_of(fewer(safe.blocks, load.blocks)),
-                    **msgspec.structs.asdict(gap.quantity(confidence)),
-                )
+    in_b = {
+        (t.config, t.metric, t.spec.shape): t
+        for t in taxes
+        if t.phase == "b" and t.spec.recorded is not False
+    }
+    pairs = [
+        (main_at(chosen, "ref_load", metric).get(config), safe)
+        for metric in METRICS
+        for config, safe in main_at(chosen, "ref_safe", metric).items()
+    ]
+    for tax in taxes:
+        if tax.phase == "b_prime" and tax.spec.shape != shape:
+            safe = in_b.get((tax.config, tax.metric, tax.spec.shape))
+            missing = replace(tax, estimate=unavailable("Phase B has no cell of this shape"))
+            pairs.append((MainTax(tax), MainTax(safe or missing)))
+    rows = [_added(load, safe, confidence) for load, safe in pairs if load is not None]
+    apart = rates is not None and rates.ref_load_per_s != rates.ref_safe_per_s
+    for left in rates.left_out if rates is not None and apart else []:
+        rows += [
+            Amplification(
+                config=config,
+                metric=metric,
+                input_tokens=left.input_tokens,
+                output_tokens=left.output_tokens,
+                available=False,
+                **msgspec.structs.asdict(unavailable(NOT_HELD).quantity(confidence)),
             )
+            for config in asked
+            for metric in METRICS
+            if config in main_at(chosen, "ref_safe", metric)
+        ]
     return tuple(rows)
+
+
+def _added(load: MainTax, safe: MainTax, confidence: float) -> Amplification:
+    gap = difference(load.estimate, safe.estimate, of_second="at ref_safe")
+    unlike = load.is_unlike(safe)
+    if unlike:
+        kinds = f"at ref_load its tax is {load.kind}, at ref_safe {safe.kind}"
+        gap = unavailable(f"{kinds}: the two are not combined", gap.n)
+    elif load.tax.rate_per_s == safe.tax.rate_per_s:
+        gap = unavailable(
+            "both reference rates are one"
+            if load.tax.phase != "b_prime"
+            else "Phase B measured it at this rate",
+            gap.n,
+        )
+    return Amplification(
+        config=load.tax.config,
+        metric=load.tax.metric,
+        input_tokens=load.tax.input_tokens,
+        output_tokens=load.tax.output_tokens,
+        rate_per_s=load.tax.rate_per_s,
+        safe_rate_per_s=safe.tax.rate_per_s,
+        available=gap.point is not None,
+        kind=None if unlike else kind_of(fewer(safe.blocks, load.blocks)),
+        **msgspec.structs.asdict(gap.quantity(confidence)),
+    )

@@ -77,6 +77,7 @@ def measured(estimates: CellEstimates, saturation: Saturation | None, confidence
         effective_throughput_per_s=summary.effective_throughput_per_s,
         throughput_ratio=summary.throughput_ratio,
         waiting_p50=cell.samples.waiting_p50,
+        n_waiting=cell.samples.n_waiting,
         running_p50=cell.samples.running_p50,
         n_metrics_missed=cell.samples.n_missed,
         host=host_of(cell.samples.host),

@@ -1,19 +1,24 @@
 """The seven success criteria of the published experiment, as a checklist with evidence."""
 
 from connector_tax.base.artifacts.layout import RUN_FILES
-from connector_tax.base.documents.aggregate import CriterionOutcome, CriterionWord, HypothesisId
+from connector_tax.base.documents.aggregate import CriterionOutcome, CriterionWord, HypothesisId, Outcome
 from connector_tax.base.opening import is_regular
 from connector_tax.base.records.cell import phase_place, phase_word
-from connector_tax.base.statistics.outcomes import NOT_TESTABLE
+from connector_tax.base.statistics.outcomes import NOT_TESTABLE, REFUTED, SUPPORTED, UNDETERMINED
 from connector_tax.read.ingest import CampaignData, RunData
 from connector_tax.read.stats.completeness import planned_phases
-from connector_tax.read.stats.hypotheses import MAIN, NOOP, STACK, STACKED
+from connector_tax.read.stats.hypotheses import MAIN, NOOP, STACK, STACKED, is_nixl
 from connector_tax.read.stats.time_spent import time_spent
 from connector_tax.read.stats.verdicts import Verdict
 
-PASS: CriterionWord = "pass"
-FAIL: CriterionWord = "fail"
-NOT_APPLICABLE: CriterionWord = "not applicable"
+REPORTED: CriterionWord = "reported"
+MET: CriterionWord = "met"
+NOT_MET: CriterionWord = "not met"
+OPEN: CriterionWord = "undetermined"
+# A criterion that asks for numbers, one that asks for a decision, and one that asks that its hypothesis holds.
+NUMBERS: dict[Outcome, CriterionWord] = dict.fromkeys((SUPPORTED, REFUTED, UNDETERMINED), REPORTED)
+KNOWN: dict[Outcome, CriterionWord] = {SUPPORTED: MET, REFUTED: MET, UNDETERMINED: OPEN}
+HOLDS: dict[Outcome, CriterionWord] = KNOWN | {REFUTED: NOT_MET}
 # What each hypothesis is about, plain aside; of H2 beside one of NIXL's configurations.
 NEEDED: dict[HypothesisId, set[str]] = {
     "H1": {MAIN},
@@ -44,8 +49,8 @@ def judge_criteria(data: CampaignData, verdicts: list[Verdict]) -> list[Criterio
     return [
         _answered(data, 1, "H1 falsifiable: the tax of mooncake_both at ref_safe is reported", [main["H1"]]),
         _answered(data, 2, "H2 testable: the gap between Mooncake and NIXL is reported", [main["H2"]]),
-        _answered(data, 3, "H3 disambiguated: framework against implementation", [others["H3"]]),
-        _answered(data, 4, "H4 additivity: the stack against the sum of its parts", [others["H4"]]),
+        _answered(data, 3, "H3 disambiguated: framework or implementation", [others["H3"]], KNOWN),
+        _answered(data, 4, "H4 additivity: the stack is the sum of its parts", [others["H4"]], HOLDS),
         _answered(data, 5, "H5 and H6 directional: sign and size by length", [others["H5"], others["H6"]]),
         _artifacts(data),
         _wall_clock(data),
@@ -56,12 +61,19 @@ def _has(verdicts: list[Verdict], hypothesis: HypothesisId, subject: str) -> boo
     return any((v.id, v.subject) == (hypothesis, subject) and v.outcome != NOT_TESTABLE for v in verdicts)
 
 
-def _answered(data: CampaignData, number: int, title: str, verdicts: list[Verdict]) -> CriterionOutcome:
-    """Fails where an answer was lost; not applicable where the campaign could not give one."""
+def _answered(
+    data: CampaignData,
+    number: int,
+    title: str,
+    verdicts: list[Verdict],
+    words: dict[Outcome, CriterionWord] = NUMBERS,
+) -> CriterionOutcome:
+    """Judge a criterion about hypotheses: not met where an answer was lost, undetermined where the campaign could not give one."""
     missing = [v for v in verdicts if v.outcome == NOT_TESTABLE]
-    outcome = PASS
     if missing:
-        outcome = FAIL if any(_could_be_asked(data, v.id) for v in missing) else NOT_APPLICABLE
+        outcome = NOT_MET if any(_could_be_asked(data, v.id) for v in missing) else OPEN
+    else:
+        outcome = words[verdicts[0].outcome]
     return CriterionOutcome(
         number=number,
         title=title,
@@ -79,7 +91,7 @@ def _could_be_asked(data: CampaignData, hypothesis: HypothesisId) -> bool:
     config = data.document.config
     skipped = {i for i, decision in data.decisions.items() if decision.decision == "skip"}
     measured = {c["id"] for c in config["connectors"]} - skipped
-    nixl = any(c in measured for c in ("nixl_both", "nixl_virtual"))
+    nixl = any(map(is_nixl, measured))
     lengths = {"H5": "phase_b_input_tokens", "H6": "phase_b_output_tokens"}.get(hypothesis)
     if lengths is not None and len(config.get(lengths) or ()) < 2:
         return False
@@ -115,7 +127,7 @@ def _artifacts(data: CampaignData) -> CriterionOutcome:
     return CriterionOutcome(
         number=6,
         title="All artifacts present, every skip has a reason",
-        outcome=PASS if checked and not faults else FAIL,
+        outcome=MET if checked and not faults else NOT_MET,
         evidence="; ".join(faults)
         or f"{checked} measured run{'' if checked == 1 else 's'} checked"
         + (f"; {failed} failed and say{'s' if failed == 1 else ''} why" if failed else ""),
@@ -146,11 +158,11 @@ def _wall_clock(data: CampaignData) -> CriterionOutcome:
     budget_h = float(data.document.config["analysis"]["time_budget_h"])
     spent = time_spent(data)
     if not spent.runs:
-        outcome, evidence = NOT_APPLICABLE, "nothing was launched"
+        outcome, evidence = OPEN, "nothing was launched"
     else:
         # What was not timed would only add to the sum.
-        outcome = FAIL if spent.published_s > budget_h * 3600 else PASS if spent.all_timed else NOT_APPLICABLE
-        unknown = " Whether they fit is not known." if outcome == NOT_APPLICABLE else ""
+        outcome = NOT_MET if spent.published_s > budget_h * 3600 else MET if spent.all_timed else OPEN
+        unknown = " Whether they fit is not known." if outcome == OPEN else ""
         evidence = f"{spent.sentence()}{unknown}"
     return CriterionOutcome(
         number=7,

@@ -13,16 +13,15 @@ H1_PRIOR, H1_KEEP = 0.45, (0.25, 0.60)
 H3_SHARE, H3_LOW_SHARE = 0.50, 0.30
 
 
-def prior_words(measured: str, low: float | None, high: float | None) -> list[str]:
-    """Whether the replay's number stands; nothing where the interval reaches across an end of the range.
-
-    Args:
-        measured: the tax with its interval.
-    """
-    if low is not None and high is not None and H1_KEEP[0] <= low and high <= H1_KEEP[1]:
-        return [f"prior {100 * H1_PRIOR:.0f} % kept"]
-    outside = (high is not None and high < H1_KEEP[0]) or (low is not None and low > H1_KEEP[1])
-    return [f"prior {100 * H1_PRIOR:.0f} % revised to {measured}"] if outside else []
+def prior_label(tax: Estimate, confidence: float) -> str:
+    """Revised where the whole interval lies outside the range, kept where the value lies inside, else open."""
+    low, high = tax.interval(confidence)
+    word = "open"
+    if (high is not None and high < H1_KEEP[0]) or (low is not None and low > H1_KEEP[1]):
+        word = f"revised to {interval_text(tax, confidence, ' %')}"
+    elif tax.point is not None and H1_KEEP[0] <= tax.point <= H1_KEEP[1]:
+        word = "kept"
+    return f"prior {100 * H1_PRIOR:.0f} % {word}"
 
 
 def dominated(low: float | None, high: float | None) -> str | None:

@@ -42,7 +42,7 @@ def provenance(data: CampaignData) -> Provenance:
     on = {phase: [card for card, phases in cards.items() if phase in phases] for phase in found.order}
     return msgspec.structs.replace(
         found,
-        versions=newest.engine.versions,
+        versions=newest.engine.known_versions,
         gpu=newest.engine.gpu,
         cards=cards or msgspec.UNSET,
         mixed_cards=tuple(p for p, own in on.items() if len(own) > 1) if cards else msgspec.UNSET,

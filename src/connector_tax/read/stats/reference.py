@@ -1,10 +1,11 @@
 """Phase A to the rates at which taxes are taken: two reference rates, and one for each shape that does not hold them."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import msgspec
 
-from connector_tax.base.capacity import HOLDS_BELOW, held_fraction, held_up_to
+from connector_tax.base.capacity import HOLDS_BELOW, held_fraction, held_up_to, rate_under_load
 from connector_tax.base.documents.rates import ReferenceRatesFile, ShapeRate
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.records.cell import Shape
@@ -132,11 +133,13 @@ def _with_shapes(found: ReferenceRatesFile, data: CampaignData) -> ReferenceRate
     swept = [Shape(i, o) for i in config["phase_b_input_tokens"] for o in config["phase_b_output_tokens"]]
     prime = [Shape(**s) for s in config["phase_b_prime"]["shapes"]]
     most = held_up_to(config["cell"]["arrival"])
+    safe = shape_rates([*swept, *prime], own, found.ref_safe_per_s, capacities, most)
+    load = load_rates(prime, own, found.ref_load_per_s, safe, capacities["plain"], most)
     return msgspec.structs.replace(
         found,
-        shapes=shape_rates(swept, own, found.ref_safe_per_s, capacities, most),
-        # At ref_load others may be saturated; it is plain that has to hold it.
-        load_shapes=shape_rates(prime, own, found.ref_load_per_s, {"plain": capacities["plain"]}, most),
+        shapes={str(s): safe[str(s)] for s in swept},
+        load_shapes=load,
+        b_prime_needed=found.b_prime_needed and any(e.rate_per_s is not None for e in load.values()),
     )
 
 
@@ -171,6 +174,33 @@ def shape_rates(
             plain_use=_use(rate, plain, shape),
             plain_use_at_reference=uses["plain"],
             not_held_by=tuple(beyond) if shape != own else (),
+            known_from=plain.by,
+        )
+    return found
+
+
+def load_rates(
+    shapes: Iterable[Shape],
+    own: Shape,
+    reference_per_s: float,
+    safe: Mapping[str, ShapeRate],
+    plain: Capacity,
+    most: float = HOLDS_BELOW,
+) -> dict[str, ShapeRate]:
+    """Shape -> its rate in Phase B'. At ref_load connectors may be saturated; it is plain that has to hold it."""
+    found = {}
+    for shape in shapes:
+        safe_per_s = safe[str(shape)].rate_per_s or reference_per_s
+        rate: float | None = reference_per_s
+        if shape != own:
+            rate = rate_under_load(
+                reference_per_s, safe_per_s, partial(_use, capacity=plain, shape=shape), most
+            )
+        found[str(shape)] = ShapeRate(
+            rate_per_s=rate,
+            plain_use=_use(rate or 2 * safe_per_s, plain, shape),
+            plain_use_at_reference=_use(reference_per_s, plain, shape),
+            not_held_by=() if rate == reference_per_s else ("plain",),
             known_from=plain.by,
         )
     return found

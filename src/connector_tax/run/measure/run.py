@@ -220,8 +220,10 @@ def _why_not_needed(folder: CampaignFolder, config: CampaignConfig, connector_id
         return "Phase A's shape is not among Phase B's, so this is no block"
     if connector_id not in config.phase_b_prime.configs:
         return "not among phase_b_prime.configs"
-    rate = read_document(folder.reference_rates, ReferenceRatesFile).ref_load_per_s
-    return f"ref_load equals ref_safe ({rate:g} req/s)"
+    rates = read_document(folder.reference_rates, ReferenceRatesFile)
+    if rates.ref_load_per_s == rates.ref_safe_per_s:
+        return f"ref_load equals ref_safe ({rates.ref_load_per_s:g} req/s)"
+    return f"plain holds no shape of Phase B' at ref_load ({rates.ref_load_per_s:g} req/s) or at twice Phase B's rate"
 
 
 def _one_launch(

@@ -40,8 +40,13 @@ def outlook(
     rates = read_document(folder.reference_rates, ReferenceRatesFile)
     lines = [f"{root}: simulated with the costs of the engine model, which are not those of your engine", ""]
     lines += _time_lines(times, config, gpus)
-    if not rates.b_prime_needed:
+    if rates.ref_load_per_s == rates.ref_safe_per_s:
         lines.append("Phase B' is not needed: ref_load equals ref_safe")
+    elif rates.left_out:
+        shapes = ", ".join(map(str, rates.left_out))
+        lines.append(
+            f"left out of Phase B', since plain holds it neither at ref_load nor at twice Phase B's rate: {shapes}"
+        )
     lines.append(f"ref_safe {rates.ref_safe_per_s:g} req/s, ref_load {rates.ref_load_per_s:g} req/s")
     lower = {k: e.rate_per_s for k, e in (rates.shapes or {}).items() if e.not_held_by}
     if lower:

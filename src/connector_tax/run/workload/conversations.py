@@ -41,7 +41,7 @@ class ConversationRenderer:
         self._session_of = session_of
         self._source = TokenSource(spec.prompt_seed, spec.token_id_low, spec.token_id_high)
         self._wire = Wire(spec, target, options={"return_token_ids": True})
-        # (session number, turn) -> prompt and answer.
+        # (session number, turn) -> its own tokens and its answer.
         self._said: dict[tuple[int, int], Ids] = {}
         self._prompts: dict[int, Ids] = {}
 
@@ -56,14 +56,15 @@ class ConversationRenderer:
         """Head and body of sample ``seq``, whose history must have been answered."""
         number, k = self._turn_of(seq)
         turn = self._turn(seq)
-        history = [] if turn.history is None else [self._said[number, turn.history]]
+        history = [self._said[number, h] for h in self._session_of(number).said_before(k)]
         prompt = np.concatenate([*history, *self._own(number, k, turn)])
         self._prompts[seq] = prompt
         return self._wire.request(seq, b"[%b]" % self._source.text(prompt)[:-1], turn.output_tokens)
 
     def answered(self, seq: int, output_ids: list[int]) -> None:
         """The turn is complete; what comes after it may need this."""
-        self._said[self._turn_of(seq)] = np.concatenate([self._prompts[seq], output_ids]).astype(np.int64)
+        own = self._prompts[seq][-self._turn(seq).new_tokens :]
+        self._said[self._turn_of(seq)] = np.concatenate([own, output_ids]).astype(np.int64)
 
     def ended(self, seq: int) -> None:
         """The sample is over, well or not, or will never be sent."""

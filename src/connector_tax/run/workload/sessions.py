@@ -149,7 +149,7 @@ class SessionScheduler(Scheduler):
         for k, turn in enumerate(running.session.turns):
             if just_ended.isdisjoint(turn.after) or not running.complete.issuperset(turn.after):
                 continue
-            if turn.history in running.unanswered:
+            if not running.unanswered.isdisjoint(turn.history):
                 running.complete.add(k)
                 running.unanswered.add(k)
                 just_ended.add(k)

@@ -244,6 +244,7 @@ class MeasuredCell(Cell, frozen=True, kw_only=True):
     """A cell that is valid, whose files could be read.
 
     Attributes:
+        n_waiting: samples behind ``waiting_p50``; null in an aggregate of an earlier version.
         host: null where no sample says.
         stopping: only where a rule ended the cell.
         cpu, health: as in ``cell.json``; ``cpu_use``, ``device_clock`` and ``stand_ins`` are what is read of them.
@@ -259,6 +260,7 @@ class MeasuredCell(Cell, frozen=True, kw_only=True):
     effective_throughput_per_s: float
     throughput_ratio: float | None
     waiting_p50: float | None
+    n_waiting: Count | None = None
     running_p50: float | None
     n_metrics_missed: Count
     host: Host | None

@@ -66,7 +66,7 @@ class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OutputsVerdict = Literal["reference", "same", "differs", "not repeatable", "failed"]
-CriterionWord = Literal["pass", "fail", "not applicable"]
+CriterionWord = Literal["reported", "met", "not met", "undetermined"]
 
 
 class Outputs(msgspec.Struct, frozen=True, kw_only=True):

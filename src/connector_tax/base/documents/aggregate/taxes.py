@@ -19,6 +19,7 @@ from connector_tax.base.documents.aggregate.words import (
     LatencyMetric,
     MainPhase,
     Metric,
+    Rate,
     TaxPhase,
     TaxVerdict,
     Unit,
@@ -168,18 +169,29 @@ class TwoParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Amplification(Ends, frozen=True, kw_only=True, omit_defaults=True):
-    """Tax at ref_load minus tax at ref_safe.
+    """Tax at ref_load minus tax at ref_safe, at Phase A's shape; at another, tax in Phase B' minus tax in Phase B.
 
     Attributes:
+        input_tokens, output_tokens: the shape; null in an aggregate of an earlier version, which has Phase A's only.
+        rate_per_s, safe_rate_per_s: at which it was measured; null where that was not.
         kind: absent where the two taxes are of unlike kinds, which are not combined.
     """
 
     config: str
     metric: Metric
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    rate_per_s: Rate | None = None
+    safe_rate_per_s: Rate | None = None
     available: bool
     kind: Kind | None = None
     n: Count
     reason: str | None = None
+
+    @property
+    def shape(self) -> tuple[int | None, int | None]:
+        """Tokens of the prompt, tokens of the output."""
+        return self.input_tokens, self.output_tokens
 
 
 class ObserverEffect(msgspec.Struct, frozen=True, kw_only=True):
