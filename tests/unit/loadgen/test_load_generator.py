@@ -68,6 +68,9 @@ class SlowWords:
     def place(self, seq: int) -> tuple[int, int] | None:
         return None
 
+    def needs_ids(self, seq: int) -> bool:
+        return False
+
     def answered(self, seq: int, output_ids: list[int]) -> None: ...
 
     def ended(self, seq: int) -> None: ...
