@@ -13,7 +13,7 @@ import httptools
 
 from connector_tax.base.records.request import Status
 from connector_tax.run.loadgen import answer
-from connector_tax.run.loadgen.events import SampleEventHandler
+from connector_tax.run.loadgen.events import SILENT, SampleEventHandler
 from connector_tax.run.loadgen.issuer import Flight
 from connector_tax.run.loadgen.kernel import HANG_UP, TELLS, has_unread, last_data_ns, untaken_bytes
 from connector_tax.run.loadgen.sse import MAX_SAID, EventScanner, MalformedStream
@@ -55,6 +55,7 @@ class Connection(asyncio.Protocol):
         "_event_stream",
         "_flight",
         "_hang_up",
+        "_hears_events",
         "_in_head",
         "_is_tls",
         "_last_data_ns",
@@ -77,6 +78,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._flight: Flight | None = None
         self._parser: httptools.HttpResponseParser | None = None
+        self._hears_events = owner.events is not SILENT
         self._bodies: list[bytes] = []
         # Called by httptools for each chunk; a method of our own would take longer than all the rest.
         self.on_body = self._bodies.append
@@ -214,7 +216,8 @@ class Connection(asyncio.Protocol):
             self._end("malformed", not_http)
             self.close()  # also where the flight had ended: what is left over is no answer to the next one
             return
-        self._check_size()
+        if self._answer_bytes > MOST_HEAD_BYTES:
+            self._check_size()
         if len(data) >= LONG_READ and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
             asyncio.get_running_loop().call_soon(self._read_on)
@@ -351,11 +354,12 @@ class Connection(asyncio.Protocol):
             self._scanner.feed(body, self._now_ns)
         except MalformedStream as error:
             failure = error
-        events = self._owner.events
-        for k in range(seen, len(self._scanner.times)):
-            hook = events.non_first_chunk if k else events.first_chunk
-            if hook is not None:
-                hook(flight, self._now_ns)
+        if self._hears_events:
+            events = self._owner.events
+            for k in range(seen, len(self._scanner.times)):
+                hook = events.non_first_chunk if k else events.first_chunk
+                if hook is not None:
+                    hook(flight, self._now_ns)
         if failure is not None:
             self._end(failure.status, str(failure))
 

@@ -8,7 +8,7 @@ An event with ``choices`` is a token only as far as the server's ``usage`` confi
 
 import json
 from array import array
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import msgspec
 
@@ -87,10 +87,12 @@ class Completion(msgspec.Struct, gc=False):
         """Prompt and completion tokens; None where ``usage`` does not hold both."""
         if not isinstance(self.usage, dict):
             return None
-        prompt, completion = (self.usage.get(k) for k in ("prompt_tokens", "completion_tokens"))
-        if not (_is_below(prompt, MOST_TOKENS) and _is_below(completion, MOST_TOKENS)):
-            return None
-        return prompt, completion
+        prompt, completion = self.usage.get("prompt_tokens"), self.usage.get("completion_tokens")
+        return (
+            (prompt, completion)
+            if _is_below(prompt, MOST_TOKENS) and _is_below(completion, MOST_TOKENS)
+            else None
+        )
 
     def ids(self, payload: bytes) -> list[int]:
         """The token ids that it holds; they become part of a later prompt.
@@ -192,7 +194,8 @@ class EventScanner:
                 return
             data = bytes(rest)
             rest.clear()
-        *events, last = data.split(b"\n\n")
+        events = data.split(b"\n\n")
+        last = events.pop()
         quiet_bytes = self._quiet_bytes
         for event in events:
             quiet_bytes += len(event) + 2
@@ -302,6 +305,6 @@ def _data_of(event: bytes) -> bytes:
     return payload if name in (b"", b"message") or payload == b"[DONE]" else b""
 
 
-def _is_below(value: object, most: int) -> bool:
+def _is_below(value: object, most: int) -> TypeGuard[int]:
     """Whether it is a whole number from 0 on; JSON's true is none."""
     return type(value) is int and 0 <= value < most
