@@ -117,9 +117,9 @@ def _metrics(client: direct.Client, base_url: str, timeout_s: float) -> dict[str
         if not answer.has_redirect_location:
             break
         there = url.join(answer.headers["Location"])
-        if there.host != url.host:
-            # Its counters are another server's, and headers may hold a key of this one.
-            raise ValueError(f"HTTP {answer.status_code}: it refers to another host ({there.host})")
+        if there.host != url.host or (url.scheme, there.scheme) == ("https", "http"):
+            # Another host has another server's counters, and headers may hold a key.
+            raise ValueError(f"HTTP {answer.status_code}: it refers to {there.scheme}://{there.host}")
         url = there
     if answer.status_code != 200:
         raise ValueError(f"HTTP {answer.status_code}")
