@@ -120,8 +120,8 @@ def read_completion(payload: bytes) -> Completion:
     """
     try:
         found = _decode(payload)
-    except (ValueError, RecursionError):
-        found = _decode_as_others(payload)
+    except (ValueError, RecursionError) as error:
+        found = _decode_as_others(payload, error)
     failed = found.error or found.object == "error"
     for choice in found.choices or ():
         if choice.finish_reason is not None and choice.finish_reason not in ENDS:
@@ -131,12 +131,12 @@ def read_completion(payload: bytes) -> Completion:
     return found
 
 
-def _decode_as_others(payload: bytes) -> Completion:
+def _decode_as_others(payload: bytes, why: Exception) -> Completion:
     """Python's servers write NaN, and JavaScript's cut texts inside a surrogate pair."""
     try:
         return msgspec.convert(json.loads(payload), Completion)
     except (ValueError, RecursionError) as error:
-        raise MalformedStream(f"an event that is no completion: {said(payload, 200)}") from error
+        raise MalformedStream(f"not a completion ({why}): {said(payload, 200)}") from error
 
 
 class EventScanner:
