@@ -52,8 +52,6 @@ class Notes(SampleIssuer):
 class SlowWords:
     """A workload that takes its time to render."""
 
-    collects_ids = False
-
     def __init__(self) -> None:
         self.rendered: list[int] = []
 

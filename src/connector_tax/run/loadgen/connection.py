@@ -349,19 +349,20 @@ class Connection(asyncio.Protocol):
             self._body = (self._body + body)[: answer.MAX_WHOLE if wanted else MAX_SAID]
             return
         seen = len(self._scanner.times)
-        failure: MalformedStream | None = None
+        failed: answer.Ending | None = None
         try:
             self._scanner.feed(body, self._now_ns)
         except MalformedStream as error:
-            failure = error
+            # Not the exception itself, which holds this frame: a ring.
+            failed = error.status, str(error)
         if self._hears_events:
             events = self._owner.events
             for k in range(seen, len(self._scanner.times)):
                 hook = events.non_first_chunk if k else events.first_chunk
                 if hook is not None:
                     hook(flight, self._now_ns)
-        if failure is not None:
-            self._end(failure.status, str(failure))
+        if failed is not None:
+            self._end(*failed)
 
     def _end(self, status: Status, error: str | None) -> None:
         flight = self.take_flight()
