@@ -7,7 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from random_answers import check_one_record
 
-ANSWERS = 1500
+ANSWERS = 1000
 
 
 def test_any_split_of_any_answer_gives_one_record() -> None:

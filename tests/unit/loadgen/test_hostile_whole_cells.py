@@ -224,7 +224,10 @@ def test_a_closed_loop_against_a_server_that_mostly_refuses_keeps_few_records() 
 def test_odd_token_ids_end_one_request_of_a_conversation_and_nothing_else(ids: bytes, tmp_path: Path) -> None:
     """In a read of its own, behind which nobody catches what comes of it; what was answered becomes part of the next prompt."""
     path = tmp_path / "two.jsonl"
-    turns = [{"new_tokens": 9, "output_tokens": 2}, {"new_tokens": 4, "output_tokens": 2, "after": [0]}]
+    turns = [
+        {"new_tokens": 9, "output_tokens": 2},
+        {"new_tokens": 4, "output_tokens": 2, "after": [0], "history": 0},
+    ]
     path.write_text(json.dumps({"turns": turns}) + "\n")
 
     def answer(sock: socket.socket, number: int, request: dict[str, Any]) -> None:
