@@ -54,6 +54,8 @@ TIMEOUT_S = 2.0
 PATIENT_TIMEOUTS_S = (TIMEOUT_S, 5.0, 10.0)
 PAUSE_S = 0.5
 START_TIMEOUT_S = 10.0
+MOST_REDIRECTS = 5
+NO_METRICS = (httpx.HTTPError, httpx.InvalidURL, ValueError)
 # A sampler that ends by itself, because somebody killed it or the disk is full, is started again so often: each start takes a core
 # for half a second.
 RESTARTS = 3
@@ -98,11 +100,30 @@ def scrape(client: direct.Client, base_url: str, timeout_s: float) -> dict[str, 
         OSError: the server cannot be asked, or answers with something that is not metrics.
     """
     try:
-        answer = direct.whole(client, "GET", f"{base_url}/metrics", within_s=timeout_s)
-        answer.raise_for_status()
-        return parse_metrics(answer.text)
-    except (httpx.HTTPError, ValueError) as error:
+        return _metrics(client, base_url, timeout_s)
+    except NO_METRICS as error:
         raise OSError(f"{base_url}/metrics: {error or type(error).__name__}") from error
+
+
+def _metrics(client: direct.Client, base_url: str, timeout_s: float) -> dict[str, float]:
+    """A redirect is followed on the same host, since mounted applications answer ``/metrics/``.
+
+    Raises:
+        NO_METRICS: the server cannot be asked, or answers with something that is not metrics.
+    """
+    url = httpx.URL(f"{base_url}/metrics")
+    for _ in range(MOST_REDIRECTS):
+        answer = direct.whole(client, "GET", str(url), within_s=timeout_s)
+        if not answer.has_redirect_location:
+            break
+        there = url.join(answer.headers["Location"])
+        if there.host != url.host or (url.scheme, there.scheme) == ("https", "http"):
+            # Another host has another server's counters, and headers may hold a key.
+            raise ValueError(f"HTTP {answer.status_code}: it refers to {there.scheme}://{there.host}")
+        url = there
+    if answer.status_code != 200:
+        raise ValueError(f"HTTP {answer.status_code}")
+    return parse_metrics(answer.text)
 
 
 def scrape_patiently(base_url: str, gone: Callable[[], bool] = lambda: False) -> dict[str, float]:
@@ -226,10 +247,9 @@ def sample_until_told(base_url: str, out: Path, interval_s: float, gpu: str | No
 
 def _sample(client: direct.Client, base_url: str) -> Sample:
     try:
-        answer = client.get(f"{base_url}/metrics")
-        answer.raise_for_status()
-        return Sample(t_ns=time.monotonic_ns(), ok=True, values=parse_metrics(answer.text))
-    except (httpx.HTTPError, ValueError) as error:
+        values = _metrics(client, base_url, TIMEOUT_S)
+        return Sample(t_ns=time.monotonic_ns(), ok=True, values=values)
+    except NO_METRICS as error:
         return Sample(t_ns=time.monotonic_ns(), ok=False, error=f"{type(error).__name__}: {error}")
 
 
