@@ -12,7 +12,7 @@ import pytest
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.steptime import count_steps, cut, unheard_in
-from connector_tax.base.vllm_model.costs import ConnectorCosts, load_costs
+from connector_tax.base.vllm_model.costs import ConnectorCosts, Member, load_costs
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import read_campaign
 from connector_tax.run.emulator.steplog import StepLog
@@ -107,7 +107,7 @@ def test_the_rehearsals_records_are_heard(
 def test_the_embedded_engines_records_are_heard(tmp_path: Path) -> None:
     costs = load_costs(PROJECT_ROOT / "config" / "engine_model.yaml", None)[0]
     model = EngineModel(costs, ConnectorCosts(), max_num_batched_tokens=2048, seed=1)
-    log = StepLog(tmp_path / "s.jsonl", costs, ConnectorCosts(), has_connector=True, flush_s=0.0)
+    log = StepLog(tmp_path / "s.jsonl", costs, (Member("", "X", ConnectorCosts()),), flush_s=0.0)
     model.add(1, 16, 4)
     for t_ns in (1000, 2000):
         log.step(t_ns, model.step())

@@ -6,11 +6,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from connector_tax.base.connector_off import EXTERNAL_QUERIES
 from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of, shown
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.read.ingest.host import HostState, host_reading, host_state
 
+# A counter over time: (t_ns, value) of each sample that has it.
+Counted = tuple[tuple[int, float], ...]
 # Of tokens since the launch and of bytes alike.
 MOST_VALUE = 1e18
 
@@ -20,6 +23,7 @@ class Samples:
     """One cell's samples inside its window.
 
     Attributes:
+        external_queries: that counter in all samples from the cell's beginning to its drain.
         waiting_p50, running_p50: medians over the window's samples; None without any.
         n, n_missed: samples in the window, and how many of them could not be taken.
         host: what the host did meanwhile; None where no sample says, as in artifacts of older versions.
@@ -30,12 +34,14 @@ class Samples:
     n: int
     n_missed: int
     host: HostState | None = None
+    external_queries: Counted = ()
 
 
 def read_samples(path: Path, window: CellWindow) -> Samples:
     """A line that does not parse counts as missed; so does a sample that failed."""
     rows = []
     readings = []
+    queries = []
     missed = 0
     if path.exists():
         for line in each_line_of(path, MOST_LINES_BYTES):
@@ -47,6 +53,8 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
                 continue
             if inside and (reading := host_reading(row)) is not None:
                 readings.append(reading)  # also where the engine did not answer
+            if row.get("ok") and EXTERNAL_QUERIES in _numbers(row["values"]):
+                queries.append((row["t_ns"], float(row["values"][EXTERNAL_QUERIES])))
             if inside and row.get("ok"):
                 rows.append(_numbers(row["values"]))
             elif inside:
@@ -57,6 +65,7 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
         len(rows) + missed,
         missed,
         host_state(readings),
+        tuple(queries),
     )
 
 

@@ -48,6 +48,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "engine_core_failed": ("vllm:engine_core_failed_total",),
 }
 _CANONICAL = {name: canonical for canonical, names in NAMES.items() for name in names}
+# Type of a metric -> how the name of its count ends.
+_COUNTING = {"counter": "_total", "histogram": "_count", "summary": "_count"}
 SAMPLE_INTERVAL_S = 1.0
 TIMEOUT_S = 2.0
 # Of one question that must be answered: a busy engine answers late once in a while, so each next try waits longer.
@@ -64,8 +66,11 @@ END_WITHIN_S = 5.0
 WORK_INTERVAL_S = 0.25
 
 
-def parse_metrics(text: str) -> dict[str, float]:
+def parse_metrics(text: str, *, all_counters: bool = False) -> dict[str, float]:
     """Prometheus text to canonical values, summed over engines; absent metrics are absent, and so is what is no number.
+
+    Args:
+        all_counters: whether to return every other counter as well, and how often each histogram was observed, under its own name.
 
     Raises:
         ValueError: that is not Prometheus text.
@@ -73,9 +78,10 @@ def parse_metrics(text: str) -> dict[str, float]:
     by_name: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            if sample.name in _CANONICAL:
+            counts = family.type in _COUNTING and sample.name.endswith(_COUNTING[family.type])
+            if sample.name in _CANONICAL or (all_counters and counts):
                 by_name[sample.name] = by_name.get(sample.name, 0.0) + sample.value
-    out: dict[str, float] = {}
+    out = {k: v for k, v in by_name.items() if k not in _CANONICAL and math.isfinite(v)}
     for canonical, names in NAMES.items():
         # A release in transition exports a metric under both names; the newer one counts.
         for name in names:
@@ -85,14 +91,18 @@ def parse_metrics(text: str) -> dict[str, float]:
     return out
 
 
-def scrape_once(base_url: str, timeout_s: float = TIMEOUT_S) -> dict[str, float]:
+def scrape_once(
+    base_url: str, timeout_s: float = TIMEOUT_S, *, all_counters: bool = False
+) -> dict[str, float]:
     """``scrape`` of an engine of ours."""
     with direct.Client(timeout_s=timeout_s) as client:
-        return scrape(client, base_url, timeout_s)
+        return scrape(client, base_url, timeout_s, all_counters=all_counters)
 
 
-def scrape(client: direct.Client, base_url: str, timeout_s: float) -> dict[str, float]:
-    """Canonical values right now.
+def scrape(
+    client: direct.Client, base_url: str, timeout_s: float, *, all_counters: bool = False
+) -> dict[str, float]:
+    """Values right now; see ``parse_metrics``.
 
     Raises:
         OSError: the server cannot be asked, or answers with something that is not metrics.
@@ -100,12 +110,14 @@ def scrape(client: direct.Client, base_url: str, timeout_s: float) -> dict[str, 
     try:
         answer = direct.whole(client, "GET", f"{base_url}/metrics", within_s=timeout_s)
         answer.raise_for_status()
-        return parse_metrics(answer.text)
+        return parse_metrics(answer.text, all_counters=all_counters)
     except (httpx.HTTPError, ValueError) as error:
         raise OSError(f"{base_url}/metrics: {error or type(error).__name__}") from error
 
 
-def scrape_patiently(base_url: str, gone: Callable[[], bool] = lambda: False) -> dict[str, float]:
+def scrape_patiently(
+    base_url: str, gone: Callable[[], bool] = lambda: False, *, all_counters: bool = False
+) -> dict[str, float]:
     """As ``scrape_once``, but asked again, and given longer, where one answer is slow or fails.
 
     Args:
@@ -116,12 +128,12 @@ def scrape_patiently(base_url: str, gone: Callable[[], bool] = lambda: False) ->
     """
     for timeout_s in PATIENT_TIMEOUTS_S[:-1]:
         try:
-            return scrape_once(base_url, timeout_s)
+            return scrape_once(base_url, timeout_s, all_counters=all_counters)
         except OSError:
             if gone():
                 raise
             time.sleep(PAUSE_S)
-    return scrape_once(base_url, PATIENT_TIMEOUTS_S[-1])
+    return scrape_once(base_url, PATIENT_TIMEOUTS_S[-1], all_counters=all_counters)
 
 
 @contextmanager
