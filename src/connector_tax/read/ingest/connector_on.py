@@ -194,13 +194,16 @@ def _judged(cell: CellData, launch: Sequence[CellData], said: Off | None, known:
 
 
 def _around(cell: CellData, launch: Sequence[CellData]) -> Counted:
-    """The counter from the last sample before the cell to the first after its drain; of the launch, where those are under two."""
+    """The counter from the cell's first sample to the first after its drain.
+
+    A cell without two such begins with the last sample before it, which lacks what the end of the earlier cell added; else all samples of the launch count.
+    """
     samples = sorted(sample for other in launch for sample in other.samples.external_queries)
     before = [s for s in samples if s[0] < cell.window.t0_ns][-1:]
     after = [s for s in samples if s[0] >= cell.window.drained_ns][:1]
     inside = [s for s in samples if cell.window.t0_ns <= s[0] < cell.window.drained_ns]
-    own = (*before, *inside, *after)
-    return own if len(own) > 1 else tuple(samples)
+    own = next((s for s in ([*inside, *after], [*before, *inside, *after]) if len(s) > 1), samples)
+    return tuple(own)
 
 
 def _rise(samples: Counted) -> float | None:

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -414,7 +415,7 @@ def _risen(
     found = (
         dict.fromkeys((name for name, value in counted[0].items() if value > 0), 0) if since_launch else {}
     )
-    for before, after, length in zip(counted, counted[1:], lengths, strict=True):
+    for (before, after), length in zip(pairwise(counted), lengths, strict=True):
         for name in sorted(after) if before else ():
             if after[name] > before.get(name, 0.0):
                 found.setdefault(name, length)
