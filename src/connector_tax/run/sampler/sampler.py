@@ -48,8 +48,6 @@ NAMES: dict[str, tuple[str, ...]] = {
     "engine_core_failed": ("vllm:engine_core_failed_total",),
 }
 _CANONICAL = {name: canonical for canonical, names in NAMES.items() for name in names}
-# Type of a metric -> how the name of its count ends.
-_COUNTING = {"counter": "_total", "histogram": "_count", "summary": "_count"}
 SAMPLE_INTERVAL_S = 1.0
 TIMEOUT_S = 2.0
 # Of one question that must be answered: a busy engine answers late once in a while, so each next try waits longer.
@@ -78,7 +76,9 @@ def parse_metrics(text: str, *, all_counters: bool = False) -> dict[str, float]:
     by_name: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            counts = family.type in _COUNTING and sample.name.endswith(_COUNTING[family.type])
+            counts = sample.name.endswith(
+                "_total" if family.type not in ("histogram", "summary") else "_count"
+            )
             if sample.name in _CANONICAL or (all_counters and counts):
                 by_name[sample.name] = by_name.get(sample.name, 0.0) + sample.value
     out = {k: v for k, v in by_name.items() if k not in _CANONICAL and math.isfinite(v)}
