@@ -11,10 +11,11 @@ import pytest
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.records.cell import CellSpec, CellWindow
-from connector_tax.base.steptime import count_steps, cut, unheard_in
+from connector_tax.base.steptime import cut
 from connector_tax.base.vllm_model.costs import ConnectorCosts, Member, load_costs
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import read_campaign
+from connector_tax.read.ingest.steps import read_steps
 from connector_tax.run.emulator.steplog import StepLog
 from connector_tax.run.rehearsal import artifacts
 from connector_tax.run.rehearsal.cell import simulate_cell
@@ -101,7 +102,7 @@ def test_the_rehearsals_records_are_heard(
     cell = simulate_cell(spec, EngineModel(costs, connector, max_num_batched_tokens=2048, seed=1), 0)
     path = tmp_path / "engine_step.jsonl"
     path.write_text("\n".join(artifacts._step_lines(cell, (costs, connector), kv_transfer_config)) + "\n")
-    assert (unheard_in(path, count_steps(path)) is None) == (kv_transfer_config is not None)
+    assert (read_steps(path, cell.window, connector=True).unheard is None) == (kv_transfer_config is not None)
 
 
 def test_the_embedded_engines_records_are_heard(tmp_path: Path) -> None:
@@ -113,6 +114,7 @@ def test_the_embedded_engines_records_are_heard(tmp_path: Path) -> None:
         log.step(t_ns, model.step())
     log.flush()
     cut(sorted(tmp_path.glob("s.*.jsonl")), 0, 10**9, tmp_path / "share.jsonl")
-    assert unheard_in(tmp_path / "share.jsonl", count_steps(tmp_path / "share.jsonl")) is None
+    whole = CellWindow(0, 0, 10**9, 10**9, True)
+    assert read_steps(tmp_path / "share.jsonl", whole, connector=True).unheard is None
     headers = [json.loads(line) for line in (tmp_path / "share.jsonl").read_text().splitlines()[:2]]
     assert {h["process"] for h in headers} == {"scheduler", "worker"}

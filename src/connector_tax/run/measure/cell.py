@@ -26,7 +26,6 @@ from connector_tax.base.steptime import (
     cut,
     cut_clock,
     stand_ins,
-    unheard_in,
 )
 from connector_tax.base.units import NS_PER_S, s_to_ns
 from connector_tax.run.engine.process import RunningEngine
@@ -115,7 +114,6 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
         for name in ("prefix_cache_hits", "external_prefix_cache_hits", "iterations")
     )
     steps, has_connector = records.steps, connector.kv_transfer_config is not None
-    unheard = unheard_in(temporary.engine_step, steps) if has_connector and steps is not None else None
     verdict = judge(
         window,
         health,
@@ -127,7 +125,6 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
         metrics_read=before is not None and after is not None,
         refused=None if death else refused(outcome.requests, error_since(engine, logged)),
         steps_agree=steps is None or iterations is None or steps.agrees_with(iterations),
-        hooks_heard=unheard is None,
         others_share=None if cpu.others_share is UNSET else cpu.others_share,
         samples_missing=records.samples_missing,
         clock_fault=records.clock_fault,
