@@ -167,7 +167,7 @@ def test_the_gpus_document_is_part_of_what_was_measured(model: Path, tmp_path: P
 def test_modules_of_a_connector_are_needed(model: Path, tmp_path: Path) -> None:
     """As by any vLLM; the interpreter here finds none."""
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho '{\"mooncake\": []}'\n")
+    python.write_text("#!/bin/sh\necho '{\"mooncake\": null}'\n")
     python.chmod(0o755)
     config = clocked_campaign(model, python=str(python))
     assert unusable_modules(config.engine, (config.connector("mooncake_both"),), None) == {

@@ -30,8 +30,8 @@ def connector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConnectorSpec:
     (tmp_path / "of_cuda_12" / "ops.cpython-311-x86_64-linux-gnu.so").write_bytes(
         b"\x7fELF\0libcudart.so.12\0libc.so.6\0"
     )
-    needs = tuple(ModuleNeed(m, "pip install it") for m in ("of_cuda_12", "of_python", "nowhere_to_be_found"))
-    return ConnectorSpec("x", "x", None, modules=needs)
+    needs = [ModuleNeed(m, "pip install it") for m in ("of_cuda_12", "of_python", "nowhere_to_be_found")]
+    return ConnectorSpec("x", "x", None, modules=tuple(needs))
 
 
 def test_a_package_for_another_cuda_is_named_with_both(
@@ -48,3 +48,15 @@ def test_one_for_its_torchs_cuda_is_fine_and_without_cuda_any(
     engine: EngineConfig, connector: ConnectorSpec, cuda: str | None
 ) -> None:
     assert list(unusable_modules(engine, (connector,), cuda)) == ["nowhere_to_be_found"]
+
+
+def test_one_that_is_packaged_by_cuda_needs_a_build_for_it(
+    engine: EngineConfig, connector: ConnectorSpec
+) -> None:
+    """The package for hosts without CUDA has the same modules, and moves nothing between GPUs."""
+    need = ModuleNeed("of_python", "pip install it", {"13": "pip install it-cuda13"})
+    packaged = replace(connector, modules=(need,))
+    assert unusable_modules(engine, (packaged,), "13.0") == {
+        "of_python": "has of_python built without CUDA, and its torch is built for CUDA 13.0"
+    }
+    assert not unusable_modules(engine, (packaged,), None)

@@ -32,7 +32,7 @@ from connector_tax.read.ingest.steps import read_steps
 UNPROVED = "connector_unproved"
 # A connector that stops in the middle of a cell: so many answers after the counter moved last, and such a share of all.
 STOPPED_ANSWERS, STOPPED_SHARE = 10, 0.25
-# In 21 cells of seven connectors on vLLM, hooks took 1.1 to 100 times what preflight saw, and those of a connector that does nothing 10 us of
+# In 21 cells of seven connectors on vLLM, hooks took 1.1 to 75 times what preflight saw, and those of a connector that does nothing 10 us of
 # a decode step.
 IDLE_SHARE = 0.25
 LEAST_HOOKS_US = 40.0

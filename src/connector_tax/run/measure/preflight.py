@@ -197,17 +197,16 @@ def _verify_only(bench: Bench, only: str) -> None:
 
 
 # Which CUDA a package is compiled for stands in its libraries: the CUDA runtime that they ask the loader for. The wheel's name need
-# not say it, and LMCache, for one, serves on with torch operations where that runtime is not there.
-_MODULES = r"""
+# not say it, and LMCache, for one, serves on with torch operations where that runtime is not there. Null: there is no such module.
+_BUILDS = r"""
 import importlib.util, json, pathlib, re, sys
-major, found = sys.argv[1], {}
-for name in sys.argv[2:]:
+found = {}
+for name in sys.argv[1:]:
     spec = importlib.util.find_spec(name)
-    folders = spec.submodule_search_locations or () if spec and major else ()
+    folders = (spec.submodule_search_locations or ()) if spec else ()
     libraries = [f.read_bytes() for folder in folders for f in pathlib.Path(folder).rglob("*.so*") if f.is_file()]
-    builds = sorted({m.decode() for text in libraries for m in re.findall(rb"libcudart\.so\.(\d+)", text)})
-    if spec is None or (builds and major not in builds):
-        found[name] = builds
+    asked_for = [re.findall(rb"libcudart\.so\.(\d+)", text) for text in libraries]
+    found[name] = sorted({m.decode() for each in asked_for for m in each}) if spec else None
 print(json.dumps(found))
 """
 
@@ -220,17 +219,20 @@ def unusable_modules(
     Args:
         cuda: what the engine's torch is built for, ``13.0`` for instance; None: a build without.
     """
-    wanted = sorted({m.module for c in connectors for m in c.modules})
+    wanted = {m.module: m for c in connectors for m in c.modules}
     if engine.kind == "emulator" or not wanted:
         return {}
-    command = [*interpreter(engine), "-c", _MODULES, (cuda or "").partition(".")[0], *wanted]
+    command = [*interpreter(engine), "-c", _BUILDS, *sorted(wanted)]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    return {
-        module: f"has {module} for CUDA {' and '.join(builds)}, and its torch is built for CUDA {cuda}"
-        if builds
-        else f"has no module {module}"
-        for module, builds in found.items()
-    }
+    reasons = {}
+    for module, builds in found.items():
+        if builds is None:
+            reasons[module] = f"has no module {module}"
+        # One that is packaged by CUDA and asks for none is its build for hosts without.
+        elif cuda and cuda.partition(".")[0] not in builds and (builds or wanted[module].by_cuda):
+            own = f"for CUDA {' and '.join(builds)}" if builds else "built without CUDA"
+            reasons[module] = f"has {module} {own}, and its torch is built for CUDA {cuda}"
+    return reasons
 
 
 # What is said of an engine that somebody killed, or the kernel. Once may be an accident, and would cost the configuration the whole campaign.
@@ -259,11 +261,11 @@ def _decide(bench: Bench, connector: ConnectorSpec, unusable: dict[str, str]) ->
         print(f"preflight: {connector.id}: {tried.failed.check}: {tried.failed.detail}; tried once more")
         tried = _verify(bench, connector)
     failed, idle = tried.failed, tried.idle
-    on_a_fallback = failed is not None and failed.check == checks.COMPILED
+    other_build = failed is not None and (failed.check == checks.COMPILED or "libcudart.so" in failed.detail)
     decision = Decision(
         "skip" if failed else "include",
         f"{failed.check}: {failed.detail}" if failed else None,
-        _installs(connector, identity) if on_a_fallback else None,
+        _installs(connector, identity) if other_build else None,
         tried_hash,
         tuple(tried.findings),
         prompt_s={str(length): s for length, s in idle.prompt_s.items()} if idle is not None else None,
