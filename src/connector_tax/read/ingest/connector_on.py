@@ -22,6 +22,7 @@ from connector_tax.base.documents.preflight import CACHE_ASKED, Decision, Prefli
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of, is_regular, printable
 from connector_tax.base.records.cell import CellWindow
+from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.steptime import cut
 from connector_tax.base.units import MOST_NS
 from connector_tax.read.ingest.cells import CellData
@@ -30,8 +31,8 @@ from connector_tax.read.ingest.steps import read_steps
 
 # A cell's flag: a counter should have moved, and there are no two samples to tell.
 UNPROVED = "connector_unproved"
-# A connector that stops in the middle of a cell: so many answers after the counter moved last, and such a share of all.
-STOPPED_ANSWERS, STOPPED_SHARE = 10, 0.25
+# A connector that stops in the middle of a cell: so many requests were sent and answered after the counter moved last, and such a share of all.
+STOPPED_REQUESTS, STOPPED_SHARE = 10, 0.25
 # In 21 cells of seven connectors on vLLM, hooks took 1.1 to 75 times what preflight saw, and those of a connector that does nothing 10 us of
 # a decode step.
 IDLE_SHARE = 0.25
@@ -43,7 +44,7 @@ Code = Literal["log", "counter", "counter_stopped", "hooks_missing", "hooks_idle
 _TEXTS: dict[Code, str] = {
     "log": "its engine's log says: {subject}",
     "counter": "{subject} did not rise in the cell, as it did in preflight or another cell",
-    "counter_stopped": "{subject} did not rise for the last {value:g} answers",
+    "counter_stopped": "{subject} did not rise for the last {value:g} requests",
     "hooks_missing": "no hook of {subject} was called, as they were in preflight",
     "hooks_idle": "hooks of {subject} took {value:.1f} us a step, and {expected:.1f} us in preflight",
 }
@@ -178,7 +179,7 @@ def _judged(cell: CellData, launch: Sequence[CellData], said: Off | None, known:
     queries = _around(cell, launch)
     if (rise := _rise(queries)) is not None:
         rises.setdefault(EXTERNAL_QUERIES, rise)
-    answers = sorted(r.t_first_token_ns for r in cell.requests if r.status == "ok" and r.t_first_token_ns)
+    answers = [r for r in cell.requests if r.status == "ok"]
     off = [said] if said is not None else []
     if answers:
         off += [Off("counter", name) for name in wanted if rises.get(name) == 0]
@@ -211,15 +212,14 @@ def _rise(samples: Counted) -> float | None:
     return samples[-1][1] - samples[0][1] if len(samples) > 1 else None
 
 
-def _stopped(samples: Counted, answers: Sequence[int]) -> list[Off]:
-    """A counter that rose at first and then stood still while the engine answered on.
-
-    Args:
-        answers: when each began, in order.
-    """
-    last_rise_ns = max((b[0] for a, b in pairwise(samples) if b[1] > a[1]), default=0)
-    since = sum(last_rise_ns < t_ns <= samples[-1][0] for t_ns in answers) if samples else 0
-    stopped = since >= max(STOPPED_ANSWERS, STOPPED_SHARE * len(answers))
+def _stopped(samples: Counted, answers: Sequence[RequestRecord]) -> list[Off]:
+    """A counter that rose at first and then stood still though requests were sent and answered."""
+    end_ns = samples[-1][0] if samples else 0
+    last_rise_ns = max((b[0] for a, b in pairwise(samples) if b[1] > a[1]), default=end_ns)
+    since = sum(
+        (r.t_send_ns or 0) > last_rise_ns and (r.t_first_token_ns or end_ns) < end_ns for r in answers
+    )
+    stopped = since >= max(STOPPED_REQUESTS, STOPPED_SHARE * len(answers))
     return [Off("counter_stopped", EXTERNAL_QUERIES, since)] if stopped else []
 
 
