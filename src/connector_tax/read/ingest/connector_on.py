@@ -177,9 +177,9 @@ def _judged(cell: CellData, launch: Sequence[CellData], said: Off | None, known:
     wanted = [name for name, tokens in known.counters.items() if cell.spec.input_tokens >= tokens]
     rises = dict(cell.document.counters_delta or {})
     queries = _around(cell, launch)
-    if (rise := _rise(queries)) is not None:
-        rises.setdefault(EXTERNAL_QUERIES, rise)
     answers = [r for r in cell.requests if r.status == "ok"]
+    if (rise := _rise(queries)) is not None and _sent_since(queries[0][0], queries, answers):
+        rises.setdefault(EXTERNAL_QUERIES, rise)
     off = [said] if said is not None else []
     if answers:
         off += [Off("counter", name) for name in wanted if rises.get(name) == 0]
@@ -214,13 +214,16 @@ def _rise(samples: Counted) -> float | None:
 
 def _stopped(samples: Counted, answers: Sequence[RequestRecord]) -> list[Off]:
     """A counter that rose at first and then stood still though requests were sent and answered."""
-    end_ns = samples[-1][0] if samples else 0
-    last_rise_ns = max((b[0] for a, b in pairwise(samples) if b[1] > a[1]), default=end_ns)
-    since = sum(
-        (r.t_send_ns or 0) > last_rise_ns and (r.t_first_token_ns or end_ns) < end_ns for r in answers
-    )
+    rises_ns = [b[0] for a, b in pairwise(samples) if b[1] > a[1]]
+    since = _sent_since(rises_ns[-1], samples, answers) if rises_ns else 0
     stopped = since >= max(STOPPED_REQUESTS, STOPPED_SHARE * len(answers))
     return [Off("counter_stopped", EXTERNAL_QUERIES, since)] if stopped else []
+
+
+def _sent_since(t_ns: int, samples: Counted, answers: Sequence[RequestRecord]) -> int:
+    """Requests that were sent after ``t_ns`` and had their first token before the last sample: what they raise has risen by then."""
+    end_ns = samples[-1][0]
+    return sum((r.t_send_ns or 0) > t_ns and (r.t_first_token_ns or end_ns) < end_ns for r in answers)
 
 
 def _idle(cell: CellData, known: dict[str, dict[str, float]], *, counted: bool) -> list[Off]:
