@@ -118,7 +118,10 @@ def test_preflight_without_launches_includes_what_nothing_speaks_against(
     )
     monkeypatch.setattr("connector_tax.run.measure.preflight.refuse_misfit", lambda *a: None)
     monkeypatch.setattr("connector_tax.run.measure.preflight.too_large", lambda *a: None)
-    monkeypatch.setattr("connector_tax.run.measure.preflight.missing_modules", lambda *a: {"no_such_module"})
+    monkeypatch.setattr(
+        "connector_tax.run.measure.preflight.unusable_modules",
+        lambda *a: {"no_such_module": "has no module no_such_module"},
+    )
     monkeypatch.setattr(
         "connector_tax.run.measure.preflight._verify", lambda *a: pytest.fail("it was launched")
     )

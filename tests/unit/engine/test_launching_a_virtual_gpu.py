@@ -18,7 +18,6 @@ from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json
 from connector_tax.run.engine.command import check_model, engine_environment, engine_python
-from connector_tax.run.engine.gpu_host import missing_modules
 from connector_tax.run.engine.gpus import cards_of
 from connector_tax.run.engine.identity import engine_identity, env_text
 from connector_tax.run.engine.memory import too_large
@@ -27,6 +26,7 @@ from connector_tax.run.engine.patching import Report, step_timing_of
 from connector_tax.run.engine.ports import taken_side_port
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.engine.virtual_gpu import VARIABLE, gpu_document, gpu_identity, remove_copy, write_gpu
+from connector_tax.run.measure.preflight import unusable_modules
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from virtual_gpus import LLAMA, clocked_campaign, model_in
@@ -167,11 +167,11 @@ def test_the_gpus_document_is_part_of_what_was_measured(model: Path, tmp_path: P
 def test_modules_of_a_connector_are_needed(model: Path, tmp_path: Path) -> None:
     """As by any vLLM; the interpreter here finds none."""
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho '[\"mooncake\"]'\n")
+    python.write_text("#!/bin/sh\necho '{\"mooncake\": null}'\n")
     python.chmod(0o755)
     config = clocked_campaign(model, python=str(python))
-    assert missing_modules(config.engine, [m.module for m in config.connector("mooncake_both").modules]) == {
-        "mooncake"
+    assert unusable_modules(config.engine, (config.connector("mooncake_both"),), None) == {
+        "mooncake": "has no module mooncake"
     }
 
 

@@ -294,3 +294,22 @@ def test_the_shipped_limits_are_the_designs(connector: str, requests: int, token
     spec = campaign_config("config.yaml").connector(connector)
     found = (spec.verify_requests, spec.verify_output_tokens, spec.verify_within_s)
     assert found == (requests, tokens, seconds)
+
+
+def test_a_connector_on_a_fallback_is_skipped_with_what_to_install(tmp_path: Path) -> None:
+    """As LMCache's wheel for one CUDA is on torch for another: it serves on, with torch operations."""
+    line = "lmcache.cuda_ops compiled extension not found; CudaDeviceOps stays on the torch baseline for all ops."
+    needs = [{"module": "lmcache", "install": "pip install lmcache"}]
+    found = decision(preflight(tmp_path, f"off_after:1,off_says:{line}", modules=needs))
+    assert (found["decision"], found["install"]) == ("skip", "pip install lmcache")
+    assert found["reason"].startswith("compiled operations: ") and line in found["reason"]
+
+
+def test_counters_that_a_connector_moves_are_kept_and_those_of_plain_are_not(tmp_path: Path) -> None:
+    lmcache = {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}
+    folder = preflight(tmp_path, kv_transfer_config=lmcache)
+    own = {"external_prefix_cache_queries": 32, "lmcache:num_lookup_requests_total": 32}
+    assert decision(folder)["counters"] == own
+    assert "counters" not in decision(folder, "plain")
+    remembered = json.loads((folder.preflight / "tried" / "decision.json").read_text())["counters"]
+    assert remembered.keys() > own.keys()

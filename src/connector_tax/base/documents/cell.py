@@ -221,6 +221,8 @@ class CellDocument(About, frozen=True, kw_only=True):
         health, cpu: as far as the version that wrote it knew.
         reasons: why it is invalid; none where it is valid.
         prefix_cache_hits_delta, external_prefix_cache_hits_delta: tokens; None where the engine does not export the counter.
+        counters_delta: by how much each counter that the connector moves rose, from before the cell to after its drain; those that could not
+            be read are missing. ``UNSET`` without a connector, and in cells of before anybody looked.
         steps: None where no step records were wanted.
         files: name -> what lies beside the document.
         left_out_streams: of a published campaign, files that it had and has not any more.
@@ -240,6 +242,7 @@ class CellDocument(About, frozen=True, kw_only=True):
     cache: Cache | UnsetType | None = UNSET
     prefix_cache_hits_delta: Counter | UnsetType | None = UNSET
     external_prefix_cache_hits_delta: Counter | UnsetType | None = UNSET
+    counters_delta: dict[str, Counter] | UnsetType = UNSET
     steps: StepTotals | UnsetType | None = UNSET
     cpu: CpuUse
     summary: CellSummary | UnsetType = UNSET

@@ -37,7 +37,10 @@ def write_archive(target: Path, files: dict[str, Path]) -> None:
     temporary = target.with_name(f".bundle.{os.getpid()}.partial")
     try:
         with open(temporary, "wb") as out:
-            with tarfile.open(fileobj=out, mode="w:xz", preset=_PRESET) as tar:
+            with (
+                lzma.open(out, "wb", preset=_PRESET) as packed,
+                tarfile.open(fileobj=packed, mode="w") as tar,
+            ):
                 for name in sorted(files):
                     _add(tar, name, files[name])
             out.flush()

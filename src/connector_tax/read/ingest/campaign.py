@@ -32,6 +32,7 @@ from connector_tax.base.records.cell import PHASES, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
 from connector_tax.read.ingest.checks import Checked, check_files
+from connector_tax.read.ingest.connector_on import with_proofs
 
 T = TypeVar("T")
 # What a file of another form than expected makes its readers raise.
@@ -168,12 +169,15 @@ def read_campaign(
     files = [cell.files for run in opened for cell in run.cells if isinstance(cell, OpenedCell)]
     checked = iter(each(check_files, files))
     runs = [_read_run(run, checked, campaign, problems) for run in opened]
+    preflight = _optional(folder.preflight_status, _preflight, problems)
+    proved = with_proofs([(run.folder, run.cells) for run in runs], preflight, folder)
+    runs = [replace(run, cells=cells) for run, cells in zip(runs, proved, strict=True)]
     problems += _mixed(runs, several=engine.several)
     runs = _only_comparable(runs, problems, may_mix=engine.mixes_cards)
     return CampaignData(
         root=root,
         document=document,
-        preflight=_optional(folder.preflight_status, _preflight, problems),
+        preflight=preflight,
         reference_rates=_optional(folder.reference_rates, _rates, problems),
         engine_diff=_optional(folder.engine_diff, engine_diff_of, problems),
         put_in=_optional(folder.put_in, _put_in, problems),

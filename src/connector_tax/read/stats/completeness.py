@@ -227,14 +227,14 @@ def _status(
         )
     if absent is not None:
         return "failed", absent
-    names = [f"{c.phase}/{c.spec.cell_id}" for c in lost]
-    names += [f"{c.phase}/{c.cell_id}" for run in runs.values() for c in run.cells if not c.usable]
-    if names:
-        n = len(set(names))
-        return (
-            "partial",
-            f"{n} cells left out, the first is {names[0]}" if n > 1 else f"1 cell left out: {names[0]}",
-        )
+    why = {f"{c.phase}/{c.spec.cell_id}": "" for c in lost}
+    for cell in (c for run in runs.values() for c in run.cells if not c.usable):
+        said = [*cell.left_out, *cell.document.reasons]
+        why[f"{cell.phase}/{cell.cell_id}"] = f" ({said[0]})" if said else ""
+    if why:
+        name, reason = next(iter(why.items()))
+        many = f"{len(why)} cells left out, the first is" if len(why) > 1 else "1 cell left out:"
+        return "partial", f"{many} {name}{reason}"
     return "measured", None
 
 

@@ -10,6 +10,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import UNSET
+
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.launches import write_failure
 from connector_tax.base.artifacts.layout import CampaignFolder
@@ -121,7 +123,11 @@ def measure_run(
         return ()
 
     with on_a_card(folder, document.date, config, run_folder, progress.say, limit) as slot:
-        run = Run(folder, config, run_folder, progress, preflight.step_timing_available, slot, limit=limit)
+        run = Run(
+            *(folder, config, run_folder, progress, preflight.step_timing_available, slot),
+            limit=limit,
+            counters=() if decision.counters is UNSET else tuple(decision.counters),
+        )
         guest = None
         if then is not None:
             its_folder = folder.run(document.date, connector_id, then)
