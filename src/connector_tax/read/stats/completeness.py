@@ -229,8 +229,9 @@ def _status(
         return "failed", absent
     why = {f"{c.phase}/{c.spec.cell_id}": "" for c in lost}
     for cell in (c for run in runs.values() for c in run.cells if not c.usable):
-        said = [*cell.left_out, *cell.document.reasons]
-        why[f"{cell.phase}/{cell.cell_id}"] = f" ({said[0]})" if said else ""
+        # Faults of files stand among the problems.
+        reasons = cell.document.reasons
+        why[f"{cell.phase}/{cell.cell_id}"] = f" ({reasons[0]})" if reasons else ""
     if why:
         name, reason = next(iter(why.items()))
         many = f"{len(why)} cells left out, the first is" if len(why) > 1 else "1 cell left out:"
