@@ -269,11 +269,11 @@ def test_an_engine_that_would_die_without_flashinfer_is_told_of_before_any_launc
     campaign = CampaignFolder(tmp_path / "run")
     write_json(campaign.campaign_file, document)
     if not refused:
-        run_preflight(campaign.campaign_file, launches=False)
+        run_preflight(campaign.campaign_file, launch="none")
         assert decision(campaign, "plain")["decision"] == "include"
         return
     with pytest.raises(ConfigError) as told:
-        run_preflight(campaign.campaign_file, launches=False)
+        run_preflight(campaign.campaign_file, launch="none")
     assert f"{python} has no module flashinfer, without which vLLM {release} does not start" in str(
         told.value
     )
