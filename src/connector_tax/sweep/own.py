@@ -34,7 +34,8 @@ def fault_of(config: CampaignConfig, folder: Path, aggregate: Aggregate) -> Faul
     if aggregate.campaign != config.campaign:
         return Fault(f"results of campaign {printable(aggregate.campaign, 100)}, not of this one")
     campaign = CampaignFolder(folder)
-    if keys := edited(config, read_campaign_file(campaign.campaign_file)):
+    file = campaign.campaign_file
+    if keys := edited(config, read_campaign_file(file)) if file.exists() else []:
         return Fault(f"measured before an edit ({printable(', '.join(keys), 200)})")
     analysed = (aggregate.provenance.settings or {}).get("connectors", ()) or aggregate.config_ids
     if others := sorted(set(config.connector_ids) ^ set(analysed)):

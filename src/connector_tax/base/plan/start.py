@@ -19,6 +19,7 @@ from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.parcel import put_back
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.config import CampaignConfig
+from connector_tax.base.config.sweep import unlike
 from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
@@ -216,11 +217,6 @@ def changed_keys(config: CampaignConfig, earlier: CampaignDocument) -> Iterator[
     now = _hashed(config_of(msgspec.structs.replace(earlier, config=stored)).to_json())
     now["connectors"] = {c: entry for c, entry in now["connectors"].items() if c in then["connectors"]}
     yield from _differing(then, now, "")
-
-
-def unlike(a: Any, b: Any) -> bool:
-    """Whether two values of a campaign file are two: ``true``, ``1`` and ``1.0`` are one to Python, and three to an engine's command line and to a hash."""
-    return bool(json.dumps(a, sort_keys=True) != json.dumps(b, sort_keys=True))
 
 
 def _hashed(config: dict[str, Any]) -> dict[str, Any]:
