@@ -41,6 +41,8 @@ READING = frozenset({"analysis", "figures", "report", "manifest"})
 NOT_MEASURING = READING | {"revert_patch"}
 TARGETS_VARIABLE = "CONNECTOR_TAX_TARGETS"
 DATE_VARIABLE = "CONNECTOR_TAX_DATE"
+# Of the process that was started, and not one that Snakemake started for a job.
+START_VARIABLE, _THIS_START = "CONNECTOR_TAX_START", f"{os.getpid()}.{time.time_ns()}"
 _STARTED = ExitStack()
 _LOGS_BEFORE: dict[Path, Mark] = {}
 
@@ -128,6 +130,8 @@ class Study:
         found: which results are true, where this measures. Runs that have a true receipt have no rule, so nothing measures them again.
         newer: by product that is on disk and to be made again, a file that is newer: Snakemake makes again what is older than what it is
             made of, and not what is merely wrong.
+        for_a_job: whether Snakemake started this process for a job, as it does through a batch system. It looks for nothing that is left:
+            whoever started it did.
     """
 
     config: CampaignConfig
@@ -136,6 +140,7 @@ class Study:
     measuring: bool
     found: Standing = field(default_factory=Standing)
     newer: Mapping[Path, str] = field(default_factory=dict)
+    for_a_job: bool = False
 
     @property
     def logs(self) -> Path:
@@ -180,8 +185,10 @@ class Study:
     @property
     def left_pattern(self) -> str:
         """What ``{connector}`` may be, by what follows it in ``receipt``; of a campaign that is measured nothing."""
-        runs = [f"{re.escape(c)}(?=/phase_{phase}/)" for phase, ids in self.found.left.items() for c in ids]
-        return "|".join(runs) or "(?!)"
+        if self.for_a_job:
+            return ".+"
+        pairs = [f"{re.escape(c)}(?=/phase_{phase}/)" for phase, ids in self.found.left.items() for c in ids]
+        return "|".join(pairs) or "(?!)"
 
     def if_left(self, product: Path) -> list[str]:
         """A product that others wait for; none where it is true already, whatever its time."""
@@ -357,17 +364,18 @@ def open_study(
         elif not is_date(date):
             stop(f"{DATE_VARIABLE}={shown(date)}: no date (YYYY-MM-DD). It names folders; unset it.")
         found, outdated = Standing(), list[Path]()
-        if measuring:
+        for_a_job = environment.setdefault(START_VARIABLE, _THIS_START) != _THIS_START
+        if measuring and not for_a_job:
             changed = earlier is not None and refuse_change(campaign, earlier, folder)
             found = standing(campaign, folder, date, changed=changed)
             for line in found.said(folder):
                 print(published_text(line), file=sys.stderr)
             outdated += found.void
-        if earlier is not None and folder.aggregate.exists():
+        if earlier is not None and folder.aggregate.exists() and not for_a_job:
             outdated += [folder.aggregate] * (
                 earlier.config.get("analysis") != campaign.to_json()["analysis"]
             )
-        study = Study(campaign, folder, date, measuring, found, _newer_than(outdated))
+        study = Study(campaign, folder, date, measuring, found, _newer_than(outdated), for_a_job)
         if measuring:
             folder.refuse_what_is_no_folder(study.runs)
     except ConnectorTaxError as error:

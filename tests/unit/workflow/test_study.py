@@ -404,6 +404,16 @@ def test_a_finished_run_has_no_rule_and_one_whose_cell_is_gone_has(here: Path) -
     assert not receipt.exists() and not Path(found.newer[receipt]).exists()
 
 
+def test_a_process_that_was_started_for_a_job_does_it_whatever_is_left(here: Path) -> None:
+    """A batch system begins a job again whose receipt was written already: it failed for want of a rule."""
+    campaign = Campaign(Path("results/demo"), campaign_config(), max_steps=10)
+    campaign.measure("plain")
+    job = study(True, {"CONNECTOR_TAX_START": "of another process"})
+    assert re.fullmatch(job.left_pattern, "plain")
+    assert job.left() == [] and job.newer == {}
+    assert job.before(SimpleNamespace(phase="a", connector="plain")) == []
+
+
 def test_other_settings_of_the_analysis_have_it_made_again_and_nothing_else(here: Path) -> None:
     campaign = Campaign(Path("results/demo"), campaign_config(), max_steps=10)
     campaign.measure("plain")

@@ -157,6 +157,7 @@ def open_campaign(
     earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
     date = date_of(folder, earlier) if date is None else date
     changed = earlier is not None and refuse_change(config, earlier, folder)
+    _refuse_another_campaign(config, folder)
     found = standing(config, folder, date, changed=changed)
     for line in found.said(folder):
         say(line)
@@ -244,28 +245,42 @@ def _readable(path: Path, kind: Any, void: dict[Path, str]) -> Any:
 
 
 def _true_receipt(config: CampaignConfig, run: RunFolder) -> tuple[Receipt | None, str]:
-    """The receipt, where its cells are on disk; else why it is void, empty where there is none.
-
-    Raises:
-        ArtifactError: it is another campaign's.
-    """
+    """The receipt, where its cells are on disk; else why it is void, empty where there is none."""
     if run.is_link or not run.receipt.is_file():
         return None, ""
     try:
         receipt = read_receipt(run)
     except ArtifactError as error:
         return None, f"cannot be read: {error}"
-    if receipt.campaign != config.campaign:
-        raise ArtifactError(
-            f"{run.receipt}: is of campaign {shown(receipt.campaign)}, and this is {config.campaign}. Cells name their campaign, and those of "
-            "another are left out. Give the folder and `campaign` in the config the name back, or move what is of the other campaign away."
-        )
-    if (receipt.connector, receipt.phase) != (run.connector_id, run.phase):
-        return None, f"{run.receipt}: is of {receipt.connector} in phase {receipt.phase}"
+    named = (receipt.campaign, receipt.connector, receipt.phase)
+    if named != (config.campaign, run.connector_id, run.phase):
+        return None, f"{run.receipt}: is of {' '.join(named)}"
     for cell in receipt.cells:
         if (why := damage(run.cell(cell.cell_id), cell.files)) is not None:
             return None, f"{run.receipt}: cell {cell.cell_id}: {why}"
     return receipt, ""
+
+
+def _refuse_another_campaign(config: CampaignConfig, folder: CampaignFolder) -> None:
+    """Cells name their campaign, and those of another are left out of the analysis.
+
+    Raises:
+        ArtifactError: a receipt is another campaign's.
+    """
+    for run in folder.runs():
+        named = _campaign_of(run)
+        if named not in (None, config.campaign):
+            raise ArtifactError(
+                f"{run.receipt}: is of campaign {shown(named)}, and this is {config.campaign}. Give the folder and `campaign` in the config "
+                "that name back, or move what is of the other campaign away."
+            )
+
+
+def _campaign_of(run: RunFolder) -> str | None:
+    try:
+        return read_receipt(run).campaign
+    except ArtifactError:
+        return None
 
 
 def cells_there(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> frozenset[str]:
