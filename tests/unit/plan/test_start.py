@@ -18,6 +18,7 @@ from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.plan.start import Standing, open_campaign, standing
+from connector_tax.commands.verify import COMMAND as VERIFY
 
 CONNECTORS = ("plain", "noop_connector")
 
@@ -269,6 +270,22 @@ def test_a_renamed_folder_is_not_gone_on_with(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"receipt\.json: is of campaign 'demo', and this is other"):
         open_campaign(renamed, found.folder)
     assert read_receipt(found.run("plain", "a")).status == "measured"
+
+
+def test_a_byte_that_was_changed_in_place_is_found_by_verify(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A start looks at sizes alone, since checksums of a whole campaign take minutes."""
+    found = over(tmp_path)
+    assert VERIFY.call([str(found.root)]) == 0
+    assert "demo: 14 of 14 cells as they were measured" in capsys.readouterr().out
+    cell = found.run("plain", "b").finished_cells()[0]
+    content = bytearray(cell.requests.read_bytes())
+    content[10] ^= 1
+    cell.requests.write_bytes(content)
+    assert stands(found).void == {}
+    assert VERIFY.call([str(found.root)]) == 1
+    assert f"{cell.path}: {cell.requests.name} differs from its checksum" in capsys.readouterr().out
 
 
 def test_a_campaign_file_that_is_gone_costs_no_run(tmp_path: Path) -> None:

@@ -69,10 +69,13 @@ def read_cell(folder: CellFolder) -> CellDocument:
     return cell_of(read_json(folder.cell_json), str(folder.cell_json))
 
 
-def damage(folder: CellFolder, files: Mapping[str, FileEntry]) -> str | None:
-    """What of a finished cell is not on disk as ``files`` lists it, by size; None where all is.
+def damage(folder: CellFolder, files: Mapping[str, FileEntry], *, contents: bool = False) -> str | None:
+    """What of a finished cell is not on disk as ``files`` lists it; None where all is.
 
     A cell on disk is a folder: a link is followed by nobody.
+
+    Args:
+        contents: whether checksums are compared beside sizes.
     """
     if folder.path.is_symlink() or not folder.path.is_dir():
         return "is not there"
@@ -82,6 +85,8 @@ def damage(folder: CellFolder, files: Mapping[str, FileEntry]) -> str | None:
             return f"{name} is missing"
         if entry.bytes is not UNSET and (size := path.stat().st_size) != entry.bytes:
             return f"{name} has {size} bytes, and had {entry.bytes} when it was written"
+        if contents and sha256_of(path) != entry.sha256:
+            return f"{name} differs from its checksum"
     return None
 
 
