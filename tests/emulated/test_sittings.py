@@ -78,17 +78,3 @@ def test_a_sitting_too_short_for_any_cell_says_how_long_it_has_to_be(campaign: P
     assert shorter.returncode == 2, shorter.stderr
     assert "phase A of plain: nothing of it was finished in the whole of this sitting" in shorter.stderr
     assert "a launch and cell r10_256x16 may take 9 s, and 6 s are left" in shorter.stderr
-
-
-def test_a_config_edited_between_sittings_is_refused_by_name(campaign: Project) -> None:
-    before = (campaign.results / "campaign.json").read_bytes()
-
-    def edited_config(config: dict[str, Any]) -> None:
-        two_configurations(config)
-        config["cell"].update(duration_s=5)
-
-    campaign.configure(edited_config)
-    edited = advance(campaign, "--minutes", "0.4")
-    assert edited.returncode == 2
-    assert "campaign.json: changed since the first sitting: cell." in edited.stderr
-    assert (campaign.results / "campaign.json").read_bytes() == before

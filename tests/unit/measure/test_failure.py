@@ -1,6 +1,8 @@
 """What is the configuration's fault and what the host's; what a failed configuration is spared."""
 
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -319,3 +321,24 @@ def test_a_count_of_deaths_that_somebody_edited_is_one_message(tmp_path: Path) -
         deaths(run_of(folder, "nixl_both"), cell)
     file.write_text("1")
     assert deaths(run_of(folder, "nixl_both"), cell) == 1
+
+
+def test_plain_without_a_valid_cell_stops_everything_at_once_and_is_tried_again(tmp_path: Path) -> None:
+    """All others were measured first, and the next start found nothing to do: its bad cells had a receipt."""
+    folder = campaign(tmp_path, fault="http500:1")
+    measure = [sys.executable, "scripts/measure.py", "--campaign-file", str(folder.campaign_file)]
+    run = run_of(folder, "plain")
+    times = []
+    for _ in range(2):
+        told = subprocess.run(
+            [*measure, "--connector", "plain", "--phase", "a"],
+            cwd=CONFIG.parent,
+            capture_output=True,
+            text=True,
+        )
+        assert told.returncode == 2
+        assert "plain cannot be measured in phase A, and every tax is taken against plain" in told.stderr
+        assert "none of its 3 cells is valid; r10_256x16: " in told.stderr
+        assert not run.receipt.exists()
+        times.append({cell.cell_id: cell.cell_json.stat().st_mtime_ns for cell in run.finished_cells()})
+    assert times[0].keys() == times[1].keys() and all(times[1][c] > t for c, t in times[0].items())

@@ -27,9 +27,9 @@ from connector_tax.base.files import read_json
 from connector_tax.base.opening import printable
 from connector_tax.base.parallel import Each
 from connector_tax.base.plan import read_campaign_file
-from connector_tax.base.plan.belonging import Belonging
 from connector_tax.base.records.cell import PHASES, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.read.ingest.belonging import Belonging
 from connector_tax.read.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
 from connector_tax.read.ingest.checks import Checked, check_files
 from connector_tax.read.ingest.connector_on import with_proofs
