@@ -92,7 +92,7 @@ def _compared_with_manifest(folder: Path) -> Verified:
     if listed is None:
         return Verified([Finding(MANIFEST, "was changed, so the other files cannot be judged by it")], {})
     wrong: dict[str, str] = {}
-    sound: set[str] = set()
+    found: set[str] = set()
     for path in _files_beneath(folder):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
@@ -104,11 +104,11 @@ def _compared_with_manifest(folder: Path) -> Verified:
                 wrong |= {} if sha256_of(path) == listed[name] else {name: "was changed"}
             except ArtifactError as error:
                 wrong[name] = f"cannot be read: {error}"
-            sound.add(name)
+            found.add(name)
     # A folder that is a link hides what lies in it.
     hidden = tuple(f"{name}/" for name in wrong)
     wrong |= {
-        name: "is missing" for name in listed.keys() - sound - wrong.keys() if not name.startswith(hidden)
+        name: "is missing" for name in listed.keys() - found - wrong.keys() if not name.startswith(hidden)
     }
     return Verified([Finding(name, wrong[name]) for name in sorted(wrong)], listed)
 
