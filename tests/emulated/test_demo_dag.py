@@ -85,7 +85,7 @@ def test_another_rate_is_another_campaign_and_a_connector_more_is_measured_alone
     project.configure(add_a_rate)
     refused = project.snakemake("phase_a")
     assert (
-        refused.returncode == 2 and "campaign.json: phase_a_rates_per_s: was [10.0, 20.0]" in refused.stderr
+        refused.returncode == 2 and "campaign.json: phase_a_rates_per_s: was (10.0, 20.0)" in refused.stderr
     )
 
     def add_a_connector(config):  # type: ignore[no-untyped-def]
