@@ -65,7 +65,7 @@ UNTIMED := -n auto --dist loadfile $(patsubst %,--ignore=%,$(TIMED) $(WAITING) t
 # Campaigns, engines and loads that are asked what becomes of them, and not how long a request took: two at a time, the longest files first.
 # The one through SLURM comes before them; the rest of tests/slurm is test-slurm's.
 SLURM := tests/slurm/test_small_campaign.py
-BESIDE := $(patsubst %,tests/emulated/test_%.py,demo_dag failures_are_results kill_and_resume repeated_launches phase_d readers_killed phase_c sweep) \
+BESIDE := $(patsubst %,tests/emulated/test_%.py,gpu_host demo_dag failures_are_results kill_and_resume repeated_launches phase_d readers_killed phase_c sweep) \
   $(patsubst %,tests/vllm/test_%.py,stores bootstrap_server kv_cache_of_older_releases) \
   $(patsubst %,tests/emulated/test_%.py,no_planted_secret_is_kept odd_places) \
   $(patsubst %,tests/unit/loadgen/test_%.py,hostile_whole_cells interrupts closed_loops_that_fail conversations descriptors closings_and_names \

@@ -21,10 +21,6 @@ include: "workflow/rules/common.smk"
 report: "workflow/report/study.rst"
 
 
-wildcard_constraints:
-    connector="|".join(STUDY.configurations()),
-
-
 onstart:
     STUDY.begin()
 
@@ -46,7 +42,7 @@ rule all:
     default_target: True
     input:
         # Also what the rest is made of: of a file between two that are there Snakemake does not ask whether it is there.
-        STUDY.receipts_to_read() if MEASURING else [],
+        STUDY.left(),
         STUDY.rates_to_read(),
         STUDY.put_in_to_read(),
         FOLDER.aggregate,

@@ -11,7 +11,7 @@ from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.records.cell import is_phase
 from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
 from connector_tax.run.measure.batch_limit import batch_limit, in_batch_job
-from connector_tax.run.measure.run import measure_run
+from connector_tax.run.measure.run import measure_run, require_baseline
 from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
 
 
@@ -45,6 +45,7 @@ def main() -> None:
         limit = batch_limit(config_of(read_campaign_file(args.campaign_file)).engine, os.environ)
     try:
         measure_run(args.campaign_file, args.connector, args.phase, limit=limit)
+        require_baseline(args.campaign_file, args.connector, args.phase)
     except OutOfTime as reason:
         print(f"not begun: {reason}; what was finished is kept", file=sys.stderr)
         sys.exit(os.EX_TEMPFAIL)

@@ -7,8 +7,8 @@ from pathlib import Path
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import load_campaign
 from connector_tax.base.door import run_door
-from connector_tax.base.files import to_json, write_text_if_changed
-from connector_tax.base.plan import campaign_document, read_campaign_file
+from connector_tax.base.plan import read_campaign_file
+from connector_tax.base.plan.start import refuse_change, write_campaign
 
 
 def main() -> None:
@@ -21,15 +21,13 @@ def main() -> None:
     parser.add_argument("--print-path", action="store_true", help="print where it lies, nothing else")
     args = parser.parse_args()
     config = load_campaign(args.configfile)
-    path = CampaignFolder(args.root / config.campaign).campaign_file
+    folder = CampaignFolder(args.root / config.campaign)
+    path = folder.campaign_file
     earlier = read_campaign_file(path) if path.exists() else None
-    now = datetime.now(UTC)
-    document = campaign_document(
-        config,
-        date=(earlier and earlier.date) or args.date or f"{now:%Y-%m-%d}",
-        created_utc=(earlier and earlier.created_utc) or f"{now:%Y-%m-%dT%H:%M:%SZ}",
-    )
-    changed = write_text_if_changed(path, to_json(document))
+    if earlier is not None and refuse_change(config, earlier, folder):
+        folder.preflight_status.unlink(missing_ok=True)
+    date = earlier.date if earlier is not None else args.date or f"{datetime.now(UTC):%Y-%m-%d}"
+    changed = write_campaign(config, folder, date, earlier)
     if args.print_path:
         print(path)
     elif changed:

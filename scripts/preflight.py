@@ -4,12 +4,13 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import get_args
 
 from connector_tax.base.door import log_to, run_door
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
 from connector_tax.run.measure.batch_limit import batch_limit, in_batch_job
-from connector_tax.run.measure.preflight import run_preflight
+from connector_tax.run.measure.preflight import Launching, run_preflight
 from connector_tax.run.measure.time_left import OutOfTime
 
 
@@ -17,6 +18,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--campaign-file", type=Path, required=True, help="results/<campaign>/campaign.json")
     parser.add_argument("--only", help="verify this configuration alone and print what was found")
+    parser.add_argument(
+        "--launch", choices=get_args(Launching), default="all", help="who is launched and asked"
+    )
     parser.add_argument("--log", type=Path, help="everything printed also goes here")
     parser.add_argument(
         "--end-with-parent", action="store_true", help="also when it is killed; for Snakemake's jobs"
@@ -30,7 +34,7 @@ def main() -> None:
     if in_batch_job(os.environ):
         limit = batch_limit(config_of(read_campaign_file(args.campaign_file)).engine, os.environ)
     try:
-        run_preflight(args.campaign_file, args.only, limit=limit)
+        run_preflight(args.campaign_file, args.only, launch=args.launch, limit=limit)
     except OutOfTime as reason:
         print(f"not begun: {reason}", file=sys.stderr)
         sys.exit(os.EX_TEMPFAIL)

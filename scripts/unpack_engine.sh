@@ -31,9 +31,13 @@ with tarfile.open(sys.argv[1]) as tar:
 PYTHON
   rm "$joined"
   "$base" -m venv --system-site-packages --without-pip "$folder/env"
-  site=$("$folder/env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  python=$folder/env/bin/python
+  site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   # Before the host's own packages, of which some may be of another version.
   echo "import sys; sys.path.insert(0, '$folder/packages')" >"$site/carried.pth"
+  # --system-site-packages means those of the interpreter that a virtual environment was made from. Where python3 is an environment's, its own are added here.
+  "$base" -c 'import sys; print(*sys.path, sep="\n")' |
+    "$python" -c 'import sys; print(*(line for line in sys.stdin.read().splitlines() if line not in sys.path), sep="\n")' >"$site/host.pth"
   echo "$found" >"$complete"
 fi
 echo "$folder/env/bin/python"

@@ -2,8 +2,21 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+BUNDLE = Path(__file__).parents[1] / "published" / "virtual-h200.tar.xz"
+
+
+@pytest.fixture(scope="session")
+def published_campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The published campaign's folder as its bundle holds it, unpacked once for each worker; tests change nothing there."""
+    from connector_tax.read.bundle.archive import unpack
+
+    folder = tmp_path_factory.mktemp("published")
+    unpack(BUNDLE, folder)
+    return folder / "results" / "virtual-h200"
 
 
 @pytest.fixture(autouse=True, scope="session")

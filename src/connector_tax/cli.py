@@ -12,7 +12,6 @@ from connector_tax.base.door import run_door
 # Name -> what it does; its module is commands/<name>.py. Only the one that is called is imported.
 MEASURING = {
     "load": "load any OpenAI-compatible server and say how it answers, with intervals",
-    "load import": "put results of vllm bench serve, guidellm and aiperf side by side",
     "check": "what one connector does to vLLM on a virtual GPU, in minutes",
     "rehearse": "a campaign in virtual time: how long it takes, how small a tax it finds",
     "run": "measure a campaign, or go on with one (Snakemake)",
@@ -51,7 +50,7 @@ examples:
 
 def command(name: str) -> Command:
     """The command of that name; imports its module."""
-    module = import_module(f"connector_tax.commands.{name.replace('-', '_').replace(' ', '_')}")
+    module = import_module(f"connector_tax.commands.{name.replace('-', '_')}")
     found: Command = module.COMMAND
     return found
 
@@ -91,11 +90,7 @@ def _main(arguments: list[str]) -> None:
             from connector_tax.completion import script, shell_of
 
             shell = shell_of(words)
-            # Two words are no name of a subparser: `load import` is completed as `load`.
-            known = {name: command(name) for name in COMMANDS if " " not in name}
-            print(script(shell, known, COMMANDS))
-        case [first, second, *rest] if f"{first} {second}" in COMMANDS:
-            _run(f"{first} {second}", rest)
+            print(script(shell, {name: command(name) for name in COMMANDS}, COMMANDS))
         case [name, *rest] if name in COMMANDS:
             _run(name, rest)
         case [name, *_]:

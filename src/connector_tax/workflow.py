@@ -6,43 +6,34 @@ Rules stay thin: whatever needs an ``if`` is decided here and can be tested with
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, MutableMapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from contextlib import ExitStack, redirect_stderr
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import msgspec
 from snakemake.cli import parse_args
 from snakemake.io import report
 
-from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
-from connector_tax.base.artifacts.parcel import put_back
+from connector_tax.base.artifacts.layout import RECEIPT, CampaignFolder, RunFolder
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.secrets import hand_on
 from connector_tax.base.documents.figures import FigureIndex, read_figure_index
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError
 from connector_tax.base.files import to_json, write_text_if_changed
-from connector_tax.base.imports import PROJECT, closure
+from connector_tax.base.imports import closure, sha256_of_code
 from connector_tax.base.last_words import INTERRUPTED, KILLED, Mark, last_words, marks_of, without_a_word
 from connector_tax.base.locks import started_once
 from connector_tax.base.opening import is_date, shown
-from connector_tax.base.plan import (
-    campaign_document,
-    config_of,
-    phases_before,
-    priority_of,
-    read_campaign_file,
-    run_spec_hash,
-    slot_of,
-)
-from connector_tax.base.plan.edits import as_stored, config_before, edited_costs, launches_hash
+from connector_tax.base.plan import config_of, phases_before, priority_of, read_campaign_file, slot_of
+from connector_tax.base.plan.start import Standing, date_of, open_campaign, refuse_change, standing
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
 from connector_tax.base.redaction import published_text
-from connector_tax.unseen_edits import refuse_an_unseen_edit, refuse_another_campaign
 
 # Targets that measure nothing. Asked for by name, they take what is on disk: no rule that could measure
 # exists then, so a clone that scrambled every time stamp cannot start an engine.
@@ -50,6 +41,8 @@ READING = frozenset({"analysis", "figures", "report", "manifest"})
 NOT_MEASURING = READING | {"revert_patch"}
 TARGETS_VARIABLE = "CONNECTOR_TAX_TARGETS"
 DATE_VARIABLE = "CONNECTOR_TAX_DATE"
+# Of the process that was started, and not one that Snakemake started for a job.
+START_VARIABLE, _THIS_START = "CONNECTOR_TAX_START", f"{os.getpid()}.{time.time_ns()}"
 _STARTED = ExitStack()
 _LOGS_BEFORE: dict[Path, Mark] = {}
 
@@ -57,6 +50,7 @@ _LOGS_BEFORE: dict[Path, Mark] = {}
 def stop(message: str) -> NoReturn:
     """End with one message; Snakemake would wrap it in a traceback of its own parser."""
     print(f"error: {published_text(message)}", file=sys.stderr, flush=True)
+    _STARTED.close()
     os._exit(2)
 
 
@@ -133,16 +127,20 @@ class Study:
 
     Attributes:
         date: of the first start, since it names folders; the same on every resume.
-        created_utc: of the first start; None before it.
-        earlier: the config of the last start, as ``campaign.json`` has it; None where there is none that this version reads.
+        found: which results are true, where this measures. Runs that have a true receipt have no rule, so nothing measures them again.
+        newer: by product that is on disk and to be made again, a file that is newer: Snakemake makes again what is older than what it is
+            made of, and not what is merely wrong.
+        for_a_job: whether Snakemake started this process for a job, as it does through a batch system. It looks for nothing that is left:
+            whoever started it did.
     """
 
     config: CampaignConfig
     folder: CampaignFolder
     date: str
-    created_utc: str | None
     measuring: bool
-    earlier: CampaignConfig | None = None
+    found: Standing = field(default_factory=Standing)
+    newer: Mapping[Path, str] = field(default_factory=dict)
+    for_a_job: bool = False
 
     @property
     def logs(self) -> Path:
@@ -162,39 +160,85 @@ class Study:
     def captions(self) -> "Captions":
         return Captions(self.folder.figures / "index.json")
 
-    def receipt(self, phase: Phase) -> Path:
-        """The receipt of ``{connector}`` in ``phase``, as a Snakemake pattern; ``phase`` may be one, too."""
-        return self.folder.run(self.date, "{connector}", phase).receipt
-
     def receipts(self, *phases: Phase) -> list[str]:
+        """Of those of ``phases`` that the campaign has."""
         return [
             str(self.folder.run(self.date, c, phase).receipt)
             for phase in phases
+            if phase in self.config.phases
             for c in self.config.members(phase)
         ]
 
-    def configurations(self) -> list[str]:
-        """Everything that any phase launches."""
-        return list(dict.fromkeys(c for phase in self.config.phases for c in self.config.members(phase)))
+    def left(self, phases: Collection[Phase] | None = None) -> list[str]:
+        """The receipts that are to be made, of ``phases`` or of all."""
+        return [
+            str(self.folder.run(self.date, c, phase).receipt)
+            for phase, ids in self.found.left.items()
+            if phases is None or phase in phases
+            for c in ids
+        ]
+
+    @property
+    def receipt(self) -> str:
+        """What a measuring job makes, as a Snakemake pattern."""
+        return str(self.folder.root / f"{self.date}_{{connector}}" / "phase_{phase}" / RECEIPT)
+
+    @property
+    def left_pattern(self) -> str:
+        """What ``{connector}`` may be, by what follows it in ``receipt``; of a campaign that is measured nothing."""
+        if self.for_a_job:
+            return ".+"
+        pairs = [f"{re.escape(c)}(?=/phase_{phase}/)" for phase, ids in self.found.left.items() for c in ids]
+        return "|".join(pairs) or "(?!)"
+
+    def if_left(self, product: Path) -> list[str]:
+        """A product that others wait for; none where it is true already, whatever its time."""
+        return [str(product)] if product in self.found.void or not product.exists() else []
+
+    def newer_than(self, product: Path) -> list[str]:
+        """What a product is made again for, beside its inputs; none where it is not to be."""
+        return [self.newer[product]] if product in self.newer else []
+
+    def before(self, wildcards: Any) -> list[str]:
+        """What a measuring job waits for, as far as it is not there."""
+        phase = wildcards.phase
+        wanted = self.newer_than(self.folder.run(self.date, wildcards.connector, phase).receipt)
+        wanted += self.if_left(self.folder.preflight_status)
+        if phase != "a":
+            wanted += [
+                *self.if_left(self.folder.reference_rates),
+                *self.left(phases_before(self.config, phase)),
+            ]
+        return wanted
+
+    def before_rates(self) -> list[str]:
+        """What reference rates wait for; those that later phases were measured at stand."""
+        rates = self.folder.reference_rates
+        return [*self.newer_than(rates), *self.left(("a",))] if self.if_left(rates) else []
 
     def repeats(self) -> list[Phase]:
         return [p for p in self.config.phases if is_repeat(p)]
 
-    def last_receipts(self) -> list[str]:
-        """What stands behind the reference rates; when all are there, measuring is over."""
-        return self.receipts(*(p for p in self.config.phases if p != "a"))
+    def to_read(self) -> list[str]:
+        """Receipts that the analysis is older than, or that are to be made; ends the run where there is none at all.
 
-    def receipts_to_read(self) -> list[str]:
-        """All of them where measuring is part of the DAG, else those on disk; ends the run without any."""
-        if self.measuring:
-            return self.receipts(*self.config.phases)
-        found = [str(r.receipt) for r in self.folder.runs() if r.receipt.exists()]
-        if not found:
+        Those that are older than the analysis are left out: there are many, and nothing follows from them.
+        """
+        runs = [run for run in self.folder.runs() if run.receipt.is_file()]
+        if not runs and not self.measuring:
             stop(
                 f"{self.folder.root}: nothing measured there yet, so there is nothing to read. "
                 f"Run `snakemake --cores {len(self.config.engine.slots)}` first, or put shipped results in place."
             )
-        return found
+        made = [self.folder.aggregate, self.folder.manifest]
+        since_ns = min((p.stat().st_mtime_ns if p.is_file() else 0) for p in made)
+        newer = [str(run.receipt) for run in runs if run.receipt.stat().st_mtime_ns > since_ns]
+        return list(dict.fromkeys([*self.left(), *newer]))
+
+    def settings_to_read(self) -> list[str]:
+        """What holds the settings of the analysis, where it is there; and what stands for an edit of them."""
+        there = [self.folder.campaign_file] if self.folder.campaign_file.is_file() else []
+        return [*self.newer_than(self.folder.aggregate), *map(str, there)]
 
     def rates_to_read(self) -> list[str]:
         """``reference_rates.json``; a campaign that stopped before it can be read without."""
@@ -206,22 +250,11 @@ class Study:
         wanted = self.config.engine.kind == "emulator" and self.measuring
         return [str(self.folder.put_in)] if wanted or self.folder.put_in.exists() else []
 
-    def spec_hash(self, phase: Phase | None) -> Callable[[Any], str]:
-        """For ``params``: a changed parameter reruns the runs it touches. None: the phase is a wildcard."""
-        return lambda wildcards: run_spec_hash(self.config, wildcards.connector, phase or wildcards.phase)
-
-    def launches_hash(self) -> str:
-        return launches_hash(self.config)
-
-    def receipts_before(self, phase: Phase) -> list[str]:
-        """What must have ended before a phase begins that is measured at the reference rates."""
-        return self.receipts(*phases_before(self.config, phase)) if phase in self.config.phases else []
-
-    def card(self, phase: Phase | None) -> dict[str, Callable[[Any], int]]:
-        """For ``resources`` of a campaign of several cards whose phases stay on one: which one a job takes. None: the phase is a wildcard."""
+    def cards(self) -> dict[str, Callable[[Any], int]]:
+        """For ``resources`` of a campaign of several cards whose phases stay on one: which one a job takes."""
 
         def taken(slot: int) -> Callable[[Any], int]:
-            return lambda wildcards: int(slot_of(self.config, phase or wildcards.phase) == slot)
+            return lambda wildcards: int(slot_of(self.config, wildcards.phase) == slot)
 
         slots = self.config.engine.slots
         # Any phase will do: it is one and the same for all of them whether they stay.
@@ -244,7 +277,7 @@ class Study:
                 f"{', '.join(map(str, self.config.engine.slots))}). Name more cards there to have more engines side by side.",
                 file=sys.stderr,
             )
-        return {"gpu": min(slots, slots if wanted is None else wanted), **dict.fromkeys(self.card("a"), 1)}
+        return {"gpu": min(slots, slots if wanted is None else wanted), **dict.fromkeys(self.cards(), 1)}
 
     @property
     def runs(self) -> list[RunFolder]:
@@ -254,9 +287,9 @@ class Study:
             self.folder.run(self.date, c, phase) for phase in config.phases for c in config.members(phase)
         ]
 
-    def position(self, phase: Phase | None) -> Callable[[Any], int]:
-        """For ``priority``, as ``priority_of``. None: the phase is a wildcard."""
-        return lambda wildcards: priority_of(self.config, phase or wildcards.phase, wildcards.connector)
+    def position(self, wildcards: Any) -> int:
+        """For ``priority``, as ``priority_of``."""
+        return priority_of(self.config, wildcards.phase, wildcards.connector)
 
     def begin(self) -> None:
         """Before the first job of a start: nobody else works on this campaign, and ``campaign.json`` is as configured.
@@ -267,19 +300,13 @@ class Study:
             try:
                 # Held by this process until it ends; the kernel drops the lock then, however that is.
                 _STARTED.enter_context(started_once(self.folder.start_lock, self.config.campaign))
-                put_back(self.folder)
-                refuse_another_campaign(self.config, self.earlier, self.runs, self.folder)
-                costs = None if self.earlier is None else edited_costs(as_stored(self.config), self.earlier)
+                open_campaign(self.config, self.folder, self.date)
             except ConnectorTaxError as error:
                 stop(str(error))
-            if costs is not None and any(run.receipt.is_file() for run in self.runs):
-                print(
-                    f"{self.folder.campaign_file}: changed is {costs}: every cell is measured again",
-                    file=sys.stderr,
-                )
+        else:
+            self.take_over_settings()
         _LOGS_BEFORE.clear()
         _LOGS_BEFORE.update(marks_of(self.logs))
-        self.write_campaign_file()
 
     def say_why(self, failed: Iterable[Any] = (), account: Iterable[str] = ()) -> None:
         """After a start that ended early: what its jobs said of it, and which of them said nothing.
@@ -297,24 +324,18 @@ class Study:
         if said:
             print(published_text("\n".join(["", "Why it ended:", *said])), file=sys.stderr, flush=True)
 
-    def write_campaign_file(self) -> None:
-        """``campaign.json``, which every script reads; only its config changes after the first start.
-
-        Where nothing is measured only the settings of the analysis are taken over: the rest says how the
-        results came about, whatever the config file says today.
+    def take_over_settings(self) -> None:
+        """Where nothing is measured, only the settings of the analysis are taken over: the rest of ``campaign.json`` says how the results
+        came about, whatever the config file says today.
         """
         path = self.folder.campaign_file
-        created = self.created_utc or f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        document = campaign_document(self.config, date=self.date, created_utc=created)
         try:
-            if not self.measuring:
-                if not path.exists():
-                    return
-                analysis = document.config["analysis"]
+            if path.exists():
                 document = read_campaign_file(path)
                 config_of(document)  # refuses what another version wrote
+                analysis = self.config.to_json()["analysis"]
                 document = msgspec.structs.replace(document, config={**document.config, "analysis": analysis})
-            write_text_if_changed(path, to_json(document))
+                write_text_if_changed(path, to_json(document))
         except ConnectorTaxError as error:
             stop(str(error))
 
@@ -338,27 +359,40 @@ def open_study(
         else:
             folder.links()
         earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
-    except ConnectorTaxError as error:
-        stop(str(error))
-    first = folder.measured_on() or f"{datetime.now(UTC):%Y-%m-%d}"
-    today = environment.setdefault(DATE_VARIABLE, first)
-    if not is_date(today):
-        stop(f"{DATE_VARIABLE}={shown(today)}: no date (YYYY-MM-DD). It names folders; unset it.")
-    study = (
-        Study(campaign, folder, today, None, measuring)
-        if earlier is None
-        else Study(
-            campaign, folder, earlier.date, earlier.created_utc or None, measuring, config_before(earlier)
-        )
-    )
-    try:
+        date = environment.setdefault(DATE_VARIABLE, date_of(folder, earlier))
+        if earlier is not None:
+            date = earlier.date
+        elif not is_date(date):
+            stop(f"{DATE_VARIABLE}={shown(date)}: no date (YYYY-MM-DD). It names folders; unset it.")
+        found, outdated = Standing(), list[Path]()
+        for_a_job = environment.setdefault(START_VARIABLE, _THIS_START) != _THIS_START
+        if measuring and not for_a_job:
+            changed = earlier is not None and refuse_change(campaign, earlier, folder)
+            found = standing(campaign, folder, date, changed=changed)
+            for line in found.said(folder):
+                print(published_text(line), file=sys.stderr)
+            outdated += found.void
+        if earlier is not None and folder.aggregate.exists() and not for_a_job:
+            outdated += [folder.aggregate] * (
+                earlier.config.get("analysis") != campaign.to_json()["analysis"]
+            )
+        study = Study(campaign, folder, date, measuring, found, _newer_than(outdated), for_a_job)
         if measuring:
             folder.refuse_what_is_no_folder(study.runs)
-        if study.earlier is not None:
-            refuse_an_unseen_edit(campaign, study.earlier, study.runs if measuring else None, folder, where)
     except ConnectorTaxError as error:
         stop(str(error))
     return study
+
+
+def _newer_than(files: Collection[Path]) -> dict[Path, str]:
+    """One file of this process for all of them."""
+    if not files:
+        return {}
+    newer = Path(_STARTED.enter_context(TemporaryDirectory(prefix="connector-tax."))) / "void"
+    newer.touch()
+    newest_s = max(time.time(), *(file.stat().st_mtime + 1 for file in files))
+    os.utime(newer, (newest_s, newest_s))
+    return dict.fromkeys(files, str(newer))
 
 
 def put_own_python_first(environment: MutableMapping[str, str]) -> None:
@@ -368,6 +402,6 @@ def put_own_python_first(environment: MutableMapping[str, str]) -> None:
     )
 
 
-def code(script: str) -> list[str]:
-    """A script and all that it runs or reads of this project, as inputs: an edit there runs it again, nothing else."""
-    return [str(path.relative_to(PROJECT)) for path in closure(script)]
+def code(script: str) -> str:
+    """Of a script and all that it runs or reads of this project, as a parameter: an edit there runs it again, nothing else."""
+    return sha256_of_code(closure(script))

@@ -52,7 +52,7 @@ def test_the_study_runs_ends_in_a_report_and_is_then_done(project: Project) -> N
 
     assert "Nothing to be done" in project.snakemake().stderr
     # Of a file between two that are there Snakemake does not ask by itself.
-    for made, rule in ((results / "aggregate.json", "aggregate"), (run / "receipt.json", "measure_a")):
+    for made, rule in ((results / "aggregate.json", "aggregate"), (run / "receipt.json", "measure")):
         made.rename(project.root / "away")
         assert f"rule {rule}:" in project.snakemake("--dry-run").stdout, made
         (project.root / "away").rename(made)
@@ -60,6 +60,10 @@ def test_the_study_runs_ends_in_a_report_and_is_then_done(project: Project) -> N
     before = project.cells()
     scramble_times(project.root)
     shutil.rmtree(project.root / ".snakemake")
+    rules = project.root / "workflow" / "rules" / "measure.smk"
+    rules.write_text(rules.read_text().replace('"exec python', '"exec  python'))
+    planned = project.snakemake("--dry-run")
+    assert "rule measure:" not in planned.stdout and "rule preflight:" not in planned.stdout
     shutil.rmtree(results / "figures")
     (results / "aggregate.json").unlink()
     # An engine that cannot start: reading must not so much as try.
@@ -71,8 +75,7 @@ def test_the_study_runs_ends_in_a_report_and_is_then_done(project: Project) -> N
     assert "measure_" not in again.stderr
 
 
-def test_a_changed_parameter_measures_exactly_what_it_touches(project: Project) -> None:
-    """One more rate: one more cell per configuration, every other cell untouched."""
+def test_another_rate_is_another_campaign_and_a_connector_more_is_measured_alone(project: Project) -> None:
     assert project.snakemake("phase_a").returncode == 0
     before = project.cells()
 
@@ -80,10 +83,42 @@ def test_a_changed_parameter_measures_exactly_what_it_touches(project: Project) 
         config["phase_a"]["rates_per_s"] = [10, 15, 20]
 
     project.configure(add_a_rate)
+    refused = project.snakemake("phase_a")
+    assert (
+        refused.returncode == 2 and "campaign.json: phase_a_rates_per_s: was [10.0, 20.0]" in refused.stderr
+    )
+
+    def add_a_connector(config):  # type: ignore[no-untyped-def]
+        config["connectors"].append("nixl_both")
+
+    project.configure(add_a_connector)
     assert project.snakemake("phase_a").returncode == 0
     after = project.cells()
     assert {k: after[k] for k in before} == before
-    assert {Path(k).name for k in after.keys() - before.keys()} == {"r15_256x16"}
+    assert {k.partition("_")[2].partition("/")[0] for k in after.keys() - before.keys()} == {"nixl_both"}
+
+
+def test_a_lost_and_a_damaged_cell_are_announced_and_measured_again_alone(project: Project) -> None:
+    """Behind a receipt: Snakemake found nothing to do. A dry run removes nothing."""
+    assert project.snakemake("phase_a").returncode == 0
+    before = project.cells()
+    lost, damaged = sorted(k for k in before if "_plain/" in k or "_noop_connector/" in k)[::2]
+    shutil.rmtree(project.results / lost)
+    requests = next((project.results / damaged).glob("requests_*"))
+    os.truncate(requests, 200)
+    files = {p: p.read_bytes() for p in project.results.rglob("*") if p.is_file()}
+    planned = project.snakemake("phase_a", "--dry-run")
+    assert planned.stdout.count("rule measure:") == 2, planned.stdout
+    assert "rule preflight:" not in planned.stdout
+    for cell, why in ((lost, "is not there"), (damaged, "has 200 bytes, and had ")):
+        assert f"cell {Path(cell).name}: " in planned.stderr and why in planned.stderr
+    assert {p: p.read_bytes() for p in project.results.rglob("*") if p.is_file()} == files
+    done = project.snakemake("phase_a")
+    assert done.returncode == 0, done.stderr[-3000:]
+    after = project.cells()
+    assert after.keys() == before.keys()
+    assert {k for k in before if after[k] != before[k]} == {lost, damaged}
+    assert "Nothing to be done" in project.snakemake("phase_a").stderr
 
 
 def test_an_edited_load_generator_discards_nothing_and_says_so(project: Project) -> None:

@@ -12,8 +12,8 @@ from checkout import Project
 
 pytestmark = pytest.mark.emulated
 
-# The end of an engine is reckoned with 15.5 s, so this leaves 17 s to measure in: half of the campaign.
-MINUTES = "0.54"
+# For the end of an engine 8.5 s are kept, so this leaves 17 s to measure in: half of the campaign.
+MINUTES = "0.43"
 
 
 def advance(project: Project, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -69,28 +69,12 @@ def test_sittings_measure_each_cell_once_and_what_they_pack_is_the_campaign(
 
 
 def test_a_sitting_too_short_for_any_cell_says_how_long_it_has_to_be(campaign: Project) -> None:
-    short = advance(campaign, "--minutes", "0.2")
+    short = advance(campaign, "--minutes", "0.15")
     assert short.returncode == 2
-    assert "a launch takes 2 s here and its end 16 s" in short.stderr
+    assert "a launch takes 2 s here and 8 s are kept for its end" in short.stderr
     assert not campaign.cells()
     # A launch fits, and no cell.
-    shorter = advance(campaign, "--minutes", "0.36")
+    shorter = advance(campaign, "--minutes", "0.243")
     assert shorter.returncode == 2, shorter.stderr
-    assert (
-        "phase A of noop_connector: nothing of it was finished in the whole of this sitting" in shorter.stderr
-    )
+    assert "phase A of plain: nothing of it was finished in the whole of this sitting" in shorter.stderr
     assert "a launch and cell r10_256x16 may take 9 s, and 6 s are left" in shorter.stderr
-
-
-def test_a_config_edited_between_sittings_is_refused_by_name(campaign: Project) -> None:
-    before = (campaign.results / "campaign.json").read_bytes()
-
-    def edited_config(config: dict[str, Any]) -> None:
-        two_configurations(config)
-        config["cell"].update(duration_s=5)
-
-    campaign.configure(edited_config)
-    edited = advance(campaign, "--minutes", "0.4")
-    assert edited.returncode == 2
-    assert "campaign.json: changed since the first sitting: cell." in edited.stderr
-    assert (campaign.results / "campaign.json").read_bytes() == before

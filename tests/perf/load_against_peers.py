@@ -8,6 +8,7 @@ and its 95 % t-interval over rounds. Run it on a quiet machine; three rounds tak
 """
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -20,7 +21,6 @@ from scipy import stats
 
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.load.foreign import read_results
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 
 SHAPE = (256, 32)
@@ -51,7 +51,11 @@ def ours(url: str, args: argparse.Namespace, folder: Path) -> tuple[float, float
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, 1):
         raise SystemExit(done.stdout + done.stderr)
-    return medians(folder / "summary.json")
+    (cell,) = json.loads((folder / "summary.json").read_text())["cells"]
+    if set(cell["requests"]) != {"window", "ok"}:
+        raise SystemExit(f"requests failed: {cell['requests']}")
+    ttft, tpot = (cell["latencies"][name]["p50"]["point"] for name in ("ttft_ms", "tpot_ms"))
+    return ttft, tpot
 
 
 def theirs(
@@ -98,15 +102,10 @@ def theirs(
     )
     if done.returncode:
         raise SystemExit(done.stdout[-2000:] + done.stderr[-2000:])
-    return medians(folder / "theirs.json")
-
-
-def medians(path: Path) -> tuple[float, float]:
-    (found,) = read_results(path)
-    ttft, tpot = (found.latencies_ms[name]["p50"] for name in ("ttft_ms", "tpot_ms"))
-    if found.failed or ttft is None or tpot is None:
-        raise SystemExit(f"{path}: {found.failed} requests failed, TTFT p50 {ttft}, TPOT p50 {tpot}")
-    return ttft, tpot
+    found = json.loads((folder / "theirs.json").read_text())
+    if found["completed"] != args.num_prompts:
+        raise SystemExit(f"{found['completed']} of {args.num_prompts} requests completed")
+    return found["median_ttft_ms"], found["median_tpot_ms"]
 
 
 def compare(name: str, url: str, served: str, args: argparse.Namespace, model: Path) -> None:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CampaignFolder
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.settings import Settings, differences
 from connector_tax.base.errors import ConnectorTaxError
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.plan import campaign_document, cells_of
@@ -34,7 +35,7 @@ from connector_tax.base.steptime import cut
 from connector_tax.base.steptime.device_clock import cut_clock
 from connector_tax.read.ingest.steps import KIND_NAMES, StepTable, read_steps
 from connector_tax.run.engine.process import LaunchRequest, running_engine
-from connector_tax.run.engine.settings import Settings, differences, resolved_settings
+from connector_tax.run.engine.settings import resolved_settings
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.measure.preflight import run_preflight
 
@@ -100,7 +101,7 @@ def served(config: CampaignConfig, connector_id: str, folder: Path, duration_s: 
         outcome = measure_cell(cell, target_of(engine.base_url, engine.model))
         time.sleep(1.5)  # both logs are written every half second
         logs = sorted(step_log.parent.glob("engine_step.*.jsonl"))
-        settings = resolved_settings(logs, engine.log_text())
+        settings = resolved_settings(step_log, engine.log_text())
     window = outcome.window
     cut(logs, window.t0_ns, window.drained_ns, folder / "cell.jsonl")
     table = read_steps(folder / "cell.jsonl", window, connector=connector.kv_transfer_config is not None)
@@ -128,7 +129,7 @@ def decisions(config: CampaignConfig, root: Path, *, trials: bool) -> dict[str, 
     document = campaign_document(config, date="2000-01-01", created_utc="2000-01-01T00:00:00Z")
     root.mkdir(parents=True)
     write_json(folder.campaign_file, document)
-    run_preflight(folder.campaign_file, launches=trials)
+    run_preflight(folder.campaign_file, launch="all" if trials else "none")
     status: dict[str, Any] = read_json(folder.preflight_status)
     return status
 

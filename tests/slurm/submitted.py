@@ -19,7 +19,7 @@ QUICK = ("--slurm-no-account", "--slurm-status-command", "squeue", "--slurm-keep
 QUICK += ("--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "5")
 GENERIC_QUICK = ("--seconds-between-status-checks", "2", "--latency-wait", "5")
 SMALL = {"mem_mb": "500", "cpus_per_task": "1", "gres": "'gpu:1'"}
-MEASURING = ("preflight", "measure_a", "measure_b", "measure_b_prime")
+MEASURING = ("preflight", "measure")
 # By the rule or, where the profile makes one job of several, by the group.
 READING = (
     "reference_rates",
@@ -202,4 +202,4 @@ def killed_and_cancelled(campaign: Submitted) -> None:
         campaign.cancel_jobs(finished=5)
     with campaign.keeps_its_cells():
         campaign.run()
-    campaign.complete(runs=6, cells=8)
+    campaign.complete(runs=4, cells=8)

@@ -45,7 +45,7 @@ def test_a_killed_slurmstepd_and_a_drained_node_cost_no_finished_cell(submitted:
         assert not submitted.measuring() and project.cells() == before
         slurm.drain(False)
         assert running.wait(400) == 0, submitted.said()
-    submitted.complete(runs=6, cells=8)
+    submitted.complete(runs=4, cells=8)
     before = project.cells()
     submitted.run()
     assert project.cells() == before

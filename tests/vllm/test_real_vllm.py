@@ -106,6 +106,18 @@ def test_requests_are_served_and_measured(
 
 
 @pytest.mark.parametrize("connector", ["plain", "noop_connector"])
+def test_the_receipt_holds_what_its_own_launch_resolved(
+    campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]], connector: str
+) -> None:
+    """From the header of its step records and from its log; preflight launched nothing."""
+    settings = json.loads(run_of(campaign[0], connector).receipt.read_text())["engine"]["settings"]
+    tokens = settings["cache_config.num_gpu_blocks"] * settings["cache_config.block_size"]
+    assert int(settings["log.kv_cache_tokens"].replace(",", "")) == tokens
+    assert settings["scheduler_config.async_scheduling"] is False  # vLLM has none on a CPU
+    assert settings["log.model_runner"] == "V1"  # V2 needs Triton
+
+
+@pytest.mark.parametrize("connector", ["plain", "noop_connector"])
 def test_every_step_is_recorded_and_its_parts_fit(
     campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]], connector: str
 ) -> None:

@@ -7,10 +7,10 @@ PICTURES = STUDY.pictures(caption="../report/figure.rst")
 
 rule aggregate:
     input:
-        receipts=lambda w: STUDY.receipts_to_read(),
+        receipts=lambda w: STUDY.to_read(),
+        settings=STUDY.settings_to_read(),
         rates=STUDY.rates_to_read(),
         put_in=STUDY.put_in_to_read(),
-        code=code("scripts/analyze.py"),
     output:
         FOLDER.aggregate,
         FOLDER.aggregate_csv,
@@ -19,6 +19,7 @@ rule aggregate:
     params:
         root=FOLDER.root,
         settings=str(STUDY.config.analysis),
+        code=code("scripts/analyze.py"),
     shell:
         "python scripts/analyze.py --root {params.root:q} 2>&1 | tee {log:q}"
 
@@ -26,13 +27,13 @@ rule aggregate:
 rule draw:
     input:
         FOLDER.aggregate,
-        code=code("scripts/plot_connector_tax.py"),
     output:
         FOLDER.figures / "index.json",
     log:
         LOGS / "figures.log",
     params:
         root=FOLDER.root,
+        code=code("scripts/plot_connector_tax.py"),
     shell:
         "python scripts/plot_connector_tax.py --root {params.root:q} 2>&1 | tee {log:q}"
 
@@ -41,27 +42,27 @@ rule write_report:
     input:
         FOLDER.aggregate,
         FOLDER.figures / "index.json",
-        code=code("scripts/build_report.py"),
     output:
         FOLDER.report,
     log:
         LOGS / "report.log",
     params:
         root=FOLDER.root,
+        code=code("scripts/build_report.py"),
     shell:
         "python scripts/build_report.py --root {params.root:q} 2>&1 | tee {log:q}"
 
 
 rule write_manifest:
     input:
-        receipts=lambda w: STUDY.receipts_to_read(),
-        code=code("scripts/build_manifest.py"),
+        receipts=lambda w: STUDY.to_read(),
     output:
         FOLDER.manifest,
     log:
         LOGS / "manifest.log",
     params:
         root=FOLDER.root,
+        code=code("scripts/build_manifest.py"),
     shell:
         "python scripts/build_manifest.py --root {params.root:q} 2>&1 | tee {log:q}"
 

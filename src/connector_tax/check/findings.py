@@ -7,7 +7,6 @@ from connector_tax.base.artifacts.layout import RunFolder
 from connector_tax.base.documents.check import BlockTax, Died, ProcessUse, Switched
 from connector_tax.base.documents.health import Slack
 from connector_tax.base.documents.identity import DeviceIdentity, Versions
-from connector_tax.base.documents.settings import Settings
 from connector_tax.base.records.bounds import Fact
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.check.campaigns import Campaigns, Launch
@@ -20,7 +19,6 @@ from connector_tax.read.stats.launches import MIN_BLOCKS
 from connector_tax.read.stats.repeats import repeats
 from connector_tax.read.stats.step_slopes import HookCost, HookSlopes, hook_costs, launch_steps, slopes
 from connector_tax.read.stats.taxes import LATENCIES
-from connector_tax.run.engine.settings import resolved_settings
 from connector_tax.run.measure.deaths import Death
 
 CONFIDENCE = 0.95
@@ -195,7 +193,7 @@ def _switched(data: CampaignData, own_id: str) -> tuple[Switched, ...]:
     if PLAIN not in runs or own_id not in runs:
         return ()
     logs = {config: _log(runs[config]) for config in (PLAIN, own_id)}
-    settings = {config: _settings(runs[config], logs[config]) for config in (PLAIN, own_id)}
+    settings = {config: data.settings_of(config) for config in (PLAIN, own_id)}
     if not all(settings.values()):
         return ()
     return switched(settings[PLAIN], settings[own_id], logs[PLAIN], logs[own_id])
@@ -205,11 +203,6 @@ def _log(run: RunFolder) -> str:
     return "\n".join(
         p.read_text(encoding="utf-8", errors="replace") for p in (run.stdout, run.stderr) if p.is_file()
     )
-
-
-def _settings(run: RunFolder, log: str) -> Settings:
-    """As preflight finds them, from the headers that the cells keep."""
-    return resolved_settings([p for c in run.finished_cells() if (p := c.engine_step).is_file()], log)
 
 
 def _processes(cell: CellData) -> dict[str, ProcessUse]:

@@ -3,9 +3,8 @@
 import re
 
 from connector_tax.base.documents.check import Switched
-from connector_tax.base.documents.settings import Settings
+from connector_tax.base.documents.settings import Settings, differences
 from connector_tax.base.redaction import published_text
-from connector_tax.run.engine.settings import differences
 
 # Setting -> what a line that is about it says, in the words of releases 0.27 to 0.32.
 WORDS = {

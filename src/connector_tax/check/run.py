@@ -70,7 +70,7 @@ def measure_check(campaigns: Campaigns, log: Path, say: Say) -> Measured:
     with open(log, "a", encoding="utf-8", errors="backslashreplace") as out:
         with redirect_stdout(out), redirect_stderr(out):
             for folder in campaigns.folders.values():
-                run_preflight(folder.campaign_file, launches=False)
+                run_preflight(folder.campaign_file, launch="none")
         rounds = list(campaigns.rounds())
         for made, launches in enumerate(rounds, 1):
             mode = launches[0].mode

@@ -5,37 +5,30 @@ measured twice.
 """
 
 import argparse
-import json
 import os
-import shlex
 import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
+from typing import get_args
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.artifacts.parcel import Standing, pack, put_back, take
+from connector_tax.base.artifacts.parcel import Standing, pack, take
 from connector_tax.base.command import Command
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.secrets import hand_on
-from connector_tax.base.config.sweep import unlike
-from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.locks import started_once
-from connector_tax.base.plan import campaign_document, config_of, read_campaign_file
-from connector_tax.base.plan.edits import as_stored, edited_costs, unset_since
-from connector_tax.base.plan.ended import of_another_config
+from connector_tax.base.plan.start import open_campaign
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.redaction import published_text
 from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.lifeline import end_in_order
 from connector_tax.run.engine.logs import clean_logs, launch_secrets
 from connector_tax.run.measure.locks import held, holder_words
+from connector_tax.run.measure.preflight import Launching
 from connector_tax.run.measure.sitting import Sitting, sit
 
 EPILOG = """
@@ -57,8 +50,20 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--take", type=Path, nargs="+", metavar="ARCHIVE", help="take over what --save packed on another host"
     )
+    add_sitting_arguments(parser)
+
+
+def add_sitting_arguments(parser: argparse.ArgumentParser) -> None:
+    """What belongs to ``--minutes``."""
     parser.add_argument(
         "--save", type=Path, metavar="FOLDER", help="pack what is new into an archive in that folder"
+    )
+    parser.add_argument(
+        "--preflight",
+        choices=get_args(Launching),
+        default="all",
+        help="which configurations are launched and asked before any is measured; the first measured launch of the others is their trial. "
+        "What an earlier sitting found out stays. Default %(default)s",
     )
     parser.add_argument(
         "--launch-s",
@@ -73,14 +78,22 @@ def _run(args: argparse.Namespace) -> int:
     if args.take:
         with started_once(folder.start_lock, config.campaign), _alone(config, folder):
             return _take(sorted(args.take), folder)
+    return measure(config, folder, args)
+
+
+def measure(config: CampaignConfig, folder: CampaignFolder, args: argparse.Namespace) -> int:
+    """One sitting; the exit code.
+
+    Args:
+        args: ``minutes``, and those of ``add_sitting_arguments``.
+    """
     if args.minutes <= 0:
         raise ConfigError(f"--minutes {args.minutes:g}: give the minutes that this command may take.")
     end_in_order()
     hand_on(config, os.environ)
     folder.refuse_links()
     with started_once(folder.start_lock, config.campaign):
-        put_back(folder)
-        date = _open_campaign(config, folder)
+        date = open_campaign(config, folder, say=lambda what: print(published_text(what), flush=True))
         with _saved(config, folder, args.save):
             sitting = sit(
                 config,
@@ -88,10 +101,9 @@ def _run(args: argparse.Namespace) -> int:
                 date,
                 within_s=args.minutes * 60,
                 launch_s=args.launch_s,
+                launch=args.preflight,
                 say=lambda what: print(what, flush=True),
             )
-    if not sitting.left:
-        refuse_what_is_of_another_config(config, folder, date)
     print(_words(sitting))
     return os.EX_TEMPFAIL if sitting.left else 0
 
@@ -115,78 +127,6 @@ def _take(archives: list[Path], folder: CampaignFolder) -> int:
                 f"{archive}: {len(taken.kept)} of its documents and runs went on here since and are kept: {', '.join(taken.kept)}"
             )
     return 0
-
-
-def _open_campaign(config: CampaignConfig, folder: CampaignFolder) -> str:
-    """Write ``campaign.json`` at the first sitting; returns the campaign's date.
-
-    Raises:
-        ConfigError: the config has changed since, and preflight or a run is of the earlier one; or a variable is not set any more. Snakemake knows which runs that touches, this command does not.
-    """
-    earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
-    now = datetime.now(UTC)
-    document = campaign_document(
-        config,
-        date=earlier.date if earlier is not None else folder.measured_on() or f"{now:%Y-%m-%d}",
-        created_utc=(earlier and earlier.created_utc) or f"{now:%Y-%m-%dT%H:%M:%SZ}",
-    )
-    if earlier is not None:
-        then = config_of(earlier)  # refuses what another version wrote
-        ours, theirs = (json.loads(to_json(d))["config"] for d in (document, earlier))
-        changed = [k for k, v in ours.items() if unlike(v, theirs.get(k)) and k != "analysis"]
-        # A start that was refused, for want of an interpreter for example, has left nothing but this document.
-        if changed and (folder.preflight_status.exists() or folder.runs()):
-            if unset := unset_since(as_stored(config), then):
-                raise ConfigError(
-                    f"{folder.campaign_file}: the config file refers to variables that are not set here and were at the first sitting: "
-                    f"{', '.join(unset)}. Set them as they were."
-                )
-            costs = edited_costs(as_stored(config), then)
-            changed = [costs if k == "engine" and costs else k for k in changed]
-            raise ConfigError(
-                f"{folder.campaign_file}: changed since the first sitting: {', '.join(changed)}. Undo the edit, or "
-                "start `connector-tax run`, or give the campaign another name. `connector-tax run` measures again what the edit touches; "
-                "of what `advance` measured it names the files to remove first."
-            )
-    write_text_if_changed(folder.campaign_file, to_json(document))
-    _remove_rates_of_an_unfinished_phase(config, folder, document.date)
-    refuse_what_is_of_another_config(config, folder, document.date)
-    return document.date
-
-
-def _remove_rates_of_an_unfinished_phase(config: CampaignConfig, folder: CampaignFolder, date: str) -> None:
-    """Reference rates, and what else is made of Phase A, while a receipt of it is missing: a start with an edit was interrupted, or a
-    configuration is tried again. A sitting takes what is there for made, and Snakemake makes it again."""
-    if "a" in config.phases and not all(
-        folder.run(date, c, "a").receipt.is_file() for c in config.members("a")
-    ):
-        for made in (folder.reference_rates, folder.put_in):
-            if made.is_file():
-                made.unlink()
-                print(f"{made}: removed, since Phase A is not finished; it is made again when it is")
-
-
-def refuse_what_is_of_another_config(config: CampaignConfig, folder: CampaignFolder, date: str) -> None:
-    """A start of `connector-tax run` with an edited config that was interrupted leaves receipts of the earlier one, which only Snakemake knows.
-
-    Raises:
-        ConfigError: there are some; names them and what is made of them.
-    """
-    stored = as_stored(config)
-    runs = {phase: [folder.run(date, c, phase) for c in config.members(phase)] for phase in config.phases}
-    others = of_another_config(config, stored, runs.pop("a"), None)
-    # What follows from Phase A.
-    made = (folder.reference_rates, folder.put_in) if others else ()
-    if not others and folder.reference_rates.is_file():
-        rates = read_document(folder.reference_rates, ReferenceRatesFile).rates
-        others = of_another_config(config, stored, chain(*runs.values()), rates)
-    if others:
-        files = [str(path) for path in (*(run.receipt for run in others), *made) if path.is_file()]
-        raise ConfigError(
-            f"{folder.root}: receipts ({len(others)}) are of another config, or of other rates, than the campaign has now, and would be taken "
-            "for finished. Go on with `connector-tax run`, or remove them: cells are kept that are of the config.\n"
-            f"rm {shlex.join(files)}"
-        )
 
 
 @contextmanager

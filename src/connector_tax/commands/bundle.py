@@ -1,4 +1,4 @@
-"""One archive of a campaign for a reviewer: raw results, what is made of them, the code, checksums and a description."""
+"""One archive of a campaign for a reviewer: raw results, what is made of them, the code, and checksums."""
 
 import argparse
 import sys
@@ -12,17 +12,18 @@ from connector_tax.read.bundle.packing import bundle
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=Path, required=True, help="results/<campaign>")
     parser.add_argument(
-        "--to", type=Path, required=True, metavar="FILE.zip", help="the archive; replaced if it is there"
+        "--to", type=Path, required=True, metavar="FILE.tar.xz", help="the archive; replaced if it is there"
     )
     parser.add_argument("--partial", action="store_true", help="bundle a campaign that is not finished, too")
     parser.add_argument(
-        "--license", help="license of the data, an address or a short name; default: none is named"
+        "--results-only",
+        action="store_true",
+        help="leave out code and lock file, for a bundle that lies in a checkout of both",
     )
-    parser.add_argument("--published", metavar="YYYY-MM-DD", help="default: the campaign's date")
 
 
 def _run(args: argparse.Namespace) -> int:
-    done = bundle(args.root, args.to, partial=args.partial, license=args.license, published=args.published)
+    done = bundle(args.root, args.to, partial=args.partial, results_only=args.results_only)
     for name in done.left_out:
         print(f"left out: {name!a}: its name cannot be shown, or it is no regular file", file=sys.stderr)
     if done.problems:

@@ -1,6 +1,7 @@
 """Plain vLLM, the no-op connector and NIXL on this host's GPU: two rates, one shape, step times, a report. About ten minutes.
 
 It needs no download: the model has the shape of config/models/ and random weights. It says what is missing where it cannot run.
+With --minutes it measures as `advance` does, without Snakemake and without the report.
 """
 
 import argparse
@@ -8,18 +9,22 @@ import os
 
 import yaml
 
+from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.command import Command
+from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
-from connector_tax.base.errors import EngineError
+from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import write_text
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.check.engine_python import add_engine_python, engine_python_of
 from connector_tax.check.request import model_folder
+from connector_tax.commands.advance import add_sitting_arguments, measure
 from connector_tax.commands.run import start_snakemake
 from connector_tax.run.engine.gpu_host import lacking
 
 SMOKE = PROJECT_ROOT / "config" / "gpu-smoke.yaml"
+RESULTS = PROJECT_ROOT / "results"
 GPU, VIRTUAL = "gpu", "virtual-gpu"
 # The small one fits any card. Its step of 2 ms is too short for a clock that a host of two cores keeps.
 MODELS = {GPU: "Qwen3-0.6B", VIRTUAL: "Qwen3-Coder-30B-A3B-Instruct"}
@@ -38,9 +43,18 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         default=GPU,
         help="default gpu; a virtual GPU shows that all but the GPU works",
     )
+    parser.add_argument(
+        "--connectors",
+        metavar="A,B",
+        help="ids of config/connectors.yaml, to be measured beside plain; the campaign is named by them. Default noop_connector,nixl_both",
+    )
+    parser.add_argument("--minutes", type=float, help="in which this command ends; the next one goes on")
+    add_sitting_arguments(parser)
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.save is not None and args.minutes is None:
+        raise ConfigError("--save: archives are made of sittings. Give --minutes as well.")
     python = engine_python_of(args)
     if args.on == GPU and (missing := lacking(python)):
         raise EngineError("\n".join(["this host cannot run it:", *(f"- {what}" for what in missing)]))
@@ -48,14 +62,18 @@ def _run(args: argparse.Namespace) -> int:
     os.environ |= {"ENGINE_PYTHON": python, "MODEL_FOLDER": str(folder)}
     config = read_yaml(SMOKE)
     config["engine"]["served_model_name"] = name
+    if args.connectors is not None:
+        config["connectors"] = list(dict.fromkeys(["plain", *args.connectors.split(",")]))
+        config["campaign"] = "-".join([config["campaign"], *config["connectors"]])
     if args.on == VIRTUAL:
         config = on_virtual_gpu(config)
     path = cache_folder() / f"{config['campaign']}.yaml"
     write_text(path, yaml.safe_dump(config, sort_keys=False))
-    print(
-        f"{name} with random weights; the report will be results/{config['campaign']}/report.html", flush=True
-    )
-    start_snakemake(path, 1, "--quiet", "rules")
+    root = RESULTS / config["campaign"]
+    if args.minutes is None:
+        print(f"{name} with random weights; the report will be {root / 'report.html'}", flush=True)
+        start_snakemake(path, 1, "--quiet", "rules")
+    return measure(load_campaign(path), CampaignFolder(root), args)
 
 
 def on_virtual_gpu(config: Foreign) -> Foreign:

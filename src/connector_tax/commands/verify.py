@@ -1,10 +1,17 @@
-"""Say of a bundle which files were changed, are missing or were added; with --reproduce, compute it anew and compare."""
+"""Say of a bundle which files were changed, are missing or were added; with --reproduce, compute it anew and compare.
+
+Of a campaign's folder: which cells are not as their receipts list them, by checksum. A start looks at sizes alone.
+"""
 
 import argparse
 from pathlib import Path
 
+from connector_tax.base.artifacts.cells import damage
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.command import Command
 from connector_tax.base.files import sha256_of
+from connector_tax.base.opening import printable
 from connector_tax.base.units import how_many
 from connector_tax.read.bundle.reproducing import reproduce
 from connector_tax.read.bundle.verifying import verify
@@ -12,13 +19,18 @@ from connector_tax.read.bundle.verifying import verify
 _EXIT = """\
 exit code:
   0  every file is as it was bundled (and came out the same)
-  1  one is not, or the archive is not of the form that `bundle` writes; a line says so of each
+  1  one is not, or the archive is damaged; a line says so of each
   2  a mistake in the command
 """
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("bundle", type=Path, metavar="FILE.zip|FOLDER", help="as it came, or unpacked")
+    parser.add_argument(
+        "bundle",
+        type=Path,
+        metavar="FILE.tar.xz|FOLDER",
+        help="as it came, or unpacked; or results/<campaign>",
+    )
     parser.add_argument(
         "--reproduce",
         action="store_true",
@@ -27,6 +39,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    campaign = CampaignFolder(args.bundle)
+    if campaign.campaign_file.is_file() and not args.reproduce:
+        return _verify_campaign(campaign)
     verified = verify(args.bundle)
     for finding in verified.findings:
         print(finding)
@@ -51,6 +66,26 @@ def _run(args: argparse.Namespace) -> int:
         print(finding)
     print(f"{done.compared - len(done.findings)} of {done.compared} files came out the same, byte for byte")
     return 1 if done.findings else 0
+
+
+def _verify_campaign(folder: CampaignFolder) -> int:
+    cells = [
+        (run.cell(cell.cell_id), cell.files)
+        for run in folder.runs()
+        if run.receipt.is_file()
+        for cell in read_receipt(run).cells
+    ]
+    damaged = {
+        cell.path: why for cell, files in cells if (why := damage(cell, files, contents=True)) is not None
+    }
+    for path, why in damaged.items():
+        print(f"{path}: {printable(why)}")
+    if damaged:
+        print("remove these folders and start the campaign again to have the cells measured again")
+    print(
+        f"{folder.root}: {len(cells) - len(damaged)} of {how_many(len(cells), 'cell')} as they were measured"
+    )
+    return 1 if damaged else 0
 
 
 COMMAND = Command(__doc__, _arguments, _run, epilog=_EXIT, interrupted="nothing was written")

@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from connector_tax.base.documents.settings import differences
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.vllm_model.shape import ModelShape
 from connector_tax.fleet.calibration import FEWEST_STEPS, FEWEST_TOGETHER, WITHOUT
@@ -49,25 +50,39 @@ class GpuFit:
     """
     Attributes:
         costs: with ``per_prompt_us`` 0, which the clock does not know.
-        asynchronous: whether the engine scheduled so; None where it is not known.
-        kv_tokens: what the KV cache holds; None where the engine did not say.
-        kv_value_bytes: of one value in it; None where the engine did not say.
+        resolved: the settings that the steps were measured with.
+        measured: whether the launches that were measured say so themselves, and not preflight's.
         one_shape: all cells have one, so a sequence's cost holds that of its context.
     """
 
     costs: StepCosts
     steps: int
     residuals: tuple[Residual, ...]
-    asynchronous: bool | None
-    kv_tokens: int | None
-    kv_value_bytes: int | None
+    resolved: Resolved
+    measured: bool
     one_shape: bool
+
+    @property
+    def settings(self) -> str:
+        """The settings that a step's cost depends on, as far as they are known."""
+        own = self.resolved
+        told = {
+            "asynchronous scheduling": {True: "on", False: "off", None: None}[own.async_scheduling],
+            "attention backend": own.attention_backend,
+            "model runner": own.model_runner,
+            "MoE config": own.moe_config,
+            "KV blocks": own.num_gpu_blocks,
+        }
+        known = (
+            ", ".join(f"{name} {value}" for name, value in told.items() if value is not None) or "not known"
+        )
+        return f"{known} ({'as its launches logged' if self.measured else 'as seen in preflight'})"
 
 
 def fit_gpu(data: CampaignData) -> GpuFit:
     """
     Raises:
-        AnalysisError: plain has too few step records, or too few of sequences that decode together.
+        AnalysisError: plain has too few step records, too few of sequences that decode together, or launches with other settings.
     """
     cells = [
         c
@@ -76,6 +91,12 @@ def fit_gpu(data: CampaignData) -> GpuFit:
     ]
     resolved = resolved_of(data, PLAIN)
     _refuse_several_cards(resolved)
+    told = [c.document.engine.settings for c in cells if c.document.engine.settings]
+    if changed := {name for own in told for name in differences(told[0], own)}:
+        raise AnalysisError(
+            f"plain's launches differ in {', '.join(sorted(changed))} (engine.settings in their cells), and a profile is of one engine. "
+            "Remove the runs of one of the two and start again."
+        )
     tables = [step_features(c, resolved.batched_tokens) for c in cells]
     table = np.concatenate([np.empty((0, 6)), *tables])
     together = int((table[:, 2] >= 2).sum())
@@ -95,14 +116,12 @@ def fit_gpu(data: CampaignData) -> GpuFit:
             f"the fit leaves {costs.base_us:.1f} us for a step without a token, which no engine has: the {len(table)} steps of plain do not tell "
             "what a step costs from what its tokens cost. Measure at lower rates as well, or shorter prompts."
         )
-    blocks, size = resolved.num_gpu_blocks, resolved.block_size
     return GpuFit(
         costs,
         len(table),
         tuple(r for cell, own in zip(cells, tables, strict=True) for r in _residuals(cell, own, costs)),
-        resolved.async_scheduling,
-        blocks * size if blocks and size else None,
-        resolved.kv_value_bytes,
+        resolved,
+        bool(told),
         one_shape,
     )
 
@@ -146,17 +165,19 @@ def profile_text(base: dict[str, Any], fit: GpuFit, campaign: str, shape: ModelS
         shape: of the model that was measured.
     """
     step = {name: round(getattr(fit.costs, name), digits) for name, digits in zip(NAMES, DIGITS, strict=True)}
-    sources = {**base["sources"], "step": f"fitted to {fit.steps} steps of plain in campaign {campaign}"}
+    fitted = f"fitted to {fit.steps} steps of plain in campaign {campaign}: {fit.settings}"
+    sources = {**base["sources"], "step": fitted}
     profile = {**base, "step": step}
     # Of another model or another campaign.
     for part in (profile, sources):
         part.pop("kv_cache_bytes", None)
-    if shape is not None and fit.kv_tokens is not None and fit.kv_value_bytes is not None:
-        profile["kv_cache_bytes"] = fit.kv_tokens * shape.kv_values * fit.kv_value_bytes
+    tokens, value_bytes = fit.resolved.kv_tokens, fit.resolved.kv_value_bytes
+    if shape is not None and tokens is not None and value_bytes is not None:
+        profile["kv_cache_bytes"] = tokens * shape.kv_values * value_bytes
         sources["kv_cache_bytes"] = (
-            f"{fit.kv_tokens} tokens of {fit.kv_value_bytes} bytes a value, as the engine of campaign {campaign} said"
+            f"{tokens} tokens of {value_bytes} bytes a value, as the engine of campaign {campaign} said"
         )
-    if fit.asynchronous is False:
+    if fit.resolved.async_scheduling is False:
         profile["host"] = dict.fromkeys(base.get("host", {}), 0)
         sources["host"] = "in the step, since the engine was scheduled synchronously"
     return yaml.safe_dump({**profile, "sources": sources}, sort_keys=False, width=140)
@@ -167,12 +188,15 @@ def fit_lines(fit: GpuFit) -> Sequence[str]:
     numbers = ", ".join(
         f"{name} {getattr(fit.costs, name):,.{digits}f}" for name, digits in zip(NAMES, DIGITS, strict=True)
     )
-    lines = [f"{fit.steps} steps of plain: {numbers}; scatter {fit.costs.scatter:.1%}"]
-    if fit.asynchronous is False:
+    lines = [
+        f"{fit.steps} steps of plain: {numbers}; scatter {fit.costs.scatter:.1%}",
+        f"Settings: {fit.settings}",
+    ]
+    if fit.resolved.async_scheduling is False:
         lines.append(
             "Scheduling was synchronous: these are times of host and device together, so the profile has no host time beside them."
         )
-    if fit.asynchronous is None:
+    if fit.resolved.async_scheduling is None:
         lines.append(
             "Whether scheduling was asynchronous is not known. If it was not, these are times of host and device together: set the profile's host to 0."
         )

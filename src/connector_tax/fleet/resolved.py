@@ -16,6 +16,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
     Attributes:
         num_gpu_blocks, block_size: of the KV cache.
+        moe_config: the file with the tile sizes of the MoE kernels; ``default`` where vLLM has none for the card.
     """
 
     max_num_seqs: int | None = field(name="scheduler_config.max_num_seqs", default=None)
@@ -24,6 +25,9 @@ class Resolved(msgspec.Struct, frozen=True):
     num_gpu_blocks: int | None = field(name="cache_config.num_gpu_blocks", default=None)
     block_size: int | None = field(name="cache_config.block_size", default=None)
     cache_dtype: str | None = field(name="cache_config.cache_dtype", default=None)
+    attention_backend: str | None = field(name="log.attention_backend", default=None)
+    model_runner: str | None = field(name="log.model_runner", default=None)
+    moe_config: str | None = field(name="log.moe_config", default=None)
     tensor_parallel_size: int | None = field(name="parallel_config.tensor_parallel_size", default=None)
     pipeline_parallel_size: int | None = field(name="parallel_config.pipeline_parallel_size", default=None)
     data_parallel_size: int | None = field(name="parallel_config.data_parallel_size", default=None)
@@ -32,6 +36,11 @@ class Resolved(msgspec.Struct, frozen=True):
     def batched_tokens(self) -> int:
         """A step's at most; vLLM's default where it is not known."""
         return self.max_num_batched_tokens or 2048
+
+    @property
+    def kv_tokens(self) -> int | None:
+        """What the KV cache holds."""
+        return self.num_gpu_blocks * self.block_size if self.num_gpu_blocks and self.block_size else None
 
     @property
     def kv_value_bytes(self) -> int | None:
@@ -57,14 +66,12 @@ def resolved_of(data: CampaignData, config: str) -> Resolved:
         f"scheduler_config.{name}": token_count(args.get(name))
         for name in ("max_num_seqs", "max_num_batched_tokens")
     } | {f"parallel_config.{name}": args.get(name) for name in _CARDS}
-    changed = data.changes.get(config) or {}
-    told = {**data.plain_settings, **{name: both["own"] for name, both in changed.items()}}
-    known = {name: value for name, value in told.items() if value is not None}
+    known = {name: value for name, value in data.settings_of(config).items() if value is not None}
     try:
         # Not strict: a number in campaign.json may be written as text, as a command line has it.
         return msgspec.convert({**asked, **known}, Resolved, strict=False)
     except msgspec.ValidationError as error:
         raise ArtifactError(
-            f"{data.root}: engine_diff.json or engine.args in campaign.json: {error}, of {config}. Remove engine_diff.json and start again "
-            "to have preflight write it."
+            f"{data.root}: engine.settings in the cells of {config}, engine_diff.json or engine.args in campaign.json: {error}. Remove what "
+            "says so and start again to have it written."
         ) from error

@@ -28,7 +28,6 @@ examples:
   connector-tax load --base-url ... --find-rate 0.5:64 --slo ttft_p90=500ms,tpot_p90=50ms --out out/
   connector-tax load --base-url ... --offline --num-prompts 500 --prompts ShareGPT.json --out out/
   connector-tax load --base-url ... --trace azure.csv --speed 2 --out out/
-  connector-tax load import theirs.json out/summary.json
 """
 
 

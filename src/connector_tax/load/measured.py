@@ -48,7 +48,9 @@ def result_of(
     window, requests = outcome.window, outcome.requests
     chosen = in_window(requests, window)
     ok = [r for r in chosen if r.status == "ok"]
-    hit = hits is not None and bool(hits["hit_tokens"] or hits["store_hit_tokens"]) and spec.sessions is None
+    hit: bool | None = False
+    if spec.sessions is None:
+        hit = None if hits is None else bool(hits["hit_tokens"] or hits["store_hit_tokens"])
     planned, cut, demand = planned_of(spec), cut_of(spec, outcome), demand_of(spec, outcome)
     counted = _completions(spec, requests, window)
     # An overloaded cell has its flag, and no percentile.

@@ -15,9 +15,10 @@ Source: vLLM 0.32.0, vllm/benchmarks/datasets.
 
 import math
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,24 @@ def write_prompts(
     if limit is not None and limit < 1:
         raise ConfigError(f"limit {limit}: at least one prompt is wanted.")
     refuse_same(source, into)
-    prompts = list(islice(_prompts(source, chars_per_token), limit))
+    prompts: list[_Asked] = []
+    left_out = 0
+    for asked in _prompts(source, chars_per_token):
+        if asked is None:
+            left_out += 1
+        else:
+            prompts.append(asked)
+            if len(prompts) == limit:
+                break
     if not prompts:
-        raise ConfigError(f"{source}: holds no prompt.")
+        of = f" of its {left_out} entries has a human's turn and the answer. {_SHARE_GPT_WANTED}"
+        raise ConfigError(f"{source}: none{of}" if left_out else f"{source}: holds no prompt.")
+    if left_out:
+        print(
+            f"{source}: {left_out} of {left_out + len(prompts)} entries are left out: no human's turn (from, value) has an answer "
+            "behind it in them.",
+            file=sys.stderr,
+        )
     if output_lengths is None and limit is None and all(p.own for p in prompts):
         write_bytes(into, whole(source))
         return len(prompts)
@@ -112,7 +128,8 @@ def write_prompts(
     return len(prompts)
 
 
-def _prompts(source: Path, chars_per_token: float) -> Iterator[_Asked]:
+def _prompts(source: Path, chars_per_token: float) -> Iterator[_Asked | None]:
+    """None for each conversation without a question and its answer."""
     head = head_of(source)
     if _JSON_LIST.match(head):
         return _share_gpt(source, chars_per_token)
@@ -121,23 +138,15 @@ def _prompts(source: Path, chars_per_token: float) -> Iterator[_Asked]:
     return _plain_text(source)
 
 
-def _share_gpt(source: Path, chars_per_token: float) -> Iterator[_Asked]:
+def _share_gpt(source: Path, chars_per_token: float) -> Iterator[_Asked | None]:
     try:
         talks = msgspec.json.decode(whole(source), type=list[_Talk])
     except (ValueError, RecursionError) as error:
         raise ConfigError(
             f"{source}: a JSON list that cannot be read ({error}). {_SHARE_GPT_WANTED}"
         ) from error
-    found = [
-        asked
-        for k, talk in enumerate(talks)
-        if (asked := _first_question(f"entry {k}", talk, chars_per_token)) is not None
-    ]
-    if not found:
-        raise ConfigError(
-            f"{source}: none of its {len(talks)} entries has a human's turn and the answer. {_SHARE_GPT_WANTED}"
-        )
-    return iter(found)
+    for k, talk in enumerate(talks):
+        yield _first_question(f"entry {k}", talk, chars_per_token)
 
 
 _SHARE_GPT_WANTED = (
@@ -159,7 +168,7 @@ def _first_question(place: str, talk: _Talk, chars_per_token: float) -> _Asked |
     return None
 
 
-def _json_lines(source: Path, chars_per_token: float) -> Iterator[_Asked]:
+def _json_lines(source: Path, chars_per_token: float) -> Iterator[_Asked | None]:
     for number, line in lines_of(source):
         place = f"line {number}"
         with at(source, place):
@@ -171,8 +180,7 @@ def _json_lines(source: Path, chars_per_token: float) -> Iterator[_Asked]:
                 asked = _first_question(place, talk, chars_per_token)
             else:
                 asked = _of_object(place, value)
-        if asked is not None:
-            yield asked
+        yield asked
 
 
 def _of_object(place: str, value: Foreign) -> _Asked:

@@ -60,8 +60,12 @@ def first_failure(requests: Sequence[RequestRecord]) -> str | None:
     return None if failed is None else f"{failed.status} ({printable(failed.error or '', MOST_CHARS)})"
 
 
-def flags_of(spec: CellSpec, outcome: CellOutcome, *, cut: Cut | None, hit: bool) -> tuple[str, ...]:
-    """Of a fixed number ``not_all_sent`` stands for ``min_completed_not_reached``."""
+def flags_of(spec: CellSpec, outcome: CellOutcome, *, cut: Cut | None, hit: bool | None) -> tuple[str, ...]:
+    """
+    Args:
+        hit: whether the server's prefix cache had some of the prompts, and should not have had; None where nobody knows.
+
+    Of a fixed number ``not_all_sent`` stands for ``min_completed_not_reached``."""
     own = [f for f in outcome.window.flags if spec.num_requests is None or f != "min_completed_not_reached"]
     return (
         *own,
@@ -70,6 +74,7 @@ def flags_of(spec: CellSpec, outcome: CellOutcome, *, cut: Cut | None, hit: bool
         *(("client_stalled",) if outcome.health.client_stalled is True else ()),
         *(("resends",) if outcome.health.resends else ()),
         *(("prefix_cache_hits",) if hit else ()),
+        *(("prefix_cache_unchecked",) if hit is None else ()),
     )
 
 

@@ -103,6 +103,10 @@ def _latency_lines(cell: LoadCell) -> list[str]:
 
 def _cache_text(cell: LoadCell) -> str | None:
     hits = cell.prefix_cache
+    if "prefix_cache_unchecked" in cell.flags:
+        return (
+            "prefix cache: hits are not known; of prompts that were in it TTFT would not be that of new ones"
+        )
     if "prefix_cache_hits" not in cell.flags or hits is None:
         return None
     found, asked = hits["hit_tokens"] or 0.0, hits["queried_tokens"] or 0.0

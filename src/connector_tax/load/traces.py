@@ -5,6 +5,7 @@ Mooncake's (JSONL: timestamp in ms, input_length, output_length, hash_ids of blo
 AzureLLMInferenceDataset2023.md and 2024.md.
 """
 
+import csv
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,8 @@ from connector_tax.base.units import MOST_NS, NS_PER_MS, NS_PER_S, is_number
 from connector_tax.load.source_files import JSON_LINES, at, json_of, lines_of, refuse_same, tokens_of
 
 _AZURE_COLUMNS = "TIMESTAMP,ContextTokens,GeneratedTokens"
+# What pandas calls a column of row numbers, when it writes one and when it reads one back.
+_INDEX = ("", "Unnamed: 0")
 _AZURE_TIME = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}:[0-9]{2})?"
 )
@@ -129,8 +132,13 @@ def _arrivals(source: Path) -> Iterator[_Arrival]:
     _, first = next(lines, (0, b""))
     if JSON_LINES.match(first):
         return _parsed(source, lines_of(source), lambda line: _mooncake(json_of(line)))
-    if first.strip().lower() == _AZURE_COLUMNS.lower().encode():
-        return _parsed(source, lines, _azure)
+    try:
+        header = _cells(first)
+    except ValueError:
+        header = []
+    skipped = int(bool(header) and header[0] in _INDEX)
+    if ",".join(header[skipped:]).lower() == _AZURE_COLUMNS.lower():
+        return _parsed(source, lines, lambda line: _azure(line, skipped))
     found = shown(first[:200].decode("utf-8", errors="replace"))
     raise ConfigError(f"{source}: begins with {found}, as no trace does that is known. {_KNOWN_TRACES}")
 
@@ -169,8 +177,16 @@ def _mooncake(value: Any) -> _Arrival:
     return _Arrival(round(timestamp_ms * NS_PER_MS), input_tokens, output_tokens, tuple(blocks))
 
 
-def _azure(line: bytes) -> _Arrival:
-    cells = [cell.strip() for cell in line.decode("utf-8").split(",")]
+def _cells(line: bytes) -> list[str]:
+    """Of a line of CSV, quoted or not; none holds a line's end."""
+    try:
+        return [cell.strip() for cell in next(csv.reader([line.decode("utf-8").strip()]), [])]
+    except csv.Error as error:
+        raise ValueError(f"no CSV ({error})") from error
+
+
+def _azure(line: bytes, skipped: int) -> _Arrival:
+    cells = _cells(line)[skipped:]
     if len(cells) != 3:
         raise ValueError(f"{len(cells)} columns, wanted are {_AZURE_COLUMNS}")
     at_ns = _azure_time_ns(cells[0])

@@ -13,18 +13,16 @@ from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError, ConfigError, EngineError
 from connector_tax.base.opening import printable
-from connector_tax.base.plan import read_campaign_file
 from connector_tax.run.engine.command import engine_python
 from connector_tax.run.engine.identity import interpreter_answer
 from connector_tax.sweep.folder import SweepFolder
-from connector_tax.sweep.own import edited
 
 
 def refuse_others_results(sweep: Sweep, folder: SweepFolder, results: Path) -> None:
     """
     Raises:
-        ConfigError: another file has this sweep's name, a campaign's results folder is another sweep's or a link, or a campaign of its name was
-            measured by hand and otherwise.
+        ConfigError: another file has this sweep's name, or a campaign's results folder is another sweep's or a link. Results of another campaign
+            are refused by that campaign's own start.
     """
     _refuse_other_file(sweep, folder)
     for cell in sweep.cells:
@@ -39,10 +37,6 @@ def refuse_others_results(sweep: Sweep, folder: SweepFolder, results: Path) -> N
                 f"{sweep.path}: campaign {cell.name} ({cell.words}): results/{cell.name} is a link, perhaps to another campaign's results, which would be "
                 "measured over; no table or series reads behind it. Put the folder itself there, or remove the link."
             )
-        try:
-            _refuse_other_campaign(sweep, cell, folder, CampaignFolder(results / cell.name).campaign_file)
-        except (ArtifactError, OSError):
-            continue  # its own start refuses it, and the other campaigns are measured
 
 
 def _refuse_other_file(sweep: Sweep, folder: SweepFolder) -> None:
@@ -58,24 +52,6 @@ def _refuse_other_file(sweep: Sweep, folder: SweepFolder) -> None:
         raise ConfigError(
             f"{sweep.path}: sweep: {sweep.name} is the name of {printable(str(other), 300)}, whose campaigns would be measured over. Give one of the two "
             "another name; where this file takes the other's place, remove the other."
-        )
-
-
-def _refuse_other_campaign(sweep: Sweep, cell: SweepCell, folder: SweepFolder, file: Path) -> None:
-    if not file.exists():
-        return
-    document, where = (
-        read_campaign_file(file),
-        f"{sweep.path}: campaign {cell.name} ({cell.words}): results/{cell.name}",
-    )
-    if document.campaign != cell.name:
-        # Its receipts would do for Snakemake, which then finds nothing to do and calls that a success.
-        raise ConfigError(
-            f"{where} holds results of campaign {printable(document.campaign, 100)}, as a copied folder does. Move it away."
-        )
-    if not folder.config(cell).exists() and (keys := edited(cell.config, document)):
-        raise ConfigError(
-            f"{where} was not measured by this sweep, and otherwise ({', '.join(keys)}). Rename this sweep or an entry, or move those results away."
         )
 
 

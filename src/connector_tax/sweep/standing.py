@@ -12,9 +12,8 @@ from connector_tax.base.documents.aggregate import read_aggregate
 from connector_tax.base.documents.sweep import End
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import printable
-from connector_tax.base.plan import read_campaign_file
+from connector_tax.base.plan import read_campaign_file, start
 from connector_tax.base.units import duration_text
-from connector_tax.read.report.left import runs_left
 from connector_tax.read.report.status import seconds_left, worker_of
 from connector_tax.sweep.own import edited, fault_of
 from connector_tax.sweep.running import code_text
@@ -26,7 +25,7 @@ State = Literal["not started", "at work", "stopped", "measured", "finished", "ed
 class Standing:
     """
     Attributes:
-        ended, runs: launches of configurations that have a receipt of this plan, and all.
+        ended, runs: launches of configurations that have a true receipt, and all.
         skipped, failed: that have such a receipt.
         left_s: expected, by rates that are guessed as long as Phase A is not measured.
         worker: the process that works on it.
@@ -63,7 +62,7 @@ def standing_of(config: CampaignConfig, results: Path, gpus: int | None = None) 
             if (run := folder.run(document.date, connector, phase)).receipt.exists() and not run.is_link
         ]
         left_s = seconds_left(config, folder, document.date, gpus)
-        ended = runs - runs_left(config, folder, document.date)
+        ended = runs - sum(map(len, start.standing(config, folder, document.date).left.values()))
         changed = edited(config, document)
         lacks = _lacks(config, folder)
     # Also where a folder may not be entered, or a run that begins anew removes its own.
@@ -112,7 +111,9 @@ def words(standing: Standing, end: End | None) -> str:
     if standing.state == "unreadable":
         return printable(f"{standing.state}: {standing.why}")
     if standing.state == "edited":
-        parts[0] += f" since it was measured ({standing.why}): the next run measures again what that touches"
+        parts[0] += (
+            f" since it was measured ({standing.why}), which a run refuses: undo it, or rename the entry"
+        )
     if standing.state == "measured":
         parts[0] += f", and {standing.why}"
     if standing.state not in ("not started", "finished"):

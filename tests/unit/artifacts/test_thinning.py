@@ -200,7 +200,7 @@ def test_step_records_that_were_lost_before_thinning_are_still_missing(tmp_path:
     campaign.receipt("plain", "a")
     thin(campaign.root, tmp_path / "thinned")
     (criterion,) = [c for c in _aggregate(tmp_path / "thinned")["criteria"] if c["number"] == 6]
-    assert criterion["outcome"] == "fail"
+    assert criterion["outcome"] == "not met"
     assert "lacks engine_step" in criterion["evidence"]
 
 

@@ -38,7 +38,7 @@ def _receipt(campaign_file: Path, config: str, phase: str, failure: str | None) 
 def nothing_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """What engines that are up together measure is told in test_turns; here each is left to itself."""
     monkeypatch.setattr(run, "measure_in_turns", lambda *a, **k: Turns({}))
-    monkeypatch.setattr(run, "run_preflight", lambda file, launches: None)
+    monkeypatch.setattr(run, "run_preflight", lambda file, launch: None)
 
 
 def test_a_connector_that_does_not_start_ends_its_mode(
@@ -118,11 +118,14 @@ def test_preflight_without_launches_includes_what_nothing_speaks_against(
     )
     monkeypatch.setattr("connector_tax.run.measure.preflight.refuse_misfit", lambda *a: None)
     monkeypatch.setattr("connector_tax.run.measure.preflight.too_large", lambda *a: None)
-    monkeypatch.setattr("connector_tax.run.measure.preflight.missing_modules", lambda *a: {"no_such_module"})
+    monkeypatch.setattr(
+        "connector_tax.run.measure.preflight.unusable_modules",
+        lambda *a: {"no_such_module": "has no module no_such_module"},
+    )
     monkeypatch.setattr(
         "connector_tax.run.measure.preflight._verify", lambda *a: pytest.fail("it was launched")
     )
-    run_preflight(folder.campaign_file, launches=False)
+    run_preflight(folder.campaign_file, launch="none")
     status = read_json(folder.preflight_status)
     assert status["configs"]["plain"]["decision"] == "include"
     assert status["configs"][GIVEN]["decision"] == "skip"

@@ -1,107 +1,20 @@
-"""``connector-tax advance``: what may change between two sittings."""
+"""``connector-tax advance``: what a sitting finds of those before it, and what it packs."""
 
 import sys
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import DATE, SMALL, Campaign, campaign_config
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.base.files import write_json
-from connector_tax.base.plan import campaign_document, read_campaign_file
+from connector_tax.base.errors import EngineError
 from connector_tax.commands import advance
-from connector_tax.commands.advance import _open_campaign
 from connector_tax.run.measure.sitting import Sitting
-
-
-def test_a_config_may_change_until_something_is_made_of_it(tmp_path: Path) -> None:
-    """A first start without ENGINE_PYTHON is refused. The second one, with it, was refused as well, since the config had changed."""
-    config, folder = load_campaign(PROJECT_ROOT / "config/demo.yaml"), CampaignFolder(tmp_path / "demo")
-    _open_campaign(config, folder)
-    edited = replace(config, engine=replace(config.engine, python="/opt/vllm/bin/python"))
-    _open_campaign(edited, folder)
-    kept = read_campaign_file(folder.campaign_file)
-    assert kept.config["engine"]["python"] == "/opt/vllm/bin/python"
-
-    folder.preflight.mkdir()
-    folder.preflight_status.write_text("{}")
-    with pytest.raises(ConfigError, match="changed since the first sitting: engine") as refused:
-        _open_campaign(config, folder)
-    assert "Undo the edit, or start `connector-tax run`, or give the campaign another name. " in str(
-        refused.value
-    )
-    # Equal to Python, and another flag to the engine.
-    args = {**config.engine.args, "enable_prefix_caching": 1}
-    with pytest.raises(ConfigError, match="changed since the first sitting: engine"):
-        _open_campaign(replace(edited, engine=replace(edited.engine, args=args)), folder)
-    assert read_campaign_file(folder.campaign_file) == kept
-
-
-def test_a_variable_that_is_not_set_any_more_is_no_edit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the second sitting's shell ENGINE_PYTHON was not exported again, and the config file was said to be changed."""
-    demo, folder = load_campaign(PROJECT_ROOT / "config/demo.yaml"), CampaignFolder(tmp_path / "demo")
-    monkeypatch.delenv("ENGINE_PYTHON", raising=False)
-    _open_campaign(replace(demo, engine=replace(demo.engine, python="/opt/vllm/bin/python")), folder)
-    folder.preflight.mkdir()
-    folder.preflight_status.write_text("{}")
-    unset = replace(demo, engine=replace(demo.engine, python="${ENGINE_PYTHON}"))
-    with pytest.raises(ConfigError, match=r"variables that are not set here .*: ENGINE_PYTHON\. Set them"):
-        _open_campaign(unset, folder)
-
-
-def test_what_a_start_with_an_edit_left_that_was_interrupted_is_not_taken_for_finished(
-    tmp_path: Path,
-) -> None:
-    """``campaign.json`` is edited since then, and receipts are of the config before: the campaign was said to be measured."""
-    config = campaign_config(**{**SMALL, "connectors": ["plain"], "phase_b_prime": {"configs": ["plain"]}})
-    campaign = Campaign(tmp_path / "demo", config, max_steps=30)
-    campaign.measure("plain")
-    campaign.measure("plain", "b", rates=(4.0, 8.0))
-    rates = {"ref_safe_per_s": 4.0, "ref_load_per_s": 8.0, "b_prime_needed": False}
-    write_json(campaign.folder.reference_rates, rates)
-    a, b = (campaign.run(*run).receipt for run in (("plain", "a"), ("plain", "b")))
-    _open_campaign(campaign.config, campaign.folder)
-    for edit, files in (
-        ({"engine": replace(campaign.config.engine, env={"A": "1"})}, [a, campaign.folder.reference_rates]),
-        ({"phase_b_input_tokens": (64,)}, [b]),
-    ):
-        edited = replace(campaign.config, **edit)
-        document = campaign_document(edited, date=DATE, created_utc=f"{DATE}T00:00:00Z")
-        write_json(campaign.folder.campaign_file, document)
-        with pytest.raises(ConfigError, match=r"receipts \(1\) are of another config") as told:
-            _open_campaign(edited, campaign.folder)
-        assert str(told.value).splitlines()[-1].split() == ["rm", *map(str, files)]
-
-
-def test_rates_of_a_phase_that_is_measured_again_are_selected_again(tmp_path: Path) -> None:
-    """An edit's start was interrupted in Phase A: the sitting that finished it went on at the rates before, and said that all was measured."""
-    campaign = Campaign(tmp_path / "demo", campaign_config(**SMALL), max_steps=30)
-    for connector in campaign.config.members("a"):
-        campaign.measure(connector)
-    rates = {"ref_safe_per_s": 4.0, "ref_load_per_s": 8.0, "b_prime_needed": False}
-    write_json(campaign.folder.reference_rates, rates)
-    _open_campaign(campaign.config, campaign.folder)
-    assert campaign.folder.reference_rates.is_file()
-    campaign.run("plain", "a").receipt.unlink()
-    _open_campaign(campaign.config, campaign.folder)
-    assert not campaign.folder.reference_rates.exists()
-
-
-def test_a_campaign_file_that_is_gone_costs_no_run(tmp_path: Path) -> None:
-    """Runs are named by their date: with today's all of them would be measured again."""
-    config, folder = load_campaign(PROJECT_ROOT / "config/demo.yaml"), CampaignFolder(tmp_path / "demo")
-    folder.run("2026-01-31", "plain", "a").path.mkdir(parents=True)
-    assert _open_campaign(config, folder) == "2026-01-31"
 
 
 def test_what_a_killed_take_put_aside_is_back_before_anything_is_measured(

@@ -46,7 +46,7 @@ def test_each_script_says_the_command_that_it_is() -> None:
             name = text.split("``connector-tax ")[1].split("``")[0]
             assert f"from connector_tax.commands.{name.replace('-', '_')} import COMMAND\n" in text
             of_scripts.add(name)
-    assert of_scripts == set(COMMANDS) - {"run", "sweep", "advance", "gpu-smoke", "load import"}
+    assert of_scripts == set(COMMANDS) - {"run", "sweep", "advance", "gpu-smoke"}
 
 
 def test_an_unknown_command_is_one_line_and_exit_code_2() -> None:

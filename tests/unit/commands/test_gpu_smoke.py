@@ -1,6 +1,8 @@
 """``connector-tax gpu-smoke`` says everything that a host lacks at once, and asks the virtual GPU the same as a card."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,16 +10,17 @@ import pytest
 
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import read_yaml
-from connector_tax.base.errors import EngineError
+from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import to_json
 from connector_tax.base.plan import cells_of
 from connector_tax.cli import command
+from connector_tax.commands import gpu_smoke
 from connector_tax.commands.gpu_smoke import SMOKE, on_virtual_gpu
 from connector_tax.run.engine import gpu_host
 from connector_tax.run.engine.gpus import Gpu
 
 CARD = Gpu(0, "GPU-1", "NVIDIA H200", 143_771, "GPU-1")
-WELL = {"vllm": True, "torch": True, "nixl": True, "nixl_cu13": False, "cuda": {"build": "13.0", "available": True}}  # fmt: skip
+WELL = {"vllm": True, "torch": True, "cuda": {"build": "13.0", "available": True}}
 
 
 def engine(tmp_path: Path, answer: str) -> str:
@@ -36,9 +39,7 @@ def engine(tmp_path: Path, answer: str) -> str:
         ({"torch": False, "cuda": None}, ["has no torch"]),
         ({"cuda": {"build": None, "available": False}}, ["its torch is a CPU build"]),
         ({"cuda": {"build": "13.0", "available": False}}, ["finds no card"]),
-        ({"nixl": False}, ["has no NIXL"]),
-        ({"nixl": False, "nixl_cu13": True}, []),
-        ({"vllm": False, "nixl": False}, ["has no vLLM", "has no NIXL"]),
+        ({"vllm": False, "torch": False, "cuda": None}, ["has no vLLM", "has no torch"]),
     ],
 )
 def test_each_thing_that_is_missing_is_said(
@@ -82,3 +83,63 @@ def test_the_virtual_gpu_is_asked_the_same(tmp_path: Path, monkeypatch: pytest.M
     assert virtual.connector_ids == ("plain", "noop_connector", "nixl_virtual")
     assert cells_of(virtual, "plain", "a") == cells_of(real, "plain", "a")
     assert real.engine.args["load_format"] == "dummy" and "load_format" not in virtual.engine.args
+
+
+# Of the command, all but what needs a card; Snakemake is not to be had, as on a host that can fetch nothing.
+WITHOUT_SNAKEMAKE = """
+import json, sys
+from pathlib import Path
+sys.modules["snakemake"] = None
+from connector_tax.commands import advance, gpu_smoke
+from connector_tax.run.measure.sitting import Sitting
+def sit(config, folder, date, **given):
+    print(json.dumps([config.campaign, config.connector_ids, str(folder.root), given["within_s"], given["launch"]]))
+    return Sitting((), (), "")
+advance.sit = sit
+gpu_smoke.lacking = lambda python: []
+gpu_smoke.model_folder = lambda name, python: (name, Path(sys.argv[1]))
+gpu_smoke.RESULTS = Path(sys.argv[1])
+sys.exit(gpu_smoke.COMMAND.call(["--engine-python", sys.executable, *sys.argv[2:]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "name", "connectors"),
+    [
+        ([], "gpu-smoke", ["plain", "noop_connector", "nixl_both"]),
+        (
+            ["--connectors", "mooncake_both,plain"],
+            "gpu-smoke-plain-mooncake_both",
+            ["plain", "mooncake_both"],
+        ),
+    ],
+)
+def test_it_measures_in_minutes_without_snakemake(
+    tmp_path: Path, more: list[str], name: str, connectors: list[str]
+) -> None:
+    given = ["--minutes", "6", "--save", str(tmp_path / "out"), "--preflight", "plain", *more]
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SNAKEMAKE, str(tmp_path), *given],
+        env={**os.environ, "CONNECTOR_TAX_CACHE": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout.splitlines()[0]) == [name, connectors, str(tmp_path / name), 360.0, "plain"]
+    assert len(list((tmp_path / "out").glob(f"{name}-*.tar.gz"))) == 1
+
+
+def test_archives_without_minutes_and_unknown_connectors_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(ConfigError, match=r"--save: .* Give --minutes"):
+        command("gpu-smoke").call(["--engine-python", sys.executable, "--save", str(tmp_path)])
+    monkeypatch.setattr(gpu_smoke, "lacking", lambda python: [])
+    monkeypatch.setattr(gpu_smoke, "model_folder", lambda name, python: (name, tmp_path))
+    for name in ("ENGINE_PYTHON", "MODEL_FOLDER"):
+        monkeypatch.setenv(name, "")  # set by the command, and unset behind the test
+    with pytest.raises(ConfigError, match="unknown connector 'mooncake'"):
+        command("gpu-smoke").call(
+            ["--engine-python", sys.executable, "--connectors", "mooncake", "--minutes", "6"]
+        )

@@ -77,7 +77,7 @@ def test_a_wrong_type_is_named() -> None:
 
 def test_keys_that_are_missing_are_named_once() -> None:
     assert refusal({"campaign": "x"}).splitlines() == [
-        "config/mine.yaml: top level: missing 'engine', 'connectors', 'phase_a', 'phase_b'."
+        "config/mine.yaml: top level: missing 'engine', 'connectors', 'phase_a'."
     ]
 
 

@@ -26,7 +26,6 @@ from builders import ROOT, SMALL, Campaign, campaign_config
 from invented_server import Behaviour
 
 EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
-PUBLISHED = ROOT / "results" / "virtual-h200"
 
 
 def example() -> dict[str, Any]:
@@ -48,8 +47,8 @@ def test_the_example_goes_through_unchanged() -> None:
     assert unchanged(EXAMPLE)
 
 
-def test_the_published_campaign_goes_through_unchanged(tmp_path: Path) -> None:
-    shutil.copytree(PUBLISHED, tmp_path / "h200")
+def test_the_published_campaign_goes_through_unchanged(tmp_path: Path, published_campaign: Path) -> None:
+    shutil.copytree(published_campaign, tmp_path / "h200")
     assert unchanged(analysed(tmp_path / "h200"))
 
 

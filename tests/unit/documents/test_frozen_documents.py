@@ -25,7 +25,6 @@ from connector_tax.base.records.rates import ReferenceRates
 
 ROOT = Path(__file__).parents[3]
 FROZEN = ROOT / "tests" / "data" / "documents"
-PUBLISHED = ROOT / "results" / "virtual-h200"
 
 
 def of(kind: Any) -> Callable[[Any, str], Any]:
@@ -61,9 +60,9 @@ def test_a_frozen_document_is_written_again_as_it_was(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_so_is_every_one_of_the_published_campaign(name: str) -> None:
+def test_so_is_every_one_of_the_published_campaign(name: str, published_campaign: Path) -> None:
     """It was measured by an earlier version, whose cells lack some of the client's figures."""
-    found = sorted(PUBLISHED.rglob(name.replace("_more", "")))
+    found = sorted(published_campaign.rglob(name.replace("_more", "")))
     for path in found:
         value = read_json(path)
         assert json.loads(to_json(READERS[name](value, str(path)))) == value, path
@@ -80,11 +79,13 @@ def test_a_frozen_cell_is_used_again_under_the_hash_of_its_campaign() -> None:
     assert spec_hash(config, cell.connector, planned) == cell.spec_hash
 
 
-def test_every_published_cell_has_the_hash_of_the_published_campaign() -> None:
+def test_every_published_cell_has_the_hash_of_the_published_campaign(published_campaign: Path) -> None:
     """All but its paths, which were written for everybody's home."""
-    config = config_of(campaign_of(read_json(PUBLISHED / "campaign.json"), "campaign.json"))
-    rates = document_of(read_json(PUBLISHED / "reference_rates.json"), ReferenceRatesFile, "").rates
-    cell = cell_of(read_json(next(PUBLISHED.glob("*_plain/phase_a/cells/r8_*/cell.json"))), "cell.json")
+    config = config_of(campaign_of(read_json(published_campaign / "campaign.json"), "campaign.json"))
+    rates = document_of(read_json(published_campaign / "reference_rates.json"), ReferenceRatesFile, "").rates
+    cell = cell_of(
+        read_json(next(published_campaign.glob("*_plain/phase_a/cells/r8_*/cell.json"))), "cell.json"
+    )
     assert isinstance(rates, ReferenceRates)
     (planned,) = [c for c in cells_of(config, "plain", "a") if c.cell_id == cell.cell_id]
     assert planned == cell.spec
@@ -128,6 +129,7 @@ def _put(value: Any, way: tuple[Any, ...], new: Any) -> Any:
         ("preflight_status.json", ("configs", "plain", "prompt_s"), {"many": 1.0}, "regex '^[0-9]{1,10}$' - at `key` in `$.configs[...].prompt_s`"),
         ("reference_rates.json", ("ref_safe_per_s",), 0, "Expected `float` >= 1e-13 - at `$.ref_safe_per_s`"),
         ("engine_diff.json", ("plain", "cache_config.block_size"), "16", "plain.cache_config.block_size: no number of tokens"),
+        ("cell_more.json", ("engine", "settings", "cache_config.block_size"), "16", "engine.settings.cache_config.block_size: no number of tokens"),
         ("campaign.json", ("date",), "../..", "date is no date (YYYY-MM-DD): '../..'"),
         ("campaign.json", ("order", "a", 0), "../x", "order.a is no bare name: '../x'"),
     ],

@@ -26,7 +26,7 @@ from connector_tax.run.engine.patching import Report, step_timing_of
 from connector_tax.run.engine.ports import taken_side_port
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.engine.virtual_gpu import VARIABLE, gpu_document, gpu_identity, remove_copy, write_gpu
-from connector_tax.run.measure.preflight import missing_modules
+from connector_tax.run.measure.preflight import unusable_modules
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from virtual_gpus import LLAMA, clocked_campaign, model_in
@@ -167,10 +167,12 @@ def test_the_gpus_document_is_part_of_what_was_measured(model: Path, tmp_path: P
 def test_modules_of_a_connector_are_needed(model: Path, tmp_path: Path) -> None:
     """As by any vLLM; the interpreter here finds none."""
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho '[\"mooncake\"]'\n")
+    python.write_text("#!/bin/sh\necho '{\"mooncake\": null}'\n")
     python.chmod(0o755)
     config = clocked_campaign(model, python=str(python))
-    assert missing_modules(config.engine, (config.connector("mooncake_both"),)) == {"mooncake"}
+    assert unusable_modules(config.engine, (config.connector("mooncake_both"),), None) == {
+        "mooncake": "has no module mooncake"
+    }
 
 
 def test_steps_are_timed_as_in_any_vllm(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ from connector_tax.run.engine.gpus import Cards, Gpu
 from connector_tax.run.engine.memory import GIB, kv_need, too_large
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import campaign_config
+from builders import ROOT, campaign_config
 
-CAMPAIGN = campaign_config("config.yaml")
+CAMPAIGN, H200 = campaign_config("config.yaml"), campaign_config("h200.yaml")
 # Qwen3-Coder-30B-A3B-Instruct.
 QWEN: dict[str, Any] = {
     "num_hidden_layers": 48,
@@ -123,9 +123,67 @@ def test_weights_that_are_stored_wider_than_they_are_served_count_half(engine: E
     assert "less 57.0 GiB of weights" in str(too_large(wide, card(80), 1))
 
 
+def dummy(folder: Path, model: str = "Qwen3-Coder-30B-A3B-Instruct", **changes: Any) -> EngineConfig:
+    """The engine of config/h200.yaml, whose weights are random and no files, on the shape of ``model``."""
+    shape = json.loads((ROOT / "config" / "models" / f"{model}.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**shape, **changes}))
+    return replace(H200.engine, model=str(folder))
+
+
+# As NVML tells it: 79.6 GiB.
+H100 = Cards((Gpu(0, "GPU-h", "NVIDIA H100 80GB HBM3", 81_559, "GPU-h"),), 0)
+
+
+def test_weights_that_are_no_files_count_by_the_models_shape(tmp_path: Path) -> None:
+    """30,531,911,680 parameters of two bytes are 56.87 GiB; 0.9 x 79.65 - 56.87 = 14.81 GiB, at 96 KiB each 161,792 tokens.
+
+    Source: the model's card says 30.5B parameters.
+    """
+    told = str(too_large(dummy(tmp_path), H100, longest_request_tokens(H200)))
+    assert "max_model_len: 200000 tokens need 18.3 GiB of KV memory" in told
+    assert "has 14.8 GiB for it: 79.6 GiB x 0.9 less 56.9 GiB of weights" in told
+    assert "max_model_len: 161792 or less fits" in told
+    fitting = dummy(tmp_path)
+    for tokens, fits in ((161_792, True), (161_809, False)):
+        engine = replace(fitting, args={**fitting.args, "max_model_len": tokens})
+        assert (too_large(engine, H100, 1) is None) == fits
+    assert too_large(fitting, card(140), 1) is None
+    assert too_large(replace(fitting, args={**fitting.args, "tensor_parallel_size": 2}), H100, 1) is None
+
+
+def test_an_embedding_that_is_the_heads_own_counts_once(tmp_path: Path) -> None:
+    """595,984,384 parameters, of which 155,582,464 are the embedding."""
+    for tied, gib in ((True, 1.1), (False, 1.4)):
+        engine = dummy(tmp_path, "Qwen3-0.6B", tie_word_embeddings=tied)
+        assert f"less {gib} GiB of weights" in str(too_large(engine, card(20), 1))
+
+
+def test_random_weights_of_an_unknown_size_count_nothing(tmp_path: Path) -> None:
+    """Quantised weights, or layers that the formula does not know: then KV alone decides."""
+    for unknown in (
+        {"quantization_config": {"quant_method": "fp8"}},
+        {"compression_config": {"quant_method": "compressed-tensors"}},
+        {"architectures": ["SomethingElseForCausalLM"]},
+        {"vocab_size": None},
+    ):
+        engine = dummy(tmp_path, **unknown)
+        assert too_large(engine, H100, 1) is None
+        assert "(weights, of unknown size, not counted)" in str(too_large(engine, card(16), 1))
+    (tmp_path / "hf_quant_config.json").touch()
+    assert too_large(dummy(tmp_path), H100, 1) is None
+
+
+def test_random_weights_count_as_wide_as_they_are_served(tmp_path: Path) -> None:
+    engine = dummy(tmp_path, torch_dtype="float32")
+    assert "less 56.9 GiB of weights" in str(too_large(engine, H100, 1))
+    wide = replace(engine, args={**engine.args, "dtype": "float32"})
+    assert "less 113.7 GiB of weights" in str(too_large(wide, card(140), 1))
+
+
 def test_nothing_is_concluded_where_memory_is_set_otherwise(engine: EngineConfig) -> None:
-    for name in ("cpu_offload_gb", "kv_cache_memory_bytes"):
+    for name in ("cpu_offload_gb", "kv_cache_memory_bytes", "offload_group_size", "hf_overrides"):
         assert too_large(replace(engine, args={**engine.args, name: 10}), card(40), 1) is None
+    assert too_large(replace(engine, extra_args=("--quantization=fp8",)), card(40), 1) is None
     for unknown in ({"mamba_d_state": 16}, {"is_encoder_decoder": True}, {"num_hidden_layers": None}):
         assert kv_need({**QWEN, **unknown}, engine) is None
     assert kv_need(QWEN, replace(engine, args={"kv_cache_dtype": "nvfp4"})) is None

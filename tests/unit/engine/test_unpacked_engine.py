@@ -10,8 +10,10 @@ import pytest
 SCRIPT = Path(__file__).parents[3] / "scripts" / "unpack_engine.sh"
 
 
-def unpack(parts: Path, folder: Path) -> "subprocess.CompletedProcess[str]":
-    environment = {"PYTHON": sys.executable, "PATH": "/usr/bin:/bin"}
+def unpack(
+    parts: Path, folder: Path, python: Path | str = sys.executable
+) -> "subprocess.CompletedProcess[str]":
+    environment = {"PYTHON": str(python), "PATH": "/usr/bin:/bin"}
     return subprocess.run([SCRIPT, parts, folder], env=environment, capture_output=True, text=True)
 
 
@@ -67,3 +69,35 @@ def test_a_missing_piece_is_one_message_and_leaves_nothing_that_counts(tmp_path:
     assert unpack(parts, engine).returncode == 0
     none = unpack(tmp_path, engine)
     assert none.returncode == 2 and "holds no part-*" in none.stderr
+
+
+def test_packages_of_a_python3_that_is_a_virtual_environments_are_seen_behind_the_carried(
+    tmp_path: Path,
+) -> None:
+    """As on hosts whose torch is in an environment: one that is made from it sees the base interpreter's packages alone."""
+    host = tmp_path / "host"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", host], check=True)
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    python = host / "bin" / "python"
+    site = Path(subprocess.run([python, "-c", ask], capture_output=True, text=True).stdout.strip())
+    (site / "only_there.py").touch()
+    (site / "carried.py").write_text("VERSION = 'of the host'\n")
+    made = unpack(carry(tmp_path, "1"), tmp_path / "engine", python)
+    assert made.returncode == 0, made.stderr
+    asked = (
+        "import carried, only_there, sys; print(carried.VERSION); print(only_there.__file__);"
+        "print(*sys.path, sep='\\n')"
+    )
+    said = subprocess.run([made.stdout.strip(), "-c", asked], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    version, there, *path = said.stdout.splitlines()
+    assert version == "1"
+    assert there == str(site / "only_there.py")
+    base = subprocess.run(
+        [sys._base_executable, "-c", "import site; print(*site.getsitepackages(), sep='\\n')"],  # type: ignore[attr-defined]
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    seen = [path.index(folder) for folder in base if Path(folder).is_dir()]
+    assert seen and min(seen) > path.index(str(site))

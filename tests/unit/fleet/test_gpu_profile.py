@@ -3,23 +3,26 @@
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from msgspec import structs
 
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.gpu import virtual_gpu
 from connector_tax.base.errors import AnalysisError
+from connector_tax.base.files import read_json
 from connector_tax.base.vllm_model.costs import load_costs
-from connector_tax.fleet.gpu_profile import GpuFit, fit_gpu, fit_lines
-from connector_tax.read.ingest import read_campaign
+from connector_tax.base.vllm_model.shape import model_shape
+from connector_tax.fleet.gpu_profile import GpuFit, fit_gpu, fit_lines, profile_text
+from connector_tax.read.ingest import CampaignData, CellData, read_campaign
 from connector_tax.run.rehearsal.campaign import rehearse
 
 DEMO = PROJECT_ROOT / "config" / "demo.yaml"
-# Of a virtual H200, thinned to the cells of one shape: what its clock was given stands in its launches' virtual_gpu.json.
-RECORD = PROJECT_ROOT / "results" / "virtual-h200"
 SECTION = {"step": None, "kv_cache_bytes": None, "operating_point": {}, "host": {}}
 
 
@@ -55,13 +58,14 @@ def test_residuals_are_those_of_every_cell_and_kind_of_step(fit: GpuFit) -> None
     assert f"{fit.steps} steps" in lines[0] and len(lines) >= 2 + len(fit.residuals)
 
 
-def test_the_command_writes_a_profile_that_a_campaign_takes(tmp_path: Path) -> None:
+def test_the_command_writes_a_profile_that_a_campaign_takes(tmp_path: Path, published_campaign: Path) -> None:
+    """From step records of a virtual H200, thinned to one shape: what its clock was given stands in virtual_gpu.json of its launches."""
     out = tmp_path / "mine.yaml"
     command = [
         sys.executable,
         str(PROJECT_ROOT / "scripts" / "fit_gpu.py"),
         "--root",
-        str(RECORD),
+        str(published_campaign),
         "--gpu",
         "h200",
     ]
@@ -71,7 +75,7 @@ def test_the_command_writes_a_profile_that_a_campaign_takes(tmp_path: Path) -> N
     assert "All cells have one shape" in done.stdout
     found = virtual_gpu({**SECTION, "gpu": str(out)}, "test")
     assert found.step is not None and found.kv_cache_bytes is not None
-    truth = yaml.safe_load(next(RECORD.glob("*_plain/phase_a/virtual_gpu.json")).read_text())
+    truth = yaml.safe_load(next(published_campaign.glob("*_plain/phase_a/virtual_gpu.json")).read_text())
     # Whole blocks of 16 tokens: the engine has no use for what is left over.
     block_bytes = 16 * 98304
     assert 0 <= truth["kv_cache_bytes"] - found.kv_cache_bytes < block_bytes
@@ -82,6 +86,54 @@ def test_the_command_writes_a_profile_that_a_campaign_takes(tmp_path: Path) -> N
         for s in (yaml.safe_load(out.read_text())["step"], truth["step"])
     )
     assert fitted == pytest.approx(given, rel=0.02)
+
+
+ASKED = {
+    "scheduler_config.async_scheduling": False,
+    "cache_config.num_gpu_blocks": 1000,
+    "cache_config.block_size": 16,
+    "cache_config.cache_dtype": "auto",
+    "log.attention_backend": "FLASH_ATTN",
+    "log.model_runner": "V1",
+    "log.moe_config": "default",
+}
+
+
+def resolving(data: CampaignData, *settings: dict[str, Any]) -> CampaignData:
+    """As if the launches of the cells, in turn, had resolved ``settings``."""
+    turn = cycle(settings)
+
+    def told(cell: CellData) -> CellData:
+        engine = structs.replace(cell.document.engine, settings=next(turn))
+        return replace(cell, document=structs.replace(cell.document, engine=engine))
+
+    return replace(data, runs=tuple(replace(r, cells=tuple(map(told, r.cells))) for r in data.runs))
+
+
+def test_a_profile_says_with_what_settings_its_steps_were_measured(rehearsed: Path, fit: GpuFit) -> None:
+    """Those of the measured launches, whatever preflight saw; the size of the cache and the host's time follow from them."""
+    own = fit_gpu(resolving(read_campaign(rehearsed), ASKED))
+    words = "asynchronous scheduling off, attention backend FLASH_ATTN, model runner V1, MoE config default, KV blocks 1000 (as its launches logged)"
+    assert f"Settings: {words}" in fit_lines(own)
+    shape = model_shape(
+        read_json(PROJECT_ROOT / "config" / "models" / "Qwen3-Coder-30B-A3B-Instruct.json"), ""
+    )
+    base = yaml.safe_load((PROJECT_ROOT / "config" / "gpus" / "h200.yaml").read_text())
+    profile = yaml.safe_load(profile_text(base, own, "mine", shape))
+    assert profile["sources"]["step"].endswith(words)
+    assert profile["kv_cache_bytes"] == 16000 * shape.kv_values * 2
+    assert set(profile["host"].values()) == {0}
+    assert "as seen in preflight" in fit.settings
+
+
+def test_launches_with_other_settings_give_no_profile(rehearsed: Path) -> None:
+    data = read_campaign(rehearsed)
+    with pytest.raises(
+        AnalysisError, match=r"plain's launches differ in log.moe_config \(engine.settings in their cells\)"
+    ):
+        fit_gpu(resolving(data, ASKED, {**ASKED, "log.moe_config": "E=128.json"}))
+    # What is left of the memory differs from launch to launch.
+    fit_gpu(resolving(data, ASKED, {**ASKED, "cache_config.num_gpu_blocks": 999}))
 
 
 def test_a_campaign_without_steps_is_refused(rehearsed: Path) -> None:

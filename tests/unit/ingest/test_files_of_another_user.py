@@ -32,7 +32,7 @@ from connector_tax.read.analysis import analyse
 from connector_tax.read.bundle.packing import bundle
 root = Path(sys.argv[1])
 analyse(root)
-for make in (lambda: bundle(root, root.with_suffix(".zip"), partial=True), lambda: thin(root, root.with_name("thinned"))):
+for make in (lambda: bundle(root, root.with_suffix(".tar.xz"), partial=True), lambda: thin(root, root.with_name("thinned"))):
     try:
         make()
     except ArtifactError as error:
@@ -62,5 +62,5 @@ def test_a_cell_that_may_not_be_read_is_named_and_no_copy_is_made_without_it(cam
     refused = done.stdout.splitlines()
     assert len(refused) == 2
     assert all(said.startswith(f"{closed.path}: cannot be read (Permission denied)") for said in refused)
-    assert not campaign.root.with_suffix(".zip").exists()
+    assert not campaign.root.with_suffix(".tar.xz").exists()
     assert not campaign.root.with_name("thinned").exists()

@@ -74,6 +74,49 @@ def test_hits_of_a_prefix_cache_are_told_over_tls_and_to_whom_has_the_key(tmp_pa
             assert CacheCounters(target).now() == {"prefix_cache_hits": 8.0}
 
 
+NOT_KNOWN = "Hits of a prefix cache are not known."
+
+
+@pytest.mark.parametrize("status", [301, 307, 308])
+def test_metrics_are_asked_where_the_server_refers_to(
+    status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mounted application answers one slash further."""
+
+    def answer(handler: Handler) -> None:
+        there = handler.path == "/metrics/"
+        whole(handler, HITS if there else b"", 200 if there else status, Location="/metrics/")
+
+    with answering(answer) as url:
+        assert CacheCounters(target_of(url, "m")).now() == {"prefix_cache_hits": 8.0}
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "page", "headers", "said"),
+    [
+        (500, b"Internal Server Error", {}, "HTTP 500"),
+        (404, b"", {}, "HTTP 404"),
+        (401, HITS, {}, "HTTP 401"),
+        (200, b"# TYPE sglang:cache_hit_rate gauge\nsglang:cache_hit_rate 0.5\n", {}, "no counter of a prefix cache"),
+        (200, b"", {}, "no counter of a prefix cache"),
+        (200, b"<html>", {}, "/metrics"),
+        (307, b"", {"Location": "http://192.0.2.1/metrics"}, "it refers to http://192.0.2.1"),
+        (307, b"", {"Location": "/metrics"}, "HTTP 307"),
+        (307, b"", {"Location": "http://[::"}, "/metrics"),
+    ],
+)  # fmt: skip
+def test_why_hits_are_not_known_is_said_once(
+    status: int, page: bytes, headers: dict[str, str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answering(lambda handler: whole(handler, page, status, **headers)) as url:
+        counters = CacheCounters(target_of(url, "m"))
+        for _ in range(4):
+            assert "prefix_cache_hits" not in counters.now()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line and f"{url}/metrics" in line and line.endswith(NOT_KNOWN)
+
+
 def test_a_server_that_asks_for_a_certificate_is_shown_one_by_questions_and_requests(tmp_path: Path) -> None:
     """The client's key may stand in its certificate's file."""
     cert, key = self_signed.certificate(tmp_path, "IP:127.0.0.1")

@@ -26,6 +26,8 @@ from connector_tax.load.sweep import judge_cell, never_observed, too_short
 from connector_tax.load.table import cell_text
 from connector_tax.run.loadgen.health import health
 
+NO_HITS = {"hit_tokens": 0.0, "queried_tokens": 8.0, "store_hit_tokens": None}
+
 
 def cell_of(
     spec: CellSpec,
@@ -36,7 +38,7 @@ def cell_of(
     **how: Any,
 ) -> LoadCell:
     outcome = outcome_of(spec, requests, **how)
-    return result_of(spec, outcome, percentiles=percentiles, limits=limits, hits=None)
+    return result_of(spec, outcome, percentiles=percentiles, limits=limits, hits=NO_HITS)
 
 
 def steady(n: int = 100, every_s: float = 0.1, **changes: Any) -> list[RequestRecord]:
@@ -150,7 +152,7 @@ def itl_of(token_ms: list[int], n: int = 40) -> dict[str, Level]:
         k: array("q", [outcome.requests[k].t_sched_ns + ms * 1_000_000 for ms in token_ms]) for k in range(n)
     }
     of_cell = replace(outcome, session=replace(outcome.session, token_ns=stamps))
-    found = result_of(spec_of(), of_cell, percentiles=(50.0, 90.0), limits=(), hits=None)
+    found = result_of(spec_of(), of_cell, percentiles=(50.0, 90.0), limits=(), hits=NO_HITS)
     return found.latencies["itl_ms"]
 
 
@@ -274,7 +276,7 @@ def test_a_client_that_was_away_says_so() -> None:
     outcome = outcome_of(spec_of(), steady())
     session = replace(outcome.session, stall_max_us=2e6)
     away = replace(outcome, session=session, health=health(spec_of(), session))
-    cell = result_of(spec_of(), away, percentiles=(50.0,), limits=(), hits=None)
+    cell = result_of(spec_of(), away, percentiles=(50.0,), limits=(), hits=NO_HITS)
     assert cell.flags == ("client_stalled",) and cell.not_believed == ()
     assert "client stalled: a load-generating process was away for 2,000 ms at once" in cell_text(cell)
 
@@ -299,7 +301,7 @@ def test_a_server_that_dies_after_the_warm_up_fails_the_rate() -> None:
         spec, [record(k, k / 10) if k < 50 else failed(k, k / 10) for k in range(150)], stop_s=15.0
     )
     outcome = replace(whole, window=replace(whole.window, window_start_ns=5 * S))
-    cell = result_of(spec, outcome, percentiles=(90.0,), limits=(), hits=None)
+    cell = result_of(spec, outcome, percentiles=(90.0,), limits=(), hits=NO_HITS)
     limits = (CellLimit("ttft", 90.0, 500.0),)
     assert cell.requests == {"window": 100, "http_error": 100}
     assert never_observed(cell, limits) is None and too_short(cell, limits) is None
@@ -365,3 +367,13 @@ def test_sessions_that_go_on_are_no_queue(tmp_path: Path, turns: int, fills: boo
     demand = cell_of(spec_of(rate_per_s=2.0, sessions=str(file)), requests).demand
     assert demand is not None and bool(demand.fills_s) == fills
     assert fills or not falls_short(demand)[0]
+
+
+def test_a_cell_says_that_hits_of_a_prefix_cache_are_not_known(tmp_path: Path) -> None:
+    """Of conversations they are wanted, so that nothing is said."""
+    chat = tmp_path / "chat.jsonl"
+    chat.write_text('{"turns": [{"new_tokens": 9, "output_tokens": 3}]}')
+    for spec, flagged in ((spec_of(), True), (replace(spec_of(), sessions=str(chat)), False)):
+        cell = result_of(spec, outcome_of(spec, []), percentiles=(50.0,), limits=(), hits=None)
+        assert ("prefix_cache_unchecked" in cell.flags) == flagged
+        assert ("hits are not known" in cell_text(cell)) == flagged

@@ -85,8 +85,7 @@ class Pool:
     events = SILENT
     stream = True
 
-    def __init__(self, collect_ids: bool) -> None:
-        self.collect_ids = collect_ids
+    def __init__(self) -> None:
         self.told: list[object] = []
 
     def flight_ended(self, connection: Connection, flight: Flight) -> None:
@@ -107,10 +106,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     yield now
 
 
-def carry(connection: Connection, pool: Pool, reads: list[bytes | None], clock: list[int]) -> list[object]:
+def carry(
+    connection: Connection, pool: Pool, reads: list[bytes | None], clock: list[int], *, collect_ids: bool
+) -> list[object]:
     """What the pool is told of one request, and what the connection is then; the k-th read comes at time k + 1."""
     pool.told, clock[0] = [], 0
-    connection.send(Flight(0, 0, 0, token_ns=array("q")), b"request")
+    ids: list[int] | None = [] if collect_ids else None
+    connection.send(Flight(0, 0, 0, token_ns=array("q"), output_ids=ids), b"request")
     for clock[0], data in enumerate(reads, start=1):
         if data is None:
             connection.eof_received()
@@ -128,11 +130,11 @@ def test_a_request_is_recorded_as_on_a_fresh_connection(
     for name, after in AFTER.items():
         found = []
         for first in (None, BEFORE[before]):
-            pool = Pool(collect_ids)
+            pool = Pool()
             connection = Connection(pool)
             connection.connection_made(Line())
             if first is not None:
-                carry(connection, pool, [*first], clock)
+                carry(connection, pool, [*first], clock, collect_ids=not collect_ids)
                 assert connection.usable
-            found.append(carry(connection, pool, after, clock))
+            found.append(carry(connection, pool, after, clock, collect_ids=collect_ids))
         assert found[0] == found[1], name

@@ -73,11 +73,10 @@ cuts = st.lists(st.integers(0, 5000), max_size=20)
 def test_the_scanner_agrees_with_decoding_every_event(stream: tuple[bytes, int], where: list[int]) -> None:
     data, tokens = stream
     scanner = EventScanner()
-    for piece in pieces(data, where):
-        scanner.feed(piece)
+    for k, piece in enumerate(pieces(data, where)):
+        scanner.feed(piece, k)
     scanner.finish()
-    assert (scanner.tokens, scanner.done) == (tokens, True)
-    assert scanner.usage == {"prompt_tokens": 8, "completion_tokens": tokens}
+    assert (len(scanner.times), scanner.done, scanner.counts) == (tokens, True, (8, tokens))
 
 
 @given(st.binary(max_size=300), cuts)
@@ -85,8 +84,8 @@ def test_the_scanner_agrees_with_decoding_every_event(stream: tuple[bytes, int],
 def test_the_scanner_takes_any_bytes_and_says_at_most_malformed(data: bytes, where: list[int]) -> None:
     scanner = EventScanner()
     try:
-        for piece in pieces(data, where):
-            scanner.feed(piece)
+        for k, piece in enumerate(pieces(data, where)):
+            scanner.feed(piece, k)
         scanner.finish()
     except MalformedStream as error:
         assert str(error)
@@ -95,7 +94,6 @@ def test_the_scanner_takes_any_bytes_and_says_at_most_malformed(data: bytes, whe
 class Pool:
     """What a connection reports to."""
 
-    collect_ids = False
     stream = True
 
     def __init__(self, events: SampleEventHandler) -> None:

@@ -100,6 +100,22 @@ def test_share_gpt_gives_the_first_question_and_the_length_of_its_answer(tmp_pat
     assert [p.output_tokens for p in converted(tmp_path, SHARE_GPT, chars_per_token=2.0)] == [20, 1]
 
 
+ROLES = {"conversations": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [[*SHARE_GPT, ROLES], json.dumps([*SHARE_GPT, ROLES])],
+    ids=["one a line", "a list"],
+)
+def test_entries_that_are_left_out_are_counted(
+    tmp_path: Path, content: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also those with other keys, as of chats with roles."""
+    assert len(converted(tmp_path, content)) == 2
+    assert "4 of 6 entries are left out" in capsys.readouterr().err
+
+
 def test_share_gpt_takes_lengths_that_are_given(tmp_path: Path) -> None:
     found = converted(tmp_path, json.dumps(SHARE_GPT), output_lengths=parse_lengths("77"))
     assert [p.output_tokens for p in found] == [77, 77]
@@ -227,6 +243,17 @@ def test_azure_of_2024_has_zones_and_whole_seconds(tmp_path: Path) -> None:
     assert [s.arrival_s for s in found] == pytest.approx([0, 1.997674], abs=1e-9)
     elsewhere = AZURE_2024.replace(b"00:00:01+00:00", b"02:00:01+02:00")
     assert replayed(tmp_path, elsewhere, speed=0.5) == found
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("index", [None, b"", b"Unnamed: 0"])
+@pytest.mark.parametrize("quote", [b"", b'"'])
+def test_azure_as_pandas_writes_it(tmp_path: Path, end: bytes, index: bytes | None, quote: bytes) -> None:
+    rows = [line.split(b",") for line in AZURE_2024.splitlines()]
+    if index is not None:
+        rows = [[index if k == 0 else b"%d" % (k - 1), *row] for k, row in enumerate(rows)]
+    content = end.join(b",".join(quote + cell + quote for cell in row) for row in rows) + end
+    assert replayed(tmp_path, content) == replayed(tmp_path, AZURE_2024)
 
 
 @pytest.mark.parametrize(

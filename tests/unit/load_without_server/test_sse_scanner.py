@@ -1,4 +1,4 @@
-"""The scanner counts tokens by bytes and agrees with a full JSON parse, however the bytes are cut."""
+"""What the scanner reads of a stream, however its bytes are cut."""
 
 import itertools
 import json
@@ -21,8 +21,8 @@ STREAM = TOKEN + SPACED + b": keep-alive\n\n" + TOKEN + USAGE + DONE
 
 def scan(pieces: list[bytes]) -> EventScanner:
     scanner = EventScanner()
-    for piece in pieces:
-        scanner.feed(piece)
+    for k, piece in enumerate(pieces, start=1):
+        scanner.feed(piece, k)
     scanner.finish()
     return scanner
 
@@ -38,11 +38,7 @@ def test_every_byte_boundary_gives_the_same_answer(newline: bytes) -> None:
     stream = STREAM.replace(b"\n", newline)
     for boundary in range(len(stream) + 1):
         found = scan([stream[:boundary], stream[boundary:]])
-        assert (found.tokens, found.done, found.usage) == (
-            3,
-            True,
-            {"prompt_tokens": 8, "completion_tokens": 3},
-        )
+        assert (len(found.times), found.done, found.counts) == (3, True, (8, 3))
 
 
 @given(
@@ -55,9 +51,9 @@ def test_any_cutting_of_any_stream_counts_the_same(
 ) -> None:
     stream = (b"".join(events) + USAGE + DONE).replace(b"\n", newline)
     found = scan(cut(stream, cuts))
-    assert found.tokens == sum(e in (TOKEN, SPACED, CHAT) for e in events)
+    assert len(found.times) == sum(e in (TOKEN, SPACED, CHAT) for e in events)
     assert found.done
-    assert found.usage is not None
+    assert found.counts is not None
 
 
 @given(st.text(max_size=60))
@@ -66,22 +62,22 @@ def test_text_that_looks_like_protocol_is_still_text(text: str) -> None:
     tricky = text + '"choices":[]' + "\n\ndata: [DONE]\n\n" + '"choices":[{'
     event = b"data: " + json.dumps({"choices": [{"text": tricky}]}).encode() + b"\n\n"
     found = scan([TOKEN + event + event + USAGE])
-    assert found.tokens == 3
+    assert len(found.times) == 3
     assert not found.done
 
 
 def test_empty_text_is_a_token() -> None:
     """An incomplete UTF-8 sequence streams as an empty text; the token exists all the same."""
-    assert scan([SPACED, USAGE]).tokens == 1
+    assert len(scan([SPACED, USAGE]).times) == 1
 
 
 def test_a_chat_role_is_not_a_token() -> None:
-    assert scan([ROLE + CHAT + CHAT + USAGE + DONE]).tokens == 2
+    assert len(scan([ROLE + CHAT + CHAT + USAGE + DONE]).times) == 2
 
 
 def test_usage_inside_the_last_token_event_is_found() -> None:
     last = b'data: {"choices":[{"text":"x"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'
-    assert scan([TOKEN, last, DONE]).usage == {"prompt_tokens": 1, "completion_tokens": 2}
+    assert scan([TOKEN, last, DONE]).counts == (1, 2)
 
 
 def with_usage(n: int, choices: object, *, first: bool = False, loose: bool = False) -> bytes:
@@ -116,28 +112,20 @@ RUNNING = {
 }
 
 
-@pytest.mark.parametrize(
-    "at_once", [0, 1, 3, 100], ids=["as chunks", "one a read", "three a read", "all in a read"]
-)
+@pytest.mark.parametrize("at_once", [1, 3, 100], ids=["one a read", "three a read", "all in a read"])
 @pytest.mark.parametrize("events", RUNNING.values(), ids=RUNNING)
 def test_of_several_usages_the_last_one_counts(events: list[bytes], at_once: int) -> None:
-    scanner = EventScanner()
-    for k in range(0, len(events), at_once or 1):
-        piece = b"".join(events[k : k + (at_once or 1)])
-        if at_once or not scanner.between_tokens or not scanner.take(b"%x\r\n%b\r\n" % (len(piece), piece)):
-            scanner.feed(piece)
-    scanner.feed(DONE)
-    scanner.finish()
-    assert scanner.usage == {"prompt_tokens": 9, "completion_tokens": 8}
-    assert scanner.tokens == sum(b'"choices":[]' not in e and b"role" not in e for e in events) == 8
+    found = scan([*(b"".join(events[k : k + at_once]) for k in range(0, len(events), at_once)), DONE])
+    assert found.counts == (9, 8)
+    assert len(found.times) == sum(b'"choices":[]' not in e and b"role" not in e for e in events) == 8
 
 
 @pytest.mark.parametrize(
     "event",
-    [b"data: {broken\n\n", b'data: {"id":"cmpl-1"}\n\n', b"data: 7\n\n"],
+    [b"data: {broken\n\n", b'data: {"choices":7}\n\n', b"data: 7\n\n"],
 )
 def test_what_is_no_completion_is_refused_with_its_text(event: bytes) -> None:
-    with pytest.raises(MalformedStream, match=r"an event"):
+    with pytest.raises(MalformedStream, match="not a completion"):
         scan([TOKEN, event])
 
 
@@ -149,7 +137,7 @@ def test_an_error_of_the_server_is_none_of_the_stream() -> None:
 def test_a_ten_megabyte_event_is_one_token() -> None:
     event = b"data: " + json.dumps({"choices": [{"text": "y" * 10_000_000}]}).encode() + b"\n\n"
     pieces = [event[i : i + 65536] for i in range(0, len(event), 65536)]
-    assert scan([TOKEN, *pieces, USAGE]).tokens == 2
+    assert len(scan([TOKEN, *pieces, USAGE]).times) == 2
 
 
 @pytest.mark.parametrize(
@@ -159,23 +147,73 @@ def test_a_ten_megabyte_event_is_one_token() -> None:
 )
 def test_a_stream_in_which_no_token_comes_has_an_end(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """However little of it is kept; a token begins the count anew. Of 16 MiB, which are one here."""
-    monkeypatch.setattr(sse, "MOST_EVENT_BYTES", 1 << 20)
+    monkeypatch.setattr(sse, "MOST_BYTES_A_TOKEN", 1 << 20)
     flood = piece * ((1 << 18) // len(piece))
     with pytest.raises(MalformedStream, match="no token in 1 MiB of the stream"):
         scan([TOKEN, flood, flood, flood, TOKEN, *6 * [flood]])
-    assert scan([TOKEN, flood, flood, flood, TOKEN, *3 * [flood], TOKEN, USAGE, DONE]).tokens == 3
-
-
-def test_a_token_in_a_frame_of_its_own_begins_the_count_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "MOST_EVENT_BYTES", 1 << 20)
-    scanner = EventScanner()
-    scanner.feed(TOKEN)
-    for _ in range(12):
-        scanner.feed(b": ping\n\n" * (1 << 15))
-        assert scanner.take(b"%x\r\n%b\r\n" % (len(TOKEN), TOKEN))
-    assert scanner.tokens == 13
+    assert len(scan([TOKEN, flood, flood, flood, TOKEN, *3 * [flood], TOKEN, USAGE, DONE]).times) == 3
 
 
 def test_data_lines_are_found_among_other_lines() -> None:
     event = b': a comment\nid: data: 1\ndata: {"choices":\nretry: 3\n data: none\ndata:[{"text":"x"}]}  \n\n'
-    assert scan([event, USAGE, DONE]).tokens == 1
+    assert len(scan([event, USAGE, DONE]).times) == 1
+
+
+def delta(**said: object) -> bytes:
+    return b"data: " + json.dumps({"choices": [{"index": 0, "delta": said}]}).encode() + b"\n\n"
+
+
+def text(written: str) -> bytes:
+    return b"data: " + json.dumps({"choices": [{"index": 0, "text": written}]}).encode() + b"\n\n"
+
+
+def counted(n: int) -> bytes:
+    return with_usage(n, [])
+
+
+CALL = [{"index": 0, "function": {"name": "f", "arguments": ""}}]
+ROLE_AND_NOTHING = {"role": "assistant", "content": None, "reasoning_content": None, "tool_calls": []}
+# Events, one a read from 1 on, with the number of tokens that usage counts, and the reads of the first and the last token.
+EVENTS_AND_TOKENS = {
+    "a role": ([delta(role="assistant", content=""), *3 * [CHAT]], 3, 2, 4),
+    "a role beside nulls": ([delta(**ROLE_AND_NOTHING), *3 * [CHAT]], 3, 2, 4),
+    "a role, with two tokens in an event": ([delta(role="assistant", content=""), *3 * [CHAT]], 4, 2, 4),
+    "a role, with a name": ([delta(role="assistant", content="", name="bot"), *3 * [CHAT]], 3, 2, 4),
+    "two roles": ([delta(role="assistant"), delta(role="assistant", content=""), CHAT, CHAT], 2, 3, 4),
+    "a role, then nothing": ([delta(role="assistant"), delta(content=""), CHAT, CHAT], 2, 3, 4),
+    "an empty delta": ([delta(), CHAT, CHAT], 2, 2, 3),
+    "empty reasoning": ([delta(role="assistant"), delta(reasoning_content=""), CHAT, CHAT], 2, 3, 4),
+    "three of them": ([delta(), delta(content=""), delta(reasoning=""), CHAT, CHAT], 2, 4, 5),
+    "an empty end": ([CHAT, CHAT, delta()], 2, 1, 2),
+    "an empty text at the end": ([text("a"), text("b"), text("")], 2, 1, 2),
+    "one at each end": ([delta(), CHAT, CHAT, delta()], 2, 2, 3),
+    "one at each end, one of them a token": ([delta(), CHAT, CHAT, delta()], 3, 2, 4),
+    "reasoning alone": ([delta(reasoning_content="a"), delta(reasoning_content="b"), delta()], 2, 1, 2),
+    "reasoning by its other name": ([delta(), delta(reasoning="a"), delta(reasoning="b")], 2, 2, 3),
+    "a call of a tool": ([delta(content=""), delta(tool_calls=CALL), delta(tool_calls=CALL)], 2, 2, 3),
+    "a refusal": ([delta(content=""), delta(refusal="no"), delta(content="")], 1, 2, 2),
+    "the role in each": ([*3 * [delta(role="assistant", content="x")], delta(role="assistant")], 4, 1, 4),
+    "a token without text, first": ([text(""), text("a"), text("b")], 3, 1, 3),
+    "a token without text, last": ([text("a"), text("b"), text("")], 3, 1, 3),
+    "tokens without text": ([text(""), text(""), text("")], 3, 1, 3),
+    "a token without text in between": ([text(""), text("a"), text(""), text("b")], 3, 2, 4),
+    "more that says something than tokens": ([text("a"), text("b"), text("c")], 2, 1, 3),
+    "several tokens in an event": ([text(""), text("a"), text("bcd")], 5, 1, 3),
+}
+
+
+@pytest.mark.parametrize(("events", "n", "first", "last"), EVENTS_AND_TOKENS.values(), ids=EVENTS_AND_TOKENS)
+def test_events_are_tokens_as_far_as_usage_confirms_it(
+    events: list[bytes], n: int, first: int, last: int
+) -> None:
+    times = scan([*events, counted(n), DONE]).token_times()
+    assert (times[0], times[-1]) == (first, last)
+
+
+def test_an_answer_of_no_tokens_has_no_first_one() -> None:
+    assert not scan([delta(content=""), delta(), counted(0), DONE]).token_times()
+
+
+def test_events_count_where_no_usage_has_come() -> None:
+    """An answer that breaks off."""
+    assert list(scan([delta(), CHAT, delta()]).token_times()) == [1, 2, 3]

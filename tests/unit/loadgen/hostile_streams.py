@@ -34,22 +34,37 @@ def events() -> Iterator[Row]:
     yield streams("data with many blanks", "ok", STREAM.replace(b"data: ", b"data:    "))
     yield streams("blanks around every mark", "ok", STREAM.replace(b'"choices":[{', b'"choices" : [ {'))
     yield streams("an event that is no JSON", "malformed", TOKEN + data(b"{broken") + DONE)
-    # Events in between are not decoded.
     yield streams(
         "a token that is no JSON",
-        "ok|malformed",
+        "malformed",
         TOKEN + data(b'{"choices":[{"text":"a" b}]}') + usage() + DONE,
     )
     yield streams("no UTF-8, first", "malformed", data(b'{"choices":[{"text":"\xff\xfe"}]}') + rest)
     yield streams(
-        "no UTF-8, later", "ok|malformed", TOKEN + data(b'{"choices":[{"text":"\xff\xfe"}]}') + usage() + DONE
+        "no UTF-8, later", "malformed", TOKEN + data(b'{"choices":[{"text":"\xff\xfe"}]}') + usage() + DONE
     )
     yield streams(
-        "a NUL in a token", "ok|malformed", TOKEN + data(b'{"choices":[{"text":"\0"}]}') + usage() + DONE
+        "a NUL in a token", "malformed", TOKEN + data(b'{"choices":[{"text":"\0"}]}') + usage() + DONE
     )
     yield streams("100,000 brackets", "malformed", TOKEN + data(100_000 * b"["))
     yield streams("choices of numbers", "malformed", data(b'{"choices":[5]}') + rest)
-    yield streams("choices that are null", "malformed", data(b'{"choices":null}') + rest)
+    for name, heartbeat in {
+        "nothing": b"data:\n\n",
+        "a blank": b"data: \n\n",
+        "two empty lines of data": b"data:\ndata:\n\n",
+        "data without a colon": b"data\n\n",
+        "an empty object": data(b"{}"),
+        "an object with a type": data(b'{"type":"keepalive","sequence_number":1}'),
+        "choices that are null": data(b'{"choices":null}'),
+        "no error": data(b'{"error":null}'),
+        "an event of another name": b"event: ping\n" + data(b"{"),
+        "half a surrogate pair": data(b'{"type":"\\ud83d"}'),
+        "NaN": data(b'{"load":NaN}'),
+    }.items():
+        for end in (b"\n", b"\r\n", b"\r"):
+            beat = heartbeat.replace(b"\n", end)
+            body = beat + TOKEN + beat + TOKEN + beat + usage() + beat + DONE
+            yield streams(f"a heartbeat: {name}, {end!r}", "ok", body)
     yield streams("a list", "malformed", data(b"[1,2]") + rest)
     yield streams(
         "a token of 8 MB",
@@ -72,7 +87,8 @@ def ends() -> Iterator[Row]:
     yield streams("no [DONE]", "truncated", TOKEN + TOKEN + usage())
     yield streams("[DONE] first", "malformed", DONE + TOKEN + TOKEN + usage())
     yield streams("[DONE] twice", "ok", STREAM + DONE)
-    yield streams("tokens after [DONE], at once", "malformed", STREAM + 3 * TOKEN)
+    yield streams("tokens after [DONE], at once", "ok", STREAM + 3 * TOKEN)
+    yield streams("[DONE] of an event with a name", "ok", STREAM.replace(DONE, b"event: done\n" + DONE))
     yield says("tokens after [DONE], later", "ok", CHUNKED + chunk(STREAM), chunk(TOKEN), b"0\r\n\r\n")
     yield streams("[DONE] alone", "malformed", DONE)
 
@@ -101,7 +117,10 @@ def usages() -> Iterator[Row]:
     )
     within = TOKEN[:-3] + b',"usage":{"prompt_tokens":8,"completion_tokens":%d}}\n\n'
     yield streams("usage in every token", "ok", within % 1 + within % 2 + DONE)
-    yield streams("usage, then null", "ok", TOKEN + TOKEN + usage() + usage(b"null") + DONE)
+    for name, counts in {**oddities, "prices": b'{"cost":0.01}'}.items():
+        if name != "NaN":
+            yield streams(f"usage, then {name}", "ok", TOKEN + TOKEN + usage() + usage(counts) + DONE)
+            yield streams(f"{name}, then usage", "ok", usage(counts) + TOKEN + TOKEN + usage() + DONE)
     yield streams(
         "no tokens, as usage says", "ok", usage(b'{"prompt_tokens":8,"completion_tokens":0}') + DONE
     )
@@ -113,9 +132,16 @@ def broken_off() -> Iterator[Row]:
     for name, before in {"first": b"", "later": TOKEN}.items():
         yield streams(f"an error, {name}", "stream_error", before + data(b"{" + error + b"}") + DONE)
         yield streams(f"an error beside choices, {name}", "stream_error", before + beside + usage() + DONE)
-        finished = data(b'{"choices":[{"index":0,"text":"","finish_reason":"error"}]}')
-        allowed = "ok|stream_error|malformed" if before else "stream_error"
-        yield streams(f"finished by an error, {name}", allowed, before + finished + usage() + DONE)
+        for reason in (b'"error"', b'"abort"', b'"who knows"', b'"STOP"', b"7", b'{"type":"abort"}'):
+            finished = data(b'{"choices":[{"index":0,"text":"","finish_reason":' + reason + b"}]}")
+            yield streams(
+                f"finished by {reason.decode()}, {name}",
+                "stream_error",
+                before + TOKEN + finished + usage() + DONE,
+            )
+    for reason in (b'""', b"null", b'"stop"', b'"length"', b'"tool_calls"', b'"content_filter"'):
+        finished = data(b'{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":' + reason + b"}]}")
+        yield streams(f"finished by {reason.decode()}", "ok", TOKEN + finished + usage() + DONE)
     yield says(
         "an error in a frame of its own",
         "stream_error",
@@ -128,12 +154,10 @@ def broken_off() -> Iterator[Row]:
     yield streams(
         "an object of errors", "stream_error", TOKEN + data(b'{"object":"error","message":"m"}') + DONE
     )
-    yield streams(
-        "event: error", "malformed|stream_error", TOKEN + b"event: error\ndata: engine died\n\n" + DONE
-    )
+    yield streams("event: error", "stream_error", TOKEN + b"event: error\ndata: engine died\n\n" + DONE)
     yield streams(
         "event: error, with JSON",
-        "malformed|stream_error",
+        "stream_error",
         TOKEN + b"event: error\n" + data(b'{"message":"m"}') + DONE,
     )
     yield streams(
@@ -181,7 +205,17 @@ def whole_answers() -> Iterator[Row]:
         "no usage": ("malformed", b'{"choices":[{"text":"xx"}]}'),
         "an error": ("stream_error", b'{"error":{"message":"m"}}'),
         "a stream": ("malformed", STREAM),
+        "null": ("malformed", b"null"),
+        "empty choices": ("malformed", WHOLE.replace(b'{"text":"xx"}', b"")),
     }
+    for reason in (b'"stop"', b'"length"', b"null", b'"function_call"'):
+        end = b'"finish_reason":' + reason + b"}"
+        bodies[f"finished by {reason.decode()}"] = ("ok", WHOLE.replace(b"}", b"," + end, 1))
+    for reason in (b'"error"', b'"abort"', b'"who knows"', b"[]", b"7"):
+        end = b'"finish_reason":' + reason + b"}"
+        bodies[f"finished by {reason.decode()}"] = ("stream_error", WHOLE.replace(b"}", b"," + end, 1))
+        chat = WHOLE.replace(b'"text":"xx"}', b'"message":{"role":"assistant","content":"xx"},' + end)
+        bodies[f"a chat finished by {reason.decode()}"] = ("stream_error", chat)
     for name, (allowed, body) in bodies.items():
         yield says(f"whole: {name}", allowed, sized(body, json), stream=False)
     yield says("whole: byte by byte", "ok", *bytewise(sized(WHOLE, json)), stream=False)

@@ -343,16 +343,22 @@ def test_tokens_of_lines_that_end_with_cr_are_seen_when_they_come() -> None:
     """Held back until the next line feed, each would be booked at the time of the one after it."""
     scanner = EventScanner()
     for k in range(1, 4):
-        assert scanner.feed(TOKEN.replace(b"\n", b"\r")) == 1
-        assert scanner.tokens == k
-    assert scanner.feed(b"") == 0
-    assert scanner.feed(b"data: [DONE]\r\r") == 0
-    assert scanner.done
+        scanner.feed(TOKEN.replace(b"\n", b"\r"), k)
+        assert list(scanner.times) == [*range(1, k + 1)]
+    scanner.feed(b"", 4)
+    scanner.feed(b"data: [DONE]\r\r", 5)
+    assert scanner.done and len(scanner.times) == 3
 
 
 @pytest.mark.parametrize(
     "event",
-    [b'{"choices":[5]}', b'{"choices":[null]}', b'{"choices":5}', b'{"a":"\xff"}', b"[" * 100_000],
+    [
+        b'{"choices":[5]}',
+        b'{"choices":[null]}',
+        b'{"choices":5}',
+        b'{"choices":[{"text":"\xff"}]}',
+        b"[" * 100_000,
+    ],
     ids=["number", "null", "no list", "no utf-8", "deep"],
 )
 def test_an_event_that_is_none_ends_its_request_and_nothing_else(event: bytes) -> None:

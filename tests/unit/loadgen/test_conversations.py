@@ -28,6 +28,7 @@ class Server:
 
     def __init__(self, *, fails_at: int = 0, with_ids: bool = True) -> None:
         self.prompts: list[list[int]] = []
+        self.asked_for_ids: list[bool] = []
         self.answers: list[list[int]] = []
         self._fails_at = fails_at
         self._with_ids = with_ids
@@ -40,6 +41,7 @@ class Server:
             return
         ids = [number * 10 + k for k in range(request["max_tokens"])]
         self.prompts.append(request["prompt"])
+        self.asked_for_ids.append("return_token_ids" in request)
         self.answers.append(ids)
         reply.head()
         for token_id in ids:
@@ -50,9 +52,11 @@ class Server:
         reply.end()
 
 
-def measure(tmp_path: Path, server: Server, workers: int = 1, **changes: Any) -> CellOutcome:
+def measure(
+    tmp_path: Path, server: Server, workers: int = 1, session: dict[str, Any] = SESSION, **changes: Any
+) -> CellOutcome:
     path = tmp_path / "chat.jsonl"
-    path.write_text(json.dumps(SESSION) + "\n")
+    path.write_text(json.dumps(session) + "\n")
     spec = CellSpec(
         *("a", 20.0, 0, 0, "fixed", 0.05, 0.5, 5, 3.0, 1.0, 64, 1, 10, 100),
         workers=workers,
@@ -110,6 +114,23 @@ def test_a_server_without_token_ids_is_named(tmp_path: Path) -> None:
     outcome = measure(tmp_path, Server(with_ids=False))
     assert {r.status for r in outcome.requests} == {"malformed"}
     assert "return_token_ids" in (outcome.requests[0].error or "")
+
+
+def test_token_ids_are_asked_for_where_a_later_turn_needs_them(tmp_path: Path) -> None:
+    server = Server()
+    outcome = measure(tmp_path, server)
+    assert {r.status for r in outcome.requests} == {"ok"}
+    last = 9 + 3 + 4 + 2 + 4
+    assert [len(p) != last for p in server.prompts] == server.asked_for_ids
+
+
+def test_turns_without_a_history_need_no_token_ids(tmp_path: Path) -> None:
+    """A trace of single turns, and turns that only wait for another, are sent to any server."""
+    roots = [{"new_tokens": 9, "output_tokens": 3}, {"new_tokens": 4, "output_tokens": 2, "after": [0]}]
+    server = Server(with_ids=False)
+    outcome = measure(tmp_path, server, session={"turns": roots})
+    assert {r.status for r in outcome.requests} == {"ok"} and len(outcome.requests) > 5
+    assert not any(server.asked_for_ids)
 
 
 def record(session: int, turn: int, sent_ms: float, ended_ms: float) -> RequestRecord:

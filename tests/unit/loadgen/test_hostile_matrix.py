@@ -60,15 +60,14 @@ class Client:
     """The issuer, and how often each of its flights ended."""
 
     def __init__(self, port: int, form: RequestForm, *, collect_ids: bool = False, spares: int = 0) -> None:
-        self.issuer = HttpIssuer(
-            Target("127.0.0.1", port, "m"), form, collect_ids=collect_ids, spare_connections=spares
-        )
+        self.issuer = HttpIssuer(Target("127.0.0.1", port, "m"), form, spare_connections=spares)
+        self._collect_ids = collect_ids
         self.ends: Counter[int] = Counter()
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self.flights: dict[int, Flight] = {}
 
     def send(self, body_bytes: int = 64) -> Flight:
-        flight = Flight(len(self.flights), 0, 0)
+        flight = Flight(len(self.flights), 0, 0, output_ids=[] if self._collect_ids else None)
         self.flights[flight.seq] = flight
         self._waiting[flight.seq] = asyncio.get_running_loop().create_future()
         head = b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % body_bytes

@@ -106,7 +106,7 @@ def test_the_neighbours_of_an_endless_event_are_answered_while_it_comes() -> Non
         outcome = measure_cell(spec, target_of(url, "m"))
     assert Counter(r.status for r in outcome.requests) == {"ok": 39, "malformed": 1}
     (flooded,) = (r for r in outcome.requests if r.status == "malformed")
-    assert flooded.error is not None and flooded.error.startswith("an event without an end after 16 MiB")
+    assert flooded.error is not None and flooded.error.startswith("no token in 16 MiB")
     began_ns, ended_ns = flooded.t_send_ns or 0, flooded.t_end_ns or 0
     within = [r for r in outcome.requests if r.status == "ok" and began_ns < (r.t_end_ns or 0) < ended_ns]
     assert len(within) >= 5
@@ -224,7 +224,10 @@ def test_a_closed_loop_against_a_server_that_mostly_refuses_keeps_few_records() 
 def test_odd_token_ids_end_one_request_of_a_conversation_and_nothing_else(ids: bytes, tmp_path: Path) -> None:
     """In a read of its own, behind which nobody catches what comes of it; what was answered becomes part of the next prompt."""
     path = tmp_path / "two.jsonl"
-    turns = [{"new_tokens": 9, "output_tokens": 2}, {"new_tokens": 4, "output_tokens": 2, "after": [0]}]
+    turns = [
+        {"new_tokens": 9, "output_tokens": 2},
+        {"new_tokens": 4, "output_tokens": 2, "after": [0], "history": 0},
+    ]
     path.write_text(json.dumps({"turns": turns}) + "\n")
 
     def answer(sock: socket.socket, number: int, request: dict[str, Any]) -> None:

@@ -52,8 +52,6 @@ class Notes(SampleIssuer):
 class SlowWords:
     """A workload that takes its time to render."""
 
-    collects_ids = False
-
     def __init__(self) -> None:
         self.rendered: list[int] = []
 
@@ -67,6 +65,9 @@ class SlowWords:
 
     def place(self, seq: int) -> tuple[int, int] | None:
         return None
+
+    def needs_ids(self, seq: int) -> bool:
+        return False
 
     def answered(self, seq: int, output_ids: list[int]) -> None: ...
 

@@ -130,7 +130,7 @@ async def not_http(reply: Reply, request: dict[str, Any], number: int) -> None:
     [
         (http_500, "http_error", 'HTTP 500: {"error":"engine dead"}'),
         (html, "malformed", "not an event stream: <html>a proxy's page</html>"),
-        (broken_json, "malformed", "not JSON"),
+        (broken_json, "malformed", "not a completion"),
         (no_usage, "malformed", "no usage"),
         (short, "wrong_length", "3 completion tokens; asked for 8 and 4"),
         (no_done, "truncated", "without [DONE]"),

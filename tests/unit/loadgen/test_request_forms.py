@@ -108,10 +108,10 @@ def test_an_answer_in_one_piece_has_an_end_and_no_first_token() -> None:
     [
         (b'{"error": {"message": "no room"}}', "stream_error", "no room"),
         (b'{"object": "error", "message": "no room"}', "stream_error", "no room"),
-        (b'{"choices": []}', "malformed", "no usage"),
+        (b'{"choices": []}', "malformed", "without choices"),
         (b'{"usage": {}}', "malformed", "without choices"),
-        (b"[]", "malformed", "no object"),
-        (b"{", "malformed", "not JSON"),
+        (b"[]", "malformed", "Expected `object`"),
+        (b"{", "malformed", "truncated"),
         (
             b'{"choices": [{}], "usage": {"prompt_tokens": 8, "completion_tokens": 3}}',
             "wrong_length",

@@ -67,7 +67,7 @@ def test_the_judgement_names_what_is_beyond_its_limit() -> None:
     assert beyond(replace(fine, ttft=quiet + 700)) == ["TTFT p50, us", "TTFT p99, us"]
     assert beyond(replace(fine, tpot=-quiet)) == ["TPOT p99, us"]
     assert beyond(replace(fine, itl=late)) == ["ITL p99, us"]
-    assert len(beyond(fine, (Cost(0, 14), Cost(0, 10)), (Cost(9_000, 1.4), Cost(40_000, 0.3)))) == 3
+    assert len(beyond(fine, (Cost(0, 25), Cost(0, 10)), (Cost(3_000, 3.4), Cost(40_000, 0.3)))) == 3
 
 
 def test_the_yardstick_is_held_against_the_same_truth() -> None:

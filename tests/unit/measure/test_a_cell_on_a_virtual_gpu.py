@@ -140,9 +140,9 @@ def test_a_missing_module_is_no_want_of_a_card(tmp_path: Path) -> None:
     config = clocked_campaign(model_in(tmp_path / "m"))
     identity = EngineIdentity(versions={}, gpu=(), cuda=None, host={})
     mooncake = config.connector("mooncake_both")
-    words = _reason_before_launch(config.engine, mooncake, {"mooncake"}, identity)
+    words = _reason_before_launch(config.engine, mooncake, {"mooncake": "has no module mooncake"}, identity)
     on_cpu = replace(config.engine, kind="vllm", virtual_gpu=None)
-    elsewhere = _reason_before_launch(on_cpu, mooncake, {"mooncake"}, identity)
+    elsewhere = _reason_before_launch(on_cpu, mooncake, {"mooncake": "has no module mooncake"}, identity)
     assert words is not None and "need a GPU" not in words[0]
     assert elsewhere is not None and bool(mooncake.needs_gpu) == ("need a GPU" in elsewhere[0])
 

@@ -18,6 +18,7 @@ from connector_tax.base.config import parse_campaign
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document
+from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.engine.supervised import start_supervised
 from connector_tax.run.measure import has_model
 from connector_tax.run.measure import preflight as preflight_module
@@ -62,6 +63,32 @@ def test_each_length_is_sent_once_before_the_first_cell(
     receipt = json.loads(run.receipt.read_text())
     assert receipt["engine"]["transports"] is None and receipt["engine"]["side_channels"] is None
     assert receipt["engine"]["gpu"] == []
+
+
+def test_cells_and_receipt_hold_what_their_own_launch_resolved(
+    campaign: CampaignFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its step records and its log; preflight launched nothing here."""
+    write_json(
+        campaign.preflight_status,
+        {**json.loads(campaign.preflight_status.read_text()), "step_timing_available": True},
+    )
+    logged = "[gpu_worker.py:500] Using V2 Model Runner\n[cuda.py:416] Using AttentionBackendEnum.FLASH_ATTN backend."
+    monkeypatch.setattr(RunningEngine, "log_text", lambda self: logged)
+    measure_run(campaign.campaign_file, "plain", "a")
+    run = campaign.run("2026-01-01", "plain", "a")
+    receipt = json.loads(run.receipt.read_text())
+    cell = json.loads(run.finished_cells()[0].cell_json.read_text())
+    settings = receipt["engine"]["settings"]
+    assert settings == cell["engine"]["settings"]
+    assert settings.pop("cache_config.num_gpu_blocks") > 0
+    assert settings.keys() == {
+        "scheduler_config.max_num_seqs",
+        "cache_config.block_size",
+        "log.model_runner",
+        "log.attention_backend",
+    }
+    assert (settings["log.model_runner"], settings["log.attention_backend"]) == ("V2", "FLASH_ATTN")
 
 
 def test_an_engine_that_dies_of_its_first_prompt_has_failed_to_launch(

@@ -1,15 +1,20 @@
 """What is the configuration's fault and what the host's; what a failed configuration is spared."""
 
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.artifacts.launches import read_launches, write_failure
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.receipts import Receipt, read_receipt, write_receipt
 from connector_tax.base.config import load_campaign
+from connector_tax.base.documents.receipt import Launch, Launches
 from connector_tax.base.errors import ArtifactError, EngineError
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.plan import campaign_document, cells_of, config_of, read_campaign_file
@@ -17,6 +22,7 @@ from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.run.measure.deaths import Death, deaths
 from connector_tax.run.measure.failure import HostFailed, blame_the_host, earlier_failure
 from connector_tax.run.measure.run import measure_run
+from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
 
 CONFIG = Path(__file__).parents[3] / "config"
 DATE = "2026-01-01"
@@ -123,6 +129,63 @@ def test_an_engine_that_dies_in_every_cell_is_given_up_after_two(tmp_path: Path)
     attempts = len(list(run_of(folder, "nixl_both").path.glob("attempt_*")))
     assert measured(folder, "nixl_both").status == "failed"
     assert len(list(run_of(folder, "nixl_both").path.glob("attempt_*"))) == attempts + 4
+
+
+class OneLaunch(TimeLimit):
+    """Of a sitting in which no second launch fits."""
+
+    made = 0
+
+    def check_launch(self, *given: Any) -> None:
+        OneLaunch.made += 1
+        if OneLaunch.made > 1:
+            raise OutOfTime("no second one fits")
+
+    def check_cell(self, *given: Any, **named: Any) -> None:
+        pass
+
+
+def sittings_until_decided(folder: CampaignFolder, most: int) -> int:
+    """How many sittings of one launch each it takes until there is a receipt."""
+    for sitting in range(1, most + 1):
+        OneLaunch.made = 0
+        try:
+            measure_run(folder.campaign_file, "nixl_both", "a", limit=OneLaunch(time.monotonic() + 600, 1.0))
+        except OutOfTime:
+            continue
+        return sitting
+    raise AssertionError(f"not decided after {most} sittings")
+
+
+def test_a_launch_that_fails_with_the_same_words_in_two_sittings_is_decided(tmp_path: Path) -> None:
+    """Each sitting tried it anew, and none had time for the second try that decides it."""
+    folder = campaign(tmp_path, "die_at_start")
+    assert sittings_until_decided(folder, 3) == 2
+    receipt = read_receipt(run_of(folder, "nixl_both"))
+    assert receipt.status == "failed" and receipt.reason is not None
+    assert receipt.reason.startswith("did not launch in 2 tries in a row: the engine died while starting: ")
+    assert [str(x.failure).split(": ")[0] for x in receipt.launches or ()] == ["nixl_both", "nixl_both"]
+
+
+def test_only_failures_in_a_row_with_the_same_words_count(tmp_path: Path) -> None:
+    """A process or a port has another number in each launch; a launch that served, or another cause, begins anew."""
+    file = tmp_path / "launches.json"
+    counted = []
+    for cause in ("pid 12: no memory", "pid 7: no memory", "no file", None, "no file"):
+        launches = [*read_launches(file), Launch(attempt=1, elapsed_s=1.0)]
+        write_json(file, Launches(launches=tuple(launches)))
+        if cause is not None:
+            counted.append(write_failure(file, cause))
+    assert counted == [1, 2, 1, 1]
+
+
+def test_an_engine_that_dies_in_every_cell_is_given_up_over_sittings_too(tmp_path: Path) -> None:
+    """A sitting removed the cell in which the one before had seen it die, and tried that cell anew."""
+    folder = campaign(tmp_path, "die_on_output:16")
+    assert sittings_until_decided(folder, 5) == 4
+    receipt = read_receipt(run_of(folder, "nixl_both"))
+    assert receipt.status == "failed" and receipt.reason is not None
+    assert receipt.reason.startswith("its engine died in each of the 2 cells that it was asked for, 2 times")
 
 
 def test_one_launch_measures_the_cells_of_another_phase_after_its_own(tmp_path: Path) -> None:
@@ -258,3 +321,24 @@ def test_a_count_of_deaths_that_somebody_edited_is_one_message(tmp_path: Path) -
         deaths(run_of(folder, "nixl_both"), cell)
     file.write_text("1")
     assert deaths(run_of(folder, "nixl_both"), cell) == 1
+
+
+def test_plain_without_a_valid_cell_stops_everything_at_once_and_is_tried_again(tmp_path: Path) -> None:
+    """All others were measured first, and the next start found nothing to do: its bad cells had a receipt."""
+    folder = campaign(tmp_path, fault="http500:1")
+    measure = [sys.executable, "scripts/measure.py", "--campaign-file", str(folder.campaign_file)]
+    run = run_of(folder, "plain")
+    times = []
+    for _ in range(2):
+        told = subprocess.run(
+            [*measure, "--connector", "plain", "--phase", "a"],
+            cwd=CONFIG.parent,
+            capture_output=True,
+            text=True,
+        )
+        assert told.returncode == 2
+        assert "plain cannot be measured in phase A, and every tax is taken against plain" in told.stderr
+        assert "none of its 3 cells is valid; r10_256x16: " in told.stderr
+        assert not run.receipt.exists()
+        times.append({cell.cell_id: cell.cell_json.stat().st_mtime_ns for cell in run.finished_cells()})
+    assert times[0].keys() == times[1].keys() and all(times[1][c] > t for c, t in times[0].items())

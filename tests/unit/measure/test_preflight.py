@@ -23,7 +23,7 @@ from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.ports import is_taken
 from connector_tax.run.measure import preflight as module
 from connector_tax.run.measure.bootstrap_server import bootstrap_beside
-from connector_tax.run.measure.preflight import run_preflight
+from connector_tax.run.measure.preflight import Launching, run_preflight
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT, campaign_config
@@ -35,7 +35,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
 
 
-def preflight(root: Path, fault: str = "", **entry: Any) -> CampaignFolder:
+def preflight(root: Path, fault: str = "", launch: Launching = "all", **entry: Any) -> CampaignFolder:
     """Plain, and a connector with ``entry`` and ``fault``; on a folder of its own."""
     connector = {
         "label": "under test",
@@ -52,7 +52,7 @@ def preflight(root: Path, fault: str = "", **entry: Any) -> CampaignFolder:
     document = campaign_document(parse_campaign(value, "test"), date="2026-01-01", created_utc="")
     folder = CampaignFolder(root / "demo")
     write_json(folder.campaign_file, document)
-    run_preflight(folder.campaign_file)
+    run_preflight(folder.campaign_file, launch=launch)
     return folder
 
 
@@ -70,6 +70,26 @@ def test_what_compiles_at_the_first_request_of_a_length_is_warm_up(tmp_path: Pat
     assert checked["warm-up"].startswith("prompts of 32, 64, 96, 128, 600 tokens; the slowest took ")
     assert checked["short requests"].startswith("1 of 4 output tokens answered in ")
     assert checked["short requests"].endswith("together (limit 1 s)")
+
+
+def test_who_is_not_launched_is_included_untried_and_may_be_tried_later(tmp_path: Path) -> None:
+    """On a host lent for minutes; nothing is held against a recorder that had nothing to record, and plain is not launched twice."""
+    folder = preflight(tmp_path, "die_at_start", "none")
+    assert not (folder.preflight / "plain").exists()
+    for connector in ("plain", "tried"):
+        assert decision(folder, connector)["decision"] == "include"
+        assert decision(folder, connector)["checked"] == []
+    folder = preflight(tmp_path, "die_at_start", "plain")
+    status = json.loads(folder.preflight_status.read_text())
+    plain = status["configs"]["plain"]
+    assert next(c["check"] for c in plain["checked"]) == "ready" and plain["token_s"] > 0
+    assert status["configs"]["tried"]["checked"] == [] and status["hooks_unheard"] == {}
+    assert status["step_timing_available"] and not (folder.preflight / "tried").exists()
+    (folder.preflight / "verify_plain.log").unlink()
+    folder = preflight(tmp_path, "die_at_start", "all")
+    assert decision(folder)["decision"] == "skip"
+    assert decision(folder, "plain") == plain and not (folder.preflight / "verify_plain.log").exists()
+    assert decision(preflight(tmp_path, "die_at_start", "none"), "plain") == plain
 
 
 def test_a_warm_engine_that_is_too_slow_is_skipped(tmp_path: Path) -> None:
@@ -193,6 +213,78 @@ def test_what_cannot_start_is_said_before_any_launch(
     assert said in str(told.value)
 
 
+def gpu_engine(root: Path, release: str, *, cuda: str | None = "13.0", flashinfer: bool = False) -> Path:
+    """An interpreter with as much of a slim GPU engine as can be seen without importing it."""
+    site = root / "site"
+    for package, file, text in (
+        ("vllm", "_version.py", f"__version__ = version = {release!r}"),
+        ("torch", "version.py", f"cuda: Optional[str] = {cuda!r}"),
+        *([("flashinfer", "version.py", "")] if flashinfer else []),
+    ):
+        (site / package).mkdir(parents=True)
+        (site / package / "__init__.py").touch()
+        (site / package / file).write_text(text)
+    python = root / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+@pytest.mark.parametrize(
+    ("release", "there", "config_env", "shell", "refused"),
+    [
+        ("0.25.1", {}, {}, None, True),
+        ("0.33.0+cu130", {}, {}, None, True),
+        ("0.20.2", {}, {}, None, False),  # samples with FlashInfer only if told to
+        ("0.20.2", {}, {}, "1", True),
+        ("0.34.0", {}, {}, None, False),  # does without it
+        ("0.25.1", {"flashinfer": True}, {}, None, False),
+        ("0.25.1", {"cuda": None}, {}, None, False),
+        ("0.25.1", {}, {"VLLM_USE_FLASHINFER_SAMPLER": "0"}, "1", False),
+        ("0.25.1", {}, {}, "0", False),
+    ],
+)
+def test_an_engine_that_would_die_without_flashinfer_is_told_of_before_any_launch(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    release: str,
+    there: dict[str, Any],
+    config_env: dict[str, str],
+    shell: str | None,
+    refused: bool,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(Card("GPU-aa", "NVIDIA H100 80GB HBM3", 81_559)))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("VLLM_USE_FLASHINFER_SAMPLER", raising=False)
+    if shell is not None:
+        monkeypatch.setenv("VLLM_USE_FLASHINFER_SAMPLER", shell)
+    python = gpu_engine(tmp_path, release, **there)
+    shape = (ROOT / "config" / "models" / "Qwen3-0.6B.json").read_text()
+    (tmp_path / "config.json").write_text(shape)
+    config = campaign_config("gpu-smoke.yaml")
+    engine = replace(
+        config.engine, python=str(python), model=str(tmp_path), env=config_env, step_timing=False
+    )
+    document = campaign_document(replace(config, engine=engine), date="2026-01-01", created_utc="")
+    campaign = CampaignFolder(tmp_path / "run")
+    write_json(campaign.campaign_file, document)
+    if not refused:
+        run_preflight(campaign.campaign_file, launch="none")
+        assert decision(campaign, "plain")["decision"] == "include"
+        return
+    with pytest.raises(ConfigError) as told:
+        run_preflight(campaign.campaign_file, launch="none")
+    assert f"{python} has no module flashinfer, without which vLLM {release} does not start" in str(
+        told.value
+    )
+    assert 'Set engine.env: VLLM_USE_FLASHINFER_SAMPLER: "0"' in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["gpu-smoke.yaml", "h200.yaml"])
+def test_campaigns_for_slim_engines_need_no_flashinfer(name: str) -> None:
+    assert campaign_config(name).engine.env["VLLM_USE_FLASHINFER_SAMPLER"] == "0"
+
+
 @pytest.mark.parametrize(
     ("connector", "requests", "tokens", "seconds"),
     [("mooncake_consumer", 1, 4, 30), ("multi_mooncake_lmcache", 5, 32, 60), ("noop_connector", 5, 32, 30)],
@@ -202,3 +294,22 @@ def test_the_shipped_limits_are_the_designs(connector: str, requests: int, token
     spec = campaign_config("config.yaml").connector(connector)
     found = (spec.verify_requests, spec.verify_output_tokens, spec.verify_within_s)
     assert found == (requests, tokens, seconds)
+
+
+def test_a_connector_on_a_fallback_is_skipped_with_what_to_install(tmp_path: Path) -> None:
+    """As LMCache's wheel for one CUDA is on torch for another: it serves on, with torch operations."""
+    line = "lmcache.cuda_ops compiled extension not found; CudaDeviceOps stays on the torch baseline for all ops."
+    needs = [{"module": "lmcache", "install": "pip install lmcache"}]
+    found = decision(preflight(tmp_path, f"off_after:1,off_says:{line}", modules=needs))
+    assert (found["decision"], found["install"]) == ("skip", "pip install lmcache")
+    assert found["reason"].startswith("compiled operations: ") and line in found["reason"]
+
+
+def test_counters_that_a_connector_moves_are_kept_and_those_of_plain_are_not(tmp_path: Path) -> None:
+    lmcache = {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}
+    folder = preflight(tmp_path, kv_transfer_config=lmcache)
+    own = {"external_prefix_cache_queries": 32, "lmcache:num_lookup_requests_total": 32}
+    assert decision(folder)["counters"] == own
+    assert "counters" not in decision(folder, "plain")
+    remembered = json.loads((folder.preflight / "tried" / "decision.json").read_text())["counters"]
+    assert remembered.keys() > own.keys()

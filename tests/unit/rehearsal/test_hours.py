@@ -100,5 +100,5 @@ def test_more_cards_buy_more_blocks_in_the_same_hours() -> None:
     before_s = 6 + 3 * LAUNCH_S + 4 * (SWEEP_S + LAUNCH_S)  # preflight and Phase A
     b_s = 900.0 + CELL_S + 4 * LAUNCH_S
     one = int((7200 - before_s - b_s) / (4 * launch_s))
-    # Phase B' has no cells, so card 0 has every second block, and card 1 the others and B, which decides.
-    assert (blocks(None), blocks((0, 1), 1), blocks((0, 1))) == (one, one, 2 * one)
+    # Card 1 has Phase B and every second block, and decides; card 0 has the first of the others.
+    assert (blocks(None), blocks((0, 1), 1), blocks((0, 1))) == (one, one, 2 * one + 1)

@@ -2,7 +2,6 @@
 
 import copy
 import re
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,8 +24,6 @@ from claims import ONE_LAUNCH, PageReader, faults
 from made_pages import page_of
 from mutations import BLOCKS, MUTATIONS, Mutation
 
-PUBLISHED = PROJECT_ROOT / "results" / "virtual-h200"
-
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
@@ -46,10 +43,8 @@ def test_the_page_of_the_rehearsed_demo(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    root = tmp_path_factory.mktemp("published") / "virtual-h200"
-    shutil.copytree(PUBLISHED, root)
-    return aggregate_json(read_campaign(root))
+def published(published_campaign: Path) -> dict[str, Any]:
+    return aggregate_json(read_campaign(published_campaign))
 
 
 def test_the_page_of_the_published_campaign(published: dict[str, Any]) -> None:

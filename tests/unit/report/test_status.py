@@ -1,6 +1,7 @@
 """``make status``: what is done of the plan as it is now, who works on it, and what would go on with it."""
 
 import json
+import shutil
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -101,13 +102,24 @@ def test_the_run_whose_engine_is_up_is_shown_as_running(tmp_path: Path) -> None:
     assert "running" not in said(found, tmp_path)["all"]
 
 
-def test_rates_of_an_earlier_phase_a_are_not_believed(tmp_path: Path) -> None:
+def test_rates_that_nothing_was_measured_at_are_void_before_phase_a_is_over(tmp_path: Path) -> None:
     found = campaign(tmp_path)
     found.measure("plain")
     found.measure("mooncake_both", receipt=False)
-    found.measure("plain", "b", rates=(2.0, 2.0), receipt=False)
     rates(found, 2.0, 2.0)
-    assert "of 4" not in said(found, tmp_path)["plain"]
+    assert "reference_rates.json: made before all of phase A was there" in said(found, tmp_path)["all"]
+    found.measure("plain", "b", rates=(2.0, 2.0), receipt=False)
+    assert "4 of 4" in said(found, tmp_path)["plain"]
+
+
+def test_a_receipt_whose_cell_is_gone_is_void(tmp_path: Path) -> None:
+    found = campaign(tmp_path)
+    for connector in ("plain", "mooncake_both"):
+        found.measure(connector)
+    shutil.rmtree(found.run("plain", "a").finished_cells()[0].path)
+    text = said(found, tmp_path)
+    assert text["plain"].split()[1] == "void"
+    assert "receipt.json: cell r2_256x16: is not there" in text["all"]
 
 
 def test_who_works_on_it_is_named_and_whoever_has_its_number_now_is_not(
@@ -157,4 +169,4 @@ def test_a_file_that_somebody_else_wrote_costs_its_line_only(
     text = said(found, tmp_path)
     assert f"cannot be read: {path}: " in text["all"]
     assert text["mooncake_both"].split()[1:3] == ["3", "cells"]
-    assert ("cannot be read" in text["plain"]) == (name == "receipt")
+    assert ("void" in text["plain"]) == (name == "receipt")

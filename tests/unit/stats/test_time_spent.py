@@ -1,10 +1,12 @@
 """Criterion 7: time that was spent, by what launches wrote down."""
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from connector_tax.base.artifacts.launches import read_launches, timed_launch
 from connector_tax.base.artifacts.receipts import write_receipt
@@ -137,6 +139,21 @@ def test_a_launch_is_written_down_however_it_ends(tmp_path: Path, ends: str) -> 
     found = read_launches(file)
     assert [x.attempt for x in found] == [1, 2]
     assert all(x.elapsed_s >= 0 and x.started_utc.endswith("Z") for x in found)
+
+
+def test_the_end_of_a_launch_is_timed_from_when_its_engine_is_told(tmp_path: Path) -> None:
+    """A sitting keeps as much time for it."""
+    file = tmp_path / "launches.json"
+    with timed_launch(file) as told_to_end:
+        time.sleep(0.2)
+        told_to_end()
+        time.sleep(0.1)
+    with timed_launch(file):
+        pass
+    first, second = read_launches(file)
+    assert isinstance(first.ending_s, float) and first.elapsed_s is not None
+    assert 0.1 <= first.ending_s <= first.elapsed_s - 0.2
+    assert second.ending_s is UNSET
 
 
 def test_damaged_launches_are_named_and_taken_as_not_timed(tmp_path: Path) -> None:

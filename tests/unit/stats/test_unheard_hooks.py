@@ -11,10 +11,11 @@ import pytest
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.records.cell import CellSpec, CellWindow
-from connector_tax.base.steptime import count_steps, cut, unheard_in
-from connector_tax.base.vllm_model.costs import ConnectorCosts, load_costs
+from connector_tax.base.steptime import cut
+from connector_tax.base.vllm_model.costs import ConnectorCosts, Member, load_costs
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import read_campaign
+from connector_tax.read.ingest.steps import read_steps
 from connector_tax.run.emulator.steplog import StepLog
 from connector_tax.run.rehearsal import artifacts
 from connector_tax.run.rehearsal.cell import simulate_cell
@@ -101,18 +102,19 @@ def test_the_rehearsals_records_are_heard(
     cell = simulate_cell(spec, EngineModel(costs, connector, max_num_batched_tokens=2048, seed=1), 0)
     path = tmp_path / "engine_step.jsonl"
     path.write_text("\n".join(artifacts._step_lines(cell, (costs, connector), kv_transfer_config)) + "\n")
-    assert (unheard_in(path, count_steps(path)) is None) == (kv_transfer_config is not None)
+    assert (read_steps(path, cell.window, connector=True).unheard is None) == (kv_transfer_config is not None)
 
 
 def test_the_embedded_engines_records_are_heard(tmp_path: Path) -> None:
     costs = load_costs(PROJECT_ROOT / "config" / "engine_model.yaml", None)[0]
     model = EngineModel(costs, ConnectorCosts(), max_num_batched_tokens=2048, seed=1)
-    log = StepLog(tmp_path / "s.jsonl", costs, ConnectorCosts(), has_connector=True, flush_s=0.0)
+    log = StepLog(tmp_path / "s.jsonl", costs, (Member("", "X", ConnectorCosts()),), flush_s=0.0)
     model.add(1, 16, 4)
     for t_ns in (1000, 2000):
         log.step(t_ns, model.step())
     log.flush()
     cut(sorted(tmp_path.glob("s.*.jsonl")), 0, 10**9, tmp_path / "share.jsonl")
-    assert unheard_in(tmp_path / "share.jsonl", count_steps(tmp_path / "share.jsonl")) is None
+    whole = CellWindow(0, 0, 10**9, 10**9, True)
+    assert read_steps(tmp_path / "share.jsonl", whole, connector=True).unheard is None
     headers = [json.loads(line) for line in (tmp_path / "share.jsonl").read_text().splitlines()[:2]]
     assert {h["process"] for h in headers} == {"scheduler", "worker"}

@@ -26,7 +26,7 @@ def step(step_id: int, t_ns: int) -> str:
         previous_t_ns=None,
         schedule_us=40,
         update_us=20,
-        build_meta_us=1,
+        build_meta_us=[1.0],
         num_running=1,
         num_waiting=0,
         prefill_tokens=0,
@@ -35,9 +35,7 @@ def step(step_id: int, t_ns: int) -> str:
 
 
 def worker(step_id: int, t_ns: int) -> str:
-    return WorkerRow(
-        pid=2, step_id=step_id, t_ns=t_ns, span_us=9.0, start_load_kv_us=0.5, get_finished_us=2.0
-    ).line
+    return WorkerRow(pid=2, step_id=step_id, t_ns=t_ns, span_us=9.0, hooks_us=[(0.5, 2.0)]).line
 
 
 def test_the_emulator_writes_the_very_keys_of_the_patch() -> None:

@@ -21,7 +21,7 @@ from connector_tax.base.config import checked
 from connector_tax.base.config.sweep import Sweep, SweepCell, load_sweep
 from connector_tax.base.documents.sweep import End
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.base.files import to_json
+from connector_tax.base.files import to_json, write_json
 from connector_tax.base.plan import SIDE_BY_SIDE, campaign_document
 from connector_tax.cli import command
 from connector_tax.commands import run as run_command
@@ -64,7 +64,7 @@ def swept(*arguments: str) -> int:
 def analysed(
     project: Path, name: str, day: int, tax: float, change: Callable[[dict[str, Any]], None] = lambda v: None
 ) -> None:
-    """An aggregate of that campaign in which NIXL's TPOT has this tax."""
+    """An aggregate of that campaign in which NIXL's TPOT has this tax; and how the sweep has it measured by now, if it was not begun yet."""
     value = copy.deepcopy(small_example())
     value |= {"campaign": name, "date": f"2026-10-{day:02d}"}
     value["provenance"]["created_utc"] = f"2026-10-{day:02d}T02:00:00Z"
@@ -76,6 +76,11 @@ def analysed(
     folder = project / "results" / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "aggregate.json").write_text(json.dumps(value))
+    if of is not None and not (folder / "campaign.json").exists():
+        write_json(
+            folder / "campaign.json",
+            campaign_document(of.config, date=value["date"], created_utc=f"{value['date']}T02:00:00Z"),
+        )
 
 
 def measured_with(cell: SweepCell) -> dict[str, Any]:
@@ -97,7 +102,7 @@ def test_the_plan_names_each_campaign_with_its_entries_and_time(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("sweep study: 4 campaigns of ")
     assert lines[2].split() == ["campaign", "release", "model", "configurations", "launches", "time", "left"]
-    assert lines[4].split()[:5] == ["study-r1-large", "r1", "large", "3", "9"]
+    assert lines[4].split()[:5] == ["study-r1-large", "r1", "large", "3", "6"]
     assert lines[4].split()[5].isdecimal()
     assert not (project / "sweeps").exists() and not (project / "results").exists(), "a plan writes nothing"
     assert SIDE_BY_SIDE not in lines
@@ -130,7 +135,7 @@ def test_the_status_is_a_line_for_each_campaign(project: Path, capsys: pytest.Ca
         folder = Campaign(project / "results" / f"study-{name}", config=config)
         for phase in config.phases:
             for k, connector in enumerate(config.members(phase)):
-                status, reason = ("failed", "died") if k == 1 and phase == "a" else ("not_needed", "no cells")
+                status, reason = ("failed", "died") if k == 1 and phase == "a" else ("measured", None)
                 if name == "r1-small" or (phase == "a" and k == 0):
                     write_receipt(
                         folder.run(connector, phase),
@@ -139,10 +144,13 @@ def test_the_status_is_a_line_for_each_campaign(project: Path, capsys: pytest.Ca
                         reason=reason,
                     )
     analysed(project, "study-r1-small", 1, 0.1)
+    write_json(
+        project / "results" / "study-r1-small" / "reference_rates.json",
+        {"ref_safe_per_s": 2.0, "ref_load_per_s": 2.0, "b_prime_needed": False},
+    )
     for made in (
         "report.html",
         "aggregate.csv",
-        "reference_rates.json",
         "figures/index.json",
         "MANIFEST.tsv",
     ):
@@ -160,13 +168,11 @@ def test_the_status_is_a_line_for_each_campaign(project: Path, capsys: pytest.Ca
     said = {
         line.split("  ")[0]: line.split("  ", 1)[-1].strip() for line in capsys.readouterr().out.splitlines()
     }
-    assert said["study-r1-small"] == "finished, 1 of 9 runs failed"
-    assert said["study-r1-large"].startswith("stopped, 1 of 9 runs, about ")
+    assert said["study-r1-small"] == "finished, 1 of 6 runs failed"
+    assert said["study-r1-large"].startswith("stopped, 1 of 6 runs, about ")
     assert said["study-r1-large"].endswith("; its last start failed (exit code 1, 2026-11-20T00:00:00Z)")
-    assert said["study-r2-small"].startswith("stopped, 0 of 9 runs, about ")
-    assert said["study-r2-large"].startswith(
-        "edited since it was measured (campaign, cell, engine): "
-    ) or said["study-r2-large"].startswith("edited since it was measured (campaign, cell): ")
+    assert said["study-r2-small"].startswith("stopped, 0 of 6 runs, about ")
+    assert said["study-r2-large"].startswith("edited since it was measured (campaign, cell.min_completed")
     assert "no longer in the sweep, results are kept: study-r0-small" in said
     assert any(line.startswith("1 of 4 campaigns finished, about ") for line in said)
 
@@ -184,7 +190,10 @@ def test_a_variable_that_another_shell_has_is_no_edit(
     assert "study-r1-large  stopped, " in capsys.readouterr().out
     monkeypatch.setenv("SOME_MODEL", "/models/other")
     swept("status")
-    assert "study-r1-large  edited since it was measured (engine): " in capsys.readouterr().out
+    assert (
+        "study-r1-large  edited since it was measured (engine.model), which a run refuses: "
+        in capsys.readouterr().out
+    )
 
 
 def test_a_command_to_copy_is_one_for_a_shell(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,32 +82,6 @@ def test_a_copy_of_a_checkout_has_sweeps_of_its_own(
         command("sweep").call(["other.yaml", "run"])
 
 
-def test_results_that_no_sweep_measured_are_not_measured_over(project: Path) -> None:
-    cell = sweep_of(project).cells[0]
-    started(project, cell)
-    assert swept("run") == 0, "of the same settings they are taken over"
-    for file in (project / "sweeps/study").glob("*.yaml"):
-        file.unlink()
-    base = yaml.safe_load((project / "base.yaml").read_text()) | {"seed": 999}
-    (project / "base.yaml").write_text(yaml.safe_dump(base))
-    with pytest.raises(ConfigError, match=r"was not measured by this sweep, and otherwise \(seed\)"):
-        swept("run")
-
-
-def test_a_copied_folder_is_not_taken_for_measured(project: Path) -> None:
-    """Of two releases that differ in ``engine.python`` alone every hash is one: ``run`` measured nothing and said that all came to their end."""
-    rewritten(
-        project, axes={"release": [{"name": "r1"}, {"name": "r2", "set": {"engine": {"stop_grace_s": 9}}}]}
-    )
-    started(project, sweep_of(project).cells[0])
-    assert swept("run") == 0
-    shutil.copytree(project / "results/study-r1", project / "results/study-r2")
-    with pytest.raises(
-        ConfigError, match=r"study-r2 .* holds results of campaign study-r1, as a copied folder does"
-    ):
-        swept("run")
-
-
 def test_nothing_is_measured_into_a_link(project: Path) -> None:
     """It may lead to another campaign of the sweep, whose cells would be in the way."""
     results = project / "results"

@@ -40,6 +40,11 @@ def started(project: Path, cell: SweepCell) -> CampaignFolder:
 
 def all_ended(project: Path, cell: SweepCell) -> CampaignFolder:
     folder = started(project, cell)
+    skip = {"decision": "skip", "reason": "it is not installed"}
+    write_json(folder.preflight_status, {"configs": dict.fromkeys(cell.config.connector_ids, skip)})
+    write_json(
+        folder.reference_rates, {"ref_safe_per_s": 2.0, "ref_load_per_s": 2.0, "b_prime_needed": False}
+    )
     for phase in cell.config.phases:
         for connector in cell.config.members(phase):
             run = folder.run(DATE, connector, phase)
@@ -48,7 +53,6 @@ def all_ended(project: Path, cell: SweepCell) -> CampaignFolder:
         analysed(project, cell.name, 1, 0.1)
     folder.figures.mkdir(exist_ok=True)
     for made in (
-        folder.reference_rates,
         folder.aggregate_csv,
         folder.figures / "index.json",
         folder.report,
@@ -82,7 +86,7 @@ def test_results_of_before_an_edit_are_no_number_of_the_edited_entry(
     rewritten(project, axes=axes)
     first, second = of_nixl(printed(capsys, "table"))["model small"]
     assert first.startswith("+10 %")
-    assert second == "analysed before an edit (engine.env, engine.served_model_name)"
+    assert second == "measured before an edit (engine.env.RELEASE, engine.served_model_name)"
     found = tracked(project)
     assert [c["name"] for c in found["campaigns"]] == ["study-r1-small"]
     assert any("study-r2-small" in o["path"] and "before an edit" in o["reason"] for o in found["left_out"])
@@ -97,7 +101,7 @@ def test_axes_that_change_places_change_no_number(project: Path, capsys: pytest.
     rewritten(project, axes={"copy": copies, "model": models})
     rows = of_nixl(printed(capsys, "table"))
     assert rows["copy a"][0].startswith("+10 %") and rows["copy b"][1].startswith("+40 %")
-    assert rows["copy a"][1] == rows["copy b"][0] == "analysed before an edit (cell.min_completed, seed)"
+    assert rows["copy a"][1] == rows["copy b"][0] == "measured before an edit (cell.min_completed, seed)"
     assert {c["name"] for c in tracked(project)["campaigns"]} == {"study-a-a", "study-b-b"}
 
 
@@ -112,19 +116,6 @@ def test_a_copied_folder_and_a_link_are_nobodys(project: Path, capsys: pytest.Ca
     found = tracked(project)
     assert nixl(found) == [["study-r1-small"]]
     assert sum("not of this one" in o["reason"] or "link" in o["reason"] for o in found["left_out"]) == 2
-
-
-def test_an_analysis_that_is_older_than_the_plan_is_no_number_and_not_finished(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """All was measured again after an edit, and the campaign was ended before its analysis."""
-    analysed(project, "study-r1-small", 1, 0.1)
-    axes: Any = copy.deepcopy(AXES)
-    axes["release"][0]["set"] = {"seed": 1234}
-    rewritten(project, axes=axes)
-    all_ended(project, sweep_of(project).cells[0])
-    assert "measured, and not analysed since: analysed before an edit (seed)" in printed(capsys, "status")
-    assert of_nixl(printed(capsys, "table"))["model small"][0] == "analysed before an edit (seed)"
 
 
 def test_runs_that_ended_after_the_analysis_are_said_beside_its_numbers(
@@ -146,9 +137,7 @@ def test_two_releases_that_are_one_are_seen(project: Path, capsys: pytest.Captur
     assert "* Measured with: release r1: vLLM 0.32.0; release r2: vLLM 0.32.0." in printed(capsys, "table")
 
 
-def test_what_is_measured_again_is_not_planned_as_measured(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_edit_is_planned_as_one(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for cell in sweep_of(project).cells:
         all_ended(project, cell)
     assert printed(capsys, "plan").count(" measured\n") == 4
@@ -158,9 +147,7 @@ def test_what_is_measured_again_is_not_planned_as_measured(
     assert out.count("edited\n") == 4 and " measured\n" not in out
 
 
-def test_an_edit_that_measures_nothing_again_is_none(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_edit_of_what_enters_no_hash_is_none(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for cell in sweep_of(project).cells:
         all_ended(project, cell)
     base = yaml.safe_load((project / "base.yaml").read_text())
@@ -170,14 +157,20 @@ def test_an_edit_that_measures_nothing_again_is_none(
 
 
 def test_an_edit_that_changes_a_type_alone_is_one(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """``true`` and ``1`` are one to Python; Snakemake measures all of it again, since an engine is launched otherwise."""
+    """``true`` and ``1`` are one to Python; an engine is launched otherwise."""
     all_ended(project, sweep_of(project).cells[0])
     base = yaml.safe_load((project / "base.yaml").read_text())
     assert base["engine"]["args"]["enable_prefix_caching"] is True
     base["engine"]["args"]["enable_prefix_caching"] = 1
     (project / "base.yaml").write_text(yaml.safe_dump(base))
-    assert "study-r1-small  edited since it was measured (engine)" in printed(capsys, "status")
-    assert of_nixl(printed(capsys, "table"))["model small"][0] == "analysed before an edit (engine.args)"
+    assert (
+        "study-r1-small  edited since it was measured (engine.args.enable_prefix_caching), which a run refuses"
+        in printed(capsys, "status")
+    )
+    assert (
+        of_nixl(printed(capsys, "table"))["model small"][0]
+        == "measured before an edit (engine.args.enable_prefix_caching)"
+    )
 
 
 def test_a_report_without_what_it_is_made_of_is_not_finished(
@@ -185,7 +178,7 @@ def test_a_report_without_what_it_is_made_of_is_not_finished(
 ) -> None:
     """Its message says to remove a damaged one."""
     all_ended(project, sweep_of(project).cells[0]).aggregate.unlink()
-    assert "study-r1-small  measured, and not analysed, 9 of 9 runs" in printed(capsys, "status")
+    assert "study-r1-small  measured, and not analysed, 6 of 6 runs" in printed(capsys, "status")
 
 
 def test_a_campaign_of_which_something_is_to_be_made_again_is_not_finished(
@@ -196,7 +189,7 @@ def test_a_campaign_of_which_something_is_to_be_made_again_is_not_finished(
     folder.reference_rates.unlink()
     folder.aggregate_csv.unlink()
     (folder.figures / "index.json").unlink()
-    wanted = "study-r1-small  measured, and without reference_rates.json, aggregate.csv, figures/index.json, 9 of 9 runs"
+    wanted = "study-r1-small  measured, and without reference_rates.json, aggregate.csv, figures/index.json, 6 of 6 runs"
     assert wanted in printed(capsys, "status")
 
 
@@ -255,7 +248,7 @@ def test_a_folder_that_may_not_be_entered_keeps_no_other_from_being_told(
     monkeypatch.setattr(Path, "stat", stat)
     out = printed(capsys, "status")
     assert (
-        "study-r2-small  unreadable: [Errno 13] Permission denied: " in out and out.count("not started") == 3
+        "study-r2-small  unreadable: [Errno 13] Permission denied: " in out and out.count("not started") == 2
     )
     first, second = of_nixl(printed(capsys, "table"))["model small"]
     assert first.startswith("+10 %") and second.startswith("cannot be read: [Errno 13] Permission denied: ")

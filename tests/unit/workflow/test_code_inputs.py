@@ -33,7 +33,10 @@ print("WATCHED" + json.dumps([*modules, *(o for o in opened if not o.endswith(".
 
 
 def of(script: str) -> set[str]:
-    return set(code(f"scripts/{script}"))
+    """Whose contents a rule's parameter is of."""
+    files = closure(f"scripts/{script}")
+    assert code(f"scripts/{script}") == sha256_of_code(files)
+    return {str(file.relative_to(PROJECT_ROOT)) for file in files}
 
 
 def test_where_a_latency_is_defined_is_an_input_of_the_analysis() -> None:

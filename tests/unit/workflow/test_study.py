@@ -1,32 +1,26 @@
 """What decides whether a Snakemake run may measure, and what it takes over from an earlier start."""
 
-import base64
 import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
-from snakemake.persistence import MetadataRecord
-from snakemake.persistence.db import DbPersistence
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import Campaign, campaign_config
 
-from connector_tax import unseen_edits, workflow
-from connector_tax.base.config import parse_campaign
+from connector_tax import workflow
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.files import write_json
-from connector_tax.base.plan.edits import has_record
 from connector_tax.workflow import Study, only_reads, open_study, requested_targets
 
 
@@ -92,6 +86,12 @@ def campaign_file(root: Path) -> dict[str, Any]:
     return value
 
 
+def begin(started: Study) -> None:
+    """As its process does, which then ends."""
+    started.begin()
+    workflow._STARTED.close()
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -100,11 +100,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_date_of_the_first_start_is_kept(here: Path) -> None:
     """Folders carry it: a resume after midnight must find what was measured before."""
-    study(True, {"CONNECTOR_TAX_DATE": "2026-01-31"}).write_campaign_file()
+    begin(study(True, {"CONNECTOR_TAX_DATE": "2026-01-31"}))
     first = campaign_file(here)
     resumed = study(True, {"CONNECTOR_TAX_DATE": "2026-02-01"})
     assert resumed.date == "2026-01-31"
-    resumed.write_campaign_file()
+    begin(resumed)
     assert campaign_file(here) == first
 
 
@@ -160,9 +160,9 @@ def test_processes_started_after_midnight_keep_the_date(here: Path) -> None:
 def test_reading_takes_over_analysis_settings_and_nothing_else(here: Path) -> None:
     """Otherwise a changed setting would run the analysis again with the old one; and what was measured
     stays described as it was measured."""
-    study(True).write_campaign_file()
+    begin(study(True))
     before = campaign_file(here)
-    study(False, analysis={"bootstrap_draws": 777}, cell={"duration_s": 2.5}).write_campaign_file()
+    begin(study(False, analysis={"bootstrap_draws": 777}, cell={"duration_s": 2.5}))
     after = campaign_file(here)
     assert after["config"]["analysis"]["bootstrap_draws"] == 777
     after["config"]["analysis"] = before["config"]["analysis"]
@@ -170,7 +170,7 @@ def test_reading_takes_over_analysis_settings_and_nothing_else(here: Path) -> No
 
 
 def test_reading_starts_no_campaign(here: Path) -> None:
-    study(False).write_campaign_file()
+    begin(study(False))
     assert not (here / "results").exists()
 
 
@@ -181,11 +181,15 @@ def test_reading_takes_what_is_on_disk(here: Path) -> None:
     receipt.parent.mkdir(parents=True)
     receipt.write_text("{}")
     reading = study(False)
-    assert reading.receipts_to_read() == [str(receipt)]
+    assert reading.to_read() == [str(receipt)]
     assert reading.rates_to_read() == []
     folder.reference_rates.write_text("{}")
     assert reading.rates_to_read() == [str(folder.reference_rates)]
-    assert len(study(True).receipts_to_read()) == 3 * 8
+    assert len(study(True).to_read()) == 3 * 8
+    # Of what is older nothing follows.
+    for made in (folder.aggregate, folder.manifest):
+        made.write_text("{}")
+    assert study(False).to_read() == []
 
 
 @pytest.mark.parametrize(("engine", "cores"), [({}, 1), ({"gpus": [0, 1, 2, 3]}, 4)])
@@ -199,7 +203,7 @@ def test_where_nothing_was_measured_the_start_is_named_with_all_cards(
     with pytest.raises(
         AssertionError, match=rf"nothing measured there yet.* Run `snakemake --cores {cores}` first"
     ):
-        study(False, engine=engine).receipts_to_read()
+        study(False, engine=engine).to_read()
 
 
 def test_a_campaign_is_started_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,14 +251,20 @@ def test_phase_d_waits_for_every_phase_before_it_and_blocks_wait_for_phase_d(her
         "repeats": 1,
     }
     found = open_study(config, "demo.yaml", measuring=True, environment={})
-    waits_for = {Path(r).parent.name for r in found.receipts_before("d")}
-    assert waits_for == {"phase_b", "phase_b_prime"}
-    assert {Path(r).parent.name for r in found.receipts_before("r1")} == {
-        "phase_b",
-        "phase_b_prime",
-        "phase_d",
-    }
-    assert any(r.endswith("phase_d/receipt.json") for r in found.last_receipts())
+    waits_for = waited_for(found)
+    assert waits_for["d"] == ["phase_b", "phase_b_prime"]
+    assert waits_for["r1"] == ["phase_b", "phase_b_prime", "phase_d"]
+    assert any(r.endswith("phase_d/receipt.json") for r in found.left())
+
+
+def waited_for(found: Study) -> dict[str, list[str]]:
+    """Phases by whose receipts those of each wait."""
+    phases = {}
+    for phase in found.config.phases:
+        files = found.before(SimpleNamespace(phase=phase, connector="plain"))
+        phases[phase] = sorted({Path(f).parent.name for f in files if f.endswith("receipt.json")})
+        assert ("reference_rates.json" in {Path(f).name for f in files}) == (phase != "a")
+    return phases
 
 
 def several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **engine: Any) -> Study:
@@ -269,7 +279,7 @@ def test_one_engine_at_a_time_is_the_limit_of_one_card(
     monkeypatch.chdir(tmp_path)
     found = study(True)
     assert found.limits(None) == found.limits(1) == found.limits(4) == {"gpu": 1}
-    assert found.card("a") == found.card(None) == {}
+    assert found.cards() == {}
 
 
 def test_jobs_take_a_card_each_and_no_more_than_there_are(
@@ -286,13 +296,12 @@ def test_a_phase_that_stays_on_a_card_takes_that_one(tmp_path: Path, monkeypatch
     found = several(tmp_path, monkeypatch, mix_cards=False)
     assert found.limits(None) == {"gpu": 2, "card0": 1, "card1": 1}
 
-    def taken(phase: str | None, /, **wildcards: str) -> dict[str, int]:
-        return {name: of(SimpleNamespace(**wildcards)) for name, of in found.card(phase).items()}
+    def taken(phase: str) -> dict[str, int]:
+        return {name: of(SimpleNamespace(phase=phase)) for name, of in found.cards().items()}
 
     assert taken("a") == taken("b_prime") == {"card0": 1, "card1": 0}
-    assert taken("b") == taken(None, phase="r1") == {"card0": 0, "card1": 1}
-    waits = {p: sorted({Path(r).parent.name for r in found.receipts_before(p)}) for p in found.config.phases}
-    assert waits == {"a": [], "b": [], "b_prime": [], "r1": ["phase_b"], "r2": ["phase_b_prime"]}
+    assert taken("b") == taken("r1") == {"card0": 0, "card1": 1}
+    assert waited_for(found) == {"a": [], "b": [], "b_prime": [], "r1": ["phase_b"], "r2": ["phase_b_prime"]}
 
 
 def test_on_several_cards_a_later_phase_comes_after_all_of_an_earlier_one(
@@ -301,68 +310,15 @@ def test_on_several_cards_a_later_phase_comes_after_all_of_an_earlier_one(
     """Both may be ready at once, so that no card idles at the end of the earlier one."""
     found = several(tmp_path, monkeypatch)
     first, second = (
-        [found.position(None)(SimpleNamespace(phase=p, connector=c)) for c in found.config.members(p)]
+        [found.position(SimpleNamespace(phase=p, connector=c)) for c in found.config.members(p)]
         for p in ("r1", "r2")
     )
     assert min(first) > max(second)
     monkeypatch.chdir(tmp_path)
     assert sorted(
-        study(True).position("a")(SimpleNamespace(connector=c)) for c in study(True).config.connector_ids
+        study(True).position(SimpleNamespace(phase="a", connector=c))
+        for c in study(True).config.connector_ids
     ) == list(range(1, len(study(True).config.connector_ids) + 1))
-
-
-RATES = {"phase_a": {"rates_per_s": [20, 30, 40, 80]}}
-EDITS: list[tuple[str, dict[str, Any], bool, set[str]]] = [
-    ("nothing", {}, True, set()),
-    ("a rate", RATES, True, {"2026-01-31_plain/phase_a/receipt.json"}),
-    ("a rate, and figures are asked for", RATES, False, set()),
-    ("the engine", {"engine": {"env": {"A": "1"}}}, True, {"preflight/preflight_status.json", "2026-01-31_plain/phase_a/receipt.json", "2026-01-31_plain/phase_b/receipt.json"}),
-    ("true for 1, which are equal to Python", {"engine": {"args": {"max_model_len": 4096, "max_num_batched_tokens": 512, "enable_prefix_caching": 1}}}, True, {"preflight/preflight_status.json", "2026-01-31_plain/phase_a/receipt.json", "2026-01-31_plain/phase_b/receipt.json"}),
-    ("the analysis", {"analysis": {"confidence": 0.9}}, False, {"aggregate.json"}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("edit", "changes", "measuring", "wanted"), EDITS, ids=[e[0] for e in EDITS])
-def test_an_edit_that_snakemake_cannot_see_is_refused_and_every_file_named(
-    here: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    edit: str,
-    changes: dict[str, Any],
-    measuring: bool,
-    wanted: set[str],
-) -> None:
-    """Without ``.snakemake`` it has nothing to hold the config against: it said "Nothing to be done", and the report was of another config."""
-    monkeypatch.setattr(workflow, "stop", refuse)
-    environment = {"CONNECTOR_TAX_DATE": "2026-01-31"}
-    study(True, environment).write_campaign_file()
-    root = Path("results") / "demo"
-    made = [f"2026-01-31_plain/phase_{p}/receipt.json" for p in "ab"]
-    made += ["preflight/preflight_status.json", "aggregate.json"]
-    for name in made:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text("{}")
-    if not wanted:
-        study(measuring, environment, **changes)
-        return
-    with pytest.raises(AssertionError, match="edited since campaign demo was measured") as told:
-        study(measuring, environment, **changes)
-    assert f"no record of what these files ({len(wanted)}) were made with" in str(told.value)
-    rm = str(told.value).splitlines()[-1]
-    assert {str(Path(p).relative_to(root)) for p in rm.split()[1:]} == wanted
-    # What Snakemake knows of it makes anew itself; and so it does what is not there. Of a torn record it knows nothing.
-    for text in ('{"params": [', '{"params": []}'):
-        for name in wanted:
-            record = Path(".snakemake/metadata", base64.urlsafe_b64encode(str(root / name).encode()).decode())
-            record.parent.mkdir(parents=True, exist_ok=True)
-            record.write_text(text)
-        if text.endswith("["):
-            with pytest.raises(AssertionError, match="edited since campaign demo"):
-                study(measuring, environment, **changes)
-    study(measuring, environment, **changes)
-    shutil.rmtree(".snakemake")
-    for name in wanted:
-        (root / name).unlink()
-    study(measuring, environment, **changes)
 
 
 def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
@@ -406,41 +362,6 @@ def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
     )
 
 
-@pytest.mark.parametrize("reference", ["${HF_TOKEN}", "${STORE}/kv"])
-def test_an_edit_that_refers_to_a_secret_or_a_store_is_an_edit(
-    here: Path, monkeypatch: pytest.MonkeyPatch, reference: str
-) -> None:
-    """HF_TOKEN was said not to be set, which it was, and STORE, which nobody sets: there was no way on."""
-    monkeypatch.setattr(workflow, "stop", refuse)
-    monkeypatch.setenv("HF_TOKEN", "planted-token-1")
-    study(True, {"CONNECTOR_TAX_DATE": "2026-01-31"}).write_campaign_file()
-    receipt = Path("results/demo/2026-01-31_plain/phase_a/receipt.json")
-    receipt.parent.mkdir(parents=True)
-    receipt.write_text("{}")
-    with pytest.raises(AssertionError, match="edited since campaign demo") as told:
-        study(True, engine={"env": {"A": reference}})
-    assert f"rm {receipt}" in str(told.value)
-
-
-def test_an_edit_of_a_start_that_was_interrupted_is_seen_without_snakemakes_records(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``campaign.json`` is edited since then, and the receipt is of the config before: it was taken for what is wanted now."""
-    monkeypatch.setattr(workflow, "stop", refuse)
-    campaign = Campaign(Path("results/demo"), campaign_config(), max_steps=30)
-    campaign.measure("plain")
-    receipt = campaign.run("plain", "a").receipt
-    study(True)
-    edit: dict[str, Any] = {"engine": {"env": {"A": "1"}}}
-    replace(study(True), config=parse_campaign(demo(**edit), "demo.yaml")).write_campaign_file()
-    campaign.folder.preflight_status.unlink()  # as Snakemake does before it makes it again
-    with pytest.raises(AssertionError, match="edited since campaign demo was measured") as told:
-        study(True, **edit)
-    assert str(told.value).splitlines()[-1] == f"rm {receipt}"
-    receipt.unlink()
-    study(True, **edit)
-
-
 def test_a_folder_that_was_renamed_is_read_and_not_gone_on_with(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -454,109 +375,57 @@ def test_a_folder_that_was_renamed_is_read_and_not_gone_on_with(
         return open_study({**demo(), "campaign": "other"}, "demo.yaml", measuring=measuring, environment={})
 
     renamed(False).begin()
-    with pytest.raises(
-        AssertionError, match=r"receipt\.json: of campaign demo \(2 files\), and other is to be measured"
-    ):
-        renamed(True).begin()
-    workflow._STARTED.close()
+    with pytest.raises(AssertionError, match=r"campaign: was 'demo' .* and is 'other' in the config"):
+        renamed(True)
     assert json.loads(Path("results/other/campaign.json").read_text())["campaign"] == "demo"
-    shutil.copytree("results/other", "results/demo")
-    study(True).begin()
-    workflow._STARTED.close()
 
 
-def test_a_shape_more_of_a_start_that_was_interrupted_is_seen_without_snakemakes_records(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every cell of the receipt is of the config, and those of the new shape were never measured."""
-    monkeypatch.setattr(workflow, "stop", refuse)
-    campaign = Campaign(Path("results/demo"), campaign_config(), max_steps=30)
-    campaign.measure("plain", "b", rates=(20.0, 40.0))
-    receipt, rates = campaign.run("plain", "b").receipt, campaign.folder.reference_rates
-    write_json(rates, {"ref_safe_per_s": 20.0, "ref_load_per_s": 40.0, "b_prime_needed": False})
-    os.utime(rates, (1, 1))
-    study(True)
-    edit: dict[str, Any] = {"phase_b": {"output_tokens": [8, 16, 32, 64]}}
-    replace(study(True), config=parse_campaign(demo(**edit), "demo.yaml")).write_campaign_file()
-    with pytest.raises(AssertionError, match="edited since campaign demo was measured") as told:
-        study(True, **edit)
-    assert str(told.value).splitlines()[-1] == f"rm {receipt}"
-    os.utime(rates)  # selected since: Snakemake measures Phase B again
-    study(True, **edit)
+def test_a_finished_run_has_no_rule_and_one_whose_cell_is_gone_has(here: Path) -> None:
+    """Whatever Snakemake knows of parameters, times and code: what no rule makes is not made again."""
+    campaign = Campaign(Path("results/demo"), campaign_config(), max_steps=10)
+    campaign.measure("plain")
+    receipt = campaign.run("plain", "a").receipt
+
+    def made(found: Study) -> bool:
+        pattern = re.escape(found.receipt).replace(r"\{connector\}", f"({found.left_pattern})")
+        return re.fullmatch(pattern.replace(r"\{phase\}", "([a-z_0-9]+)"), str(receipt)) is not None
+
+    found = study(True)
+    assert not made(found) and str(receipt) not in found.left() and found.newer == {}
+    assert str(campaign.run("noop_connector", "a").receipt) in found.left()
+    cell = campaign.run("plain", "a").finished_cells()[0]
+    shutil.rmtree(cell.path)
+    found = study(True)
+    assert made(found) and str(receipt) in found.left()
+    plain = SimpleNamespace(phase="a", connector="plain")
+    assert Path(found.before(plain)[0]).stat().st_mtime > receipt.stat().st_mtime
+    assert receipt.exists()
+    begin(found)
+    assert not receipt.exists() and not Path(found.newer[receipt]).exists()
 
 
-def test_a_variable_that_is_not_set_any_more_is_no_edit(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The config was said to be edited, and its files were to be removed, in a shell in which MODEL_FOLDER was not exported again."""
-    monkeypatch.setattr(workflow, "stop", refuse)
-    engine: dict[str, Any] = {"engine": {"model": "${MODEL_FOLDER}", "env": {"HF_TOKEN": "${HF_TOKEN}"}}}
-    monkeypatch.setenv("MODEL_FOLDER", "/models/one")
-    study(True, {"CONNECTOR_TAX_DATE": "2026-01-31"}, **engine).write_campaign_file()
-    receipt = Path("results/demo/2026-01-31_plain/phase_a/receipt.json")
-    receipt.parent.mkdir(parents=True)
-    receipt.write_text("{}")
-    monkeypatch.delenv("MODEL_FOLDER")
-    with pytest.raises(
-        AssertionError, match=r"variables that are not set here .* campaign demo: MODEL_FOLDER\."
-    ) as told:
-        study(True, **engine)
-    assert str(receipt) in str(told.value) and "rm " not in str(told.value)
-    study(False, **engine)
-    monkeypatch.setenv("MODEL_FOLDER", "/models/one")
-    study(True, **engine)
-    monkeypatch.setenv("MODEL_FOLDER", "/models/another")
-    with pytest.raises(AssertionError, match="edited since campaign demo"):
-        study(True, **engine)
+def test_a_process_that_was_started_for_a_job_does_it_whatever_is_left(here: Path) -> None:
+    """A batch system begins a job again whose receipt was written already: it failed for want of a rule."""
+    campaign = Campaign(Path("results/demo"), campaign_config(), max_steps=10)
+    campaign.measure("plain")
+    job = study(True, {"CONNECTOR_TAX_START": "of another process"})
+    assert re.fullmatch(job.left_pattern, "plain")
+    assert job.left() == [] and job.newer == {}
+    assert job.before(SimpleNamespace(phase="a", connector="plain")) == []
 
 
-def test_an_edited_cost_model_is_an_edit(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its content was part of no specification: cells of two models were compared, and nobody said so."""
-    monkeypatch.setattr(workflow, "stop", refuse)
-    model = here / "costs.yaml"
-    shutil.copy(PROJECT_ROOT / "config" / "engine_model_demo.yaml", model)
-    engine: dict[str, Any] = {"engine": {"model_file": str(model)}}
-    begun = study(True, {"CONNECTOR_TAX_DATE": "2026-01-31"}, **engine)
-    begun.write_campaign_file()
-    plain = SimpleNamespace(connector="plain")
-    before = begun.spec_hash("a")(plain), begun.launches_hash()
-    receipt = Path("results/demo/2026-01-31_plain/phase_a/receipt.json")
-    receipt.parent.mkdir(parents=True)
-    receipt.write_text("{}")
-    study(True, **engine)
-    model.write_text(model.read_text().replace("base_us: 2000", "base_us: 2001"))
-    changed = r"changed is the content of engine.model_file \(.*costs.yaml\)"
-    with pytest.raises(AssertionError, match=f"{changed}, since campaign demo was measured"):
-        study(True, **engine)
-    stored = begun.folder.campaign_file
-    document = json.loads(stored.read_text())
-    del document["config"]["engine"]["model_sha256"]
-    stored.write_text(json.dumps(document))
-    with pytest.raises(
-        AssertionError,
-        match=f"{changed}, which the version that began the campaign did not write down, since",
-    ):
-        study(True, **engine)
-    monkeypatch.setattr(unseen_edits, "has_record", lambda path: True)
-    study(True, **engine).begin()
-    workflow._STARTED.close()
-    assert (
-        "which the version that began the campaign did not write down: every cell is measured again"
-        in capsys.readouterr().err
-    )
-    now = study(True, **engine)
-    assert not set(before) & {now.spec_hash("a")(plain), now.launches_hash()}
-
-
-def test_only_a_files_own_record_in_snakemakes_database_counts(here: Path) -> None:
-    """Where there was a database, every file was taken to have a record in it."""
-    receipt = Path("results/demo/2026-01-31_plain/phase_a/receipt.json")
-    database = DbPersistence(path=here / ".snakemake")
-    assert not has_record(receipt)
-    database._write_record(str(receipt), MetadataRecord(rule="measure_a"))
-    assert has_record(receipt) and not has_record(receipt.with_name("other.json"))
-    (here / ".snakemake" / "metadata.db").write_bytes(b"no database")
-    assert not has_record(receipt)
+def test_other_settings_of_the_analysis_have_it_made_again_and_nothing_else(here: Path) -> None:
+    campaign = Campaign(Path("results/demo"), campaign_config(), max_steps=10)
+    campaign.measure("plain")
+    for made in (campaign.folder.aggregate, campaign.folder.manifest):
+        made.write_text("{}")
+    for measuring in (True, False):
+        assert study(measuring).settings_to_read() == ["results/demo/campaign.json"]
+        now = study(measuring, analysis={"confidence": 0.9})
+        assert list(now.newer) == [campaign.folder.aggregate]
+        assert now.settings_to_read()[0] == now.newer[campaign.folder.aggregate]
+        assert str(campaign.run("plain", "a").receipt) not in now.to_read()
+        workflow._STARTED.close()
 
 
 def with_logs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Study:

@@ -5,14 +5,16 @@ temporary name is thrown away and measured again.
 """
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
 from connector_tax.base.artifacts.layout import CellFolder
 from connector_tax.base.documents.cell import CellDocument, FileEntry, cell_of
+from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import (
     append_lines,
     publish_folder,
@@ -67,8 +69,36 @@ def read_cell(folder: CellFolder) -> CellDocument:
     return cell_of(read_json(folder.cell_json), str(folder.cell_json))
 
 
+def damage(folder: CellFolder, files: Mapping[str, FileEntry], *, contents: bool = False) -> str | None:
+    """What of a finished cell is not on disk as ``files`` lists it; None where all is.
+
+    A cell on disk is a folder: a link is followed by nobody.
+
+    Args:
+        contents: whether checksums are compared beside sizes.
+    """
+    if folder.path.is_symlink() or not folder.path.is_dir():
+        return "is not there"
+    for name, entry in files.items():
+        path = folder.path / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if entry.bytes is not UNSET and (size := path.stat().st_size) != entry.bytes:
+            return f"{name} has {size} bytes, and had {entry.bytes} when it was written"
+        if contents and sha256_of(path) != entry.sha256:
+            return f"{name} differs from its checksum"
+    return None
+
+
 def reusable(folder: CellFolder, spec_hash: str) -> bool:
-    """Whether a finished cell of exactly this specification lies on disk."""
-    if not folder.cell_json.is_file():
+    """Whether a whole cell of exactly this specification lies on disk.
+
+    Raises:
+        ArtifactError: another version wrote it.
+    """
+    try:
+        written = read_json(folder.cell_json)
+    except ArtifactError:  # missing or torn
         return False
-    return read_cell(folder).spec_hash == spec_hash
+    document = cell_of(written, str(folder.cell_json))
+    return document.spec_hash == spec_hash and damage(folder, document.files) is None

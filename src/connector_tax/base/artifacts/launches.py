@@ -4,12 +4,15 @@
 when it ends; one whose process was killed has no ``elapsed_s``.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
 from connector_tax.base.clock import now_ns, read_clock_pair
 from connector_tax.base.documents.reading import read_document
@@ -19,11 +22,14 @@ from connector_tax.base.units import NS_PER_S
 
 
 @contextmanager
-def timed_launch(file: Path, attempt: int | None = None) -> Iterator[None]:
+def timed_launch(file: Path, attempt: int | None = None) -> Iterator[Callable[[], None]]:
     """From before the engine is started until it is gone, however that ends.
 
     Args:
         attempt: which try of this run it is; None counts those before.
+
+    Yields:
+        To be called when the engine is told to end.
     """
     earlier = read_launches(file)
     begun_ns = now_ns()
@@ -34,11 +40,29 @@ def timed_launch(file: Path, attempt: int | None = None) -> Iterator[None]:
         elapsed_s=None,
     )
     write_json(file, Launches(launches=(*earlier, entry)))
+    told_ns: list[int] = []
     try:
-        yield
+        yield lambda: told_ns.append(now_ns())
     finally:
-        ended = msgspec.structs.replace(entry, elapsed_s=round((now_ns() - begun_ns) / NS_PER_S, 3))
+        ended_ns = now_ns()
+        ended = msgspec.structs.replace(
+            entry,
+            elapsed_s=round((ended_ns - begun_ns) / NS_PER_S, 3),
+            ending_s=round((ended_ns - told_ns[0]) / NS_PER_S, 3) if told_ns else UNSET,
+        )
         write_json(file, Launches(launches=(*earlier, ended)))
+
+
+def write_failure(file: Path, cause: str) -> int:
+    """Add to the last launch why it failed; returns how many at the end of the file failed for the same cause, this one among them.
+
+    Numbers may differ: of processes, of ports, of bytes that were free.
+    """
+    *earlier, last = read_launches(file)
+    found = (*earlier, msgspec.structs.replace(last, failure=cause))
+    write_json(file, Launches(launches=found))
+    causes = [re.sub(r"\d+", "0", x.failure) if isinstance(x.failure, str) else None for x in found]
+    return sum(1 for _ in takewhile(lambda other: other == causes[-1], reversed(causes)))
 
 
 def read_launches(file: Path) -> tuple[Launch, ...]:

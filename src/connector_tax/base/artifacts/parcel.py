@@ -16,11 +16,11 @@ from itertools import count
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
+from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
-from connector_tax.base.artifacts.succession import Measured, has_newer_preflight, went_on, wrongly_left_out
 from connector_tax.base.errors import OF_THE_DISK, ArtifactError
 from connector_tax.base.files import read_json, sync_beneath, sync_folder, to_json, write_text, writing_failed
-from connector_tax.base.opening import is_bare, shown
+from connector_tax.base.opening import is_bare, read_whole, shown
 
 _UNDER_WAY = "steps"
 # How a folder begins that an archive is unpacked into.
@@ -164,18 +164,16 @@ def _decide(archive: Path, there: CampaignFolder, folder: CampaignFolder) -> Tak
     """What of ``there``, which was unpacked, is taken."""
     ours = {_name(run, folder): run for run in folder.runs()}
     theirs = {_name(run, there): run for run in there.runs()}
-    own, its = ({n: Measured.of(run) for n, run in runs.items()} for runs in (ours, theirs))
     names = _units(there)
-    kept = [n for n in theirs if n in ours and went_on(own[n], its[n], f"{archive}: {ours[n].path}")]
+    kept = [n for n in theirs if n in ours and _stays(ours[n], theirs[n], f"{archive}: {ours[n].path}")]
     documents: list[str] = []
-    if there.preflight.name in names and has_newer_preflight(folder, there):
+    if there.preflight.name in names and _launches(folder.preflight_launches) > _launches(
+        there.preflight_launches
+    ):
         documents = [folder.preflight.name, folder.engine_diff.name]
-    if there.preflight.name not in names or documents:  # the one here stands
-        left_out = wrongly_left_out(folder, ours, theirs)
-        kept += [n for n in theirs if n not in kept and n in left_out]
     phase_a = [n for n, run in theirs.items() if run.phase == "a"]
     kept_a = any(n in kept for n in phase_a)
-    new_a = any(n not in kept and its[n] != own.get(n) for n in phase_a)
+    new_a = any(n not in kept and not (n in ours and _same_run(ours[n], theirs[n])) for n in phase_a)
     made = _made_of_phase_a(folder)
     here = [n for n in made if (folder.root / n).exists()]
     # Those here are of another Phase A, and so are the archive's where some of it was kept.
@@ -187,6 +185,41 @@ def _decide(archive: Path, there: CampaignFolder, folder: CampaignFolder) -> Tak
     units = [n for n in names if n not in kept and n not in other]
     kept += [n for n in other if n not in removed and (folder.root / n).exists()]
     return Taken(units, kept, removed)
+
+
+def _stays(ours: RunFolder, theirs: RunFolder, where: str) -> bool:
+    """Whether the run here has all that the archive's has, and more; False where the archive's may take its place.
+
+    Raises:
+        ArtifactError: each has a cell that the other has not.
+    """
+    own, its = _cells(ours), _cells(theirs)
+    lost = sorted(cell_id for cell_id, content in own.items() if its.get(cell_id) != content)
+    if not lost:
+        # Of two with the same cells the one that ended, or was launched more often, is the later.
+        return own == its and _progress(ours) > _progress(theirs)
+    if its.items() <= own.items():
+        return True
+    raise ArtifactError(
+        f"{where} was measured on both hosts, and cell {lost[0]} of it is here and not in the archive. Nothing was taken. "
+        "Remove that folder here to take the archive's, or leave this archive out."
+    )
+
+
+def _cells(run: RunFolder) -> dict[str, bytes]:
+    return {c.cell_id: read_whole(c.cell_json) for c in run.finished_cells() if c.cell_json.is_file()}
+
+
+def _progress(run: RunFolder) -> tuple[bool, int]:
+    return run.receipt.is_file(), _launches(run.launches)
+
+
+def _same_run(ours: RunFolder, theirs: RunFolder) -> bool:
+    return _cells(ours) == _cells(theirs) and _progress(ours) == _progress(theirs)
+
+
+def _launches(file: Path) -> int:
+    return len(read_launches(file))
 
 
 def _put_in_place(archive: Path, there: CampaignFolder, folder: CampaignFolder, taken: Taken) -> None:

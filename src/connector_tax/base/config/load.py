@@ -73,7 +73,12 @@ def parse_campaign(mapping: Foreign, where: str) -> CampaignConfig:
         _check_store(connector_id, known[connector_id], value["connectors_file"])
         own = known[connector_id]
         check_launch(own["extra_args"], own["env"], f"{value['connectors_file']}: {connector_id}")
-    b_prime = value["phase_b_prime"]
+    b, b_prime = value["phase_b"], value["phase_b_prime"]
+    if bool(b["input_tokens"]) != bool(b["output_tokens"]):
+        raise ConfigError(
+            f"{where}: phase_b: input_tokens {b['input_tokens']}, output_tokens {b['output_tokens']}. Give both, or neither: "
+            "without lengths there is no Phase B."
+        )
     for index, connector_id in enumerate(b_prime["configs"]):
         if connector_id not in value["connectors"]:
             raise ConfigError(
@@ -92,8 +97,8 @@ def parse_campaign(mapping: Foreign, where: str) -> CampaignConfig:
         phase_a_rates_per_s=tuple(sorted(float(r) for r in value["phase_a"]["rates_per_s"])),
         phase_a_shape=Shape(value["phase_a"]["input_tokens"], value["phase_a"]["output_tokens"]),
         phase_a_stop_after_overloaded=value["phase_a"]["stop_after_overloaded"],
-        phase_b_input_tokens=tuple(sorted(value["phase_b"]["input_tokens"])),
-        phase_b_output_tokens=tuple(sorted(value["phase_b"]["output_tokens"])),
+        phase_b_input_tokens=tuple(sorted(b["input_tokens"])),
+        phase_b_output_tokens=tuple(sorted(b["output_tokens"])),
         phase_b_prime=PhaseBPrimeConfig(
             tuple(b_prime["configs"]), tuple(Shape(int(s[0]), int(s[1])) for s in b_prime["shapes"])
         ),
@@ -311,7 +316,7 @@ def longest_request_tokens(config: CampaignConfig) -> int:
     return max(
         [
             config.phase_a_shape.input_tokens + config.phase_a_shape.output_tokens,
-            max(config.phase_b_input_tokens) + max(config.phase_b_output_tokens),
+            max(config.phase_b_input_tokens, default=0) + max(config.phase_b_output_tokens, default=0),
             *(s.input_tokens + s.output_tokens for s in config.phase_b_prime.shapes),
             *(
                 session.longest_tokens()

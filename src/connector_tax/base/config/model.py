@@ -230,10 +230,16 @@ class CampaignConfig:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """What this campaign measures; Phases C and D only where they were asked for, then the blocks of repeats."""
+        """Phase A, the others that have cells, then the blocks of repeats."""
         blocks = tuple(f"r{k}" for k in range(1, self.repeats + 1))
-        asked = {"c": bool(self.phase_c.sessions), "d": bool(self.phase_d.cached_tokens)}
-        return (*(p for p in PHASES if asked.get(p, True)), *blocks)
+        asked = {
+            "a": True,
+            "b": bool(self.phase_b_input_tokens) or self.observer_effect,
+            "b_prime": bool(self.phase_b_prime.configs and self.phase_b_prime.shapes),
+            "c": bool(self.phase_c.sessions),
+            "d": bool(self.phase_d.cached_tokens),
+        }
+        return (*(p for p in PHASES if asked[p]), *blocks)
 
     def members(self, phase: Phase) -> tuple[str, ...]:
         """The configurations that a phase launches; a block has plain twice."""

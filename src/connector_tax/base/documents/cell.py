@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 from connector_tax.base.documents.health import Health
 from connector_tax.base.documents.identity import CodeVersion, EngineIdentity
 from connector_tax.base.documents.reading import document_of
+from connector_tax.base.documents.settings import check_limits
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.records.bounds import (
     Attempt,
@@ -220,6 +221,8 @@ class CellDocument(About, frozen=True, kw_only=True):
         health, cpu: as far as the version that wrote it knew.
         reasons: why it is invalid; none where it is valid.
         prefix_cache_hits_delta, external_prefix_cache_hits_delta: tokens; None where the engine does not export the counter.
+        counters_delta: by how much each counter that the connector moves rose, from before the cell to after its drain; those that could not
+            be read are missing. ``UNSET`` without a connector, and in cells of before anybody looked.
         steps: None where no step records were wanted.
         files: name -> what lies beside the document.
         left_out_streams: of a published campaign, files that it had and has not any more.
@@ -239,6 +242,7 @@ class CellDocument(About, frozen=True, kw_only=True):
     cache: Cache | UnsetType | None = UNSET
     prefix_cache_hits_delta: Counter | UnsetType | None = UNSET
     external_prefix_cache_hits_delta: Counter | UnsetType | None = UNSET
+    counters_delta: dict[str, Counter] | UnsetType = UNSET
     steps: StepTotals | UnsetType | None = UNSET
     cpu: CpuUse
     summary: CellSummary | UnsetType = UNSET
@@ -260,11 +264,12 @@ def cell_of(value: Any, where: str) -> CellDocument:
     """``cell.json``, parsed, of whoever wrote it.
 
     Raises:
-        ArtifactError: of an unknown version or another form, or loaded with a parameter that this version does not know.
+        ArtifactError: of an unknown version or another form, a limit in the engine's settings is no number, or loaded with a parameter that this version does not know.
     """
     found = document_of(value, CellDocument, where)
     if "files" not in value:
         raise ArtifactError(f"{where}: Object missing required field `files`. {CellDocument.REMEDY}")
+    check_limits(found.engine.settings or {}, f"{where}: engine.settings", CellDocument.REMEDY)
     if strange := sorted(value["spec"].keys() - set(CellSpec.__slots__)):
         raise ArtifactError(
             f"{where}: spec.{strange[0]}: this version knows no such parameter of a load. Use the version that wrote it."

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from msgspec import UNSET, UnsetType
 
-from connector_tax.base.records.bounds import Bytes, Fact, Whole
+from connector_tax.base.records.bounds import Bytes, Fact, Foreign, Whole
 from connector_tax.base.records.gpu import HostCosts, StepCosts
 from connector_tax.base.records.record import Record
 
@@ -111,6 +111,7 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
         slot: the number, under ``engine.gpus``, of the place that the engine had; only where several could run side by side.
         host: kernel, cpu, cores and memory_mib, or that it is virtual.
         transports, side_channels: what connectors logged of them, by connector; None where no line tells.
+        settings: what this launch resolved, by the names of ``run/engine/settings.py``.
     """
 
     kind: str | UnsetType = UNSET
@@ -125,6 +126,7 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
     host: dict[str, Fact]
     transports: dict[str, tuple[str, ...]] | UnsetType | None = UNSET
     side_channels: dict[str, tuple[str, ...]] | UnsetType | None = UNSET
+    settings: Foreign | UnsetType = UNSET
 
     @property
     def known_versions(self) -> Versions:

@@ -6,10 +6,12 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from connector_tax.base.documents.identity import Versions
-from connector_tax.base.records.bounds import Seconds
+from connector_tax.base.records.bounds import Seconds, WholeTokens
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.records.record import Record
 
+# The check that a cache connector was asked for the prompts.
+CACHE_ASKED = "external cache asked"
 # A number of tokens, as text.
 LengthText = Annotated[str, Meta(pattern="^[0-9]{1,10}$")]
 
@@ -38,6 +40,8 @@ class Decision(Record, frozen=True):
         launch: of a matched baseline alone.
         prompt_s: of plain: prompt length (as text) -> median seconds for one token on the idle, warm engine.
         token_s: of plain: median seconds per further token there.
+        counters: the engine's counters that rose with this connector and not in plain -> the shortest prompt that raised them, in
+            tokens; ``UNSET`` where nobody looked. In ``decision.json``, all that rose.
     """
 
     REMEDY: ClassVar[str] = "Remove it to have the configuration tried again."
@@ -50,6 +54,7 @@ class Decision(Record, frozen=True):
     launch: MatchedLaunch | UnsetType | None = None
     prompt_s: dict[LengthText, Seconds] | UnsetType | None = None
     token_s: Seconds | UnsetType | None = None
+    counters: dict[str, WholeTokens] | UnsetType = UNSET
 
 
 class PreflightStatus(Record, frozen=True, kw_only=True):

@@ -22,11 +22,15 @@ class Launch(Record, frozen=True, kw_only=True):
     Attributes:
         attempt: which one of its run, from 1.
         elapsed_s: from before the engine was started until it was gone; None where its process was killed.
+        ending_s: the last part of it, from the moment the engine was told to end.
+        failure: why it did not get ready.
     """
 
     attempt: Attempt
     started_utc: str | UnsetType = UNSET
     elapsed_s: Seconds | None
+    ending_s: Seconds | UnsetType = UNSET
+    failure: str | UnsetType = UNSET
 
 
 class Launches(Record, frozen=True, kw_only=True):

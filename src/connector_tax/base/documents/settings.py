@@ -1,4 +1,4 @@
-"""What engines resolved their settings to: ``engine_settings.json`` of each configuration, and ``engine_diff.json`` of a campaign."""
+"""What engines resolved their settings to, as preflight saw it: ``engine_settings.json`` of each configuration, and ``engine_diff.json``."""
 
 from typing import Any, ClassVar, Literal, TypedDict
 
@@ -8,6 +8,7 @@ from connector_tax.base.documents.reading import document_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.record import Record
+from connector_tax.base.records.settings import CONSEQUENCES
 from connector_tax.base.units import MOST_TOKENS
 
 # Settings of these names are numbers wherever they stand: statistics compute with them.
@@ -21,6 +22,18 @@ class Change(TypedDict):
 
     plain: Any
     own: Any
+
+
+def differences(plain: Settings, own: Settings) -> dict[str, Change]:
+    """``{setting: {"plain": ..., "own": ...}}`` where the two are not the same; None for what one does not tell.
+
+    What follows from other settings is no setting: another number of KV blocks is no difference.
+    """
+    return {
+        name: {"plain": plain.get(name), "own": own.get(name)}
+        for name in sorted({*plain, *own} - CONSEQUENCES)
+        if plain.get(name) != own.get(name)
+    }
 
 
 class EngineSettings(Record, frozen=True, kw_only=True):
@@ -59,10 +72,18 @@ def engine_diff_of(value: Any, where: str) -> EngineDiff:
     for config, changes in found.configs.items():
         told[f"configs.{config}"] = {name: both["own"] for name, both in (changes or {}).items()}
     for place, settings in told.items():
-        for name, setting in settings.items():
-            if name.rpartition(".")[2] in LIMITS and not _is_limit(setting):
-                raise ArtifactError(f"{where}: {place}.{name}: no number of tokens. {EngineDiff.REMEDY}")
+        check_limits(settings, f"{where}: {place}", EngineDiff.REMEDY)
     return found
+
+
+def check_limits(settings: Settings, where: str, remedy: str) -> None:
+    """
+    Raises:
+        ArtifactError: a limit in ``settings`` is no number.
+    """
+    for name, setting in settings.items():
+        if name.rpartition(".")[2] in LIMITS and not _is_limit(setting):
+            raise ArtifactError(f"{where}.{name}: no number of tokens. {remedy}")
 
 
 def _is_limit(setting: object) -> bool:

@@ -15,7 +15,6 @@ from connector_tax.base.plan.cells import (
     launch_hash,
     launch_spec,
     outputs_hash,
-    run_spec_hash,
     spec_hash,
     until_overload,
 )
@@ -35,7 +34,6 @@ __all__ = [
     "phases_before",
     "priority_of",
     "read_campaign_file",
-    "run_spec_hash",
     "schedule",
     "slot_of",
     "spec_hash",

@@ -72,5 +72,5 @@ def _unknown(found: Any, known: Any, place: str) -> str | None:
 def _not_ours(what: str) -> ArtifactError:
     return ArtifactError(
         f"campaign.json: not what this version writes ({what}). Was it edited by hand? "
-        "Start the campaign again to have it rewritten; finished cells are kept."
+        "Remove it and start the campaign again to have it written anew; finished cells are kept."
     )

@@ -189,16 +189,3 @@ def outputs_hash(config: CampaignConfig, connector_id: str) -> str:
     """Identifies an accuracy pass as ``spec_hash`` does a cell."""
     accuracy = {**asdict(config.accuracy), "seed": config.seed, "model": config.engine.model}
     return launch_hash(config, connector_id, accuracy=accuracy)
-
-
-def run_spec_hash(config: CampaignConfig, connector_id: str, phase: Phase) -> str:
-    """What a rule's ``params`` hold, so that a changed parameter reruns exactly what it touches.
-
-    The reference rates are not known when Snakemake parses; Phase B and B' stand here with rate 1,
-    and Snakemake follows the real rate through ``reference_rates.json``.
-    """
-    cells = cells_of(config, connector_id, phase, ReferenceRates(1.0, 1.0))
-    parts = [spec_hash(config, connector_id, cell) for cell in cells]
-    # Not of a cell's hash: where a sweep ends changes no cell.
-    end = config.phase_a_stop_after_overloaded if phase == "a" else None
-    return hash_of([*parts, outputs_hash(config, connector_id), *([] if end is None else [end])])

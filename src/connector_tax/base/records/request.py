@@ -67,7 +67,7 @@ class RequestRecord:
         seq: arrival index in the cell, from 0.
         t_sched_ns: when the arrival process wanted it sent.
         t_send_ns: first byte handed to the socket; None if dropped or never connected.
-        t_first_token_ns, t_last_token_ns: first and last event with a non-empty ``choices``.
+        t_first_token_ns, t_last_token_ns: first and last token, each the read in which the last byte of its event came.
         t_end_ns: ``[DONE]``, or the failure.
         prompt_tokens, completion_tokens: from the server's ``usage``; None if it never came.
         inflight_at_send: requests in flight just before this one.

@@ -9,7 +9,7 @@ from connector_tax.base.steptime.device_clock import (
 )
 from connector_tax.base.steptime.heard import unheard, words
 from connector_tax.base.steptime.raw import headers_of
-from connector_tax.base.steptime.share import StepCount, count_steps, cut, unheard_in
+from connector_tax.base.steptime.share import StepCount, count_steps, cut
 from connector_tax.base.steptime.switch import recording
 
 __all__ = [
@@ -26,6 +26,5 @@ __all__ = [
     "recording",
     "stand_ins",
     "unheard",
-    "unheard_in",
     "words",
 ]

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.base.files import append_lines
-from connector_tax.base.steptime.heard import NO_ROWS, NOT_KNOWN, unheard, words
-from connector_tax.base.steptime.raw import Header, headers_of, rows_of
+from connector_tax.base.steptime.raw import Header, rows_of
 
 # The engine's own count of its iterations and the recorded steps may differ by this much: a cell's edges.
 TOLERANCE = 0.01
@@ -80,9 +79,3 @@ def count_steps(path: Path) -> StepCount:
                 decoding += row["decode_tokens"] > 0
                 with_tokens += row["decode_tokens"] + row["prefill_tokens"] > 0
     return StepCount(decoding, with_tokens, of_workers)
-
-
-def unheard_in(path: Path, count: StepCount) -> str | None:
-    """Why the hooks of a connector's cell are not known, from its share and what was counted there; None where they are."""
-    said = words(unheard(headers_of(path)))
-    return said or (NOT_KNOWN + NO_ROWS if count.with_tokens and not count.of_workers else None)

@@ -1,6 +1,7 @@
 """Step records as the modelled engine writes them: the very lines that step timing writes inside vLLM."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from connector_tax.base.steptime.raw import Header
@@ -17,7 +18,13 @@ def header_line(
     utc_ns: int,
     engine_version: str,
     settings: Header | None = None,
+    members: Sequence[str] = ("",),
 ) -> str:
+    """The first line of a process's file.
+
+    Args:
+        members: what the hooks' names of each connector begin with; see ``Member``.
+    """
     value: Header = {
         "kind": "header",
         "schema": 2,
@@ -28,7 +35,7 @@ def header_line(
         "engine_version": engine_version,
         "patch_sha256": None,
         "source": "emulator",
-        "hooks": HOOKS[process],
+        "hooks": [prefix + name for prefix in members for name in HOOKS[process]],
         "async_scheduling": False,
     }
     if settings is not None:
@@ -41,6 +48,7 @@ class SchedulerRow:
     """One step of the scheduler; ``schedule_us`` includes ``build_meta_us``, as in vLLM.
 
     Attributes:
+        build_meta_us: of each member of the connector; the one of no cost stands for plain.
         previous_t_ns: of the step before; None for the first.
     """
 
@@ -51,7 +59,7 @@ class SchedulerRow:
     previous_t_ns: int | None
     schedule_us: float
     update_us: float
-    build_meta_us: float
+    build_meta_us: Sequence[float]
     num_running: int
     num_waiting: int
     prefill_tokens: int
@@ -59,35 +67,40 @@ class SchedulerRow:
 
     @property
     def line(self) -> str:
-        duration_us = self.duration_ns / 1e3
+        duration_us, build_meta_us = self.duration_ns / 1e3, sum(self.build_meta_us)
         interval = "null" if self.previous_t_ns is None else f"{(self.t_ns - self.previous_t_ns) / 1e3:.3f}"
         t_update_ns = self.t_ns + self.duration_ns - round(self.update_us * 1e3)
         return (
             f'{{"kind":"step","process":"scheduler","pid":{self.pid},"step_id":{self.step_id},"t_ns":{self.t_ns},'
             f'"schedule_us":{self.schedule_us:.3f},"t_update_ns":{t_update_ns},'
             f'"update_us":{self.update_us:.3f},"step_duration_us":{duration_us:.3f},"step_interval_us":{interval},'
-            f'"round_trip_us":{duration_us - self.schedule_us - self.update_us:.3f},"build_meta_us":{self.build_meta_us:.3f},'
+            f'"round_trip_us":{duration_us - self.schedule_us - self.update_us:.3f},"build_meta_us":{build_meta_us:.3f},'
             f'"get_finished_us":null,"start_load_kv_us":null,"num_running":{self.num_running},'
             f'"num_waiting":{self.num_waiting},"prefill_tokens":{self.prefill_tokens},"decode_tokens":{self.decode_tokens},'
-            f'"hooks":[{round(self.build_meta_us * 1e3)},{int(self.build_meta_us > 0)}]}}\n'
+            f'"hooks":[{",".join(f"{round(us * 1e3)},{int(us > 0)}" for us in self.build_meta_us)}]}}\n'
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRow:
-    """The worker's part of a step; ``span_us`` is the time of all of it, its hooks included."""
+    """The worker's part of a step; ``span_us`` is the time of all of it, its hooks included.
+
+    Attributes:
+        hooks_us: start_load_kv and get_finished of each member of the connector.
+    """
 
     pid: int
     step_id: int
     t_ns: int
     span_us: float
-    start_load_kv_us: float
-    get_finished_us: float
+    hooks_us: Sequence[tuple[float, float]]
 
     @property
     def line(self) -> str:
+        load_us, finished_us = map(sum, zip(*self.hooks_us, strict=True))
+        hooks = ",".join(f"{round(us * 1e3)},1" for member in self.hooks_us for us in member)
         return (
             f'{{"kind":"worker_step","process":"worker","pid":{self.pid},"step_id":{self.step_id},"t_ns":{self.t_ns},'
-            f'"span_us":{self.span_us:.3f},"start_load_kv_us":{self.start_load_kv_us:.3f},"get_finished_us":{self.get_finished_us:.3f},'
-            f'"hooks":[{round(self.start_load_kv_us * 1e3)},1,{round(self.get_finished_us * 1e3)},1]}}\n'
+            f'"span_us":{self.span_us:.3f},"start_load_kv_us":{load_us:.3f},"get_finished_us":{finished_us:.3f},'
+            f'"hooks":[{hooks}]}}\n'
         )

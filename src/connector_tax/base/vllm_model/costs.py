@@ -1,7 +1,9 @@
 """What each step of the modelled engine costs, read from one YAML file."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
+from functools import reduce
 from pathlib import Path
 
 import yaml
@@ -109,12 +111,40 @@ def load_cost_model(path: Path) -> tuple[EngineCosts, dict[str, ConnectorCosts]]
     return engine, known
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A connector of a launch: the one that it names, or a child of a stack.
+
+    Attributes:
+        prefix: of its hooks' names in step records, ``0:NixlConnector/`` for instance; empty for the outermost.
+    """
+
+    prefix: str
+    name: str
+    costs: ConnectorCosts
+
+
 def connector_costs(
     known: dict[str, ConnectorCosts], kv_transfer_config: Foreign | None, path: Path
 ) -> ConnectorCosts:
     """Costs of a connector; a MultiConnector costs its own plus those of its children."""
+    return costs_together(connector_members(known, kv_transfer_config, path))
+
+
+def costs_together(members: Sequence[Member]) -> ConnectorCosts:
+    return reduce(ConnectorCosts.plus, (m.costs for m in members)) if members else NO_CONNECTOR
+
+
+def connector_members(
+    known: dict[str, ConnectorCosts], kv_transfer_config: Foreign | None, path: Path, prefix: str = ""
+) -> tuple[Member, ...]:
+    """A connector and then its children; none for plain.
+
+    Raises:
+        ConfigError: the cost model does not know one of them.
+    """
     if kv_transfer_config is None:
-        return NO_CONNECTOR
+        return ()
     try:
         name = f"{kv_transfer_config['kv_connector']}/{kv_transfer_config['kv_role']}"
         children = list(kv_transfer_config.get("kv_connector_extra_config", {}).get("connectors", []))
@@ -125,7 +155,8 @@ def connector_costs(
         ) from error
     if name not in known:
         raise ConfigError(f"{path}: connectors: no costs for {name}. Known: {', '.join(known)}.")
-    costs = known[name]
-    for child in children:
-        costs = costs.plus(connector_costs(known, child, path))
-    return costs
+    found: tuple[Member, ...] = (Member(prefix, str(kv_transfer_config["kv_connector"]), known[name]),)
+    for index, child in enumerate(children):
+        its_name = child.get("kv_connector") if isinstance(child, dict) else None
+        found += connector_members(known, child, path, f"{prefix}{index}:{its_name}/")
+    return found

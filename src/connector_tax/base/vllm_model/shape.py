@@ -119,8 +119,9 @@ def _not_counted(config: Foreign) -> str | None:
     others = sorted({str(k) for k in kinds} - {"full_attention"})
     if others:
         return f"layers of kind {', '.join(others)}"
-    if config.get("quantization_config"):
-        return "quantised weights (quantization_config)"
+    for key in ("quantization_config", "compression_config"):
+        if config.get(key):
+            return f"quantised weights ({key})"
     names = config.get("architectures") or []
     if not names or names[0] not in ARCHITECTURES:
         return f"architecture {names[0] if names else 'not named'} (known: {', '.join(ARCHITECTURES)})"

@@ -5,10 +5,6 @@ The last line is a comment that holds the checksum of the lines above it, so tha
 
 import hashlib
 import re
-import unicodedata
-from collections.abc import Iterable
-
-from connector_tax.base.opening import is_bare
 
 MANIFEST = "manifest-sha256.txt"
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
@@ -37,36 +33,3 @@ def read_manifest(content: bytes) -> dict[str, str] | None:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def why_no_name(name: str) -> str | None:
-    """What keeps ``name`` from being that of a file in a bundle; None for a path that stays inside on every system."""
-    if not name.isprintable():
-        return "has a name with characters that cannot be shown"
-    if "\\" in name or ":" in name or not all(map(is_bare, name.split("/"))):
-        return "has a name that may lead out of the folder: only plain parts, without a dot in front"
-    return None
-
-
-def clashes(names: Iterable[str]) -> list[tuple[str, str]]:
-    """(name, why) of those that some file system would take for another one's."""
-    seen: dict[str, str] = {}
-    folders: dict[str, str] = {}
-    found = []
-    for name in names:
-        key = unicodedata.normalize("NFC", name).casefold()
-        parts = key.split("/")
-        above = ["/".join(parts[:n]) for n in range(1, len(parts))]
-        if key in seen:
-            same = seen[key] == name
-            found.append((name, "stands there twice" if same else f"differs from {seen[key]} in case only"))
-        elif key in folders or any(folder in seen for folder in above):
-            found.append((name, "is a file and a folder"))
-        seen.setdefault(key, name)
-        spelled = name.split("/")
-        for n, folder in enumerate(above, start=1):
-            written = "/".join(spelled[:n])
-            if folders.setdefault(folder, written) != written:
-                found.append((name, f"lies in a folder that differs from {folders[folder]} in case only"))
-                break
-    return found

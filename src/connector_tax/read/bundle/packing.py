@@ -1,36 +1,31 @@
-"""A campaign's folder to one archive: raw results, what today's code makes of them, the code, and a description."""
+"""A campaign's folder to one archive: raw results, what today's code makes of them, and the code."""
 
 import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec import UnsetType
-
-from connector_tax import __version__
 from connector_tax.base.artifacts.layout import LOGS, CampaignFolder
-from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.artifacts.thinning import unfinished
 from connector_tax.base.documents.aggregate import ProblemRow
-from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import sha256_of, write_json, write_text, writing_failed
-from connector_tax.base.opening import is_bare, is_date
+from connector_tax.base.files import sha256_of, write_text, writing_failed
+from connector_tax.base.opening import is_bare
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.units import how_many
 from connector_tax.read.analysis import analyse
 from connector_tax.read.bundle.archive import write_archive
-from connector_tax.read.bundle.code import code_files, code_sha256, requirements
-from connector_tax.read.bundle.crate import CRATE, About, Packed, crate
-from connector_tax.read.bundle.listing import MANIFEST, clashes, manifest_text, why_no_name
-from connector_tax.read.bundle.verifying import copy_file, verify
+from connector_tax.read.bundle.code import code_files, requirements
+from connector_tax.read.bundle.listing import MANIFEST, manifest_text
+from connector_tax.read.bundle.verifying import copy_file
 from connector_tax.read.figures.draw_all import draw_figures
 
 README = "README.txt"
 RESULTS = "results/"
 # What is made of raw results, and what Snakemake said meanwhile.
 _DERIVED = ("aggregate.json", "aggregate.csv", "figures", "tables", "report.html", "MANIFEST.tsv", "logs")
-_MADE = ("aggregate.json", "aggregate.csv", "figures")
+# Pictures in pixels follow from the vectors, and from the fonts of the machine.
+_MADE = (".json", ".csv", ".svg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,33 +101,23 @@ def _unread(error: OSError) -> None:
 
 
 def made_files(root: Path) -> list[Path]:
-    """What analysis and figures made at ``root``."""
-    found = [root / name for name in _MADE if (root / name).is_file()]
-    return sorted([*found, *(p for p in (root / "figures").glob("*") if p.is_file())])
+    """What analysis and figures made at ``root`` that is the same bytes on every machine."""
+    found = [*root.glob("aggregate.*"), *(root / "figures").glob("*")]
+    return sorted(path for path in found if path.is_file() and path.suffix in _MADE)
 
 
-def bundle(
-    root: Path,
-    target: Path,
-    *,
-    partial: bool = False,
-    license: str | None = None,
-    published: str | None = None,
-) -> Bundled:
+def bundle(root: Path, target: Path, *, partial: bool = False, results_only: bool = False) -> Bundled:
     """Write the bundle of the campaign at ``root`` to ``target``; the same campaign and code give the same bytes.
 
     Args:
         partial: whether a campaign may be unfinished.
-        license: of the data, an address or a short name.
-        published: ``YYYY-MM-DD``; default: the campaign's date.
+        results_only: whether code and lock file are left out.
 
     Raises:
-        ArtifactError: not finished, no campaign, a name that no bundle can hold, or the disk is full.
+        ArtifactError: not finished, no campaign, too large, or the disk is full.
     """
     folder = CampaignFolder(root)
     document = read_campaign_file(folder.campaign_file)
-    if published is not None and not is_date(published):
-        raise ArtifactError(f"--published {published!r} is no date (YYYY-MM-DD).")
     if target.resolve().is_relative_to(root.resolve()):
         raise ArtifactError(
             f"{target}: lies in the campaign's folder and would be packed the next time. Put it elsewhere."
@@ -145,8 +130,6 @@ def bundle(
             f"{root}: {len(missing)} runs have no receipt.json, the first {config} in phase {phase}, so the campaign is not finished. "
             "Finish it first, or bundle it as it is with --partial."
         )
-    if license is not None and not license.strip():
-        raise ArtifactError("--license is empty. Leave it out to name none.")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -158,40 +141,17 @@ def bundle(
             copy_file(path, copy / path.relative_to(root))
         problems = remake(copy)
         files = {campaign + p.relative_to(copy).as_posix(): p for p in (*raw_files(copy), *made_files(copy))}
-        files |= code_files()
-        lock, text = requirements()
-        for name, content in (
-            (lock, text),
-            (README, _readme(document.campaign, bool(missing), len(problems))),
-        ):
-            write_text(beside / name, content)
-            files[name] = beside / name
-        _check_names(files)
-        packed = [Packed(n, files[n].stat().st_size, sha256_of(files[n])) for n in sorted(files)]
-        sha256 = {file.name: file.sha256 for file in packed}
-        created = document.created_utc
-        about = About(
-            campaign=document.campaign,
-            published=published or document.date,
-            license=license,
-            measured=None if isinstance(created, UnsetType) else created,
-            engines=_engines(CampaignFolder(copy)),
-            folder=campaign,
-            code_version=__version__,
-            code_sha256=code_sha256(sha256),
-            partial=bool(missing),
-            problems=len(problems),
-        )
-        write_json(beside / CRATE, crate(about, packed))
-        files[CRATE] = beside / CRATE
-        sha256[CRATE] = sha256_of(beside / CRATE)
-        write_text(beside / MANIFEST, manifest_text(sha256))
-        files[MANIFEST] = beside / MANIFEST
+        texts = {README: _readme(document.campaign, bool(missing), len(problems), results_only)}
+        if not results_only:
+            files |= code_files()
+            lock, packages = requirements()
+            texts[lock] = packages
+        files |= {name: beside / name for name in (*texts, MANIFEST)}
+        for name, text in texts.items():
+            write_text(files[name], text)
+        listed = {name: sha256_of(path) for name, path in files.items() if name != MANIFEST}
+        write_text(files[MANIFEST], manifest_text(listed))
         write_archive(target, files)
-    # Nobody should learn from a reviewer that the limits of a reader are narrower than those of this writer.
-    if findings := verify(target).findings:
-        target.unlink()
-        raise ArtifactError(f"{target}: was not kept, its own check says: {findings[0]}")
     return Bundled(len(files), target.stat().st_size, sha256_of(target), tuple(unfit(root)), problems)
 
 
@@ -202,32 +162,25 @@ def remake(root: Path) -> tuple[ProblemRow, ...]:
     return aggregate.problems
 
 
-def _engines(folder: CampaignFolder) -> list[EngineIdentity]:
-    receipts = [read_receipt(run) for run in folder.runs() if run.receipt.is_file()]
-    return [receipt.engine for receipt in receipts if receipt.engine is not None]
-
-
-def _check_names(files: dict[str, Path]) -> None:
-    unfit = [(name, why) for name in files if (why := why_no_name(name))]
-    if found := [*unfit, *clashes(files)]:
-        raise ArtifactError(
-            f"{found[0][0]!r}: {found[0][1]}. Rename it; a bundle has to unpack on any system."
-        )
-
-
-def _readme(campaign: str, partial: bool, problems: int) -> str:
+def _readme(campaign: str, partial: bool, problems: int, results_only: bool) -> str:
     state = "as far as it was measured" if partial else "as it is" if problems else "whole"
     if problems:
         state += f", with {how_many(problems, 'problem')} that aggregate.json lists"
-    return f"""\
-connector-tax: campaign {campaign}, {state}. What a KV connector costs a vLLM server.
-results/{campaign}/ has the raw results, and what was made of them: aggregate.json, aggregate.csv, figures/.
+    code = """\
 code/ has the code that made it; requirements.lock or installed-packages.txt has the packages it ran with (Python 3.11).
 One command checks every file, computes aggregate and figures anew and compares them byte by byte:
     PYTHONPATH=code python -B -m connector_tax verify . --reproduce
 It needs these packages, no GPU and no engine. -B keeps Python from adding files of its own here.
-Without Python: sha256sum -c manifest-sha256.txt
-ro-crate-metadata.json describes all of it (RO-Crate 1.1).
 Figures and aggregate come out byte for byte with the listed versions; other versions of numpy or matplotlib may differ.
+"""
+    beside = """\
+In a checkout of connector-tax, one command checks every file, computes aggregate and figures anew and compares them byte by byte:
+    .venv/bin/connector-tax verify FILE --reproduce
+"""
+    return f"""\
+connector-tax: campaign {campaign}, {state}. What a KV connector costs a vLLM server.
+results/{campaign}/ has the raw results, and what was made of them: aggregate.json, aggregate.csv, figures/.
+{beside if results_only else code}\
+Without Python: sha256sum -c manifest-sha256.txt
 Checksums show damage; against intent, compare the archive's SHA-256 with the one its authors published.
 """

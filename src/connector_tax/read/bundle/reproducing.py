@@ -9,13 +9,9 @@ from typing import Any
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import sha256_of
 from connector_tax.base.opening import is_campaign_name, shown
-from connector_tax.read.bundle.archive import Finding
-from connector_tax.read.bundle.code import code_sha256, installed_sha256
+from connector_tax.read.bundle.code import CODE, code_sha256, installed_sha256
 from connector_tax.read.bundle.packing import RESULTS, made_files, remake
-from connector_tax.read.bundle.verifying import Verified, unpack
-
-# Drawn pixels and their list follow from the SVG and the numbers, and from the fonts of the machine.
-_COMPARED = (".json", ".csv", ".svg")
+from connector_tax.read.bundle.verifying import Finding, Verified, as_folder, copy_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +20,8 @@ class Reproduced:
     Attributes:
         findings: what came out otherwise.
         compared: how many files were.
-        other_code: the bundle's code and the one that ran, first 12 digits of their SHA-256; None where they are the same.
+        other_code: the bundle's code and the one that ran, first 12 digits of their SHA-256; None where they are the same,
+            or the bundle has none.
     """
 
     findings: list[Finding]
@@ -40,16 +37,18 @@ def reproduce(bundle: Path, verified: Verified) -> Reproduced:
     """
     campaign = _campaign(bundle, verified)
     inside = {n: s for n, s in verified.sha256.items() if n.startswith(campaign)}
-    made = {n for n in inside if n.removeprefix(campaign) in ("aggregate.json", "aggregate.csv")}
-    made |= {n for n in inside if n.startswith(f"{campaign}figures/")}
     findings = []
-    with tempfile.TemporaryDirectory(prefix="connector-tax-") as temporary:
-        now, then = Path(temporary, "now"), Path(temporary, "then")
-        unpack(bundle, {*inside} - made, now)
-        unpack(bundle, {f"{campaign}aggregate.json"} & made, then)
+    with (
+        tempfile.TemporaryDirectory(prefix="connector-tax-") as temporary,
+        as_folder(bundle) as then,
+    ):
+        now = Path(temporary)
+        made = {p.relative_to(then).as_posix() for p in made_files(then / campaign)}
+        for name in inside.keys() - made:
+            copy_file(then / name, now / name)
         remake(now / campaign)
         found = {p.relative_to(now).as_posix(): p for p in made_files(now / campaign)}
-        names = sorted(n for n in {*found, *made} if n.endswith(_COMPARED))
+        names = sorted({*found, *made})
         for name in names:
             if name not in made:
                 findings.append(Finding(name, "is made today and not in the bundle"))
@@ -61,7 +60,8 @@ def reproduce(bundle: Path, verified: Verified) -> Reproduced:
                 )
                 findings.append(Finding(name, f"differs{where}"))
     its, mine = code_sha256(verified.sha256), installed_sha256()
-    return Reproduced(findings, len(names), None if its == mine else (its[:12], mine[:12]))
+    same = its == mine or not any(name.startswith(CODE) for name in verified.sha256)
+    return Reproduced(findings, len(names), None if same else (its[:12], mine[:12]))
 
 
 def _campaign(bundle: Path, verified: Verified) -> str:

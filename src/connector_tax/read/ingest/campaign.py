@@ -21,16 +21,18 @@ from connector_tax.base.documents.put_in import PutInFile
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import document_of, read_document
 from connector_tax.base.documents.receipt import Launch, Receipt
-from connector_tax.base.documents.settings import Change, EngineDiff, Settings, engine_diff_of
+from connector_tax.base.documents.settings import Change, EngineDiff, Settings, differences, engine_diff_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json
 from connector_tax.base.opening import printable
 from connector_tax.base.parallel import Each
 from connector_tax.base.plan import read_campaign_file
-from connector_tax.base.plan.belonging import Belonging
 from connector_tax.base.records.cell import PHASES, is_repeat
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.read.ingest.belonging import Belonging
 from connector_tax.read.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
 from connector_tax.read.ingest.checks import Checked, check_files
+from connector_tax.read.ingest.connector_on import with_proofs
 
 T = TypeVar("T")
 # What a file of another form than expected makes its readers raise.
@@ -79,14 +81,34 @@ class CampaignData:
         return self.preflight.configs if self.preflight is not None else {}
 
     @property
-    def changes(self) -> dict[str, dict[str, Change] | None]:
-        """Engine settings that each configuration changed; None where they were not seen."""
-        return self.engine_diff.configs if self.engine_diff is not None else {}
+    def measured_settings(self) -> dict[str, Settings]:
+        """What each configuration's engine resolved in launches that were measured, a later phase's word before an earlier's."""
+        found: dict[str, Settings] = {}
+        for cell in self.cells():
+            # A launch for conversations alone tells less: no request comes before them, and so no step record.
+            if (own := cell.document.engine.settings) and not cell.left_out:
+                found[cell.config] = {**found.get(cell.config, {}), **own}
+        return found
 
     @property
-    def plain_settings(self) -> Settings:
-        """What plain's engine resolved; empty where that was not seen."""
-        return (self.engine_diff.plain if self.engine_diff is not None else None) or {}
+    def changes(self) -> dict[str, dict[str, Change] | None]:
+        """Engine settings that each configuration changed; None where they were not seen.
+
+        Preflight's word stands where no launch of the configuration, or none of plain, was measured and told its own.
+        """
+        measured = self.measured_settings
+        found = {**self.engine_diff.configs} if self.engine_diff is not None else {}
+        if (plain := measured.get("plain")) is not None:
+            found |= {c: differences(plain, own) for c, own in measured.items() if c != PLAIN_AGAIN}
+        return found
+
+    def settings_of(self, config: str) -> Settings:
+        """Return what a configuration's engine resolved: measured, else as preflight saw it; empty where neither is known."""
+        seen = self.engine_diff
+        if seen is None or config in self.measured_settings:
+            return self.measured_settings.get(config, {})
+        changed = seen.configs.get(config) or {}
+        return {**(seen.plain or {}), **{name: both["own"] for name, both in changed.items()}}
 
     def cells(self) -> list[CellData]:
         return [cell for run in self.runs for cell in run.cells]
@@ -147,12 +169,15 @@ def read_campaign(
     files = [cell.files for run in opened for cell in run.cells if isinstance(cell, OpenedCell)]
     checked = iter(each(check_files, files))
     runs = [_read_run(run, checked, campaign, problems) for run in opened]
+    preflight = _optional(folder.preflight_status, _preflight, problems)
+    proved = with_proofs([(run.folder, run.cells) for run in runs], preflight, folder)
+    runs = [replace(run, cells=cells) for run, cells in zip(runs, proved, strict=True)]
     problems += _mixed(runs, several=engine.several)
     runs = _only_comparable(runs, problems, may_mix=engine.mixes_cards)
     return CampaignData(
         root=root,
         document=document,
-        preflight=_optional(folder.preflight_status, _preflight, problems),
+        preflight=preflight,
         reference_rates=_optional(folder.reference_rates, _rates, problems),
         engine_diff=_optional(folder.engine_diff, engine_diff_of, problems),
         put_in=_optional(folder.put_in, _put_in, problems),

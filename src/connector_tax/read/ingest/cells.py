@@ -7,9 +7,9 @@ from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunF
 from connector_tax.base.documents.cell import CellDocument
 from connector_tax.base.documents.receipt import ReceiptCell
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.plan.belonging import Belonging
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
+from connector_tax.read.ingest.belonging import Belonging
 from connector_tax.read.ingest.checks import CellFiles, Checked
 from connector_tax.read.ingest.requests import read_requests
 from connector_tax.read.ingest.samples import Samples, read_samples

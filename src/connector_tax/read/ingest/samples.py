@@ -6,11 +6,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from connector_tax.base.connector_off import EXTERNAL_QUERIES
 from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of, shown
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.read.ingest.host import HostState, host_reading, host_state
 
+# A counter over time: (t_ns, value) of each sample that has it.
+Counted = tuple[tuple[int, float], ...]
 # Of tokens since the launch and of bytes alike.
 MOST_VALUE = 1e18
 
@@ -20,6 +23,7 @@ class Samples:
     """One cell's samples inside its window.
 
     Attributes:
+        external_queries: that counter in all samples from the cell's beginning to its drain.
         waiting_p50, running_p50: medians over the window's samples; None without any.
         n_waiting: samples that waiting_p50 is the median of.
         n, n_missed: samples in the window, and how many of them could not be taken.
@@ -32,12 +36,14 @@ class Samples:
     n_missed: int
     host: HostState | None = None
     n_waiting: int = 0
+    external_queries: Counted = ()
 
 
 def read_samples(path: Path, window: CellWindow) -> Samples:
     """A line that does not parse counts as missed; so does a sample that failed."""
     rows = []
     readings = []
+    queries = []
     missed = 0
     if path.exists():
         for line in each_line_of(path, MOST_LINES_BYTES):
@@ -49,6 +55,8 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
                 continue
             if inside and (reading := host_reading(row)) is not None:
                 readings.append(reading)  # also where the engine did not answer
+            if row.get("ok") and EXTERNAL_QUERIES in _numbers(row["values"]):
+                queries.append((row["t_ns"], float(row["values"][EXTERNAL_QUERIES])))
             if inside and row.get("ok"):
                 rows.append(_numbers(row["values"]))
             elif inside:
@@ -60,6 +68,7 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
         missed,
         host_state(readings),
         sum("num_requests_waiting" in row for row in rows),
+        tuple(queries),
     )
 
 

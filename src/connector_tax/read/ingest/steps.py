@@ -82,6 +82,23 @@ class StepTable:
     def n(self) -> int:
         return int(self.step_duration_us.size)
 
+    @property
+    def member_us(self) -> dict[str, dict[str, Floats]]:
+        """By member of the connector (empty: the outermost; ``0:NixlConnector``: a child), what all its hooks took in each step.
+
+        Apart for steps that only decode (``decode``) and others (``prefill``); a kind is missing where no step has times.
+        """
+        columns: dict[str, list[int]] = {}
+        for k, name in enumerate(self.hooks.names):
+            columns.setdefault(name.partition("/")[2].rpartition("/")[0], []).append(k)
+        kinds = {"decode": self.kind == DECODE_ONLY, "prefill": self.kind != DECODE_ONLY}
+        found: dict[str, dict[str, Floats]] = {}
+        for member, own in columns.items():
+            us = self.hooks.us[:, own].sum(axis=1)
+            known = ~np.isnan(us) if self.unheard is None else np.zeros(self.n, dtype=np.bool_)
+            found[member] = {kind: us[known & rows] for kind, rows in kinds.items() if (known & rows).any()}
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class StepLoads:

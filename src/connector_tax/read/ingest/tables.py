@@ -6,7 +6,7 @@ or cannot be read, is made again. Every column is float64 but ``kind``, which is
 
 import hashlib
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -25,7 +25,7 @@ from connector_tax.base.opening import MOST_STREAM_BYTES, PACKED, open_regular
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.read.ingest.steps import MOST_PER_BYTE, Hooks, StepTable, read_steps
 
-SCHEMA = 4
+SCHEMA = 5
 KEY = b"connector_tax"
 # What deflate makes of a byte at most.
 MOST_UNPACKED_PER_BYTE = 1032
@@ -67,6 +67,7 @@ class Facts(msgspec.Struct, frozen=True):
     n_joined_by_order: int
     torn: bool
     unheard: str | None
+    members: dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class StepRecords:
         connector: whether the launch had one.
         unheard: why hook times are not known though it had; None where they are.
         not_kept: why no table could be written; None where there is one.
+        members: median of what the hooks of each member of the connector took, microseconds; see ``StepTable.member_us``.
     """
 
     source: Path
@@ -92,6 +94,7 @@ class StepRecords:
     not_kept: str | None
     connector: bool = False
     unheard: str | None = None
+    members: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def load(self, *, hooks: bool = True) -> StepTable:
         """From the table, or from the JSONL where there is none.
@@ -121,10 +124,22 @@ def open_steps(
     """
     made_of = _made_of(source, sha256, window, connector)
     known = _facts(table, made_of)
-    if known is not None:
-        return StepRecords(source, sha256, window, table, known.n, known.torn, None, connector, known.unheard)
-    steps, not_kept = _make(source, window, table, made_of)
-    return StepRecords(source, sha256, window, table, steps.n, steps.torn, not_kept, connector, steps.unheard)
+    not_kept = None
+    if known is None:
+        steps, not_kept = _make(source, window, table, made_of)
+        known = _facts_of(steps, made_of)
+    whole = (known.n, known.torn, not_kept, connector, known.unheard, known.members)
+    return StepRecords(source, sha256, window, table, *whole)
+
+
+def _facts_of(steps: StepTable, made_of: MadeOf) -> Facts:
+    members = {
+        member: {kind: float(np.median(us)) for kind, us in kinds.items()}
+        for member, kinds in steps.member_us.items()
+    }
+    counts = {k: getattr(steps, k) for k in COUNTS}
+    hooks = tuple(steps.hooks.names)
+    return Facts(made_of=made_of, n=steps.n, hooks=hooks, unheard=steps.unheard, members=members, **counts)
 
 
 def _make(source: Path, window: CellWindow, table: Path, made_of: MadeOf) -> tuple[StepTable, str | None]:
@@ -164,9 +179,7 @@ def _parquet(steps: StepTable, made_of: MadeOf) -> bytes:
     # By number: a connector that is made twice has each of its hooks twice.
     for k in range(len(names)):
         columns |= {f"{what}:{k}": of(steps.hooks)[:, k] for what, of in HOOK_COLUMNS.items()}
-    counts = {k: getattr(steps, k) for k in COUNTS}
-    facts = Facts(made_of=made_of, n=steps.n, hooks=tuple(names), unheard=steps.unheard, **counts)
-    table = pa.table(columns).replace_schema_metadata({KEY: msgspec.json.encode(facts)})
+    table = pa.table(columns).replace_schema_metadata({KEY: msgspec.json.encode(_facts_of(steps, made_of))})
     out = io.BytesIO()
     # No dictionaries: hardly two steps take the same time, and building them takes ten times as long.
     pq.write_table(table, out, compression="zstd", use_dictionary=False, write_page_checksum=True)

@@ -10,11 +10,13 @@ Paths inside commands are shortened: the project's folder to nothing, the home f
 import html
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.receipts import Receipt, read_receipt
@@ -105,24 +107,27 @@ def _pages(results: Path, project: Path, campaign: str) -> list[Path]:
 
 
 def manifest_rows(folder: CampaignFolder, document: CampaignDocument, project: Path) -> list[ManifestRow]:
-    """One row per run folder, by phase and, inside a phase, in the order the campaign ran it."""
-    found = [(run, _position(document, run)) for run in folder.runs()]
-    found.sort(
-        key=lambda item: (
-            phase_place(item[0].phase),
-            item[1] or len(found),
-            item[0].connector_id,
-        )
-    )
-    return [_row(run, position, project) for run, position in found]
+    """One row per run folder, by phase and, inside a phase, in the order in which they ran: a sitting begins with plain, whatever was drawn.
+
+    Those without a cell come last, as drawn.
+    """
+    started = {run: _started(run) for run in folder.runs()}
+
+    def place(run: RunFolder) -> tuple[Any, ...]:
+        drawn = document.order.get(run.phase, ())
+        own = (*drawn, run.connector_id).index(run.connector_id)
+        return phase_place(run.phase), own == len(drawn), started[run] or "~", own, run.connector_id
+
+    rows: list[ManifestRow] = []
+    ran: Counter[str] = Counter()
+    for run in sorted(started, key=place):
+        planned = run.connector_id in document.order.get(run.phase, ())
+        ran[run.phase] += planned
+        rows.append(_row(run, ran[run.phase] if planned else None, started[run], project))
+    return rows
 
 
-def _position(document: CampaignDocument, run: RunFolder) -> int | None:
-    order = document.order.get(run.phase, ())
-    return order.index(run.connector_id) + 1 if run.connector_id in order else None
-
-
-def _row(run: RunFolder, position: int | None, project: Path) -> ManifestRow:
+def _row(run: RunFolder, position: int | None, started_utc: str | None, project: Path) -> ManifestRow:
     receipt, fault = _receipt(run)
     engine = _engine(run, receipt)
     versions: Versions = {} if engine is None else engine.known_versions
@@ -136,7 +141,7 @@ def _row(run: RunFolder, position: int | None, project: Path) -> ManifestRow:
         if receipt
         else fault or "no receipt yet; start the campaign again to finish it",
         order=str(position) if position else NOT_KNOWN,
-        started_utc=_started(run) or NOT_KNOWN,
+        started_utc=started_utc or NOT_KNOWN,
         vllm_version="embedded engine" if emulated else _known(versions.get("vllm")),
         vllm_git_sha=_known(versions.get("vllm_git_sha") or (engine.vllm_wheel if engine else None)),
         mooncake_version=_known(versions.get("mooncake")),

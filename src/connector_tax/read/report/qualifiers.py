@@ -33,6 +33,7 @@ FLAG_MEANINGS = {
     "metrics_unreadable": "the engine lived and did not answer for its counters before or after the cell, though asked three times",
     "samples_missing": "the sampler of the engine's metrics and of the host was killed or could not write for most of the cell: what it "
     "would have seen, a growing queue and throttling among it, is not known",
+    "connector_unproved": "a counter by which preflight knew the connector could not be read twice: nothing but the log says that it was on",
     "cache_below_level": "the prefix cache held less than the level asked for: it is smaller, or priming failed (cell.json, cache)",
 }
 

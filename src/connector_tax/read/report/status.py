@@ -1,6 +1,6 @@
 """Where a campaign stands, from what lies on disk: for ``make status``, its page, and the top of a report."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,17 +11,14 @@ from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.artifacts.supervisor import recorded_supervisor
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.preflight import PreflightStatus
-from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import lines_of, printable, read_whole
-from connector_tax.base.plan import cells_of, read_campaign_file
+from connector_tax.base.plan import cells_of, read_campaign_file, start
 from connector_tax.base.plan.duration import expected_left_s
-from connector_tax.base.plan.ended import cells_there, ends_at_once, own_cells
 from connector_tax.base.plan.guess import expected_of, guessed_rates
 from connector_tax.base.records.cell import Phase, is_repeat, phase_word
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import duration_text
-from connector_tax.read.report.left import left_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +37,9 @@ class Standing:
         columns: heads of the table; a row has a state for each.
         rows: (configuration, its states).
         ended: runs that have a receipt of this plan, of ``runs``.
-        left: the configurations of each phase that have none, or one of an earlier plan; phases that have ended are not in it.
+        left: the configurations of each phase that have no true one; phases that have ended are not in it.
         left_s: what measuring those takes, about.
-        remarks: what cannot be read, was skipped, or failed and how to try it again, and who is at work on which card; a paragraph each.
+        remarks: what is void, was skipped, or failed and how to try it again, and who is at work on which card; a paragraph each.
         worker: the process that works on it; None where nobody does.
         go_on: the command that goes on with it.
         has_report: whether one lies beside the results.
@@ -101,7 +98,8 @@ def standing(folder: CampaignFolder, config: CampaignConfig, config_file: Path) 
     date = read_campaign_file(folder.campaign_file).date
     phases = [p for p in config.phases if not is_repeat(p)]
     blocks = [p for p in config.phases if is_repeat(p)]
-    left, rates, unreadable = left_of(folder, config, date)
+    found = start.standing(config, folder, date)
+    left, rates = found.left, found.rates
     planned = rates or guessed_rates(config, expected_of(config))
     rows = []
     for connector_id in config.connector_ids:
@@ -120,7 +118,12 @@ def standing(folder: CampaignFolder, config: CampaignConfig, config_file: Path) 
         rows.append((connector_id, tuple(states)))
     last = lines_of(read_whole(folder.progress_log))[-1:] if folder.progress_log.exists() else []
     runs = sum(len(config.members(p)) for p in config.phases)
-    remarks = (unreadable, _skips(folder), _failures(folder), _engines(folder, config))
+    remarks = (
+        list(found.void.values()),
+        _skips(found.preflight),
+        _failures(folder),
+        _engines(folder, config),
+    )
     return Standing(
         campaign=config.campaign,
         root=folder.root,
@@ -130,7 +133,7 @@ def standing(folder: CampaignFolder, config: CampaignConfig, config_file: Path) 
         ended=runs - sum(map(len, left.values())),
         runs=runs,
         left=left,
-        left_s=_left_s(folder, config, date, left, rates),
+        left_s=_left_s(folder, config, date, found),
         remarks=tuple(tuple(lines) for lines in remarks if lines),
         worker=worker_of(folder),
         go_on=_command(config, config_file),
@@ -172,28 +175,19 @@ def seconds_left(
         gpus: engines side by side at most; None: as many as there are cards.
     """
     if date is None:
-        return _left_s(folder, config, date, {p: config.members(p) for p in config.phases}, None, gpus)
-    left, rates, _ = left_of(folder, config, date)
-    return _left_s(folder, config, date, left, rates, gpus)
+        return expected_left_s(config, {p: config.members(p) for p in config.phases}, None, None, gpus)
+    return _left_s(folder, config, date, start.standing(config, folder, date), gpus)
 
 
 def _left_s(
-    folder: CampaignFolder,
-    config: CampaignConfig,
-    date: str | None,
-    left: Mapping[Phase, Sequence[str]],
-    rates: ReferenceRates | None,
-    gpus: int | None = None,
+    folder: CampaignFolder, config: CampaignConfig, date: str, found: start.Standing, gpus: int | None = None
 ) -> float:
-    preflight = _preflight(folder)[0]
-
     def finished(phase: Phase, connector_id: str) -> Collection[str]:
-        return () if date is None else cells_there(config, folder.run(date, connector_id, phase), rates)
+        return start.cells_there(config, folder.run(date, connector_id, phase), found.rates)
 
-    skips: Callable[[str], bool] | None = None if preflight is None else preflight.skips
-    if preflight is not None and date is not None:
-        skips = ends_at_once(config, folder, date, preflight, left)
-    return expected_left_s(config, left, rates, skips, gpus, finished)
+    # Before preflight nothing is known to be skipped, and preflight is left.
+    skips = None if found.preflight is None else found.ends_at_once
+    return expected_left_s(config, found.left, found.rates, skips, gpus, finished)
 
 
 def _repeats(left: Mapping[Phase, Sequence[str]], connector_id: str, blocks: Sequence[Phase]) -> State:
@@ -214,10 +208,7 @@ def _state(
         known: whether ``rates`` are those of the campaign, and not a guess.
     """
     if not left:
-        try:
-            receipt = read_receipt(run)
-        except ArtifactError:
-            return State("cannot be read", "bad")  # _failures says why
+        receipt = read_receipt(run)
         if receipt.status != "measured":
             return State(receipt.status.replace("_", " "), "bad" if receipt.status == "failed" else "none")
         invalid = sum(c.verdict != "valid" for c in receipt.cells)
@@ -226,12 +217,12 @@ def _state(
     if run.is_link:
         return State("a link", "bad")
     plan = cells_of(config, run.connector_id, run.phase, rates)
-    own = len(own_cells(config, run, run.finished_cells(), plan))
+    own = len(start.cells_there(config, run, rates))
     supervisor = recorded_supervisor(run.path)
     if supervisor is not None and supervisor.lives:
         return State(f"running, {own} of {len(plan)}", "running")
     if run.receipt.exists():
-        return State("of an earlier plan", "open")
+        return State("void", "bad")
     if run.phase != "a" and not known:
         return State("-")
     return State(f"{own} of {len(plan)}", "open") if own else State("-")
@@ -263,32 +254,20 @@ def worker_of(folder: CampaignFolder) -> int | None:
     return pid if at_work else None
 
 
-def _preflight(folder: CampaignFolder) -> tuple[PreflightStatus | None, list[str]]:
-    """And why it cannot be read."""
-    if not folder.preflight_status.exists():
-        return None, []
-    try:
-        return read_document(folder.preflight_status, PreflightStatus), []
-    except ArtifactError as error:
-        return None, [f"cannot be read: {error}"]
-
-
-def _skips(folder: CampaignFolder) -> list[str]:
-    found, unreadable = _preflight(folder)
-    decisions = found.configs if found else {}
-    return unreadable + [f"skipped {i}: {d.reason}" for i, d in decisions.items() if d.decision == "skip"]
+def _skips(preflight: PreflightStatus | None) -> list[str]:
+    decisions = {} if preflight is None else preflight.configs
+    return [f"skipped {i}: {d.reason}" for i, d in decisions.items() if d.decision == "skip"]
 
 
 def _failures(folder: CampaignFolder) -> list[str]:
-    """Of each run that failed, why, and how it is tried again; and of each whose receipt cannot be read."""
+    """Of each run that failed, why, and how it is tried again."""
     found = []
     for run in folder.runs():
         try:
             receipt = read_receipt(run) if run.receipt.exists() else None
-        except ArtifactError as error:
-            found.append(f"cannot be read: {error}")
-            continue
+        except ArtifactError:
+            continue  # it is void
         if receipt is not None and receipt.status == "failed":
             found.append(f"failed {run.connector_id} in phase {phase_word(run.phase)}: {receipt.reason}")
-            found.append(f"  try it again with --forcerun {run.receipt}")
+            found.append(f"  to have it tried again, remove {run.receipt} and start again")
     return found

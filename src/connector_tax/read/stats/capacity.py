@@ -64,7 +64,7 @@ def capacity_of(cells: Sequence[CellData], data: CampaignData, shape: Shape) -> 
     Args:
         cells: its usable cells of Phase A, all of ``shape``.
     """
-    settings = data.plain_settings
+    settings = data.settings_of("plain")
     cell_config = data.document.config["cell"]
     arguments = data.document.config["engine"]["args"]
     batched, sequences = (token_count(arguments.get(n)) for n in ("max_num_batched_tokens", "max_num_seqs"))

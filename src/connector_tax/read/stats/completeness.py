@@ -179,7 +179,7 @@ def config_states(data: CampaignData, absent: dict[str, str], lost: list[LostCel
         i = connector["id"]
         runs: dict[str, RunData] = {r.folder.phase: r for r in data.runs if r.folder.connector_id == i}
         own = [c for c in lost if c.config == i]
-        phases = {"a", "b", *planned_phases(data, i), *runs}
+        phases = {"a", *(planned_phases(data, i) or ("b",)), *runs}
         status, reason = _status(runs, sorted(phases), decisions.get(i), absent.get(i), own)
         found[i] = ConfigState(
             label=connector["label"],
@@ -227,14 +227,15 @@ def _status(
         )
     if absent is not None:
         return "failed", absent
-    names = [f"{c.phase}/{c.spec.cell_id}" for c in lost]
-    names += [f"{c.phase}/{c.cell_id}" for run in runs.values() for c in run.cells if not c.usable]
-    if names:
-        n = len(set(names))
-        return (
-            "partial",
-            f"{n} cells left out, the first is {names[0]}" if n > 1 else f"1 cell left out: {names[0]}",
-        )
+    why = {f"{c.phase}/{c.spec.cell_id}": "" for c in lost}
+    for cell in (c for run in runs.values() for c in run.cells if not c.usable):
+        # Faults of files stand among the problems.
+        reasons = cell.document.reasons
+        why[f"{cell.phase}/{cell.cell_id}"] = f" ({reasons[0]})" if reasons else ""
+    if why:
+        name, reason = next(iter(why.items()))
+        many = f"{len(why)} cells left out, the first is" if len(why) > 1 else "1 cell left out:"
+        return "partial", f"{many} {name}{reason}"
     return "measured", None
 
 

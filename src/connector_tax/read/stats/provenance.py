@@ -1,5 +1,6 @@
 """What a campaign was measured with: engine, versions, host, and every setting that shapes a measurement."""
 
+import math
 from collections import Counter
 
 import msgspec
@@ -29,7 +30,7 @@ def provenance(data: CampaignData) -> Provenance:
         arrival=config["cell"]["arrival"],
         settings=settings_of(config),
         config_hash=document_hash(data.document),
-        order=data.document.order,
+        order=_order(data),
         seed=config["seed"],
         created_utc=data.document.created_utc or None,
         confidence=config["analysis"]["confidence"],
@@ -51,6 +52,19 @@ def provenance(data: CampaignData) -> Provenance:
         host=newest.engine.host,
         code=as_json(newest.code),
     )
+
+
+def _order(data: CampaignData) -> dict[str, tuple[str, ...]]:
+    """Of each phase as it was measured, then as drawn: a sitting begins with plain."""
+    begun_ns: dict[tuple[str, str], int] = {}
+    for cell in data.cells():
+        clock, run = cell.document.clock, (cell.phase, cell.config)
+        utc_ns = clock.utc_ns - clock.monotonic_ns + cell.document.window.t0_ns
+        begun_ns[run] = min(utc_ns, begun_ns.get(run, utc_ns))
+    return {
+        phase: tuple(sorted(drawn, key=lambda c: begun_ns.get((phase, c), math.inf)))
+        for phase, drawn in data.document.order.items()
+    }
 
 
 def _cards(data: CampaignData) -> dict[str, tuple[str, ...]]:

@@ -20,7 +20,7 @@ import uvloop
 
 from connector_tax.base.errors import ConnectorTaxError
 from connector_tax.base.units import token_count
-from connector_tax.base.vllm_model.costs import load_costs
+from connector_tax.base.vllm_model.costs import connector_members, costs_together, load_cost_model
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.run.emulator.engine import RealTimeEngine
 from connector_tax.run.emulator.faults import Faults, parse_faults
@@ -48,8 +48,8 @@ def main() -> None:
     parser.add_argument("--kv-transfer-config", type=json.loads)
     parser.add_argument("--api-key", default=os.environ.get("VLLM_API_KEY") or None)
     args, ignored = parser.parse_known_args()
-    in_preflight = "preflight" in Path(os.environ.get("LAUNCH_SH_OUT", "")).parts
-    faults = parse_faults(os.environ.get("CONNECTOR_TAX_FAULT", ""), in_preflight=in_preflight)
+    folder = Path(os.environ.get("LAUNCH_SH_OUT", "")).parent
+    faults = parse_faults(os.environ.get("CONNECTOR_TAX_FAULT", ""), folder)
     print(f"INFO [emulator] arguments: {vars(args)}; not used here: {ignored}", flush=True)
     if faults.die_at_start:
         raise RuntimeError("this engine was told to die at start")
@@ -69,10 +69,12 @@ async def serve(args: argparse.Namespace, faults: Faults) -> None:
         OSError: the step log cannot be written.
     """
     loop = asyncio.get_running_loop()
-    costs, connector = load_costs(Path(os.environ["CONNECTOR_TAX_ENGINE_MODEL"]), args.kv_transfer_config)
+    cost_model = Path(os.environ["CONNECTOR_TAX_ENGINE_MODEL"])
+    costs, known = load_cost_model(cost_model)
+    members = connector_members(known, args.kv_transfer_config, cost_model)
     model = EngineModel(
         costs,
-        connector,
+        costs_together(members),
         max_num_batched_tokens=args.max_num_batched_tokens,
         max_num_seqs=args.max_num_seqs,
         seed=int(os.environ.get("CONNECTOR_TAX_ENGINE_SEED") or secrets.randbits(32)),
@@ -82,8 +84,7 @@ async def serve(args: argparse.Namespace, faults: Faults) -> None:
         step_log = StepLog(
             Path(path),
             costs,
-            connector,
-            has_connector=args.kv_transfer_config is not None,
+            members,
             flush_s=float(os.environ.get("CONNECTOR_TAX_STEP_FLUSH_S", "0.5")),
         )
     server = Server(
@@ -91,7 +92,7 @@ async def serve(args: argparse.Namespace, faults: Faults) -> None:
         args.max_model_len,
         faults,
         PrefixCache(costs.block_size, costs.kv_blocks),
-        has_connector=args.kv_transfer_config is not None,
+        members=members,
         api_key=args.api_key,
     )
     stop = asyncio.Event()

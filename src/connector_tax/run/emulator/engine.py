@@ -9,6 +9,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 
 from connector_tax.base.timer import DeadlineTimer
+from connector_tax.base.vllm_model.costs import Member, costs_together
 from connector_tax.base.vllm_model.model import EngineModel, StepResult
 from connector_tax.run.emulator.steplog import StepLog
 
@@ -38,6 +39,11 @@ class RealTimeEngine:
         self._timer = DeadlineTimer(loop, self._step_ended)
         self._current: StepResult | None = None
         self._end_ns = 0
+
+    def recost(self, members: tuple[Member, ...]) -> None:
+        """From the next step on, the members of the connector cost this."""
+        self.model.connector = costs_together(members)
+        self._log(lambda log: log.recost(members))
 
     def add(self, request_id: int, prompt: int, max_tokens: int, *, cached: int) -> None:
         self.model.add(request_id, prompt, max_tokens, cached=cached)

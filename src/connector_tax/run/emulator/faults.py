@@ -16,10 +16,15 @@ CONNECTOR_TAX_FAULT holds one or more of, separated by commas:
     short:K           end every K-th answer one token early
     wrong:K           give another last token in every K-th whole answer
     degraded          say so in the log, as LMCache does on a device it does not know
+    off_after:N       switch the connector off when request N arrives: it is asked for no prompt and takes no time in any hook
+    off_child:I       of a stack, only its I-th connector, from 0
+    off_says:WORDS    and write these words to the log
+    only_in:FOLDER    all of this only in launches whose files lie in a folder of this name, phase_b for instance
     spare_preflight   none of the others while preflight tries the configuration
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from connector_tax.base.errors import ConfigError
@@ -39,9 +44,14 @@ NAMES = (
     "short",
     "wrong",
     "degraded",
+    "off_after",
+    "off_child",
+    "off_says",
+    "only_in",
     "spare_preflight",
 )
 SWITCHES = ("die_at_start", "degraded", "spare_preflight")
+TEXTS = ("off_says", "only_in")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,10 @@ class Faults:
     malformed: int = 0
     short: int = 0
     wrong: int = 0
+    off_after: int = 0
+    off_child: int | None = None
+    off_says: str = ""
+    only_in: str = ""
 
     def hits(self, name: str, request_number: int) -> bool:
         """Whether request ``request_number`` (from 1) is one of every K-th."""
@@ -70,11 +84,11 @@ class Faults:
         return every > 0 and request_number % every == 0
 
 
-def parse_faults(text: str, *, in_preflight: bool = False) -> Faults:
+def parse_faults(text: str, folder: Path = Path()) -> Faults:
     """CONNECTOR_TAX_FAULT to ``Faults``.
 
     Args:
-        in_preflight: whether this launch is one of preflight's, which ``spare_preflight`` spares.
+        folder: where this launch's files lie, which tells preflight and phases apart.
 
     Raises:
         ConfigError: an unknown name or a number that is none.
@@ -87,6 +101,8 @@ def parse_faults(text: str, *, in_preflight: bool = False) -> Faults:
         try:
             if name in SWITCHES:
                 found[name] = True
+            elif name in TEXTS:
+                found[name] = number
             elif name in ("slow_start", "compile"):
                 found[name] = float(number)
             else:
@@ -94,4 +110,5 @@ def parse_faults(text: str, *, in_preflight: bool = False) -> Faults:
         except ValueError as error:
             raise ConfigError(f"CONNECTOR_TAX_FAULT: {part!r}: {number!r} is not a number.") from error
     faults = Faults(**found)
-    return Faults() if faults.spare_preflight and in_preflight else faults
+    spared = faults.spare_preflight and "preflight" in folder.parts
+    return Faults() if spared or (faults.only_in and faults.only_in not in folder.parts) else faults

@@ -1,8 +1,11 @@
 """``/metrics`` under vLLM's names."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from connector_tax.base.vllm_model.model import EngineModel
+
+LMCACHE = "LMCacheConnectorV1"
 
 
 @dataclass(slots=True)
@@ -15,10 +18,13 @@ class Counters:
     prefix_cache_hits: int = 0
     external_prefix_cache_queries: int = 0
     external_prefix_cache_hits: int = 0
+    lmcache_lookups: int = 0
 
 
-def metrics_text(model_name: str, model: EngineModel, counters: Counters) -> str:
-    """Prometheus text; no connector ever finds anything, unless a fault says so, because nothing is transferred."""
+def metrics_text(
+    model_name: str, model: EngineModel, counters: Counters, connectors: Collection[str] = ()
+) -> str:
+    """Prometheus text, LMCache's own counter where it is among ``connectors``; no connector ever finds anything, unless a fault says so, because nothing is transferred."""
     used = 1 - model.free_blocks / model.costs.kv_blocks
     gauges = {
         "num_requests_running": len(model.running),
@@ -42,4 +48,7 @@ def metrics_text(model_name: str, model: EngineModel, counters: Counters) -> str
         lines += [f"# TYPE vllm:{name} gauge", f"vllm:{name}{labels} {float(value)}"]
     for name, value in counts.items():
         lines += [f"# TYPE vllm:{name} counter", f"vllm:{name}_total{labels} {float(value)}"]
+    if LMCACHE in connectors:
+        name = "lmcache:num_lookup_requests"
+        lines += [f"# TYPE {name} counter", f"{name}_total{labels} {float(counters.lmcache_lookups)}"]
     return "\n".join(lines) + "\n"

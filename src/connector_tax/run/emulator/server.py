@@ -5,12 +5,14 @@ import os
 import sys
 import time
 import zlib
+from dataclasses import replace
 
 from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, Member
 from connector_tax.base.vllm_model.model import StepResult
 from connector_tax.run.emulator.engine import RealTimeEngine
 from connector_tax.run.emulator.faults import Faults
-from connector_tax.run.emulator.metrics import Counters, metrics_text
+from connector_tax.run.emulator.metrics import LMCACHE, Counters, metrics_text
 from connector_tax.run.emulator.prefix_cache import PrefixCache
 from connector_tax.run.emulator.wire import STREAM_HEAD, STREAM_TAIL, Exchange, chunk, event
 
@@ -74,15 +76,16 @@ class Server:
         faults: Faults,
         cache: PrefixCache,
         *,
-        has_connector: bool,
+        members: tuple[Member, ...],
         api_key: str | None = None,
     ) -> None:
         self._model = model
         self._max_model_len = max_model_len
         self._faults = faults
         self._cache = cache
+        self._members = members
         # A connector that is up is asked about every prompt; one in degraded mode about none.
-        self._has_connector = has_connector and not faults.degraded
+        self._asked = [] if faults.degraded else [m.name for m in members]
         self._answers: dict[int, Answer] = {}
         self._asked_for = None if api_key is None else f"Bearer {api_key}".encode()
         self._requests = 0
@@ -111,7 +114,9 @@ class Server:
             if self._faults.hits("metrics500", self._scrapes):
                 exchange.answer_error("500 Internal Server Error", "no metrics (on demand).")
                 return
-            text = metrics_text(self._model, self.engine.model, self.counters)
+            text = metrics_text(
+                self._model, self.engine.model, self.counters, [m.name for m in self._members]
+            )
             exchange.answer(text.encode(), "text/plain; version=0.0.4; charset=utf-8")
         else:
             exchange.answer_error("404 Not Found", f"no {path} here")
@@ -166,7 +171,10 @@ class Server:
         self._answers[number] = answer
         self.counters.prompt_tokens += prompt_tokens
         self.counters.prefix_cache_queries += prompt_tokens
-        if self._has_connector:
+        if number == self._faults.off_after:
+            self._switch_off()
+        self.counters.lmcache_lookups += self._asked.count(LMCACHE)
+        if self._asked:
             self.counters.external_prefix_cache_queries += prompt_tokens
             if self._faults.hits("external_hits", number):
                 self.counters.external_prefix_cache_hits += prompt_tokens
@@ -177,6 +185,21 @@ class Server:
         cached = self._cache.hits(answer.prompt)
         self.counters.prefix_cache_hits += cached
         self.engine.add(number, prompt_tokens, max_tokens, cached=cached)
+
+    def _switch_off(self) -> None:
+        """The whole connector, or one child of a stack; its hooks are called on, as vLLM does, and return at once."""
+        wanted = self._faults.off_child
+        off = [wanted is None or m.prefix.startswith(f"{wanted}:") for m in self._members]
+        self._asked = [m.name for m, is_off in zip(self._members, off, strict=True) if not is_off]
+        assert self.engine is not None
+        self.engine.recost(
+            tuple(
+                replace(m, costs=NO_CONNECTOR) if is_off else m
+                for m, is_off in zip(self._members, off, strict=True)
+            )
+        )
+        if self._faults.off_says:
+            print(self._faults.off_says, file=sys.stderr, flush=True)
 
     def on_tokens(self, result: StepResult) -> None:
         """The end of a step: one write per request that got a token."""

@@ -2,12 +2,13 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
 from connector_tax.base.clock import read_clock_pair
 from connector_tax.base.steptime.writer import WorkerRow, header_line
-from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts
+from connector_tax.base.vllm_model.costs import EngineCosts, Member
 from connector_tax.base.vllm_model.model import StepResult
 from connector_tax.run.emulator.steprows import Modelled
 
@@ -19,19 +20,19 @@ class StepLog:
         self,
         path: Path,
         costs: EngineCosts,
-        connector: ConnectorCosts,
+        members: tuple[Member, ...],
         *,
-        has_connector: bool,
         flush_s: float,
     ) -> None:
         self._costs = costs
-        self._modelled = Modelled(os.getpid(), costs, connector if has_connector else None)
+        self._prefixes = [m.prefix for m in members]
+        self._modelled = Modelled(os.getpid(), costs, tuple(m.costs for m in members))
         self._flush_s = flush_s
         self._step_id = 0
         self._previous_t_ns: int | None = None
         self._flushed = time.monotonic()
         self._scheduler = self._open(path, "scheduler")
-        self._worker = self._open(path, "worker") if has_connector else None
+        self._worker = self._open(path, "worker") if members else None
 
     def _open(self, path: Path, process: str) -> TextIO:
         own = path.with_name(f"{path.stem}.{process}.{self._modelled.pid}.jsonl")
@@ -50,10 +51,15 @@ class StepLog:
                     "cache_config.block_size": self._costs.block_size,
                     "cache_config.num_gpu_blocks": self._costs.kv_blocks,
                 },
+                members=self._prefixes or ("",),
             )
         )
         file.flush()
         return file
+
+    def recost(self, members: tuple[Member, ...]) -> None:
+        """From the next step on, the same members cost this."""
+        self._modelled = replace(self._modelled, members=tuple(m.costs for m in members))
 
     def step(self, t_ns: int, result: StepResult) -> None:
         self._step_id += 1

@@ -99,6 +99,11 @@ class Contained:
     secret: frozenset[str] = frozenset()
 
 
+def grace_s(engine: EngineConfig) -> float:
+    """How long an engine that is told to end has. A container's first process has as long as any supervisor, and this side a little longer."""
+    return engine.stop_grace_s + (LONGER_S if engine.container is not None else 0)
+
+
 def launch_words(launch: Contained) -> list[str]:
     """What goes before the engine's command: the runtime's own words, the image, and the container's first process.
 

@@ -1,23 +1,36 @@
-"""What a host lacks to run vLLM on a GPU, asked before anything is launched: a card, an interpreter, vLLM, CUDA, NIXL."""
+"""What a host lacks to run vLLM on a GPU, asked before anything is launched: a card, an interpreter, vLLM, CUDA.
 
+What a connector lacks, preflight says.
+"""
+
+import json
+import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.documents.identity import EngineIdentity
+from connector_tax.run.engine.command import interpreter
 from connector_tax.run.engine.gpus import host_gpus
+from connector_tax.run.engine.virtual_gpu_fit import release_key
 
 # vLLM's import takes half a minute where nothing is in the page cache.
 ASK_WITHIN_S = 300
 QUESTIONS = """
 import importlib.util, json
-found = {name: importlib.util.find_spec(name) is not None for name in ("vllm", "torch", "nixl", "nixl_cu13")}
+found = {name: importlib.util.find_spec(name) is not None for name in ("vllm", "torch")}
 cuda = None
 if found["torch"]:
     import torch
     cuda = {"build": torch.version.cuda, "available": torch.cuda.is_available()}
 print(json.dumps({**found, "cuda": cuda}))
 """
+FLASHINFER_SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
+# The releases whose sampler imports FlashInfer unless told not to: 0.20.2 wants to be told to, and after 0.33 vLLM does without.
+# Source: vllm/envs.py and vllm/v1/sample/ops/topk_topp_sampler.py of 0.20.2, 0.21.0, 0.32.0, 0.33.0 and of the main branch since.
+IMPORT_FLASHINFER = ("0.21", "0.33")
 
 
 class _Cuda(msgspec.Struct, frozen=True):
@@ -31,8 +44,6 @@ class _Answer(msgspec.Struct, frozen=True):
     """What the engine's interpreter has; ``cuda`` is None without torch."""
 
     vllm: bool
-    nixl: bool
-    nixl_cu13: bool
     cuda: _Cuda | None
 
 
@@ -57,8 +68,6 @@ def _lacking(engine_python: str) -> Iterator[str]:
         yield f"{engine_python}: its torch is a CPU build. Install vLLM with a CUDA build of torch"
     elif gpus and not answer.cuda.available:
         yield f"{engine_python}: torch was built for CUDA {answer.cuda.build} and finds no card. Compare the driver (nvidia-smi)"
-    if not (answer.nixl or answer.nixl_cu13):
-        yield f"{engine_python} has no NIXL, one of the three configurations. Install it there: pip install nixl"
 
 
 def _answer(engine_python: str) -> _Answer | str:
@@ -73,3 +82,32 @@ def _answer(engine_python: str) -> _Answer | str:
         return str(error)
     except (ValueError, IndexError):
         return "it does not answer as Python does"
+
+
+def without_flashinfer(engine: EngineConfig, identity: EngineIdentity) -> str | None:
+    """Why every launch on this host's card would die for want of FlashInfer, with the remedy; None where none would."""
+    release = identity.versions.get("vllm")
+    # A CPU build of torch samples without it, whatever cards there are.
+    if not (identity.gpu and identity.cuda and isinstance(release, str)):
+        return None
+    first, last = map(release_key, IMPORT_FLASHINFER)
+    default = "1" if first <= release_key(release) <= last else "0"
+    used = {**os.environ, **engine.env}.get(FLASHINFER_SAMPLER, default)
+    if used == "0" or not missing_modules(engine, ["flashinfer"]):
+        return None
+    return (
+        f"engine.python: {engine.python} has no module flashinfer, without which vLLM {release} does not start on a GPU. "
+        f'Set engine.env: {FLASHINFER_SAMPLER}: "0" (vLLM then samples with its own kernels), or install flashinfer-python there.'
+    )
+
+
+def missing_modules(engine: EngineConfig, modules: Iterable[str]) -> set[str]:
+    """Those of ``modules`` that the engine's interpreter cannot find; the embedded engine needs none."""
+    wanted = sorted(set(modules))
+    if engine.kind == "emulator" or not wanted:
+        return set()
+    code = "import importlib.util, json, sys; print(json.dumps([m for m in sys.argv[1:] if importlib.util.find_spec(m) is None]))"
+    found = subprocess.run(
+        [*interpreter(engine), "-c", code, *wanted], capture_output=True, text=True, check=True
+    )
+    return set(json.loads(found.stdout))

@@ -7,12 +7,14 @@ Source: vLLM, ``check_enough_kv_cache_memory`` in ``v1/core/kv_cache_utils.py``.
 
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.vllm_model.shape import model_shape
 from connector_tax.run.engine.gpus import Cards, Gpu, parallel_sizes
 from connector_tax.run.engine.model_files import model_folder, weights_bytes
 
@@ -22,8 +24,11 @@ BLOCK_TOKENS = 16
 # float32 weights are served in 16 bits unless engine.args.dtype says otherwise.
 BYTES = {"float32": 2, "bfloat16": 2, "float16": 2, "half": 2, "auto": 2}
 ASKED_BYTES = {**BYTES, "float32": 4, "float": 4}
-# Where the engine keeps weights or KV elsewhere, or was told the size, this arithmetic does not hold.
-OTHERWISE = ("cpu_offload_gb", "kv_cache_memory_bytes", "num_gpu_blocks_override", "quantization")
+# Where the engine keeps weights or KV elsewhere, was told the size, or serves another shape, this arithmetic does not hold.
+OTHERWISE = (
+    *("cpu_offload_gb", "offload_group_size", "kv_cache_memory_bytes", "num_gpu_blocks_override"),
+    *("quantization", "quantization_config", "hf_overrides", "hf_config_path"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,8 @@ def too_large(engine: EngineConfig, cards: Cards, longest_tokens: int) -> str | 
         longest_tokens: of the campaign's longest request, prompt and output.
     """
     folder = model_folder(engine) if engine.kind == "vllm" and cards.gpus else None
-    if folder is None or any(engine.args.get(name) for name in OTHERWISE):
+    # Further arguments are not read here, and could be any of them.
+    if folder is None or engine.extra_args or any(engine.args.get(name) for name in OTHERWISE):
         return None
     document = json.loads((folder / "config.json").read_text())
     model = {**document, **document.get("text_config", {})}
@@ -159,14 +165,22 @@ def _element_bytes(model: Foreign, engine: EngineConfig) -> int | None:
 
 
 def _weights_per_card(engine: EngineConfig, folder: Path, model: Foreign) -> float:
-    """Bytes; 0 where the weights are not files, as with ``load_format: dummy``."""
+    """Bytes, as many as the weights' files have, or without files (``load_format: dummy``) the model's shape.
+
+    In doubt the least here as well: 0 for a shape that is not known, and no norms or biases.
+    """
     sizes = parallel_sizes(engine)
     parts = sizes["tensor_parallel_size"] * sizes["pipeline_parallel_size"]
     if engine.args.get("enable_expert_parallel"):
         parts *= sizes["data_parallel_size"]
     stored = 4 if "float32" in (model.get("dtype"), model.get("torch_dtype")) else 2
     served = ASKED_BYTES.get(str(engine.args.get("dtype") or "auto"), 2)
-    return (weights_bytes(folder) or 0) / parts * min(1.0, served / stored)
+    size = weights_bytes(folder)
+    # vLLM takes quantised weights from that file as well.
+    if size is None and not (folder / "hf_quant_config.json").is_file():
+        with suppress(ConfigError):
+            size = model_shape(model, str(folder)).total * stored
+    return (size or 0) / parts * min(1.0, served / stored)
 
 
 def _words(

@@ -29,7 +29,7 @@ from connector_tax.run.engine.command import (
     referring,
 )
 from connector_tax.run.engine.contained import contained, leave_to_the_client, model_inside
-from connector_tax.run.engine.container import LONGER_S, handed_over, launch_words, python_path
+from connector_tax.run.engine.container import grace_s, handed_over, launch_words, python_path
 from connector_tax.run.engine.container_end import Inside
 from connector_tax.run.engine.gpus import Cards, cards_of
 from connector_tax.run.engine.image import image_of
@@ -139,7 +139,7 @@ class RunningEngine:
         lives, it answers ``/health``. Its processes and its port say nothing: an API server may take long to end, and an engine core may
         have inherited the socket."""
         death = self.death(within_s=DEATH_WAIT_S)
-        deadline_s = time.monotonic() + _grace_s(self.request) + KILL_WAIT_S
+        deadline_s = time.monotonic() + grace_s(self.request.engine) + KILL_WAIT_S
         while death is None and time.monotonic() < deadline_s and not self._is_healthy():
             death = self.death(within_s=POLL_S)
         return death
@@ -284,15 +284,10 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
 
 def _end(request: LaunchRequest, supervisor: Supervisor) -> None:
     try:
-        stop_supervised(supervisor, request.folder, grace_s=_grace_s(request))
+        stop_supervised(supervisor, request.folder, grace_s=grace_s(request.engine))
     finally:  # also where something does not end, as a container whose daemon hangs: a later start may have nothing to launch here
         remove_copy(request.folder)
         clean_logs(request.folder, launch_secrets(request.engine, request.connector))
-
-
-def _grace_s(request: LaunchRequest) -> float:
-    """A container's first process has as long as any engine's supervisor, and this side a little longer."""
-    return request.engine.stop_grace_s + (LONGER_S if request.engine.container is not None else 0)
 
 
 def _spawn(
@@ -326,7 +321,7 @@ def _spawn(
             ["bash", str(script), *container, *engine_arguments(request.engine, request.connector)],
             folder=request.folder,
             environment=environment,
-            grace_s=_grace_s(request),
+            grace_s=grace_s(request.engine),
             stdout=out,
             stderr=err,
             cards=cards.names,

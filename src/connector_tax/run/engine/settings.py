@@ -1,4 +1,4 @@
-"""What an engine resolved its settings to, how two engines differ, and the flags that make one like the other.
+"""What an engine resolved its settings to, and the flags that make one like another.
 
 Switching a connector on also switches engine settings. Most are read from inside the engine (the header of its step
 records), the rest from what it logs at start.
@@ -7,41 +7,51 @@ records), the rest from what it logs at start.
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from connector_tax.base.documents.settings import Change, Settings
-from connector_tax.base.records.settings import CONSEQUENCES
 from connector_tax.base.steptime import headers_of
 
-_LOGGED = {
+# Name, what a line says, and the value; None: what the line names. The first that is found stands.
+# Wordings: vLLM 0.11 to 0.32, on CUDA those of 0.25 to 0.32.
+_LOGGED: tuple[tuple[str, str, Any], ...] = (
     # Before 0.29 a connector or a variable that asks for a layout is told, and the default is not.
-    "log.kv_cache_layout": re.compile(r"Using (\w+) KV cache layout|[Ss]etting KV cache layout to (\w+)"),
-    "log.attention_backend": re.compile(r"Using (\w+)(?: \w+)* (?:attention )?backend", re.IGNORECASE),
-    "log.kv_cache_tokens": re.compile(r"KV cache size: ([\d,]+) tokens"),
-}
+    ("log.kv_cache_layout", r"Using (\w+) KV cache layout|[Ss]etting KV cache layout to (\w+)", None),
+    # Not the backends of MoE layers, MLA prefill or vision, which are logged in almost the same words.
+    (
+        "log.attention_backend",
+        r"Using (?:AttentionBackendEnum\.)?(\w+)(?: [Aa]ttention| MLA)? backend(?:\.| out of| on V1| \()",
+        None,
+    ),
+    ("log.kv_cache_tokens", r"KV cache size: ([\d,]+) tokens", None),
+    ("log.model_runner", r"Using (V2) Model Runner|using the (V1) model runner", None),
+    # Where V1 is the default nobody says so; its file stands before what it logs.
+    ("log.model_runner", r"\bgpu_model_runner\.py:\d", "V1"),
+    (
+        "log.moe_config",
+        r"Using configuration from (?:.*/)?(.+) for MoE layer|Using (default) MoE config",
+        None,
+    ),
+    # 0.32 logs neither; the header of step records has it in every release.
+    ("scheduler_config.async_scheduling", r"Asynchronous scheduling is enabled", True),
+    ("scheduler_config.async_scheduling", r"Asynchronous scheduling is disabled", False),
+)
 
 
-def resolved_settings(step_files: list[Path], log_text: str) -> Settings:
-    """Name -> value; a name that neither the step records nor the log tells is left out."""
+def resolved_settings(step_log: Path | None, log_text: str) -> Settings:
+    """Return name -> value of what a launch's step records and log tell, the records first.
+
+    Args:
+        step_log: AGENTIC_STEP_LOG_PATH of the launch, beside which each process writes its own; None where step timing is off.
+    """
     found: Settings = {}
-    for path in step_files:
+    for path in sorted(step_log.parent.glob(f"{step_log.stem}.*.jsonl")) if step_log is not None else ():
         for header in headers_of(path):
             found |= {k: v for k, v in (header.get("settings") or {}).items() if v is not None}
-    for name, pattern in _LOGGED.items():
-        if match := pattern.search(log_text):
-            found[name] = match.group(match.lastindex or 1)
+    for name, pattern, value in _LOGGED:
+        if name not in found and (match := re.search(pattern, log_text)):
+            found[name] = value if value is not None else match.group(match.lastindex or 1)
     return found
-
-
-def differences(plain: Settings, own: Settings) -> dict[str, Change]:
-    """``{setting: {"plain": ..., "own": ...}}`` where the two are not the same; None for what one does not tell.
-
-    What follows from other settings is no setting: another number of KV blocks is no difference.
-    """
-    return {
-        name: {"plain": plain.get(name), "own": own.get(name)}
-        for name in sorted({*plain, *own} - CONSEQUENCES)
-        if plain.get(name) != own.get(name)
-    }
 
 
 def pinned(plain: Settings, own: Settings) -> dict[str, Change]:

@@ -46,7 +46,7 @@ def note_on(engine: EngineConfig, version: str | None) -> str | None:
     """What to say of a release that the virtual GPU seems to fit and that it was not run on; None for the others."""
     if engine.virtual_gpu is None or version is None:
         return None
-    if _key(RUN_ON[0]) <= _key(version) <= _key(RUN_ON[1]):
+    if release_key(RUN_ON[0]) <= release_key(version) <= release_key(RUN_ON[1]):
         return None
     return (
         f"the virtual GPU was run on vLLM {RUN_ON[0]} to {RUN_ON[1]}, and this is {version}: its source has all that is needed, "
@@ -77,7 +77,7 @@ def misfit_of(vllm: Path, python: Sequence[str] = (sys.executable,)) -> str | No
     return reason
 
 
-def _key(version: str) -> tuple[int, ...]:
+def release_key(version: str) -> tuple[int, ...]:
     """Of ``0.32.1.dev3+cpu``: (0, 32)."""
     numbers = [part for part in version.split(".")[:2] if part.isdigit()]
     return tuple(int(n) for n in numbers)

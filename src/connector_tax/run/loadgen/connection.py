@@ -1,9 +1,7 @@
 """One keep-alive connection: bytes in, stamped before anything looks at them.
 
 ``t_first_token`` and ``t_last_token`` are the time at which the loop handed over the bytes, taken at
-the top of ``data_received``: neither parsing nor queueing of ours is in them. Nearly every read of a stream is one
-HTTP chunk that holds one event with one token. Such a read is recognised by its frame and counted; the parsers
-never see it, and a token costs the client little more than the system call.
+the top of ``data_received``: neither parsing nor queueing of ours is in them.
 """
 
 import asyncio
@@ -15,11 +13,10 @@ import httptools
 
 from connector_tax.base.records.request import Status
 from connector_tax.run.loadgen import answer
-from connector_tax.run.loadgen.events import SampleEventHandler
-from connector_tax.run.loadgen.frames import NO_FRAME, frame_of
+from connector_tax.run.loadgen.events import SILENT, SampleEventHandler
 from connector_tax.run.loadgen.issuer import Flight
 from connector_tax.run.loadgen.kernel import HANG_UP, TELLS, has_unread, last_data_ns, untaken_bytes
-from connector_tax.run.loadgen.sse import EventScanner, MalformedStream
+from connector_tax.run.loadgen.sse import MAX_SAID, EventScanner, MalformedStream
 
 # Bytes of a head, of a trailer or of an error's page without an end. And of a whole answer: a stream is not followed for ever.
 MOST_HEAD_BYTES = 1 << 21
@@ -34,7 +31,6 @@ class Owner(Protocol):
     """What a connection tells the pool it belongs to."""
 
     events: SampleEventHandler
-    collect_ids: bool
     stream: bool
 
     def flight_ended(self, connection: "Connection", flight: Flight) -> None: ...
@@ -58,13 +54,12 @@ class Connection(asyncio.Protocol):
         "_coding",
         "_event_stream",
         "_flight",
-        "_framed",
         "_hang_up",
+        "_hears_events",
         "_in_head",
         "_is_tls",
         "_last_data_ns",
         "_now_ns",
-        "_on_chunk",
         "_owner",
         "_parser",
         "_scanner",
@@ -83,7 +78,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._flight: Flight | None = None
         self._parser: httptools.HttpResponseParser | None = None
-        self._on_chunk = owner.events.non_first_chunk
+        self._hears_events = owner.events is not SILENT
         self._bodies: list[bytes] = []
         # Called by httptools for each chunk; a method of our own would take longer than all the rest.
         self.on_body = self._bodies.append
@@ -100,11 +95,9 @@ class Connection(asyncio.Protocol):
         self.payload = b""
         self._forget()
 
-    def _forget(self) -> None:
+    def _forget(self, *, collect_ids: bool = False) -> None:
         """What was read of the answer before."""
-        self._scanner = EventScanner(collect_ids=self._owner.collect_ids)
-        # The flight, where the last read ended with a chunk and an event and more tokens may follow: frames are meaningful then.
-        self._framed: Flight | None = None
+        self._scanner = EventScanner(collect_ids=collect_ids)
         self._body = b""
         self._bodies.clear()
         self._answered = False
@@ -170,7 +163,7 @@ class Connection(asyncio.Protocol):
         flight.carrier = self
         self.payload = payload
         self._parser = httptools.HttpResponseParser(self)
-        self._forget()
+        self._forget(collect_ids=flight.output_ids is not None)
         if self._owner.events.issued is not None:
             self._owner.events.issued(flight, now_ns)
 
@@ -179,27 +172,20 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def take_flight(self) -> Flight | None:
-        """Give up the flight without reporting it."""
+        """Give up the flight, with the times of its tokens so far, without reporting it."""
         flight, self._flight = self._flight, None
-        self._framed = None
         if flight is not None:
             flight.carrier = None
+            if times := self._scanner.token_times():
+                flight.t_first_token_ns, flight.t_last_token_ns = times[0], times[-1]
+                if flight.token_ns is not None:
+                    flight.token_ns = times
         return flight
 
     # asyncio.Protocol
 
     def data_received(self, data: bytes) -> None:
-        now_ns = monotonic_ns()
-        flight = self._framed
-        # Thousands of times a second, from a cache that is cold: each look-up that is left out counts.
-        if flight is not None and data.startswith(frame_of(len(data), NO_FRAME)) and self._scanner.take(data):
-            flight.t_last_token_ns = now_ns
-            if flight.token_ns is not None:
-                flight.token_ns.append(now_ns)
-            if self._on_chunk is not None:
-                self._on_chunk(flight, now_ns)
-            return
-        self._now_ns = now_ns
+        self._now_ns = monotonic_ns()
         if self._flight is None and not self.finishing:
             self._beyond = True
             self.close()  # a server that talks without being asked
@@ -208,21 +194,33 @@ class Connection(asyncio.Protocol):
         self._untold_bytes += len(data)
         self._answer_bytes += len(data)
         assert self._parser is not None
+        not_http = ""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
             # Ours and not the server's; the loop's handler ends the cell and names it.
             raise error.__context__ or error from None
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+        except httptools.HttpParserUpgrade:
+            not_http = "the server goes on in another protocol"
+        except httptools.HttpParserError as error:
+            not_http = f"not HTTP: {error}"
+        # Also in front of what is no HTTP: in another read it would have been looked at.
+        self._take_bodies()
+        if self._scanner.done and self._flight is not None:
+            # The end of the message may take its time, or never come; the answer is whole.
+            self.finishing = True
+            self._note_completed(self._flight)
+            self._end_answer()
+        if not_http:
             self._beyond = self._flight is None
-            self._end("malformed", f"not HTTP: {error}")
+            self._end("malformed", not_http)
             self.close()  # also where the flight had ended: what is left over is no answer to the next one
-        else:
-            self._take_bodies(data)
+            return
+        if self._answer_bytes > MOST_HEAD_BYTES:
             self._check_size()
-            if len(data) >= LONG_READ and self._transport is not None and not self._transport.is_closing():
-                self._transport.pause_reading()
-                asyncio.get_running_loop().call_soon(self._read_on)
+        if len(data) >= LONG_READ and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
 
     def _read_on(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -296,7 +294,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._status_code in INTERIM:
             return  # the answer itself is still to come
-        self._take_bodies(b"")
+        self._take_bodies()
         assert self._parser is not None
         # Before the end is reported: what is closing takes no further request, and what is not yet written belongs to this one.
         if not self._parser.should_keep_alive() or self._unwritten or self._status_code == 413:
@@ -332,56 +330,39 @@ class Connection(asyncio.Protocol):
         elif self._owner.stream:
             ending = answer.end_of_no_stream(self._body)
         else:
-            ids = self._scanner.output_ids
-            ending = answer.end_of_whole(flight, self._body, self._now_ns, self._coding, lost, ids)
+            ending = answer.end_of_whole(flight, self._body, self._now_ns, self._coding, lost)
         self._end(*ending)
 
-    def _take_bodies(self, data: bytes) -> None:
-        """Look at what the parser has found in ``data`` and before, since the last time."""
+    def _take_bodies(self) -> None:
+        """Look at what the parser has found since the last time."""
         flight = self._flight
         if not self._bodies:
             return
+        body = b"".join(self._bodies)
+        self._bodies.clear()
         if flight is None:
-            self._bodies.clear()
             self.close()  # more of an answer that was whole, or none of ours
             return
         self._untold_bytes = 0
-        last = self._bodies[-1]
-        body = b"".join(self._bodies)
-        self._bodies.clear()
         if self._status_code != 200 or not self._event_stream or self._coding:
             wanted = self._status_code == 200 and not self._owner.stream
-            self._body = (self._body + body)[: answer.MAX_WHOLE if wanted else answer.MAX_ERROR_BODY]
+            self._body = (self._body + body)[: answer.MAX_WHOLE if wanted else MAX_SAID]
             return
+        seen = len(self._scanner.times)
+        failed: answer.Ending | None = None
         try:
-            tokens = self._scanner.feed(body)
+            self._scanner.feed(body, self._now_ns)
         except MalformedStream as error:
-            self._end(error.status, str(error))
-            return
-        if tokens:
-            self._note_tokens(flight, tokens)
-        if self._scanner.done and data:
-            # The end of the message may take its time, or never come; the answer is whole.
-            self.finishing = True
-            self._note_completed(flight)
-            self._end_answer()
-            return
-        framed = self._scanner.between_tokens and data.endswith(b"%x\r\n%b\r\n" % (len(last), last))
-        self._framed = flight if framed else None
-
-    def _note_tokens(self, flight: Flight, tokens: int) -> None:
-        now_ns, events = self._now_ns, self._owner.events
-        if flight.token_ns is not None:
-            flight.token_ns.extend([now_ns] * tokens)
-        if flight.t_first_token_ns is None:
-            flight.t_first_token_ns = now_ns
-            tokens -= 1
-            if events.first_chunk is not None:
-                events.first_chunk(flight, now_ns)
-        flight.t_last_token_ns = now_ns
-        if events.non_first_chunk is not None:
-            for _ in range(tokens):
-                events.non_first_chunk(flight, now_ns)
+            # Not the exception itself, which holds this frame: a ring.
+            failed = error.status, str(error)
+        if self._hears_events:
+            events = self._owner.events
+            for k in range(seen, len(self._scanner.times)):
+                hook = events.non_first_chunk if k else events.first_chunk
+                if hook is not None:
+                    hook(flight, self._now_ns)
+        if failed is not None:
+            self._end(*failed)
 
     def _end(self, status: Status, error: str | None) -> None:
         flight = self.take_flight()

@@ -217,6 +217,8 @@ class LoadGenerator:
         else:
             if self._token_times:
                 flight.token_ns = array("q")
+            if self._workload.needs_ids(due.seq):
+                flight.output_ids = []
             self._inflight += 1
             self._counters.add_inflight(self._share.index, 1)
             if self._log is not None:

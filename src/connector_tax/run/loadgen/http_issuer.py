@@ -66,7 +66,6 @@ class HttpIssuer(SampleIssuer):
         form: RequestForm,
         events: SampleEventHandler = SILENT,
         *,
-        collect_ids: bool = False,
         spare_connections: int = 8,
         first_connections: int = 0,
         is_back: Callable[[int], bool] = lambda now_ns: False,
@@ -92,7 +91,6 @@ class HttpIssuer(SampleIssuer):
         self._undecided: dict[int, _Undecided] = {}
         self._finish: asyncio.TimerHandle | None = None
         self.events = events
-        self.collect_ids = collect_ids
         self._is_back = is_back
         self._spare_connections = spare_connections
         self._first_connections = max(first_connections, spare_connections)

@@ -31,8 +31,9 @@ class Flight:
     """One request on its way; becomes a ``RequestRecord`` when it has ended.
 
     Attributes:
-        output_ids: the answer's token ids, where the workload needs them.
-        token_ns: time of every token; None where nobody asked for them.
+        output_ids: the answer's token ids; None where the workload does not need them.
+        t_first_token_ns, t_last_token_ns: known once it has ended.
+        token_ns: time of every token once it has ended; None where nobody asked for them.
         came_ns: the earliest time at which its end can have come; None where it was read as it came.
         resends: how often it went out once more, since its connection had been closed while it was idle.
         carrier: the connection that it is on.

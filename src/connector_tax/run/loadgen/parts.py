@@ -13,17 +13,13 @@ from connector_tax.run.workload.schedulers import Scheduler, Share
 class Workload(Protocol):
     """What is sent: one payload per sample, and what is known of its answer.
 
-    Attributes:
-        collects_ids: whether ``answered`` needs the answer's token ids.
-
-    ``lengths`` gives prompt and output tokens, None for one that is the server's to say; ``ended`` is called
+    ``needs_ids`` says whether ``answered`` needs the answer's token ids; ``lengths`` gives prompt and output tokens, None for one that is the server's to say; ``ended`` is called
     for every sample that was rendered, sent or not.
     """
 
-    @property
-    def collects_ids(self) -> bool: ...
-
     def render(self, seq: int) -> bytes: ...
+
+    def needs_ids(self, seq: int) -> bool: ...
 
     def lengths(self, seq: int) -> tuple[int | None, int | None]: ...
 

@@ -158,7 +158,6 @@ class Worker:
             job.target,
             spec.asked,
             events,
-            collect_ids=workload.collects_ids,
             first_connections=at_once,
             is_back=stalls.is_back,
         )

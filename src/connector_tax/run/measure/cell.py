@@ -12,6 +12,7 @@ from msgspec import UNSET
 from connector_tax.base.artifacts.cells import open_cell, publish_cell
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CellFolder
 from connector_tax.base.clock import asleep_ns, read_clock_pair
+from connector_tax.base.connector_off import EXTERNAL_QUERIES
 from connector_tax.base.documents.cell import About, CellDocument, ClockPair, CpuUse, IdleUse, StepTotals
 from connector_tax.base.documents.health import ClockHealth
 from connector_tax.base.records.cell import CellSpec, CellWindow
@@ -25,7 +26,6 @@ from connector_tax.base.steptime import (
     cut,
     cut_clock,
     stand_ins,
-    unheard_in,
 )
 from connector_tax.base.units import NS_PER_S, s_to_ns
 from connector_tax.run.engine.process import RunningEngine
@@ -55,6 +55,7 @@ class Bench:
         step_log: AGENTIC_STEP_LOG_PATH of the launch; None where step timing is off.
         about: what ``cell.json`` holds about plan, engine and code.
         idle: what the engine took before the first cell; see ``run.engine.usage``.
+        counters: those of the engine that this connector moves.
     """
 
     engine: RunningEngine
@@ -63,6 +64,7 @@ class Bench:
     step_log: Path | None
     about: About
     idle: IdleUse
+    counters: tuple[str, ...] = ()
 
     @property
     def has_clock(self) -> bool:
@@ -112,7 +114,6 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
         for name in ("prefix_cache_hits", "external_prefix_cache_hits", "iterations")
     )
     steps, has_connector = records.steps, connector.kv_transfer_config is not None
-    unheard = unheard_in(temporary.engine_step, steps) if has_connector and steps is not None else None
     verdict = judge(
         window,
         health,
@@ -124,7 +125,6 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
         metrics_read=before is not None and after is not None,
         refused=None if death else refused(outcome.requests, error_since(engine, logged)),
         steps_agree=steps is None or iterations is None or steps.agrees_with(iterations),
-        hooks_heard=unheard is None,
         others_share=None if cpu.others_share is UNSET else cpu.others_share,
         samples_missing=records.samples_missing,
         clock_fault=records.clock_fault,
@@ -147,6 +147,7 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
             cache=UNSET if cache is None else cache,
             prefix_cache_hits_delta=hits,
             external_prefix_cache_hits_delta=external_hits,
+            counters_delta=_risen(before, after, bench.counters) if has_connector else UNSET,
             steps=None if steps is None else StepTotals(**asdict(steps), iterations=iterations),
             cpu=cpu,
             summary=summarise_cell(spec, window, outcome.requests),
@@ -244,9 +245,19 @@ def _delta(before: dict[str, float] | None, after: dict[str, float] | None, name
     return after[name] - before[name]
 
 
+def _risen(
+    before: dict[str, float] | None, after: dict[str, float] | None, known: tuple[str, ...]
+) -> dict[str, float]:
+    """By how much the connector's counters rose. One that is gone since preflight did not rise."""
+    if not before or not after:
+        return {}
+    names = sorted({*known, EXTERNAL_QUERIES} & {*known, *after})
+    return {name: after.get(name, 0.0) - before.get(name, 0.0) for name in names}
+
+
 def _counters(engine: RunningEngine) -> dict[str, float] | None:
-    """What the engine exports under canonical names; nothing once it has died, None where it lives and does not answer."""
+    """What the engine exports under canonical names, and its other counters; nothing once it has died, None where it lives and does not answer."""
     try:
-        return scrape_patiently(engine.base_url, gone=lambda: engine.death() is not None)
+        return scrape_patiently(engine.base_url, gone=lambda: engine.death() is not None, all_counters=True)
     except OSError:
         return None if engine.death_behind_silence() is None else {}

@@ -1,13 +1,12 @@
 """What preflight asks of one running engine; each check says what it found."""
 
-import re
-
 import httpx
 
 from connector_tax.base import direct
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.documents.preflight import Finding
+from connector_tax.base.connector_off import EXTERNAL_QUERIES, said_in
+from connector_tax.base.documents.preflight import CACHE_ASKED, Finding
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.units import token_count
 from connector_tax.run.engine.process import RunningEngine
@@ -22,7 +21,7 @@ LONG_PROMPT_TOKENS = 600
 # A lookup that waits for a server nobody started stalls each prompt for 3 s; a healthy engine needs
 # nowhere near that much longer for 600 tokens than for 32.
 LONG_PROMPT_EXTRA_S = 2.5
-SWITCHED_OFF = re.compile(r"degraded mode|no supported \w+ connector|connector (is )?disabled", re.IGNORECASE)
+SWITCHED_ON, COMPILED = "connector switched on", "compiled operations"
 
 
 def verify_lengths(config: CampaignConfig) -> tuple[int, ...]:
@@ -75,29 +74,34 @@ def long_length(config: CampaignConfig) -> int:
 
 
 def not_switched_off(engine: RunningEngine) -> Finding:
-    """The log does not say that the connector runs without doing its work."""
-    said = [line.strip() for line in engine.log_text().splitlines() if SWITCHED_OFF.search(line)]
-    if said:
-        return Finding(
-            "connector switched on", False, f"the engine serves, but its log says: {said[0][:300]}"
-        )
-    return Finding("connector switched on", True, "no word of degraded mode in the log")
+    """The log does not say that the connector runs without doing its work, or on a fallback."""
+    found = said_in(engine.log_text().splitlines())
+    if found is None:
+        return Finding(SWITCHED_ON, True, "no word of degraded mode in the log")
+    check = SWITCHED_ON if found[0] == "off" else COMPILED
+    return Finding(check, False, f"the engine serves, but its log says: {found[1]}")
 
 
 def cache_was_asked(engine: RunningEngine) -> Finding:
     """A cache connector was asked for the prompts: its query counter moved, where there is one."""
     try:
-        queries = scrape_patiently(engine.base_url).get("external_prefix_cache_queries")
+        queries = scrape_patiently(engine.base_url).get(EXTERNAL_QUERIES)
     except OSError as error:
         why = engine.death_behind_silence() or f"its counter cannot be read: {error}"
-        return Finding("external cache asked", False, why)
+        return Finding(CACHE_ASKED, False, why)
     if queries is None:
-        return Finding("external cache asked", True, "this release does not export the counter")
+        return Finding(CACHE_ASKED, True, "this release does not export the counter")
     if queries == 0:
-        return Finding(
-            "external cache asked", False, "external_prefix_cache_queries is 0: the connector is inactive"
-        )
-    return Finding("external cache asked", True, f"{queries:g} tokens looked up")
+        return Finding(CACHE_ASKED, False, f"{EXTERNAL_QUERIES} is 0: the connector is inactive")
+    return Finding(CACHE_ASKED, True, f"{queries:g} tokens looked up")
+
+
+def counters(engine: RunningEngine) -> dict[str, float]:
+    """Every counter that the engine exports; none where it cannot be asked, which another check says."""
+    try:
+        return scrape_patiently(engine.base_url, all_counters=True)
+    except OSError:
+        return {}
 
 
 def clock_at_work(engine: RunningEngine) -> Finding:

@@ -73,5 +73,4 @@ def earlier_failure(folder: CampaignFolder, date: str, connector_id: str, phase:
 
 
 def how_to_try_again(receipt: Path) -> str:
-    """Snakemake does not miss a receipt that was merely removed, as long as what was made from it is there."""
-    return f"The campaign goes on without it; to have it tried again, start with --forcerun {receipt}"
+    return f"The campaign goes on without it; to have it tried again, remove {receipt} and start again"

@@ -18,6 +18,7 @@ from connector_tax.run.engine.identity import engine_identity, env_text
 from connector_tax.run.engine.logs import clean_logs, launch_secrets
 from connector_tax.run.engine.patching import step_timing_of
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
+from connector_tax.run.engine.settings import resolved_settings
 from connector_tax.run.engine.slots import slots_of
 from connector_tax.run.engine.transports import transports_of
 from connector_tax.run.engine.usage import idle_use
@@ -56,9 +57,13 @@ class Starting:
         """
         self.engine.wait_ready()
         _warm_up(self.run, self.engine, self.pending)
-        logged = transports_of(self.engine.log_text())
+        log = self.engine.log_text()
+        logged = transports_of(log)
         engine = msgspec.structs.replace(
-            self.about.engine, transports=logged.transports, side_channels=logged.side_channels
+            self.about.engine,
+            transports=logged.transports,
+            side_channels=logged.side_channels,
+            settings=resolved_settings(self.engine.request.step_log, log),
         )
         return replace(self, about=msgspec.structs.replace(self.about, engine=engine))
 
@@ -113,11 +118,14 @@ def starting(run: Run, pending: list[CellSpec]) -> Iterator[Starting]:
     )
     run.run.raw_metrics.parent.mkdir(parents=True, exist_ok=True)
     with (
-        timed_launch(run.run.launches, attempt),
+        timed_launch(run.run.launches, attempt) as told_to_end,
         running_engine(request) as engine,
         worker_pool(config.cell.workers, placement) as pool,  # starts while the engine does
     ):
-        yield Starting(run, engine, pool, msgspec.structs.replace(about, attempt=attempt), pending)
+        try:
+            yield Starting(run, engine, pool, msgspec.structs.replace(about, attempt=attempt), pending)
+        finally:
+            told_to_end()
 
 
 @contextmanager

@@ -142,6 +142,7 @@ def measure_pending(
                     step_log=step_log,
                     about=msgspec.structs.replace(about, spec_hash=own_hash),
                     idle=idle,
+                    counters=run.counters,
                 ),
                 last_try=deaths(run.run, cell) + 1 >= DEATHS_PER_CELL,
             )

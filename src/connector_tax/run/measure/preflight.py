@@ -10,10 +10,13 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import msgspec
+from msgspec import UNSET
 
 from connector_tax.base.artifacts.launches import elapsed_s, read_launches, timed_launch
 from connector_tax.base.artifacts.layout import LOGS, VIRTUAL_GPU, CampaignFolder
@@ -28,6 +31,7 @@ from connector_tax.base.files import write_json, write_text
 from connector_tax.base.plan import config_of, launch_hash, read_campaign_file
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.run.engine.command import check_model, interpreter
+from connector_tax.run.engine.gpu_host import without_flashinfer
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.memory import too_large
@@ -48,6 +52,9 @@ from connector_tax.run.measure.recorders import STEP_LOG, recorders_heard
 from connector_tax.run.measure.time_left import TimeLimit
 from connector_tax.run.measure.warmup import IdleTimes, campaign_lengths, idle_times, warm_up
 
+# Which configurations are launched and asked. Of the others only what can be known without is looked at.
+Launching = Literal["all", "plain", "none"]
+
 
 @dataclass(frozen=True, slots=True)
 class Bench:
@@ -55,7 +62,7 @@ class Bench:
 
     Attributes:
         records: whether the engine writes step records.
-        launches: whether each is launched and asked; see ``run_preflight``.
+        launch: see ``run_preflight``.
     """
 
     config: CampaignConfig
@@ -63,23 +70,27 @@ class Bench:
     cards: Cards
     identity: EngineIdentity
     records: bool
-    launches: bool = True
+    launch: Launching = "all"
 
 
 def run_preflight(
-    campaign_file: Path, only: str | None = None, *, launches: bool = True, limit: TimeLimit | None = None
+    campaign_file: Path,
+    only: str | None = None,
+    *,
+    launch: Launching = "all",
+    limit: TimeLimit | None = None,
 ) -> None:
     """Decide about every configuration and write ``preflight_status.json``.
 
     Args:
         only: verify just this one and print its log; the status file is left alone.
-        launches: False: only what can be known without launching is looked at, and its first measured launch is a configuration's
-            trial. Its engine's settings are not known from here then.
+        launch: who is launched. Of the others the first measured launch is the trial: ``checked`` of their decisions is empty, and settings of
+            their engines are not known from here, so none of them has a matched baseline.
         limit: by when it has to be over. Nobody is waited for until after it.
 
     Raises:
         ConfigError: the engine's interpreter, the model directory or a card that is named is not there, the model with
-            ``max_model_len`` does not fit on the card, or a virtual GPU's step time cannot be worked out.
+            ``max_model_len`` does not fit on the card, FlashInfer is missing and asked for, or a virtual GPU's step time cannot be worked out.
         EngineError: ``plain`` cannot be measured, or the virtual GPU does not fit this vLLM.
         OutOfTime: somebody else measured until no launch fitted any more.
     """
@@ -98,6 +109,7 @@ def run_preflight(
     for note in filter(None, notes):
         print(f"preflight: {note}")
     refusal = too_large(config.engine, cards, longest_request_tokens(config))
+    refusal = refusal or without_flashinfer(config.engine, identity)
     if refusal is not None:
         raise ConfigError(refusal)
     with (
@@ -115,16 +127,16 @@ def run_preflight(
     ):
         end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
         timing = step_timing_of(config.engine)
-        bench = Bench(config, folder, cards, identity, timing.available, launches)
+        bench = Bench(config, folder, cards, identity, timing.available, launch)
         if only is not None:
             _verify_only(replace(bench, records=False), only)
             return
-        missing = missing_modules(config.engine, config.connectors)
+        unusable = unusable_modules(config.engine, config.connectors, identity.cuda or None)
         decisions: dict[str, Decision] = {}
         # Matched baselines last: what they are launched with is what the others ended up with.
         for connector in sorted(config.connectors, key=lambda c: c.matches is not None):
             if connector.matches is None:
-                decision = _decide(bench, connector, missing)
+                decision = _decide(bench, connector, unusable)
             else:
                 decision = _decide_matched(bench, connector, decisions)
             print(
@@ -136,8 +148,9 @@ def run_preflight(
                     f"plain vLLM cannot be measured, and every tax is taken against it: {decision.reason}"
                 )
             decisions[connector.id] = decision
-    included = {i for i, d in decisions.items() if d.decision == "include"}
-    timing, silent = recorders_heard(folder, config, included, timing) if launches else (timing, {})
+    # Who was not launched has recorded nothing, and that is not held against its recorder.
+    tried = {i for i, d in decisions.items() if d.decision == "include" and d.checked}
+    timing, silent = recorders_heard(folder, config, tried, timing) if "plain" in tried else (timing, {})
     for connector_id, reason in silent.items():
         print(f"preflight: {connector_id}: {reason}")
     if timing.reason is not None:
@@ -151,9 +164,23 @@ def run_preflight(
             hooks_unheard=silent,
             elapsed_s=elapsed_s(read_launches(folder.preflight_launches)),
             engine=identity.versions,
-            configs=decisions,
+            configs=_with_own_counters(decisions),
         ),
     )
+
+
+def _with_own_counters(decisions: dict[str, Decision]) -> dict[str, Decision]:
+    """Each connector's counters without those that rise in plain, too."""
+    common = decisions["plain"].counters
+    return {
+        i: msgspec.structs.replace(
+            d,
+            counters=UNSET
+            if i == "plain" or d.counters is UNSET or common is UNSET
+            else {name: tokens for name, tokens in d.counters.items() if name not in common},
+        )
+        for i, d in decisions.items()
+    }
 
 
 def _verify_only(bench: Bench, only: str) -> None:
@@ -169,64 +196,92 @@ def _verify_only(bench: Bench, only: str) -> None:
             f"{only!r} is not in this campaign. Its configurations: {', '.join(config.connector_ids)}."
         )
     connector = config.connector(only)
-    missing = missing_modules(config.engine, (connector,))
-    reason = _reason_before_launch(config.engine, connector, missing, bench.identity)
+    unusable = unusable_modules(config.engine, (connector,), bench.identity.cuda or None)
+    reason = _reason_before_launch(config.engine, connector, unusable, bench.identity)
     if reason is not None:
         raise EngineError(f"{only}: {reason[0]}" + (f". Install: {reason[1]}" if reason[1] else ""))
-    findings, _ = _verify(bench, connector)
+    findings = _verify(bench, connector).findings
     print((bench.folder.preflight / f"verify_{only}.log").read_text(encoding="utf-8"), end="")
     failed = next((f for f in findings if not f.ok), None)
     if failed is not None:
         raise EngineError(f"{only}: {failed.check}: {failed.detail}")
 
 
-def missing_modules(engine: EngineConfig, connectors: tuple[ConnectorSpec, ...]) -> set[str]:
-    """Modules that the engine's interpreter cannot find; the embedded engine needs none."""
-    wanted = sorted({m.module for c in connectors for m in c.modules})
+# Which CUDA a package is compiled for stands in its libraries: the CUDA runtime that they ask the loader for. The wheel's name need
+# not say it, and LMCache, for one, serves on with torch operations where that runtime is not there. Null: there is no such module.
+_BUILDS = r"""
+import importlib.util, json, pathlib, re, sys
+found = {}
+for name in sys.argv[1:]:
+    spec = importlib.util.find_spec(name)
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    libraries = [f.read_bytes() for folder in folders for f in pathlib.Path(folder).rglob("*.so*") if f.is_file()]
+    asked_for = [re.findall(rb"libcudart\.so\.(\d+)", text) for text in libraries]
+    found[name] = sorted({m.decode() for each in asked_for for m in each}) if spec else None
+print(json.dumps(found))
+"""
+
+
+def unusable_modules(
+    engine: EngineConfig, connectors: tuple[ConnectorSpec, ...], cuda: str | None
+) -> dict[str, str]:
+    """Modules that the engine's interpreter cannot use, and why; the embedded engine needs none.
+
+    Args:
+        cuda: what the engine's torch is built for, ``13.0`` for instance; None: a build without.
+    """
+    wanted = {m.module: m for c in connectors for m in c.modules}
     if engine.kind == "emulator" or not wanted:
-        return set()
-    code = "import importlib.util, json, sys; print(json.dumps([m for m in sys.argv[1:] if importlib.util.find_spec(m) is None]))"
-    found = subprocess.run(
-        [*interpreter(engine), "-c", code, *wanted], capture_output=True, text=True, check=True
-    )
-    return set(json.loads(found.stdout))
+        return {}
+    command = [*interpreter(engine), "-c", _BUILDS, *sorted(wanted)]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    reasons = {}
+    for module, builds in found.items():
+        if builds is None:
+            reasons[module] = f"has no module {module}"
+        # One that is packaged by CUDA and asks for none is its build for hosts without.
+        elif cuda and cuda.partition(".")[0] not in builds and (builds or wanted[module].by_cuda):
+            own = f"for CUDA {' and '.join(builds)}" if builds else "built without CUDA"
+            reasons[module] = f"has {module} {own}, and its torch is built for CUDA {cuda}"
+    return reasons
 
 
 # What is said of an engine that somebody killed, or the kernel. Once may be an accident, and would cost the configuration the whole campaign.
 KILLED = ("SIGKILL", "ended unexpectedly")
 
 
-def _decide(bench: Bench, connector: ConnectorSpec, missing: set[str]) -> Decision:
+def _decide(bench: Bench, connector: ConnectorSpec, unusable: dict[str, str]) -> Decision:
     identity = bench.identity
     # The card as well: another one may be too small, and is another speed.
     hashed = {
         k: v for k, v in msgspec.to_builtins(identity).items() if k in ("versions", "gpu", "virtual_gpu")
     }
     tried_hash = launch_hash(bench.config, connector.id, **hashed)
-    skip = _reason_before_launch(bench.config.engine, connector, missing, identity)
+    skip = _reason_before_launch(bench.config.engine, connector, unusable, identity)
     if skip is not None:
         return Decision("skip", skip[0], skip[1], tried_hash)
-    if not bench.launches:
-        return Decision("include", launch_hash=tried_hash)
     remembered = bench.folder.preflight / connector.id / "decision.json"
     if remembered.is_file():
         earlier = read_document(remembered, Decision)
         if _still_holds(earlier, tried_hash, bench.config, connector):
             return earlier
-    findings, idle = _verify(bench, connector)
-    failed = next((f for f in findings if not f.ok), None)
-    if failed is not None and any(word in failed.detail for word in KILLED):
-        print(f"preflight: {connector.id}: {failed.check}: {failed.detail}; tried once more")
-        findings, idle = _verify(bench, connector)
-        failed = next((f for f in findings if not f.ok), None)
+    if bench.launch == "none" or (bench.launch == "plain" and connector.id != "plain"):
+        return Decision("include", launch_hash=tried_hash)
+    tried = _verify(bench, connector)
+    if tried.failed is not None and any(word in tried.failed.detail for word in KILLED):
+        print(f"preflight: {connector.id}: {tried.failed.check}: {tried.failed.detail}; tried once more")
+        tried = _verify(bench, connector)
+    failed, idle = tried.failed, tried.idle
+    other_build = failed is not None and (failed.check == checks.COMPILED or "libcudart.so" in failed.detail)
     decision = Decision(
         "skip" if failed else "include",
         f"{failed.check}: {failed.detail}" if failed else None,
-        None,
+        _installs(connector, identity) if other_build else None,
         tried_hash,
-        findings,
+        tuple(tried.findings),
         prompt_s={str(length): s for length, s in idle.prompt_s.items()} if idle is not None else None,
         token_s=idle.token_s if idle is not None else None,
+        counters=tried.counters,
     )
     write_json(remembered, decision)
     return decision
@@ -253,7 +308,7 @@ def _decide_matched(bench: Bench, connector: ConnectorSpec, decisions: dict[str,
         return Decision("skip", words, launch_hash="")
     connectors = tuple(launched if c.id == connector.id else c for c in bench.config.connectors)
     own = replace(bench, config=replace(bench.config, connectors=connectors))
-    decision = _decide(own, launched, set())
+    decision = _decide(own, launched, {})
     return msgspec.structs.replace(
         decision,
         checked=(*decision.checked, Finding("matched", True, words)),
@@ -262,33 +317,50 @@ def _decide_matched(bench: Bench, connector: ConnectorSpec, decisions: dict[str,
 
 
 def _reason_before_launch(
-    engine: EngineConfig, connector: ConnectorSpec, missing: set[str], identity: EngineIdentity
+    engine: EngineConfig, connector: ConnectorSpec, unusable: dict[str, str], identity: EngineIdentity
 ) -> tuple[str, str | None] | None:
     """(reason, what to install) where launching is pointless."""
     if engine.kind == "emulator":
         return None
-    needed = [m for m in connector.modules if m.module in missing]
+    needed = [m for m in connector.modules if m.module in unusable]
     if needed:
-        names = " and ".join(m.module for m in needed)
-        reason = f"the engine's interpreter has no module {names}"
+        reason = f"the engine's interpreter {' and '.join(unusable[m.module] for m in needed)}"
         if connector.needs_gpu and not identity.gpu and engine.virtual_gpu is None:
             reason += f"; it would also need a GPU, and this host has none ({connector.needs_gpu})"
-        return reason, "; ".join(m.install_for(identity.cuda or None) for m in needed)
+        return reason, _installs(replace(connector, modules=tuple(needed)), identity)
     cores = len(os.sched_getaffinity(0))
     if cores < connector.min_cores:
         return f"needs {connector.min_cores} cores, this host has {cores}. {connector.note}".strip(), None
     return None
 
 
-def _verify(bench: Bench, connector: ConnectorSpec) -> tuple[tuple[Finding, ...], IdleTimes | None]:
+def _installs(connector: ConnectorSpec, identity: EngineIdentity) -> str | None:
+    """How to get its modules for the CUDA of the engine's torch; None where it needs none."""
+    return "; ".join(m.install_for(identity.cuda or None) for m in connector.modules) or None
+
+
+@dataclass(slots=True)
+class _Tried:
+    """What was found of one configuration; see ``Decision`` for ``counters``."""
+
+    findings: list[Finding] = field(default_factory=list)
+    idle: IdleTimes | None = None
+    counters: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> Finding | None:
+        return next((f for f in self.findings if not f.ok), None)
+
+
+def _verify(bench: Bench, connector: ConnectorSpec) -> _Tried:
     """Launch, warm, ask, stop; leaves ``verify_<connector>.log`` whatever the configuration does. Plain is timed as well.
 
     Raises:
         EngineError: the host failed, and not the configuration.
     """
     config, folder = bench.config, bench.folder
-    findings: list[Finding] = []
-    idle = None
+    tried = _Tried()
+    findings = tried.findings
     try:
         own = folder.preflight / connector.id
         with bootstrap_beside(config.engine, connector, bench.cards, own / "bootstrap") as beside:
@@ -298,10 +370,10 @@ def _verify(bench: Bench, connector: ConnectorSpec) -> tuple[tuple[Finding, ...]
             with running_engine(request) as engine:
                 engine.wait_ready()
                 findings.append(Finding("ready", True, f"/v1/models names {engine.model}"))
-                _ask(engine, config, connector, findings)
+                _ask(engine, config, connector, tried)
                 if connector.id == "plain" and findings[-1].ok:
-                    idle = _timed(engine, config, findings)
-                settings = resolved_settings(sorted((own / "steps").glob("*.jsonl")), engine.log_text())
+                    tried.idle = _timed(engine, config, findings)
+                settings = resolved_settings(step_log, engine.log_text())
                 write_json(folder.engine_settings(connector.id), EngineSettings(settings=settings))
     except LaunchError as error:
         cause = str(error).splitlines()[0]
@@ -311,21 +383,22 @@ def _verify(bench: Bench, connector: ConnectorSpec) -> tuple[tuple[Finding, ...]
     log += [f"# {gpu}" for gpu in bench.identity.gpu]
     log += [f"{'ok  ' if f.ok else 'FAIL'}  {f.check}: {f.detail}" for f in findings]
     write_text(folder.preflight / f"verify_{connector.id}.log", "\n".join(log) + "\n")
-    return tuple(findings), idle
+    return tried
 
 
-def _ask(
-    engine: RunningEngine, config: CampaignConfig, connector: ConnectorSpec, findings: list[Finding]
-) -> None:
+def _ask(engine: RunningEngine, config: CampaignConfig, connector: ConnectorSpec, tried: _Tried) -> None:
     """The checks in order, up to the first that fails."""
+    findings = tried.findings
     # Under the limit for getting ready: what compiles on a first request is part of starting.
     lengths = (*campaign_lengths(config), *checks.verify_lengths(config))
     warm = warm_up(engine, config, lengths, timeout_s=config.engine.ready_timeout_s)
     findings.append(Finding("warm-up", warm.fault is None, warm.words))
     if warm.fault is not None:
         return
+    counted = [checks.counters(engine)]
     finding, short_s = checks.short_requests(engine, config, connector)
     findings.append(finding)
+    counted.append(checks.counters(engine))
     rest: list[Callable[[], Finding]] = [
         lambda: checks.long_prompt(engine, config, short_s),
         lambda: checks.not_switched_off(engine),
@@ -339,6 +412,27 @@ def _ask(
         if not findings[-1].ok:
             return
         findings.append(check())
+    counted.append(checks.counters(engine))
+    tried.counters = _risen(counted, checks.verify_lengths(config), since_launch=connector.id == "plain")
+
+
+def _risen(
+    counted: list[dict[str, float]], lengths: tuple[int, ...], *, since_launch: bool
+) -> dict[str, int]:
+    """Each counter that rose -> the shortest prompt that raised it.
+
+    Args:
+        counted: all counters before the first prompt and after those of each of ``lengths``.
+        since_launch: whether one that rose before the first of them counts as well.
+    """
+    found = (
+        dict.fromkeys((name for name, value in counted[0].items() if value > 0), 0) if since_launch else {}
+    )
+    for (before, after), length in zip(pairwise(counted), lengths, strict=True):
+        for name in sorted(after) if before else ():
+            if after[name] > before.get(name, 0.0):
+                found.setdefault(name, length)
+    return found
 
 
 def _timed(engine: RunningEngine, config: CampaignConfig, findings: list[Finding]) -> IdleTimes | None:

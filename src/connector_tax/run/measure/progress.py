@@ -7,16 +7,11 @@ from datetime import UTC, datetime
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.documents.preflight import PreflightStatus
-from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
 from connector_tax.base.plan.duration import expected_left_s
-from connector_tax.base.plan.ended import cells_there, ends_at_once, has_ended
+from connector_tax.base.plan.start import cells_there, standing
 from connector_tax.base.records.cell import Phase, phase_word
-from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.redaction import published_text
 from connector_tax.base.units import duration_text
-from connector_tax.run.measure.matched import with_matched_launches
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +48,15 @@ class Progress:
             )
 
     def _standing(self) -> tuple[int, float]:
-        known = self.folder.reference_rates
-        rates = read_document(known, ReferenceRatesFile).rates if known.exists() else None
-        preflight = read_document(self.folder.preflight_status, PreflightStatus)
-        # As they are launched: cells are told by hashes of that.
-        config = with_matched_launches(self.config, preflight)
-        runs = {p: {c: self.folder.run(self.date, c, p) for c in config.members(p)} for p in config.phases}
-
-        def of(phase: Phase, known: ReferenceRates | None) -> list[str]:
-            return [c for c, run in runs[phase].items() if not has_ended(config, run, known)]
-
-        of_a = of("a", None)
-        # Those that lie there before all of Phase A has ended are of an earlier plan.
-        rates = None if of_a else rates
-        left = {p: ids for p in config.phases if (ids := of_a if p == "a" else of(p, rates))}
+        found = standing(self.config, self.folder, self.date)
 
         def finished(phase: Phase, connector_id: str) -> Collection[str]:
+            run = self.folder.run(self.date, connector_id, phase)
             try:
-                return cells_there(config, runs[phase][connector_id], rates)
+                return cells_there(self.config, run, found.rates)
             except OSError:
                 return ()  # on another card a run that begins anew removes its own; no measurement ends for that
 
-        skips = ends_at_once(config, self.folder, self.date, preflight, left)
-        left_s = expected_left_s(config, left, rates, skips, finished=finished)
-        return sum(map(len, runs.values())) - sum(map(len, left.values())), left_s
+        left_s = expected_left_s(self.config, found.left, found.rates, found.ends_at_once, finished=finished)
+        runs = sum(len(self.config.members(p)) for p in self.config.phases)
+        return runs - sum(map(len, found.left.values())), left_s

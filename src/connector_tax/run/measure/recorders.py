@@ -10,12 +10,12 @@ STEP_LOG = Path("steps") / "engine_step.jsonl"  # beside a configuration's other
 
 
 def recorders_heard(
-    folder: CampaignFolder, config: CampaignConfig, included: set[str], fits: StepTiming
+    folder: CampaignFolder, config: CampaignConfig, tried: set[str], fits: StepTiming
 ) -> tuple[StepTiming, dict[str, str]]:
     """Step timing that fits and does not record is none; and of each connector why its hook times stay unknown.
 
     Args:
-        included: who was launched.
+        tried: who was launched, plain among them.
         fits: as told from the engine's source files.
     """
     if not fits.available:
@@ -26,7 +26,7 @@ def recorders_heard(
     found = {
         c.id: _heard(folder, c.id, connector=True)
         for c in config.connectors
-        if c.id in included and c.kv_transfer_config is not None
+        if c.id in tried and c.kv_transfer_config is not None
     }
     return timing, {i: heard.reason for i, heard in found.items() if heard.reason is not None}
 

@@ -10,9 +10,12 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import UNSET
+
 from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.artifacts.launches import write_failure
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.artifacts.receipts import read_receipt, write_receipt
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.secrets import with_originals
 from connector_tax.base.documents.cell import SummaryFile
@@ -59,6 +62,8 @@ from connector_tax.run.measure.time_left import TimeLimit
 from connector_tax.run.measure.verdict import death_of
 
 LAUNCH_TRIES = 2
+# What every other measurement is of use for.
+BASELINE = ("plain", "a")
 # Cells in which it dies before a run that finished none is given up: rates and shapes go from the lightest up, so whoever dies
 # in the first two dies in all, and each costs two launches.
 DEAD_CELLS = 2
@@ -120,7 +125,11 @@ def measure_run(
         return ()
 
     with on_a_card(folder, document.date, config, run_folder, progress.say, limit) as slot:
-        run = Run(folder, config, run_folder, progress, preflight.step_timing_available, slot, limit=limit)
+        run = Run(
+            *(folder, config, run_folder, progress, preflight.step_timing_available, slot),
+            limit=limit,
+            counters=() if decision.counters is UNSET else tuple(decision.counters),
+        )
         guest = None
         if then is not None:
             its_folder = folder.run(document.date, connector_id, then)
@@ -162,9 +171,11 @@ def _measure(run: Run, cells: tuple[CellSpec, ...], guest: Guest | None) -> None
             guest = None
             # Cells may have been finished before the port was taken from the engine.
             pending = pending_cells(run, planned(run, cells))
-            if failed_launches == LAUNCH_TRIES:
+            # An earlier call may have had no time for another try.
+            tries = max(failed_launches, write_failure(run.run.launches, cause))
+            if tries >= LAUNCH_TRIES:
                 raise ConfigurationFailed(
-                    f"did not launch in {LAUNCH_TRIES} tries in a row: {cause.removeprefix(f'{run.connector_id}: ')}"
+                    f"did not launch in {tries} tries in a row: {cause.removeprefix(f'{run.connector_id}: ')}"
                 ) from error
             run.progress.say(f"launch failed, trying once more: {error}")
         else:
@@ -193,12 +204,34 @@ def _deaths_in_finished(run: Run, cells: tuple[CellSpec, ...]) -> list[str | Non
 
 
 def _begin_anew(run: Run, cells: tuple[CellSpec, ...]) -> None:
-    """A run without one cell that its engine survived starts from nothing: it failed, or was on its way there."""
+    """A run that failed, with no cell that its engine survived, starts from nothing. One that is on its way there still has counts of deaths.
+
+    So does plain's Phase A without a valid cell.
+    """
     there = [c for c in cells if is_there(run, c)]
-    if all(death is not None for death in _deaths_in_finished(run, cells)):
+    documents = [read_cell(run.run.cell(c.cell_id)) for c in there]
+    baseline = (run.connector_id, run.run.phase) == BASELINE
+    failed = not any(deaths_file(run.run, c).exists() for c in there)
+    if failed and not any(d.verdict == "valid" if baseline else death_of(d) is None for d in documents):
         for cell in there:
             shutil.rmtree(run.run.cell(cell.cell_id).path)
-            deaths_file(run.run, cell).unlink(missing_ok=True)
+
+
+def require_baseline(campaign_file: Path, connector_id: str, phase: Phase) -> None:
+    """Of plain's Phase A, once it is measured: without a valid cell nothing else need be measured. Its receipt goes, so that it is tried again.
+
+    Raises:
+        EngineError: it has none; says why.
+    """
+    if (connector_id, phase) != BASELINE:
+        return
+    folder = CampaignFolder(campaign_file.parent)
+    run = folder.run(read_campaign_file(campaign_file).date, connector_id, phase)
+    receipt = read_receipt(run)
+    if receipt.status == "measured" and not any(cell.verdict == "valid" for cell in receipt.cells):
+        run.receipt.unlink()
+        why = next((f"{c.cell_id}: {r}" for c in receipt.cells for r in c.reasons or ()), "it has no cells")
+        raise plain_failed(connector_id, phase, f"none of its {len(receipt.cells)} cells is valid; {why}")
 
 
 def _cells(

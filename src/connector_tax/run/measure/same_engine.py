@@ -1,9 +1,4 @@
-"""A campaign goes on with the engine that it was begun with, or is refused by name before anything is launched.
-
-Its analysis leaves cells of another engine, driver or card than plain's out, so measuring them would be time lost.
-"""
-
-from collections.abc import Iterator
+"""A campaign goes on with the engine that it was begun with: the analysis leaves cells of another one out, so measuring them is time lost."""
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
@@ -21,19 +16,22 @@ def refuse_another_engine(
         engine: what would be launched now.
 
     Raises:
-        ConfigError: a cell of this start of the campaign was measured with other versions or another driver, or one of the same
-            phase on another card.
+        ConfigError: a cell of this campaign was measured with other versions or another driver, or one of the same phase on another card.
     """
     day = run.path.parent.name[:10]
-    for other, begun in _begun(folder):
-        if not other.path.parent.name.startswith(f"{day}_"):
+    for other in folder.runs():
+        cells = other.finished_cells()
+        if not cells or not other.path.parent.name.startswith(f"{day}_"):
             continue
+        try:
+            begun = read_cell(cells[0]).engine
+        except ArtifactError:
+            continue  # the analysis names it
         if different := other_versions(engine, begun):
             raise ConfigError(
-                f"campaign {config.campaign} was begun with another engine (now / in {other.path}): {', '.join(different)}. Cells of two "
-                "engines are not compared. Give engine.container the image, runtime and mounts that it was begun with, engine.python the "
-                "interpreter, and the host its driver; or give "
-                "`campaign` another name to measure this one."
+                f"campaign {config.campaign} was begun with another engine (now / in {other.path}): {', '.join(different)}. Give "
+                "engine.python the interpreter, engine.container the image, runtime and mounts, and the host the driver that it was begun "
+                "with; or give `campaign` another name."
             )
         cards, its = (kinds_of(e.gpu) if config.engine.mixes_cards else list(e.gpu) for e in (engine, begun))
         if other.phase == run.phase and its != cards:
@@ -43,14 +41,3 @@ def refuse_another_engine(
                 f"(engine.gpu, engine.gpus or CUDA_VISIBLE_DEVICES), let cards of one kind be mixed (engine.mix_cards: true), or remove "
                 "that phase's folders to have it measured anew."
             )
-
-
-def _begun(folder: CampaignFolder) -> Iterator[tuple[RunFolder, EngineIdentity]]:
-    """Of each run its first finished cell that can be read; the analysis names those that cannot."""
-    for run in folder.runs():
-        for cell in run.finished_cells():
-            try:
-                yield run, read_cell(cell).engine
-            except ArtifactError:
-                continue
-            break

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
+from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
@@ -20,10 +21,12 @@ from connector_tax.base.plan import run_order
 from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S
 from connector_tax.base.records.cell import phase_word
 from connector_tax.base.units import duration_text
+from connector_tax.run.engine.container import grace_s
+from connector_tax.run.measure.preflight import Launching
 
 SCRIPTS = PROJECT_ROOT / "scripts"
-# An engine that is told to end has its grace; then files are moved into place.
-ENDING_S = 10.0
+# Beside the grace of an engine: it is killed, its log is gone through, and what is new is packed.
+ENDING_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +60,25 @@ class Sitting:
     why: str
 
 
-def stages(config: CampaignConfig, folder: CampaignFolder, date: str) -> Iterator[Stage]:
-    """Everything that measures, in order."""
+def stages(
+    config: CampaignConfig, folder: CampaignFolder, date: str, launch: Launching = "all"
+) -> Iterator[Stage]:
+    """Everything that measures, in order.
+
+    Of a phase plain comes first, since a sitting may end after any launch and without plain there is no tax. The others follow in the order
+    that was drawn.
+
+    Args:
+        launch: which configurations preflight launches; see ``run_preflight``.
+    """
     file = str(folder.campaign_file)
     yield Stage(
-        "preflight", ("preflight.py", "--campaign-file", file, "--end-with-parent"), folder.preflight_status
+        "preflight",
+        ("preflight.py", "--campaign-file", file, "--launch", launch, "--end-with-parent"),
+        folder.preflight_status,
     )
     for phase in config.phases:
-        for connector_id in run_order(config, phase):
+        for connector_id in sorted(run_order(config, phase), key=lambda c: c != "plain"):
             run = folder.run(date, connector_id, phase)
             yield Stage(
                 f"phase {phase_word(phase)} of {connector_id}",
@@ -94,6 +108,7 @@ def sit(
     *,
     within_s: float,
     launch_s: float | None,
+    launch: Launching,
     say: Callable[[str], None],
 ) -> Sitting:
     """Go through the stages that are not done, until one is left that does not fit any more.
@@ -101,30 +116,34 @@ def sit(
     Args:
         within_s: when everything has to be over, the end of the last engine included.
         launch_s: what a launch takes here; None: what it takes elsewhere.
+        launch: which configurations preflight launches, where it is not made yet.
 
     Raises:
         EngineError: a stage failed, or the whole of a sitting is too short for one of its cells.
     """
     launch_s = LAUNCH_S[config.engine.kind] if launch_s is None else launch_s
-    ending_s = config.engine.stop_grace_s + RELEASE_S[config.engine.kind] + ENDING_S
     begun_s = monotonic()
-    until_s = begun_s + within_s - ending_s
-    if until_s - begun_s < launch_s:
+    # Who is not done by then is told to end, and has the engine's grace.
+    end_s = begun_s + within_s - grace_s(config.engine) - ENDING_S
+    own_end_s = ending_s(config, folder)
+    if end_s - own_end_s - begun_s < launch_s:
+        kept_s = begun_s + within_s - end_s + own_end_s
         raise EngineError(
-            f"--minutes {within_s / 60:g}: a launch takes {duration_text(launch_s)} here and its end {duration_text(ending_s)}, so "
-            f"nothing would be measured. Give more than {(launch_s + ending_s) / 60:.1f}."
+            f"--minutes {within_s / 60:g}: a launch takes {duration_text(launch_s)} here and {duration_text(kept_s)} are kept for its end, so "
+            f"nothing would be measured. Give more than {(launch_s + kept_s) / 60:.1f}."
         )
     done: list[str] = []
     why = ""
-    for stage in stages(config, folder, date):
+    for stage in stages(config, folder, date, launch):
         if stage.product.is_file():
             continue
+        until_s = end_s - ending_s(config, folder)
         if until_s <= monotonic():
             why = "the time is over"
             break
         say(stage.what)
         fresh, cells = not done, _finished_cells(stage)
-        if _finished(stage, until_s, launch_s):
+        if _finished(stage, until_s, end_s, launch_s):
             done.append(stage.what)
             continue
         if fresh and _finished_cells(stage) == cells:
@@ -138,12 +157,22 @@ def sit(
     return Sitting(tuple(done), left, why)
 
 
+def ending_s(config: CampaignConfig, folder: CampaignFolder) -> float:
+    """How long an engine takes to end and to give its card back: the longest of this campaign's; before there is any, what it takes elsewhere."""
+    ends = (launch.ending_s for run in folder.runs() for launch in read_launches(run.launches))
+    return max((s for s in ends if isinstance(s, float)), default=RELEASE_S[config.engine.kind])
+
+
 def _finished_cells(stage: Stage) -> int:
     return 0 if stage.run is None else len(stage.run.finished_cells())
 
 
-def _finished(stage: Stage, until_s: float, launch_s: float) -> bool:
+def _finished(stage: Stage, until_s: float, end_s: float, launch_s: float) -> bool:
     """Run the stage; False where time was over before it was.
+
+    Args:
+        until_s: when its engine should be told to end; no cell begins that ends later.
+        end_s: when the stage is.
 
     Raises:
         EngineError: it failed.
@@ -153,7 +182,7 @@ def _finished(stage: Stage, until_s: float, launch_s: float) -> bool:
         arguments += ["--within-s", f"{until_s - monotonic():.1f}", "--launch-s", f"{launch_s:g}"]
     with subprocess.Popen([sys.executable, str(SCRIPTS / script), *arguments]) as process:
         try:
-            code = process.wait(max(until_s - monotonic(), 0.0))
+            code = process.wait(max(end_s - monotonic(), 0.0))
         except subprocess.TimeoutExpired:
             process.terminate()  # it ends its engine in order
             process.wait()

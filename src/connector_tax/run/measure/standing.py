@@ -24,6 +24,7 @@ class Run:
 
     Attributes:
         slot: where its engines run.
+        counters: those of the engine by which preflight knows this connector.
         deaths: of its engine while this process measured; grows.
         limit: by when it has to be over; None takes its time.
     """
@@ -36,6 +37,7 @@ class Run:
     slot: Slot
     deaths: list[Death] = field(default_factory=list)
     limit: TimeLimit | None = None
+    counters: tuple[str, ...] = ()
 
     @property
     def cards(self) -> Cards:

@@ -6,7 +6,6 @@ from connector_tax.base.documents.cell import CellDocument, VerdictWord
 from connector_tax.base.documents.health import Health
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.base.steptime.heard import FLAG
 
 # Sampler and kernel took 1.7 % of two cores (median of 108 cells, at most 4.9 %); of a larger host it is less.
 MAX_OTHERS_SHARE = 0.1
@@ -49,7 +48,6 @@ def judge(
     metrics_read: bool = True,
     refused: str | None = None,
     steps_agree: bool = True,
-    hooks_heard: bool = True,
     others_share: float | None = None,
     samples_missing: bool = False,
     clock_fault: str | None = None,
@@ -70,7 +68,6 @@ def judge(
         metrics_read: whether the engine's counters could be read before and after the cell.
         refused: see ``refused``.
         steps_agree: whether there are as many step records as iterations by the engine's own count.
-        hooks_heard: whether the recorder heard the connector's hooks, where there is a connector and step records are wanted.
         others_share: of all cores' time, what neither engine nor client took; None where that is not known.
         samples_missing: whether the sampler of the engine's metrics was not there for most of the cell.
         clock_fault: why a virtual GPU's clock was none; None where it was, and of an engine with a device of its own.
@@ -111,8 +108,6 @@ def judge(
         flags.append("external_cache_unchecked")
     if not steps_agree:
         flags.append("step_records_incomplete")
-    if not hooks_heard:
-        flags.append(FLAG)
     reasons += health.bottleneck or ()
     if not reasons and health.statuses and not health.statuses.get("ok"):
         reasons.append("no request completed")

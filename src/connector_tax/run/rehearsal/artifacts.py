@@ -174,7 +174,7 @@ def _step_lines(
         yield header_line(
             process=process, pid=1, monotonic_ns=0, utc_ns=0, engine_version="embedded-engine"
         ).rstrip("\n")
-    modelled = Modelled(1, engine, connector if kv_transfer_config else None)
+    modelled = Modelled(1, engine, (connector,) if kv_transfer_config else ())
     previous_t_ns = None
     for index, (t_ns, step) in enumerate(cell.steps):
         for row in modelled.rows(index, t_ns, previous_t_ns, step):

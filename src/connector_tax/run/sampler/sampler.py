@@ -54,6 +54,8 @@ TIMEOUT_S = 2.0
 PATIENT_TIMEOUTS_S = (TIMEOUT_S, 5.0, 10.0)
 PAUSE_S = 0.5
 START_TIMEOUT_S = 10.0
+MOST_REDIRECTS = 5
+NO_METRICS = (httpx.HTTPError, httpx.InvalidURL, ValueError)
 # A sampler that ends by itself, because somebody killed it or the disk is full, is started again so often: each start takes a core
 # for half a second.
 RESTARTS = 3
@@ -64,8 +66,11 @@ END_WITHIN_S = 5.0
 WORK_INTERVAL_S = 0.25
 
 
-def parse_metrics(text: str) -> dict[str, float]:
+def parse_metrics(text: str, *, all_counters: bool = False) -> dict[str, float]:
     """Prometheus text to canonical values, summed over engines; absent metrics are absent, and so is what is no number.
+
+    Args:
+        all_counters: whether to return every other counter as well, and how often each histogram was observed, under its own name.
 
     Raises:
         ValueError: that is not Prometheus text.
@@ -73,9 +78,12 @@ def parse_metrics(text: str) -> dict[str, float]:
     by_name: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            if sample.name in _CANONICAL:
+            counts = sample.name.endswith(
+                "_total" if family.type not in ("histogram", "summary") else "_count"
+            )
+            if sample.name in _CANONICAL or (all_counters and counts):
                 by_name[sample.name] = by_name.get(sample.name, 0.0) + sample.value
-    out: dict[str, float] = {}
+    out = {k: v for k, v in by_name.items() if k not in _CANONICAL and math.isfinite(v)}
     for canonical, names in NAMES.items():
         # A release in transition exports a metric under both names; the newer one counts.
         for name in names:
@@ -85,27 +93,52 @@ def parse_metrics(text: str) -> dict[str, float]:
     return out
 
 
-def scrape_once(base_url: str, timeout_s: float = TIMEOUT_S) -> dict[str, float]:
+def scrape_once(
+    base_url: str, timeout_s: float = TIMEOUT_S, *, all_counters: bool = False
+) -> dict[str, float]:
     """``scrape`` of an engine of ours."""
     with direct.Client(timeout_s=timeout_s) as client:
-        return scrape(client, base_url, timeout_s)
+        return scrape(client, base_url, timeout_s, all_counters=all_counters)
 
 
-def scrape(client: direct.Client, base_url: str, timeout_s: float) -> dict[str, float]:
-    """Canonical values right now.
+def scrape(
+    client: direct.Client, base_url: str, timeout_s: float, *, all_counters: bool = False
+) -> dict[str, float]:
+    """Values right now; see ``parse_metrics``.
 
     Raises:
         OSError: the server cannot be asked, or answers with something that is not metrics.
     """
     try:
-        answer = direct.whole(client, "GET", f"{base_url}/metrics", within_s=timeout_s)
-        answer.raise_for_status()
-        return parse_metrics(answer.text)
-    except (httpx.HTTPError, ValueError) as error:
+        return parse_metrics(_metrics(client, base_url, timeout_s), all_counters=all_counters)
+    except NO_METRICS as error:
         raise OSError(f"{base_url}/metrics: {error or type(error).__name__}") from error
 
 
-def scrape_patiently(base_url: str, gone: Callable[[], bool] = lambda: False) -> dict[str, float]:
+def _metrics(client: direct.Client, base_url: str, timeout_s: float) -> str:
+    """A redirect is followed on the same host, since mounted applications answer ``/metrics/``.
+
+    Raises:
+        NO_METRICS: the server cannot be asked, or answers with something that is not metrics.
+    """
+    url = httpx.URL(f"{base_url}/metrics")
+    for _ in range(MOST_REDIRECTS):
+        answer = direct.whole(client, "GET", str(url), within_s=timeout_s)
+        if not answer.has_redirect_location:
+            break
+        there = url.join(answer.headers["Location"])
+        if there.host != url.host or (url.scheme, there.scheme) == ("https", "http"):
+            # Another host has another server's counters, and headers may hold a key.
+            raise ValueError(f"HTTP {answer.status_code}: it refers to {there.scheme}://{there.host}")
+        url = there
+    if answer.status_code != 200:
+        raise ValueError(f"HTTP {answer.status_code}")
+    return answer.text
+
+
+def scrape_patiently(
+    base_url: str, gone: Callable[[], bool] = lambda: False, *, all_counters: bool = False
+) -> dict[str, float]:
     """As ``scrape_once``, but asked again, and given longer, where one answer is slow or fails.
 
     Args:
@@ -116,12 +149,12 @@ def scrape_patiently(base_url: str, gone: Callable[[], bool] = lambda: False) ->
     """
     for timeout_s in PATIENT_TIMEOUTS_S[:-1]:
         try:
-            return scrape_once(base_url, timeout_s)
+            return scrape_once(base_url, timeout_s, all_counters=all_counters)
         except OSError:
             if gone():
                 raise
             time.sleep(PAUSE_S)
-    return scrape_once(base_url, PATIENT_TIMEOUTS_S[-1])
+    return scrape_once(base_url, PATIENT_TIMEOUTS_S[-1], all_counters=all_counters)
 
 
 @contextmanager
@@ -226,10 +259,9 @@ def sample_until_told(base_url: str, out: Path, interval_s: float, gpu: str | No
 
 def _sample(client: direct.Client, base_url: str) -> Sample:
     try:
-        answer = client.get(f"{base_url}/metrics")
-        answer.raise_for_status()
-        return Sample(t_ns=time.monotonic_ns(), ok=True, values=parse_metrics(answer.text))
-    except (httpx.HTTPError, ValueError) as error:
+        values = parse_metrics(_metrics(client, base_url, TIMEOUT_S))
+        return Sample(t_ns=time.monotonic_ns(), ok=True, values=values)
+    except NO_METRICS as error:
         return Sample(t_ns=time.monotonic_ns(), ok=False, error=f"{type(error).__name__}: {error}")
 
 

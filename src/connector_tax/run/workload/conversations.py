@@ -2,7 +2,7 @@
 
 A turn's prompt is its history, token by token as the server saw and answered it, and then tokens of its own, so the
 engine's prefix cache is hit as an agent's requests hit it. Answers are known as token ids, which vLLM streams on
-demand (``return_token_ids``, since 0.10.2).
+demand (``return_token_ids``, since 0.10.2); it is asked for those of turns that are the history of a later one.
 """
 
 from collections.abc import Callable
@@ -27,8 +27,6 @@ class ConversationRenderer:
         session_of: session number -> its graph.
     """
 
-    collects_ids = True
-
     def __init__(
         self,
         spec: CellSpec,
@@ -40,7 +38,8 @@ class ConversationRenderer:
         self._turn_of = turn_of
         self._session_of = session_of
         self._source = TokenSource(spec.prompt_seed, spec.token_id_low, spec.token_id_high)
-        self._wire = Wire(spec, target, options={"return_token_ids": True})
+        self._wire = Wire(spec, target)
+        self._wire_with_ids = Wire(spec, target, options={"return_token_ids": True})
         # (session number, turn) -> its own tokens and its answer.
         self._said: dict[tuple[int, int], Ids] = {}
         self._prompts: dict[int, Ids] = {}
@@ -59,12 +58,19 @@ class ConversationRenderer:
         history = [self._said[number, h] for h in self._session_of(number).said_before(k)]
         prompt = np.concatenate([*history, *self._own(number, k, turn)])
         self._prompts[seq] = prompt
-        return self._wire.request(seq, b"[%b]" % self._source.text(prompt)[:-1], turn.output_tokens)
+        wire = self._wire_with_ids if self.needs_ids(seq) else self._wire
+        return wire.request(seq, b"[%b]" % self._source.text(prompt)[:-1], turn.output_tokens)
+
+    def needs_ids(self, seq: int) -> bool:
+        """Whether a later turn has this one as its history."""
+        number, k = self._turn_of(seq)
+        return any(k in turn.history for turn in self._session_of(number).turns[k + 1 :])
 
     def answered(self, seq: int, output_ids: list[int]) -> None:
         """The turn is complete; what comes after it may need this."""
-        own = self._prompts[seq][-self._turn(seq).new_tokens :]
-        self._said[self._turn_of(seq)] = np.concatenate([own, output_ids]).astype(np.int64)
+        if self.needs_ids(seq):
+            own = self._prompts[seq][-self._turn(seq).new_tokens :]
+            self._said[self._turn_of(seq)] = np.concatenate([own, output_ids]).astype(np.int64)
 
     def ended(self, seq: int) -> None:
         """The sample is over, well or not, or will never be sent."""

@@ -99,8 +99,6 @@ def _prompt(value: Any) -> Prompt:
 class DatasetRenderer:
     """Renders the requests of a cell whose prompts come from a file."""
 
-    collects_ids = False
-
     def __init__(self, spec: CellSpec, target: Target, prompts: tuple[Prompt, ...]) -> None:
         self._prompts = prompts
         self._api = spec.asked.api
@@ -117,6 +115,9 @@ class DatasetRenderer:
 
     def place(self, seq: int) -> tuple[int, int] | None:
         return None
+
+    def needs_ids(self, seq: int) -> bool:
+        return False
 
     def answered(self, seq: int, output_ids: list[int]) -> None: ...
 

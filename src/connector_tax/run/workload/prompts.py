@@ -169,8 +169,6 @@ def takes_ids(form: RequestForm) -> bool:
 class RequestRenderer:
     """Renders the requests of one cell: independent and synthetic."""
 
-    collects_ids = False
-
     def __init__(self, spec: CellSpec, target: Target) -> None:
         self._shape = (spec.input_tokens, spec.output_tokens)
         self._drawn = tuple(
@@ -201,6 +199,9 @@ class RequestRenderer:
 
     def place(self, seq: int) -> tuple[int, int] | None:
         return None
+
+    def needs_ids(self, seq: int) -> bool:
+        return False
 
     def answered(self, seq: int, output_ids: list[int]) -> None: ...
 

@@ -1,0 +1,254 @@
+"""Whether the connector was on in each measured cell: preflight's proofs, asked of what the launch left on disk.
+
+Three kinds of evidence, each of which is enough: the launch's log says that the connector is off; a counter that it moved in preflight,
+or in another cell, stood still; its hooks, or those of one child of a stack, were not called or took next to no time. The last one
+also finds a connector that switches itself off without a word, since vLLM goes on to call its hooks and to count its queries.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+from msgspec import UNSET
+
+from connector_tax.base.artifacts.layout import LOGS, CampaignFolder, RunFolder
+from connector_tax.base.connector_off import EXTERNAL_QUERIES, said_in
+from connector_tax.base.documents.preflight import CACHE_ASKED, Decision, PreflightStatus
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of, is_regular, printable
+from connector_tax.base.records.cell import CellWindow
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.steptime import cut
+from connector_tax.base.units import MOST_NS
+from connector_tax.read.ingest.cells import CellData
+from connector_tax.read.ingest.samples import Counted
+from connector_tax.read.ingest.steps import read_steps
+
+# A cell's flag: a counter should have moved, and there are no two samples to tell.
+UNPROVED = "connector_unproved"
+# A connector that stops in the middle of a cell: so many requests were sent and answered after the counter moved last, and such a share of all.
+STOPPED_REQUESTS, STOPPED_SHARE = 10, 0.25
+# In 21 cells of seven connectors on vLLM, hooks took 1.1 to 75 times what preflight saw, and those of a connector that does nothing 10 us of
+# a decode step.
+IDLE_SHARE = 0.25
+LEAST_HOOKS_US = 40.0
+# Of a preflight, which has some hundred steps.
+MOST_PREFLIGHT_BYTES = 64 << 20
+
+Code = Literal["log", "counter", "counter_stopped", "hooks_missing", "hooks_idle"]
+_TEXTS: dict[Code, str] = {
+    "log": "its engine's log says: {subject}",
+    "counter": "{subject} did not rise in the cell, as it did in preflight or another cell",
+    "counter_stopped": "{subject} did not rise for the last {value:g} requests",
+    "hooks_missing": "no hook of {subject} was called, as they were in preflight",
+    "hooks_idle": "hooks of {subject} took {value:.1f} us a step, and {expected:.1f} us in preflight",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Off:
+    """Evidence that a connector was off.
+
+    Attributes:
+        subject: the log's line, the counter, or whose hooks.
+        value, expected: what was found, and in preflight; see ``_TEXTS``.
+    """
+
+    code: Code
+    subject: str
+    value: float = 0.0
+    expected: float = 0.0
+
+    @property
+    def reason(self) -> str:
+        """As it stands among a cell's reasons."""
+        text = _TEXTS[self.code].format(subject=self.subject, value=self.value, expected=self.expected)
+        return f"connector off ({self.code}): {text}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a configuration does while it is on.
+
+    Attributes:
+        counters: of the engine -> the shortest prompt that raises them, in tokens.
+        hooks: by member of the connector and kind of step, what they took in preflight; none where that is not known.
+    """
+
+    counters: dict[str, int]
+    hooks: dict[str, dict[str, float]]
+
+
+def with_proofs(
+    runs: Sequence[tuple[RunFolder, Sequence[CellData]]],
+    preflight: PreflightStatus | None,
+    folder: CampaignFolder,
+) -> list[tuple[CellData, ...]]:
+    """The cells of each run; one whose connector was off is invalid, with the evidence among its reasons."""
+    of_config: dict[str, list[CellData]] = {}
+    for _, cells in runs:
+        for cell in cells:
+            if cell.document.kv_transfer_config is not None:
+                of_config.setdefault(cell.config, []).append(cell)
+    known = {
+        config: _Known(
+            _counters_of(preflight.configs.get(config) if preflight is not None else None, cells),
+            _preflight_hooks(folder.preflight / config / "steps"),
+        )
+        for config, cells in of_config.items()
+    }
+    return [_of_run(run, cells, known) for run, cells in runs]
+
+
+def _counters_of(decision: Decision | None, cells: Sequence[CellData]) -> dict[str, int]:
+    """Counters that must rise in each cell, as preflight or another cell has shown."""
+    found: dict[str, int] = {}
+    if decision is not None:
+        if any(f.check == CACHE_ASKED and f.ok for f in decision.checked):
+            found[EXTERNAL_QUERIES] = 0
+        found |= {} if decision.counters is UNSET else decision.counters
+    shortest = [c.spec.input_tokens for c in cells if _rise(c.samples.external_queries)]
+    if shortest:
+        found[EXTERNAL_QUERIES] = min(*shortest, found.get(EXTERNAL_QUERIES, shortest[0]))
+    return found
+
+
+def _preflight_hooks(folder: Path) -> dict[str, dict[str, float]]:
+    """What hooks took in a tenth of the decode steps at most, and at the least of prompts, whose lengths differ; nothing without readable records.
+
+    A low one, since a busy host lengthens wall times many times over and shortens none: a cell is not held against preflight's noise.
+    """
+    raw = [path for path in sorted(folder.glob("engine_step.*.jsonl")) if is_regular(path)]
+    if not raw or sum(path.stat().st_size for path in raw) > MOST_PREFLIGHT_BYTES:
+        return {}
+    try:
+        with tempfile.TemporaryDirectory() as made:
+            share = Path(made) / "engine_step.jsonl"
+            cut(raw, 0, MOST_NS, share)
+            found = read_steps(share, CellWindow(0, 0, MOST_NS, MOST_NS, True), connector=True)
+    except (ArtifactError, OSError, LookupError, TypeError, ValueError, RecursionError):
+        return {}
+    return {
+        member: {
+            kind: float(np.quantile(us, 0.1) if kind == "decode" else us.min()) for kind, us in kinds.items()
+        }
+        for member, kinds in found.member_us.items()
+    }
+
+
+def _of_run(run: RunFolder, cells: Sequence[CellData], known: dict[str, _Known]) -> tuple[CellData, ...]:
+    said: dict[Path, Off | None] = {}
+    found = []
+    for cell in cells:
+        if cell.config in known and not cell.left_out:
+            folder = _launch_folder(run, cell)
+            if folder not in said:
+                said[folder] = _said(folder)
+            same_launch = [c for c in cells if c.document.attempt == cell.document.attempt]
+            cell = _judged(cell, same_launch, said[folder], known[cell.config])
+        found.append(cell)
+    return tuple(found)
+
+
+def _launch_folder(run: RunFolder, cell: CellData) -> Path:
+    """Where the log of its launch lies: a later launch of the run moves it away."""
+    archived = run.path / f"attempt_{cell.document.attempt}"
+    return archived if archived.is_dir() else run.path
+
+
+def _said(folder: Path) -> Off | None:
+    for name in LOGS:
+        try:
+            lines = (line.decode(errors="replace") for line in each_line_of(folder / name, MOST_LINES_BYTES))
+            said = said_in(lines)
+        except (ArtifactError, OSError):
+            continue
+        if said is not None:
+            return Off("log", said[1])
+    return None
+
+
+def _judged(cell: CellData, launch: Sequence[CellData], said: Off | None, known: _Known) -> CellData:
+    """
+    Args:
+        launch: all cells of its launch.
+        said: what the launch's log says.
+    """
+    wanted = [name for name, tokens in known.counters.items() if cell.spec.input_tokens >= tokens]
+    rises = dict(cell.document.counters_delta or {})
+    queries = _around(cell, launch)
+    answers = [r for r in cell.requests if r.status == "ok"]
+    if (rise := _rise(queries)) is not None and _sent_since(queries[0][0], queries, answers):
+        rises.setdefault(EXTERNAL_QUERIES, rise)
+    off = [said] if said is not None else []
+    if answers:
+        off += [Off("counter", name) for name in wanted if rises.get(name) == 0]
+        off += _stopped(queries, answers) if rises.get(EXTERNAL_QUERIES) else []
+    off += _idle(cell, known.hooks, counted=any(rises.values()))
+    document = cell.document
+    if off:
+        reasons = (*document.reasons, *(printable(o.reason) for o in off))
+        document = msgspec.structs.replace(document, verdict="invalid", reasons=reasons)
+    elif any(name not in rises for name in wanted):
+        document = msgspec.structs.replace(document, flags=(*document.flags, UNPROVED))
+    return replace(cell, document=document)
+
+
+def _around(cell: CellData, launch: Sequence[CellData]) -> Counted:
+    """The counter from the cell's first sample to the first after its drain.
+
+    A cell without two such begins with the last sample before it, which lacks what the end of the earlier cell added; else all samples of the launch count.
+    """
+    samples = sorted(sample for other in launch for sample in other.samples.external_queries)
+    before = [s for s in samples if s[0] < cell.window.t0_ns][-1:]
+    after = [s for s in samples if s[0] >= cell.window.drained_ns][:1]
+    inside = [s for s in samples if cell.window.t0_ns <= s[0] < cell.window.drained_ns]
+    own = next((s for s in ([*inside, *after], [*before, *inside, *after]) if len(s) > 1), samples)
+    return tuple(own)
+
+
+def _rise(samples: Counted) -> float | None:
+    """From the first to the last; None of fewer than two."""
+    return samples[-1][1] - samples[0][1] if len(samples) > 1 else None
+
+
+def _stopped(samples: Counted, answers: Sequence[RequestRecord]) -> list[Off]:
+    """A counter that rose at first and then stood still though requests were sent and answered."""
+    rises_ns = [b[0] for a, b in pairwise(samples) if b[1] > a[1]]
+    since = _sent_since(rises_ns[-1], samples, answers) if rises_ns else 0
+    stopped = since >= max(STOPPED_REQUESTS, STOPPED_SHARE * len(answers))
+    return [Off("counter_stopped", EXTERNAL_QUERIES, since)] if stopped else []
+
+
+def _sent_since(t_ns: int, samples: Counted, answers: Sequence[RequestRecord]) -> int:
+    """Requests that were sent after ``t_ns`` and had their first token before the last sample: what they raise has risen by then."""
+    end_ns = samples[-1][0]
+    return sum((r.t_send_ns or 0) > t_ns and (r.t_first_token_ns or end_ns) < end_ns for r in answers)
+
+
+def _idle(cell: CellData, known: dict[str, dict[str, float]], *, counted: bool) -> list[Off]:
+    """Members of the connector whose hooks did nothing.
+
+    Args:
+        counted: whether a counter proves the connector on: hooks that nobody recorded are then the recorder's fault.
+    """
+    if cell.steps is None or not cell.steps.n:
+        return []
+    off = []
+    for member, expected in known.items():
+        whose = member or cell.config
+        found = cell.steps.members.get(member)
+        if found is None and (cell.steps.members or not counted):
+            off.append(Off("hooks_missing", whose))
+        idle = {
+            kind: us
+            for kind, us in (found or {}).items()
+            if expected.get(kind, 0.0) >= LEAST_HOOKS_US and us < IDLE_SHARE * expected[kind]
+        }
+        off += [Off("hooks_idle", whose, us, expected[kind]) for kind, us in list(idle.items())[:1]]
+    return off

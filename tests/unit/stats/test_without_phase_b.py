@@ -1,0 +1,77 @@
+"""A campaign of Phase A alone, with and without blocks: planned, measured, analysed, drawn, and written down."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import SMALL, Campaign, campaign_config
+
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import read_json
+from connector_tax.cli import command
+from connector_tax.run.rehearsal.campaign import rehearse
+from connector_tax.workflow import Study
+
+NO_B: dict[str, Any] = {
+    **SMALL,
+    "connectors": ["plain", "noop_connector"],
+    "phase_b": {"input_tokens": [], "output_tokens": []},
+    "phase_b_prime": {"configs": [], "shapes": []},
+}
+
+
+@pytest.mark.parametrize("repeats", [0, 3])
+def test_a_campaign_without_phase_b_goes_from_plan_to_report(tmp_path: Path, repeats: int) -> None:
+    config = campaign_config(**NO_B, campaign="demo", repeats=repeats, repeat_requests=60)
+    blocks = tuple(f"r{k}" for k in range(1, repeats + 1))
+    assert config.phases == ("a", *blocks)
+    campaign = Campaign(tmp_path / "results" / "demo", config)
+    campaign.measure_everything()
+    for name in ("analyze", "figures", "report"):
+        assert command(name).call(["--root", str(campaign.root)]) == 0
+    found = read_json(campaign.folder.aggregate)
+    assert {c["phase"] for c in found["cells"]} == {"a", *blocks} and not found["problems"]
+    assert [found["configs"][c]["status"] for c in config.connector_ids] == ["measured"] * 2
+    main = [t for t in found["main_taxes"] if t["metric"].endswith("_p90_ms")] or found["main_taxes"]
+    assert main and all(t["config"] == "noop_connector" for t in main)
+    assert campaign.folder.report.stat().st_size > 10_000
+
+
+def test_measuring_is_over_when_phase_a_is_where_nothing_follows(tmp_path: Path) -> None:
+    """The patch was taken out before anything was measured."""
+    config = campaign_config(**NO_B, repeats=0)
+    study = Study(config, Campaign(tmp_path / "demo", config).folder, "2026-01-01", None, measuring=True)
+    assert study.last_receipts() == study.receipts("a") and len(study.receipts("a")) == 2
+    assert study.receipts("b", "b_prime") == []
+
+
+def test_a_campaign_without_phase_b_is_rehearsed(tmp_path: Path) -> None:
+    _, times = rehearse(campaign_config(**NO_B, repeats=1), tmp_path, processes=1)
+    assert [t.phase for t in times] == ["preflight", "a", "r1"]
+
+
+def test_the_recorder_is_compared_in_a_phase_b_without_lengths() -> None:
+    config = campaign_config(**NO_B, repeats=0, observer_effect=True)
+    assert config.phases == ("a", "b")
+
+
+def test_one_length_of_phase_b_without_the_other_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"phase_b: .*Give both, or neither"):
+        campaign_config(**{**NO_B, "phase_b": {"input_tokens": [64], "output_tokens": []}})
+
+
+def test_the_order_is_that_of_measuring_and_not_the_one_that_was_drawn(tmp_path: Path) -> None:
+    """A sitting begins with plain, whatever was drawn."""
+    config = campaign_config(**NO_B, campaign="demo", repeats=0)
+    campaign = Campaign(tmp_path / "results" / "demo", config)
+    drawn = read_json(campaign.folder.campaign_file)["order"]["a"]
+    for connector in reversed(drawn):
+        campaign.measure(connector)
+    for name in ("analyze", "manifest"):
+        assert command(name).call(["--root", str(campaign.root)]) == 0
+    assert read_json(campaign.folder.aggregate)["provenance"]["order"]["a"] == drawn[::-1]
+    rows = [line.split("\t") for line in campaign.folder.manifest.read_text().splitlines()[1:]]
+    assert [(row[2], row[5]) for row in rows] == [(c, str(k)) for k, c in enumerate(drawn[::-1], 1)]
