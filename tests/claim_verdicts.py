@@ -123,7 +123,7 @@ class Judged:
         if outcome == "not testable":
             yield from self.untestable(h)
             return
-        wanted, labels = getattr(self, h["id"].lower())(h, numbers)
+        wanted, labels = getattr(self, h["id"].lower())({**h, "sentence": told.get("sentence")}, numbers)
         if outcome != wanted:
             yield f"its numbers say {wanted!r}, and not {outcome!r}"
         if labels is not None and label not in labels:

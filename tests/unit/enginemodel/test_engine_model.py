@@ -206,7 +206,7 @@ def test_the_shipped_cost_models_know_the_eight(name: str) -> None:
 
     config = Path(__file__).parents[3] / "config"
     connectors = yaml.safe_load((config / "connectors.yaml").read_text())
-    for connector in list(connectors)[:8]:
+    for connector in yaml.safe_load((config / "demo.yaml").read_text())["connectors"]:
         load_costs(config / name, connectors[connector]["kv_transfer_config"])
 
 

@@ -11,6 +11,7 @@ from builders import SMALL, Campaign, campaign_config
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_json
+from connector_tax.base.plan.start import standing
 from connector_tax.cli import command
 from connector_tax.run.rehearsal.campaign import rehearse
 from connector_tax.workflow import Study
@@ -43,8 +44,9 @@ def test_a_campaign_without_phase_b_goes_from_plan_to_report(tmp_path: Path, rep
 def test_measuring_is_over_when_phase_a_is_where_nothing_follows(tmp_path: Path) -> None:
     """The patch was taken out before anything was measured."""
     config = campaign_config(**NO_B, repeats=0)
-    study = Study(config, Campaign(tmp_path / "demo", config).folder, "2026-01-01", None, measuring=True)
-    assert study.last_receipts() == study.receipts("a") and len(study.receipts("a")) == 2
+    folder, date = Campaign(tmp_path / "demo", config).folder, "2026-01-01"
+    study = Study(config, folder, date, True, standing(config, folder, date), {}, False)
+    assert study.left() == study.receipts("a") and len(study.receipts("a")) == 2
     assert study.receipts("b", "b_prime") == []
 
 

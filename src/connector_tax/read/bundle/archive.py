@@ -6,15 +6,16 @@ import stat
 import tarfile
 from pathlib import Path
 
+from connector_tax.base.artifacts.layout import RECEIPT
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import writing_failed
 from connector_tax.base.opening import MOST_STREAM_BYTES, open_regular
 
 # Of all files together. Whoever verifies an archive needs that much room for a while.
 MOST_BYTES = MOST_STREAM_BYTES
-# Snakemake takes a file of second 0 for one that is not there. What is made of raw results has to be no older than they are, and
-# older than the code that would make it now.
-_TIME_S = 315_532_800  # 1980-01-01
+# Snakemake takes a file of second 0 for one that is not there. Receipts are newer than what was made of them, so that in a checkout
+# the code that is there makes it anew.
+_TIME_S, _RECEIPT_TIME_S = 315_532_800, 315_619_200  # 1980-01-01 and the day after
 # Of 1 to 9: each of more than 6 takes twice the time and memory for a hundredth of the size.
 _PRESET = 6
 _BLOCK = 1 << 20
@@ -56,7 +57,8 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
     with open_regular(path, MOST_BYTES) as source:
         found = os.fstat(source.fileno())
         member = tarfile.TarInfo(name)
-        member.size, member.mtime = found.st_size, _TIME_S
+        member.size = found.st_size
+        member.mtime = _RECEIPT_TIME_S if name.endswith(f"/{RECEIPT}") else _TIME_S
         member.mode = 0o755 if found.st_mode & stat.S_IXUSR else 0o644
         tar.addfile(member, source)
 
