@@ -205,11 +205,9 @@ class Study:
         wanted = self.newer_than(self.folder.run(self.date, wildcards.connector, phase).receipt)
         wanted += self.if_left(self.folder.preflight_status)
         if phase != "a":
-            # Phase A also where the rates stand: a configuration that fails there is launched no more.
-            wanted += [
-                *self.if_left(self.folder.reference_rates),
-                *self.left(("a", *phases_before(self.config, phase))),
-            ]
+            # Rates wait for Phase A. Where they stand its launches come first all the same: a configuration that fails there is launched no more.
+            wanted += self.if_left(self.folder.reference_rates) or self.left(("a",))
+            wanted += self.left(phases_before(self.config, phase))
         return wanted
 
     def before_rates(self) -> list[str]:
