@@ -55,16 +55,19 @@ class Watch:
 
 
 def jobs(root: Path) -> list[psutil.Process]:
-    """Measuring processes of the checkout at ``root``; not one that ended while others, which take its place, were looked for."""
-    found = []
+    """Measuring processes of the checkout at ``root``; not one that ended while others, which take its place, were looked for.
+
+    A child between fork and exec still has the words and the files of its parent, and is no job of its own.
+    """
+    found: dict[int, tuple[psutil.Process, int]] = {}
     for process in psutil.process_iter():
         try:
             words = process.cmdline()
             if any(w.endswith("scripts/measure.py") for w in words) and process.cwd() == str(root):
-                found.append(process)
+                found[process.pid] = (process, process.ppid())
         except psutil.Error:
             continue
-    return [job for job in found if job.is_running()]
+    return [job for job, parent in found.values() if parent not in found and job.is_running()]
 
 
 def held_by(job: psutil.Process, root: Path) -> Held:
