@@ -194,7 +194,7 @@ def test_a_request_ends_once_and_by_name_and_its_neighbours_do_not_notice(name: 
 
 
 # Two hundred requests of each.
-FIRST, BATCHES, BATCH = 20, 3, 60
+FIRST, BATCHES, BATCH = 20, 6, 60
 
 
 async def growth(behaviour: Behaviour, watch: Watch) -> tuple[list[int], int]:
