@@ -8,12 +8,13 @@ BIN := .venv/bin
 SNAKEMAKE := $(BIN)/snakemake --cores 1
 CONFIG ?= config/config.yaml
 
-.PHONY: help env demo demo-vllm demo-cpu test test-slurm test-quick lint audit docs gpu-smoke format status revert-patch rehearse fleet figures clean
+.PHONY: help env dev demo demo-vllm demo-cpu test test-slurm test-quick lint audit docs gpu-smoke format status revert-patch rehearse fleet figures clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-env: .venv/.complete  ## create .venv from the lock file
+env: .venv/.complete  ## create .venv from requirements.lock: what a campaign and its report need
+dev: .venv/.dev  ## add what checks the code, from requirements-dev.lock
 
 # One at a time: who waited for another one's installation finds it done.
 .venv/.complete: requirements.lock
@@ -28,6 +29,10 @@ venv:
 	$(BIN)/python -c 'import snakemake, numpy, uvloop'
 	$(BIN)/pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch .venv/.complete
+
+.venv/.dev: requirements-dev.lock .venv/.complete
+	$(BIN)/pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	touch $@
 
 demo: env  ## the whole study on the embedded engine, four to nine minutes
 	$(SNAKEMAKE) --quiet rules --configfile config/demo.yaml
@@ -77,10 +82,10 @@ test: lint  ## everything that CI runs
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(SLURM) $(BESIDE)
 	$(BIN)/python -m pytest $(TIMED) $(BESIDE:%=--ignore=%)
 
-test-slurm: plugins  ## campaigns through a real SLURM of this machine, about ten minutes; root, apt-get install slurm-wlm munge
+test-slurm: dev plugins  ## campaigns through a real SLURM of this machine, about ten minutes; root, apt-get install slurm-wlm munge
 	$(BIN)/python -m pytest tests/slurm
 
-# Snakemake's plugins for batch systems are no part of the lock file. They lie in a folder of their own, where tests/slurm finds them.
+# Snakemake's plugins for batch systems are no part of the lock files. They lie in a folder of their own, where tests/slurm finds them.
 .PHONY: plugins
 plugins: .plugins/.complete
 
@@ -93,7 +98,7 @@ test-quick: lint  ## without the load generator's, the embedded engine's and rea
 	$(BIN)/python -m pytest $(UNTIMED)
 	$(BIN)/python -m pytest -n 3 --dist loadfile $(WAITING)
 
-lint: env
+lint: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow/rules
@@ -102,10 +107,10 @@ lint: env
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive src scripts launch patches
 	bash -n launch/*.sh patches/apply.sh scripts/*.sh .ci/run
 
-docs: env  ## build the documentation as a site, site/index.html
+docs: dev  ## build the documentation as a site, site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-format: env  ## apply the formatter
+format: dev  ## apply the formatter
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow/rules
@@ -122,7 +127,7 @@ revert-patch: env  ## take out what an earlier version wrote into ENGINE_PYTHON'
 	@test -n "$${ENGINE_PYTHON:-}" || { echo "error: ENGINE_PYTHON is not set: give the interpreter whose vLLM is meant" >&2; exit 2; }
 	patches/apply.sh --revert
 
-audit:  ## what the lock file installs, as a list (sbom.cdx.json, CycloneDX), and what of it is known to be vulnerable
+audit:  ## what requirements-dev.lock installs, as a list (sbom.cdx.json, CycloneDX), and what of it is known to be vulnerable
 	$(PYTHON) .ci/audit.py
 
 clean:  ## remove caches; results and environments stay

@@ -1,4 +1,4 @@
-"""``make audit``: what the lock file installs, as a list (SBOM) in CycloneDX's format, and which of it has a known vulnerability.
+"""``make audit``: what requirements-dev.lock installs, as a list (SBOM) in CycloneDX's format, and which of it has a known vulnerability.
 
 cyclonedx-py writes the list; pip-audit asks the package index about each version. Both are installed into a virtual environment of
 their own. pip-audit ends with success where the index knows nothing of a package, so what it skipped is counted here: an index that
@@ -27,7 +27,7 @@ class Audit:
     """What pip-audit found.
 
     Attributes:
-        packages: of the lock file.
+        packages: how many the lock file pins.
         skipped: of each that was not looked up, the reason.
         vulnerable: of each with a known vulnerability, its version, identifiers and the versions that mend it.
     """
@@ -116,7 +116,7 @@ def main() -> int:
         "--strict", action="store_true", help="exit code 2 unless all packages were looked up"
     )
     args = parser.parse_args()
-    lock = ROOT / "requirements.lock"
+    lock = ROOT / "requirements-dev.lock"
     try:
         tools = tools_in(args.tools)
     except subprocess.CalledProcessError as error:

@@ -89,6 +89,14 @@ def test_conda_and_pip_users_get_the_same_versions() -> None:
     assert listed == {w.partition("==")[0] for w in wanted}
 
 
+def test_what_checks_the_code_runs_on_what_a_campaign_runs_on() -> None:
+    run, dev = (
+        set(re.findall(r"^\S+==\S+", (ROOT / name).read_text(), re.M))
+        for name in ("requirements.lock", "requirements-dev.lock")
+    )
+    assert run < dev
+
+
 def test_a_clone_stays_small() -> None:
     """Results above all: a campaign is published as one bundle, without what a bundle need not hold."""
     assert sum(path.stat().st_size for path in tracked() if path.is_file()) < 18 * 2**20
