@@ -96,18 +96,16 @@ def placeholders(folder: Path) -> Callable[[str], str]:
     return replaced
 
 
-def changes(
-    before: list[str], after: list[str], join: Callable[[list[str]], str] = shlex.join
-) -> dict[str, str]:
-    """Where a piece of ``before`` begins that is another one in ``after`` -> both, as ``- before + after``."""
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    return {
-        str(i): " ".join(
-            f"{sign} {join(words)}" for sign, words in (("-", before[i:j]), ("+", after[k:m])) if words
-        )
-        for tag, i, j, k, m in matcher.get_opcodes()
-        if tag != "equal"
-    }
+def changes(before: list[str], after: list[str], join: Callable[[list[str]], str] = shlex.join) -> list[str]:
+    """Where ``after`` differs: ``- before + after``, with the word behind which that stands; positions would move with every other change."""
+    found = []
+    for tag, i, j, k, m in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if tag != "equal":
+            pieces = [
+                f"{sign} {join(words)}" for sign, words in (("-", before[i:j]), ("+", after[k:m])) if words
+            ]
+            found.append(f"behind {before[i - 1] if i else 'nothing'}: {' '.join(pieces)}")
+    return found
 
 
 class Host:
