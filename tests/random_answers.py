@@ -1,20 +1,12 @@
-"""Random answers of servers, well formed and broken, and what a connection records of one for given reads."""
+"""Random answers of servers, well formed and broken, and whether each has one record however it is read."""
 
 import gzip
 import json
-from array import array
-from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from random import Random
 from typing import Any
-from unittest import mock
 
-from connector_tax.run.loadgen import connection as connection_module
-from connector_tax.run.loadgen.connection import Connection
-from connector_tax.run.loadgen.events import SILENT
-from connector_tax.run.loadgen.issuer import Flight
+from one_answer import Answer, bytewise, check_split, recorded
 
 TEXTS = ["a", " b", "", "\u00fc\u2028", '"choices":[{', "data: x\n\n", "}\n\n\r\n", "[DONE]", "\ud83d"]
 REASONS = [None, None, None, None, "", "length", "stop", "abort", "error", "who knows", {"type": "abort"}]
@@ -59,15 +51,6 @@ HEADS = [b"HTTP/1.1 200 OK\r\n"] * 12 + [
     b"HTTP/1.1 20",
     b"SSH-2.0\r\n",
 ]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Bytes of one answer, and how it was asked for."""
-
-    wire: bytes
-    stream: bool
-    collect_ids: bool
 
 
 def random_answer(rng: Random) -> Answer:
@@ -166,62 +149,6 @@ def pieces(rng: Random, data: bytes, cuts: int) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(edges) if b > a]
 
 
-class _Pool:
-    events = SILENT
-
-    def __init__(self, stream: bool) -> None:
-        self.stream = stream
-        self.ended: list[Flight] = []
-
-    def flight_ended(self, connection: Connection, flight: Flight) -> None:
-        self.ended.append(flight)
-
-    def connection_free(self, connection: Connection) -> None: ...
-
-    def connection_lost(self, connection: Connection, flight: Flight | None) -> None:
-        if flight is not None:
-            self.ended.append(flight)
-
-
-class _Line:
-    closing = False
-
-    def get_extra_info(self, name: str) -> None: ...
-
-    def write(self, data: bytes) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def abort(self) -> None:
-        self.closing = True
-
-
-def recorded(answer: Answer, reads: Sequence[bytes]) -> tuple[list[object], list[int | None]]:
-    """What is recorded of an answer whose k-th read comes at time k, and which then ends: all but the times, and the times."""
-    now = [0]
-    pool = _Pool(answer.stream)
-    flight = Flight(0, 0, 0, token_ns=array("q"), output_ids=[] if answer.collect_ids else None)
-    with mock.patch.object(connection_module, "monotonic_ns", lambda: now[0]):
-        connection = Connection(pool)
-        line = _Line()
-        connection.connection_made(line)  # type: ignore[arg-type]
-        connection.send(flight, b"request")
-        for now[0], data in enumerate(reads, start=1):
-            if not line.closing:
-                connection.data_received(data)
-        now[0] = len(reads) + 1
-        connection.connection_lost(None)
-    assert all(one is flight for one in pool.ended) and len(pool.ended) <= 1
-    facts: list[object] = [flight.status, flight.error, flight.prompt_tokens, flight.completion_tokens]
-    facts += [flight.output_ids, len(flight.token_ns or ())]
-    stamps = [flight.t_first_token_ns, flight.t_last_token_ns, flight.t_end_ns, *(flight.token_ns or ())]
-    return facts, stamps
-
-
 def check_one_record(seed: int, splits: int = 3) -> str | None:
     """One answer, read byte by byte and in ``splits`` other ways, has one record, and times of the reads in which its bytes came.
 
@@ -232,11 +159,7 @@ def check_one_record(seed: int, splits: int = 3) -> str | None:
     answer = random_answer(rng)
     if not answer.wire:
         return None
-    facts, byte_at = recorded(answer, [answer.wire[k : k + 1] for k in range(len(answer.wire))])
+    by_bytes = recorded(answer, bytewise(answer.wire))
     for cuts in [0, *(rng.choice([1, 2, 5, 30]) for _ in range(splits - 1))]:
-        reads = pieces(rng, answer.wire, cuts)
-        found, stamps = recorded(answer, reads)
-        assert found == facts, (seed, cuts)
-        ends = list(accumulate(map(len, reads)))
-        assert stamps == [None if at is None else bisect_left(ends, at) + 1 for at in byte_at], (seed, cuts)
-    return str(facts[0])
+        check_split(answer, by_bytes, pieces(rng, answer.wire, cuts), (seed, cuts))
+    return str(by_bytes.status)

@@ -12,10 +12,11 @@ Script = Callable[["Reply", dict[str, Any], int], Any]
 
 
 class Reply:
-    """What a script can do with one request."""
+    """What a script can do with one request, whose bytes are ``asked``."""
 
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, writer: asyncio.StreamWriter, asked: bytes) -> None:
         self.writer = writer
+        self.asked = asked
 
     def head(self, status: str = "200 OK", content_type: str = "text/event-stream") -> None:
         self.raw(
@@ -82,9 +83,9 @@ def truth_server(  # type: ignore[no-untyped-def]
                     writer.write(MODELS)
                     continue
                 length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
-                request = json.loads(await reader.readexactly(length))
+                body = await reader.readexactly(length)
                 count += 1
-                result = script(Reply(writer), request, count)
+                result = script(Reply(writer, head + body), json.loads(body), count)
                 if asyncio.iscoroutine(result):
                     await result
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):

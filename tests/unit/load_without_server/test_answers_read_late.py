@@ -1,8 +1,10 @@
 """An answer that was read after its time by a client that was away: what else came meanwhile is no part of it."""
 
 import asyncio
+import sys
 from array import array
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,9 @@ from connector_tax.run.loadgen.connection import Connection
 from connector_tax.run.loadgen.http_issuer import HttpIssuer
 from connector_tax.run.loadgen.issuer import Flight
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from one_answer import Line
+
 S = 1_000_000_000
 TOKEN = b'data: {"choices":[{"index":0,"text":"x"}]}\n\n'
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":1}}\n\n'
@@ -23,25 +28,6 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"%x\r\n%b\r\n0\r\n\r\n
 CLOSES = HEAD + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(BODY) + BODY
 TIMEOUT_408 = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 LIMIT_S = 1.5
-
-
-class Line(asyncio.Transport):
-    """A transport that is written to and closed, and no more."""
-
-    def __init__(self, *, tls: bool) -> None:
-        super().__init__({"sslcontext": object()} if tls else {})
-        self.closed = False
-
-    def write(self, data: Any) -> None: ...
-
-    def abort(self) -> None:
-        self.closed = True
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def get_write_buffer_size(self) -> int:
-        return 0
 
 
 def read(data: bytes) -> Callable[[Connection], None]:

@@ -1,9 +1,9 @@
 """What a connection read of one answer is forgotten before the next: a request on a kept connection is recorded as on a fresh one."""
 
-import asyncio
+import sys
 from array import array
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +11,9 @@ from connector_tax.run.loadgen import connection as connection_module
 from connector_tax.run.loadgen.connection import MOST_HEAD_BYTES, Connection
 from connector_tax.run.loadgen.events import SILENT
 from connector_tax.run.loadgen.issuer import Flight
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from one_answer import Line
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":3}}\n\n'
@@ -64,21 +67,6 @@ AFTER: dict[str, list[bytes | None]] = {
     "events without a token": [STREAM, END],
     "a second answer": [*WELL, sized(b"HTTP/1.1 200 OK", b"hi")],
 }
-
-
-class Line(asyncio.Transport):
-    closing = False
-
-    def write(self, data: Any) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def abort(self) -> None:
-        self.closing = True
 
 
 class Pool:

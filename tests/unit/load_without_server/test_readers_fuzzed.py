@@ -1,9 +1,11 @@
 """However a server cuts its answer into events, chunks and reads, the client reads the same out of it."""
 
 import json
+import sys
 from array import array
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +14,11 @@ from hypothesis import strategies as st
 
 from connector_tax.run.loadgen import connection as connection_module
 from connector_tax.run.loadgen.connection import Connection
-from connector_tax.run.loadgen.events import SILENT, SampleEventHandler
 from connector_tax.run.loadgen.issuer import Flight
 from connector_tax.run.loadgen.sse import EventScanner, MalformedStream
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from one_answer import Line, Pool
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -91,43 +95,6 @@ def test_the_scanner_takes_any_bytes_and_says_at_most_malformed(data: bytes, whe
         assert str(error)
 
 
-class Pool:
-    """What a connection reports to."""
-
-    stream = True
-
-    def __init__(self, events: SampleEventHandler) -> None:
-        self.ended: list[Flight] = []
-        self.events = events
-
-    def flight_ended(self, connection: Connection, flight: Flight) -> None:
-        self.ended.append(flight)
-
-    def connection_free(self, connection: Connection) -> None: ...
-
-    def connection_lost(self, connection: Connection, flight: Flight | None) -> None:
-        if flight is not None:
-            self.ended.append(flight)
-
-
-class Transport:
-    def __init__(self) -> None:
-        self.closing = False
-
-    def get_extra_info(self, name: str) -> None: ...
-
-    def write(self, data: bytes) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def abort(self) -> None:
-        self.closing = True
-
-
 def read(
     reads: list[bytes],
     monkeypatch_clock: Callable[[Callable[[], int]], None],
@@ -137,10 +104,10 @@ def read(
     """Feed ``reads``, the k-th at time k + 1, then close; the flight's stamps are numbers of reads."""
     now = [0]
     monkeypatch_clock(lambda: now[0])
-    pool, flight = Pool(SILENT), Flight(0, 0, 0)
+    pool, flight = Pool(), Flight(0, 0, 0)
     flight.token_ns = array("q") if times else None
     connection = Connection(pool)
-    connection.connection_made(Transport())  # type: ignore[arg-type]
+    connection.connection_made(Line())
     connection.send(flight, b"request")
     for k, data in enumerate(reads):
         now[0] = k + 1

@@ -2,8 +2,9 @@
 
 import asyncio
 import errno
+import sys
 from collections import Counter
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -12,24 +13,8 @@ from connector_tax.run.loadgen.connection import Connection
 from connector_tax.run.loadgen.http_issuer import HttpIssuer
 from connector_tax.run.loadgen.issuer import Flight
 
-
-class Wire(asyncio.WriteTransport):
-    """Takes bytes and closes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.closed = False
-
-    def write(self, data: Any) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def abort(self) -> None:
-        self.closed = True
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from one_answer import Line
 
 
 class Issuer(HttpIssuer):
@@ -38,15 +23,15 @@ class Issuer(HttpIssuer):
     def __init__(self, error: OSError | None = None) -> None:
         super().__init__(Target("nowhere", 0, "m"), RequestForm(), spare_connections=0)
         self.error = error
-        self.wires: list[Wire] = []
+        self.lines: list[Line] = []
 
     async def _connect(self) -> Connection:
         if self.error is not None:
             raise self.error
-        connection, wire = Connection(self), Wire()
-        connection.connection_made(wire)
+        connection, line = Connection(self), Line()
+        connection.connection_made(line)
         self._open.add(connection)
-        self.wires.append(wire)
+        self.lines.append(line)
         return connection
 
 
@@ -84,7 +69,7 @@ def test_giving_up_in_any_turn_of_a_connect_ends_each_flight_once(error: OSError
     assert set(how) == (
         {"connect_error: [Errno 111] refused"} if error is not None and turns else {"aborted: over"}
     )
-    assert all(wire.closed for wire in issuer.wires)
+    assert all(line.closed for line in issuer.lines)
 
 
 @pytest.mark.parametrize(
