@@ -8,7 +8,7 @@ BIN := .venv/bin
 SNAKEMAKE := $(BIN)/snakemake --cores 1
 CONFIG ?= config/config.yaml
 
-.PHONY: help env dev demo demo-vllm demo-cpu test test-slurm test-quick lint audit docs gpu-smoke format status revert-patch rehearse fleet figures clean
+.PHONY: help env dev demo demo-vllm demo-cpu test test-full test-slurm test-quick lint audit docs gpu-smoke format status revert-patch rehearse fleet figures clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,25 +62,35 @@ FLEET ?= $(if $(filter results/demo,$(ROOT)),config/fleet_demo.yaml,config/fleet
 fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 	$(BIN)/connector-tax fleet --root $(ROOT) --fleet $(FLEET)
 
+# `make test-full` has what takes minutes for each test: real vLLM, containers, SLURM, a browser, and the quarter of an hour on a lent GPU.
+# One test of real vLLM stays with `make test`.
+BROWSER := $(wildcard tests/unit/*/test_*_in_a_browser.py)
+FULL := tests/vllm tests/container tests/slurm tests/emulated/test_gpu_host.py $(BROWSER)
+SMOKE := tests/vllm/test_real_vllm.py::test_requests_are_served_and_measured
+# Of those, what is asked what becomes of it, and not how long a request took: two at a time, the longest first. The rest of tests/slurm is test-slurm's.
+FULL_BESIDE := tests/emulated/test_gpu_host.py tests/slurm/test_small_campaign.py \
+  $(patsubst %,tests/vllm/test_%.py,stores bootstrap_server kv_cache_of_older_releases) $(BROWSER)
+
 # What is held against the clock runs by itself: campaigns, real engines, the load generator. The rest runs on all cores.
-TIMED := tests/unit/load tests/unit/loadgen tests/emulated tests/container tests/vllm
+TIMED := tests/unit/load tests/unit/loadgen tests/emulated
 # Mostly waits, for an engine that starts, ends or is killed: three at a time keep two cores half busy.
 WAITING := tests/unit/engine tests/unit/measure tests/unit/sweep tests/unit/watch
-UNTIMED := -n auto --dist loadfile $(patsubst %,--ignore=%,$(TIMED) $(WAITING) tests/slurm)
+UNTIMED := -n auto --dist loadfile $(patsubst %,--ignore=%,$(TIMED) $(WAITING) $(FULL))
 # Campaigns, engines and loads that are asked what becomes of them, and not how long a request took: two at a time, the longest files first.
-# The one through SLURM comes before them; the rest of tests/slurm is test-slurm's.
-SLURM := tests/slurm/test_small_campaign.py
-BESIDE := $(patsubst %,tests/emulated/test_%.py,gpu_host demo_dag failures_are_results kill_and_resume repeated_launches phase_d readers_killed phase_c sweep) \
-  $(patsubst %,tests/vllm/test_%.py,stores bootstrap_server kv_cache_of_older_releases) \
+BESIDE := $(patsubst %,tests/emulated/test_%.py,demo_dag failures_are_results kill_and_resume repeated_launches phase_d readers_killed phase_c sweep) \
   $(patsubst %,tests/emulated/test_%.py,no_planted_secret_is_kept odd_places) \
   $(patsubst %,tests/unit/loadgen/test_%.py,hostile_whole_cells interrupts closed_loops_that_fail conversations descriptors closings_and_names \
   flights_end_once) $(patsubst %,tests/unit/load/test_%.py,asking_a_server what_is_said_of_a_run)
 
-test: lint  ## everything that CI runs
+test: lint  ## every check but those of test-full, on two cores about 25 minutes
 	$(BIN)/python -m pytest $(UNTIMED)
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(WAITING)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(SLURM) $(BESIDE)
-	$(BIN)/python -m pytest $(TIMED) $(BESIDE:%=--ignore=%)
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(WAITING) $(BROWSER:%=--ignore=%)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(BESIDE)
+	$(BIN)/python -m pytest $(TIMED) $(SMOKE) $(patsubst %,--ignore=%,$(BESIDE) tests/emulated/test_gpu_host.py)
+
+test-full: dev  ## what test leaves out: real vLLM, containers, SLURM, a browser; CI runs both
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(FULL_BESIDE)
+	$(BIN)/python -m pytest tests/vllm tests/container $(FULL_BESIDE:%=--ignore=%)
 
 test-slurm: dev plugins  ## campaigns through a real SLURM of this machine, about ten minutes; root, apt-get install slurm-wlm munge
 	$(BIN)/python -m pytest tests/slurm
@@ -94,9 +104,9 @@ plugins: .plugins/.complete
 	$(BIN)/pip install --quiet --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: --target .plugins -r $<
 	touch $@
 
-test-quick: lint  ## without the load generator's, the embedded engine's and real vLLM's runs
+test-quick: lint  ## test without the runs of the load generator, the embedded engine and real vLLM
 	$(BIN)/python -m pytest $(UNTIMED)
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(WAITING)
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(WAITING) $(BROWSER:%=--ignore=%)
 
 lint: dev
 	$(BIN)/ruff check .

@@ -1,7 +1,8 @@
 """What holds for every test."""
 
+import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,34 @@ import pytest
 BUNDLE = Path(__file__).parents[1] / "published" / "virtual-h200.tar.xz"
 
 
+MadeOnce = Callable[[str, Callable[[Path], object]], Path]
+
+
 @pytest.fixture(scope="session")
-def published_campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The published campaign's folder as its bundle holds it, unpacked once for each worker; tests change nothing there."""
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
+    """A folder by its name, filled once in a run by whichever process asks first; the others wait for it. Tests change nothing there."""
+    own = tmp_path_factory.getbasetemp()
+    everybodys = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def find(name: str, make: Callable[[Path], object]) -> Path:
+        folder = everybodys / "shared" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder.with_suffix(".made"), "a+") as made:
+            fcntl.flock(made, fcntl.LOCK_EX)
+            if not made.tell():
+                make(folder)
+                made.write("made")
+        return folder
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def published_campaign(made_once: MadeOnce) -> Path:
+    """The published campaign's folder as its bundle holds it, unpacked once in a run, with whatever step tables tests made there."""
     from connector_tax.read.bundle.archive import unpack
 
-    folder = tmp_path_factory.mktemp("published")
-    unpack(BUNDLE, folder)
-    return folder / "results" / "virtual-h200"
+    return made_once("published", lambda folder: unpack(BUNDLE, folder)) / "results" / "virtual-h200"
 
 
 @pytest.fixture(autouse=True, scope="session")

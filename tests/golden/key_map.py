@@ -1,0 +1,43 @@
+"""The written map from the paths of ``data/`` to those that the code writes now.
+
+``data/`` keeps the names under which a number was first held. When a key of ``aggregate.json`` or ``fleet.json`` is renamed, a line comes in
+here and the numbers stay as they are. In a pattern ``*`` stands for one key or one index and is carried over in order; ``**`` at its
+beginning for any number of keys. A pattern covers all that is below it. All renames are made in order, each of what the one before left.
+"""
+
+# Path before -> path now. Empty: every key has the name under which it is held.
+RENAMED: tuple[tuple[str, str], ...] = ()
+
+# Path now -> value before -> value now, as JSON writes both: {'"neither"': "null"}.
+VALUES: dict[str, dict[str, str]] = {}
+
+# Paths that are held and no longer written, each with its reason.
+GONE: dict[str, str] = {}
+
+# Paths that are written and not held, each with its reason. Numbers that stay belong into data/ when it is next made.
+NEW: dict[str, str] = {}
+
+# Column of aggregate.csv or fleet.csv before -> column now.
+COLUMNS: dict[str, str] = {}
+
+# Columns whose values are words for a person, or follow from others: they may turn into codes and numbers.
+WORDS_IN_COLUMNS = ("reasons", "tax_*_kind")
+
+# Keys whose texts are codes, in any section or, with its name before the point, in one: held, as they decide something. All other texts
+# are words, and not held.
+CODES = frozenset(
+    {
+        *("arrival", "averaged_over", "cell_id", "config", "engine_kind", "fired", "flags", "hook"),
+        *("hypotheses.label", "id", "metric", "non_monotonic", "outcome", "overloaded", "part", "participating"),
+        *("phase", "quantity", "queue", "reference", "router", "side", "source", "status", "subject", "unit"),
+        *("verdict",),
+    }
+)  # fmt: skip
+
+# Keys that hold words where they hold anything: null there is no number that is missing.
+WORDS = frozenset(
+    {
+        *("bare_reason", "copies_kv", "evidence", "holds", "install", "label", "note", "reason", "sentence"),
+        *("step_timing_reason", "title", "ttft_is_no_tax", "what", "where"),
+    }
+)  # fmt: skip
