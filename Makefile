@@ -74,7 +74,7 @@ FULL_BESIDE := tests/emulated/test_gpu_host.py tests/slurm/test_small_campaign.p
 # What is held against the clock runs by itself: campaigns, real engines, the load generator. The rest runs on all cores.
 TIMED := tests/unit/load tests/unit/loadgen tests/emulated
 # Mostly waits, for an engine that starts, ends or is killed: three at a time keep two cores half busy.
-WAITING := tests/unit/engine tests/unit/measure tests/unit/sweep tests/unit/watch
+WAITING := tests/unit/engine tests/unit/measure tests/unit/sweep
 UNTIMED := -n auto --dist loadfile $(patsubst %,--ignore=%,$(TIMED) $(WAITING) $(FULL))
 # Campaigns, engines and loads that are asked what becomes of them, and not how long a request took: two at a time, the longest files first.
 BESIDE := $(patsubst %,tests/emulated/test_%.py,demo_dag failures_are_results kill_and_resume repeated_launches phase_d readers_killed phase_c sweep) \
@@ -128,10 +128,10 @@ format: dev  ## apply the formatter
 figures: env  ## bring the analysis, figures and report of CONFIG up to date with its raw results; measures nothing
 	$(BIN)/connector-tax run --configfile $(CONFIG) report -- --quiet rules
 
-status:  ## what is done, running, skipped and left of CONFIG; WEB=1: as a page on 127.0.0.1, with a report of what is measured so far
+status:  ## what is done, running, skipped and left of CONFIG
 	@# Never makes the environment: another command may be at work in it.
 	@test -e .venv/.complete || { echo "error: nothing is installed yet, or it is being installed: make env" >&2; exit 2; }
-	@$(BIN)/connector-tax status --configfile $(CONFIG) $(if $(filter-out 0,$(WEB)),--web) $(if $(PORT),--port $(PORT))
+	@$(BIN)/connector-tax status --configfile $(CONFIG)
 
 revert-patch: env  ## take out what an earlier version wrote into ENGINE_PYTHON's vLLM
 	@test -n "$${ENGINE_PYTHON:-}" || { echo "error: ENGINE_PYTHON is not set: give the interpreter whose vLLM is meant" >&2; exit 2; }

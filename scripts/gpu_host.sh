@@ -92,7 +92,7 @@ home() {
     $ct analyze --root "results/$name"
     $ct figures --root "results/$name"
     $ct report --root "results/$name"
-    $ct tax-table --root "results/$name"
+    $ct report --root "results/$name" --markdown
     ! grep -q 'kind: vllm' "$config" || $ct fit-gpu --root "results/$name" --gpu "${CARD:-h100}" || say "no clock was fitted to $name"
   done
 }

@@ -1,11 +1,10 @@
-"""Write the JSON Schemas of aggregate.json and history.json in workflow/schemas/, made from their types."""
+"""Write the JSON Schema of aggregate.json in workflow/schemas/, made from its types."""
 
 import json
 from typing import Any
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.aggregate.schema import aggregate_schema
-from connector_tax.base.documents.history_schema import history_schema
 from connector_tax.base.door import run_door
 from connector_tax.base.files import write_text_if_changed
 
@@ -33,10 +32,9 @@ def shown(value: Any, indent: int = 0, ahead: int = 0) -> str:
 
 
 def main() -> None:
-    for name, schema in (("aggregate", aggregate_schema()), ("history", history_schema())):
-        path = SCHEMAS / f"{name}.schema.json"
-        if write_text_if_changed(path, shown(schema) + "\n"):
-            print(f"wrote {path}")
+    path = SCHEMAS / "aggregate.schema.json"
+    if write_text_if_changed(path, shown(aggregate_schema()) + "\n"):
+        print(f"wrote {path}")
 
 
 if __name__ == "__main__":

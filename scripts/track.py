@@ -1,4 +1,4 @@
-"""Many campaigns: taxes over time, and where one rose. The same as ``connector-tax track``."""
+"""Many campaigns in order of time, each compared with the one before it. The same as ``connector-tax track``."""
 
 from connector_tax.commands.track import COMMAND
 

@@ -137,7 +137,7 @@ def test_figures_and_report_are_made_again(made: Path) -> None:
 
 
 def test_readme_holds_its_taxes(aggregate: dict[str, Any]) -> None:
-    """``scripts/tax_table.py --root results/virtual-h200 --page README.md`` after an analysis writes them."""
+    """``connector-tax report --root results/virtual-h200 --markdown`` after an analysis prints them."""
     assert part_of((ROOT / "README.md").read_text(), f"taxes {NAME}") == tax_table(aggregate_of(aggregate))
 
 

@@ -52,10 +52,10 @@ def rehearsed(config: CampaignConfig, folder: Path, *, launches: int) -> Path:
     return root
 
 
-def analysed(root: Path, made_in: Path) -> tuple[Any, str]:
-    """``aggregate.json``, parsed, and ``aggregate.csv`` of raw results; nothing is written into them."""
-    analyse(root, processes=1, made_in=made_in)
-    folder = CampaignFolder(root, made_in)
+def analysed(root: Path) -> tuple[Any, str]:
+    """``aggregate.json``, parsed, and ``aggregate.csv`` of the campaign's raw results."""
+    analyse(root, processes=1)
+    folder = CampaignFolder(root)
     aggregate = json.loads(folder.aggregate.read_text(encoding="utf-8"))
     return aggregate, folder.aggregate_csv.read_text(encoding="utf-8")
 

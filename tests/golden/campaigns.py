@@ -22,8 +22,8 @@ PLAIN = Behaviour(noise=0.05)
 Made = dict[str, tuple[Any, str]]
 
 
-def aggregate_of(root: Path, folder: Path) -> Made:
-    aggregate, table = product.analysed(root, folder / "made")
+def aggregate_of(root: Path) -> Made:
+    aggregate, table = product.analysed(root)
     return {"aggregate": (aggregate, table)}
 
 
@@ -33,7 +33,7 @@ def aggregate_of(root: Path, folder: Path) -> Made:
 def rehearsed(folder: Path) -> Made:
     """A campaign in virtual time, with all phases that are simulated and two blocks of launches."""
     config = product.campaign_config(product.read_yaml(CONFIGS / "rehearsed.yaml"))
-    return aggregate_of(product.rehearsed(config, folder, launches=4), folder)
+    return aggregate_of(product.rehearsed(config, folder, launches=4))
 
 
 # --- Made: an invented server's answers, in the pipeline's own files
@@ -63,7 +63,7 @@ def saturated(folder: Path) -> Made:
     }
     campaign = Campaign(folder / "made-saturated", config, behaviours, max_steps=120)
     campaign.measure_everything()
-    return aggregate_of(campaign.root, folder)
+    return aggregate_of(campaign.root)
 
 
 CAUSE = "did not launch in 2 tries in a row: OSError: libibverbs.so.1"
@@ -87,7 +87,7 @@ def failed(folder: Path) -> Made:
     noop = campaign.run("noop_connector", "b").finished_cells()
     noop[0].requests.write_bytes(noop[0].requests.read_bytes()[:-200])
     noop[1].metrics.unlink()
-    return aggregate_of(campaign.root, folder)
+    return aggregate_of(campaign.root)
 
 
 def _fail(
@@ -142,7 +142,7 @@ def blocks(folder: Path) -> Made:
     }
     campaign = _Blocks(folder / "made-blocks", config, behaviours, max_steps=60)
     campaign.measure_everything()
-    return aggregate_of(campaign.root, folder)
+    return aggregate_of(campaign.root)
 
 
 def levels(folder: Path) -> Made:
@@ -157,7 +157,7 @@ def levels(folder: Path) -> Made:
     )
     measure_levels(campaign, "plain")
     measure_levels(campaign, "mooncake_both", _growing)
-    return aggregate_of(campaign.root, folder)
+    return aggregate_of(campaign.root)
 
 
 def _growing(usual: Behaviour, cached_blocks: float, running: int) -> Behaviour:
@@ -172,7 +172,7 @@ def published(folder: Path) -> Made:
     """The newest campaign of ``published/``, analysed from its raw results."""
     product.unpack(newest_bundle(), folder)
     (root,) = (folder / "results").iterdir()
-    return aggregate_of(root, folder)
+    return aggregate_of(root)
 
 
 def newest_bundle() -> Path:

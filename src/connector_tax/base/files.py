@@ -329,6 +329,17 @@ def hash_of(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def copy_file(source: Path, target: Path) -> None:
+    """Copy content and mode of a regular file; refuses others as ``open_regular`` does."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open_regular(source, MOST_STREAM_BYTES) as reading, open(target, "xb") as writing:
+            shutil.copyfileobj(reading, writing)
+        shutil.copymode(source, target)
+    except OSError as error:
+        raise writing_failed(target, error) from error
+
+
 def writing_failed(path: Path, error: OSError) -> ArtifactError:
     """The message for a failed write: what is in the way, or the free space, which is the usual reason."""
     if error.errno in IN_THE_WAY:

@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from connector_tax.base.artifacts.thinning import RULE
 from connector_tax.base.command import Command
 from connector_tax.base.units import how_many
 from connector_tax.read.bundle.packing import bundle
@@ -20,10 +21,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out code and lock file, for a bundle that lies in a checkout of both",
     )
+    parser.add_argument("--compact", action="store_true", help=f"small enough for a repository. Kept: {RULE}")
 
 
 def _run(args: argparse.Namespace) -> int:
-    done = bundle(args.root, args.to, partial=args.partial, results_only=args.results_only)
+    done = bundle(
+        args.root, args.to, partial=args.partial, results_only=args.results_only, compact=args.compact
+    )
     for name in done.left_out:
         print(f"left out: {name!a}: its name cannot be shown, or it is no regular file", file=sys.stderr)
     if done.problems:

@@ -9,7 +9,8 @@ from connector_tax.read.compare.comparison import compare, read_side
 from connector_tax.read.compare.text import comparison_json_text, comparison_text
 
 
-def _limit(text: str) -> float:
+def ratio_limit(text: str) -> float:
+    """How far a tax may rise, as a ratio."""
     value = float(text)
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(
@@ -25,7 +26,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("b", type=Path, help="the later campaign, likewise")
     parser.add_argument(
         "--fail-above",
-        type=_limit,
+        type=ratio_limit,
         default=0.05,
         metavar="RATIO",
         help="how far a tax may rise; default 0.05",

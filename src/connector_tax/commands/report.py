@@ -3,16 +3,25 @@
 import argparse
 from pathlib import Path
 
+from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.command import Command
+from connector_tax.base.documents.aggregate import read_aggregate
 from connector_tax.read.report.page import build_report
+from connector_tax.read.report.tax_table import tax_table
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=Path, required=True, help="results/<campaign>")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the taxes as a Markdown table, and write nothing"
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
-    print(f"wrote {build_report(args.root)}")
+    if args.markdown:
+        print(tax_table(read_aggregate(CampaignFolder(args.root).aggregate)))
+    else:
+        print(f"wrote {build_report(args.root)}")
     return 0
 
 

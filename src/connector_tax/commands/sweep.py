@@ -28,7 +28,6 @@ examples:
   connector-tax sweep config/sweep.yaml run -- phase_a             everything after -- is Snakemake's
   connector-tax sweep config/sweep.yaml status                     a line for each campaign
   connector-tax sweep config/sweep.yaml table --page sweep.html    every tax of every campaign
-  connector-tax track --sweep config/sweep.yaml --to history       taxes along the axes that it follows
   connector-tax sweep config/sweep.yaml run --help                 the options of run
 
 exit code of run: 0 when every campaign came to its end, 1 when one failed (the others were measured), 128 and the signal's number when it
@@ -77,7 +76,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     table.add_argument(
         "--across",
         metavar="AXIS",
-        help="the columns; default: the first axis that is followed, else the first",
+        help="the columns; default: the first axis",
     )
     table.add_argument(
         "--reference", choices=("ref_safe", "ref_load"), default="ref_safe", help="default %(default)s"

@@ -26,19 +26,18 @@ class Analysed:
     tables_not_kept: list[str]
 
 
-def analyse(root: Path, processes: int | None = None, made_in: Path | None = None) -> Analysed:
+def analyse(root: Path, processes: int | None = None) -> Analysed:
     """Write both files of the campaign at ``root``.
 
     Args:
         processes: default: one per core for a large campaign, else one.
-        made_in: where all that is made is written, step tables included; None: into ``root``.
 
     Raises:
         ArtifactError: there is no campaign, or its files cannot be written.
     """
-    folder = CampaignFolder(root, made_in)
+    folder = CampaignFolder(root)
     with each_in(processes or processes_for(root)) as each:
-        data = read_campaign(root, each=each, made_in=made_in)
+        data = read_campaign(root, each=each)
         value = aggregate(data, each)
     write_text_if_changed(folder.aggregate, to_json(written(value)))
     write_text_if_changed(folder.aggregate_csv, aggregate_csv(value))

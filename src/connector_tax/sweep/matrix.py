@@ -7,17 +7,15 @@ from pathlib import Path
 from connector_tax.base.config.sweep import Sweep, SweepCell
 from connector_tax.base.documents.aggregate import Interval, LatencyMetric
 from connector_tax.base.documents.rates import Reference
-from connector_tax.base.errors import ArtifactError
+from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.compare.changes import LATENCIES, Side
-from connector_tax.read.compare.comparison import read_side
+from connector_tax.read.compare.comparison import number_of, read_side
 from connector_tax.read.figures.questions import reference_flags, reference_rate, source_note
 from connector_tax.read.figures.words import METRICS, clean, listing, rate, with_interval
 from connector_tax.read.report.headline import FLAGS
-from connector_tax.read.track.series import number_of
 from connector_tax.sweep.own import fault_of
-from connector_tax.sweep.results import across_of, rows_of
 
 MOST_NAMED = 6
 
@@ -94,13 +92,15 @@ class _Read:
 def matrix_of(sweep: Sweep, results: Path, across: str | None, reference: Reference) -> Matrix:
     """
     Args:
-        across: the axis in the columns; None takes the first that is followed, else the first.
+        across: the axis in the columns; None takes the first.
 
     Raises:
         ConfigError: there is no such axis.
     """
-    axis = across_of(sweep, across)
-    rows, read = rows_of(sweep, axis), _read(sweep, results)
+    axis = across or next(iter(sweep.axes))
+    if axis not in sweep.axes:
+        raise ConfigError(f"--across {axis}: {sweep.path} has the axes {', '.join(sweep.axes)}.")
+    rows, read = _rows(sweep, axis), _read(sweep, results)
     tables = [
         *(
             Table(
@@ -135,6 +135,15 @@ def matrix_of(sweep: Sweep, results: Path, across: str | None, reference: Refere
         tuple(tables),
         (*_notes(read, rows, reference), *_flags(tables), *_versions(sweep, read, axis), *_lacks(read)),
     )
+
+
+def _rows(sweep: Sweep, across: str) -> list[tuple[str, list[SweepCell | None]]]:
+    """Combinations of all other axes in words, and their campaign for each entry of ``across``; None where it is excluded."""
+    found: dict[str, dict[str, SweepCell]] = {}
+    for cell in sweep.cells:
+        words = ", ".join(f"{axis} {name}" for axis, name in cell.entries.items() if axis != across)
+        found.setdefault(words, {})[cell.entries[across]] = cell
+    return [(words, [own.get(name) for name in sweep.axes[across]]) for words, own in found.items()]
 
 
 def _read(sweep: Sweep, results: Path) -> _Read:

@@ -12,6 +12,7 @@ from connector_tax.base.artifacts.thinning import RULE, thin
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json, sha256_of, write_json
 from connector_tax.cli import command
+from connector_tax.read.bundle.packing import bundle
 from connector_tax.read.ingest import read_campaign
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -135,14 +136,14 @@ def _edited(cell: Path) -> Path:
         (_edited, "differs from its checksum"),
     ],
 )
-def test_a_damaged_campaign_is_one_message_and_leaves_no_half_copy(
+def test_a_damaged_campaign_is_one_message_and_leaves_no_half_bundle(
     whole: Campaign, tmp_path: Path, damage: Callable[[Path], Path], said: str
 ) -> None:
     shutil.copytree(whole.root, tmp_path / "damaged")
     where = damage(sorted((tmp_path / "damaged").glob("*_plain/phase_b/cells/*"))[-1])
     for _ in range(2):
         with pytest.raises(ArtifactError) as refused:
-            thin(tmp_path / "damaged", tmp_path / "thin")
+            bundle(tmp_path / "damaged", tmp_path / "b.tar.xz", compact=True)
         assert str(refused.value) == f"{where}: {said}; a damaged campaign is not published."
         assert [p.name for p in tmp_path.iterdir()] == ["damaged"]
 
@@ -154,25 +155,13 @@ def test_what_reads_an_aggregate_names_the_command_that_makes_it(thinned: Path, 
         ["compare", str(copy), str(copy)],
         ["figures", "--root", str(copy)],
         ["report", "--root", str(copy)],
-        ["tax-table", "--root", str(copy)],
+        ["report", "--root", str(copy), "--markdown"],
     ):
         with pytest.raises(ArtifactError) as refused:
             command(words[0]).call(words[1:])
         assert str(refused.value).endswith(f"Analyse it first: connector-tax analyze --root '{copy}'")
     with pytest.raises(ArtifactError, match="there is no folder"):
         command("report").call(["--root", str(tmp_path / "nothing")])
-
-
-def test_a_thinned_campaign_fills_an_empty_folder_and_one_behind_a_link(
-    whole: Campaign, tmp_path: Path
-) -> None:
-    (tmp_path / "empty").mkdir()
-    mode = (tmp_path / "empty").stat().st_mode
-    (tmp_path / "link").symlink_to("empty")
-    thin(whole.root, tmp_path / "link")
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "empty" / "campaign.json").is_file()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "link"]
-    assert (tmp_path / "empty").stat().st_mode == mode
 
 
 def test_what_was_edited_after_thinning_is_found_as_anywhere_else(thinned: Path) -> None:
@@ -202,12 +191,6 @@ def test_step_records_that_were_lost_before_thinning_are_still_missing(tmp_path:
     (criterion,) = [c for c in _aggregate(tmp_path / "thinned")["criteria"] if c["number"] == 6]
     assert criterion["outcome"] == "not met"
     assert "lacks engine_step" in criterion["evidence"]
-
-
-def test_a_folder_that_holds_something_is_left_alone(whole: Campaign, tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("x")
-    with pytest.raises(ArtifactError, match="holds something already"):
-        thin(whole.root, tmp_path)
 
 
 def test_a_campaign_is_thinned_once_and_only_when_it_is_finished(thinned: Path, tmp_path: Path) -> None:

@@ -259,9 +259,12 @@ def test_a_manifest_that_leads_out_is_refused(tmp_path: Path, name: str) -> None
     assert [str(f) for f in verify(tmp_path).findings] == [f"{name}: is missing"]
 
 
-def test_a_thinned_campaign(campaign: Campaign, tmp_path: Path) -> None:
+def test_a_compact_bundle_is_that_of_the_thinned_campaign(campaign: Campaign, tmp_path: Path) -> None:
     thin(campaign.root, tmp_path / "thin")
-    bundle(tmp_path / "thin", tmp_path / "b.tar.xz")
+    bundle(tmp_path / "thin", tmp_path / "of_thin.tar.xz")
+    words = ["--root", str(campaign.root), "--to", str(tmp_path / "b.tar.xz"), "--compact"]
+    assert command("bundle").call(words) == 0
+    assert (tmp_path / "b.tar.xz").read_bytes() == (tmp_path / "of_thin.tar.xz").read_bytes()
     verified = verify(tmp_path / "b.tar.xz")
     assert verified.findings == [] and any(name.endswith(".jsonl.gz") for name in verified.sha256)
     assert reproduce(tmp_path / "b.tar.xz", verified).findings == []

@@ -9,7 +9,6 @@ from connector_tax.base.statistics.dependence import circular_block_length
 from connector_tax.base.statistics.drift import straight_line
 from connector_tax.base.statistics.laws import (
     chi_square_quantile,
-    f_quantile,
     normal_quantile,
     ranks_of,
     student_quantile,
@@ -26,7 +25,6 @@ def test_quantiles_are_scipys_to_the_last_digit() -> None:
     assert (student_quantile(P, FREEDOM) == stats.t.ppf(P, FREEDOM)).all()
     assert (-student_quantile(P, FREEDOM) == stats.t.isf(P, FREEDOM)).all()
     assert (chi_square_quantile(P, FREEDOM) == stats.chi2.ppf(P, FREEDOM)).all()
-    assert (f_quantile(P, FREEDOM, 7.0) == stats.f.ppf(P, FREEDOM, 7.0)).all()
     assert [normal_quantile(p) for p in P] == [stats.norm.ppf(p) for p in P]
     assert [student_two_sided_p(t, 3) for t in (-2.5, 0.0, 40.0)] == pytest.approx(
         [2 * stats.t.sf(t, 3) for t in (2.5, 0.0, 40.0)], rel=1e-12

@@ -21,7 +21,8 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
 
 
 def run(campaign: Campaign, stage: str, **fault: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "connector_tax", stage, "--root", str(campaign.root)]
+    program = ["scripts/build_manifest.py"] if stage == "manifest" else ["-m", "connector_tax", stage]
+    command = [sys.executable, *program, "--root", str(campaign.root)]
     command += ["--manifest", str(campaign.root / "MANIFEST.md")] if stage == "manifest" else []
     return subprocess.run(
         command, cwd=ROOT, env=environment(campaign.folder, **fault), capture_output=True, text=True

@@ -291,4 +291,6 @@ def test_the_stages_are_those_of_the_workflow() -> None:
     """``read`` runs what the rules run; a stage that it left out would not be watched."""
     rules = (ROOT / "workflow" / "rules" / "read.smk").read_text()
     scripts = {ROOT / name for name in re.findall(r'code\("(scripts/\w+\.py)"\)', rules)}
-    assert {re.findall(r"commands\.(\w+) import", script.read_text())[0] for script in scripts} == set(STAGES)
+    assert {
+        re.findall(r"(?:commands|report)\.(\w+) import", script.read_text())[0] for script in scripts
+    } == {*STAGES, "manifest"}

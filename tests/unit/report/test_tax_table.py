@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from connector_tax.base.documents.aggregate import aggregate_of
+from connector_tax.cli import command
 from connector_tax.read.figures.questions import main_taxes
 from connector_tax.read.figures.words import hold_together, with_interval
 from connector_tax.read.report.sections import part_of, with_part
@@ -108,6 +109,15 @@ def test_the_reason_of_a_dash_stands_below_the_table(aggregate: dict[str, Any]) 
 def test_a_name_cannot_end_its_cell(aggregate: dict[str, Any]) -> None:
     aggregate["configs"]["noop_connector"]["label"] = "a | b"
     assert "| a \\| b | " in tax_table(aggregate_of(aggregate))
+
+
+def test_report_prints_it_and_writes_nothing(
+    aggregate: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "aggregate.json").write_text(json.dumps(aggregate))
+    assert command("report").call(["--root", str(tmp_path), "--markdown"]) == 0
+    assert capsys.readouterr().out == tax_table(aggregate_of(aggregate)) + "\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["aggregate.json"]
 
 
 def test_a_part_of_a_page_is_replaced_and_nothing_else() -> None:

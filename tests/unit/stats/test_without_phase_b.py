@@ -13,6 +13,7 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_json
 from connector_tax.base.plan.start import standing
 from connector_tax.cli import command
+from connector_tax.read.report.manifest import build_manifest
 from connector_tax.run.rehearsal.campaign import rehearse
 from connector_tax.workflow import Study
 
@@ -72,8 +73,8 @@ def test_the_order_is_that_of_measuring_and_not_the_one_that_was_drawn(tmp_path:
     drawn = read_json(campaign.folder.campaign_file)["order"]["a"]
     for connector in reversed(drawn):
         campaign.measure(connector)
-    for name in ("analyze", "manifest"):
-        assert command(name).call(["--root", str(campaign.root)]) == 0
+    assert command("analyze").call(["--root", str(campaign.root)]) == 0
+    build_manifest(campaign.root)
     assert read_json(campaign.folder.aggregate)["provenance"]["order"]["a"] == drawn[::-1]
     rows = [line.split("\t") for line in campaign.folder.manifest.read_text().splitlines()[1:]]
     assert [(row[2], row[5]) for row in rows] == [(c, str(k)) for k, c in enumerate(drawn[::-1], 1)]

@@ -1,4 +1,4 @@
-"""``connector-tax sweep``: what it plans, where campaigns stand, its table; and ``track --sweep``."""
+"""``connector-tax sweep``: what it plans, where campaigns stand, and its table."""
 
 import copy
 import json
@@ -45,7 +45,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     base |= {"connectors": ["plain", "noop_connector", "nixl_both"], "phase_b_prime": {}}
     base["engine"]["model_file"] = str(checked.PROJECT_ROOT / base["engine"]["model_file"])
     (root / "base.yaml").write_text(yaml.safe_dump(base))
-    value = {"sweep": "study", "base": str(root / "base.yaml"), "axes": AXES, "follow": ["release"]}
+    value = {"sweep": "study", "base": str(root / "base.yaml"), "axes": AXES}
     (root / "sweep.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
     monkeypatch.setattr(checked, "PROJECT_ROOT", root)
     monkeypatch.setattr(run_command, "PROJECT_ROOT", root)
@@ -385,64 +385,3 @@ def test_names_from_results_are_text_in_the_page(project: Path) -> None:
     swept("table", "--page", str(page))
     html = page.read_text()
     assert "<script" not in html and "&lt;script&gt;" in html and "\x1b" not in html
-
-
-def tracked(project: Path, *more: str) -> dict[str, Any]:
-    assert command("track").call(["--sweep", "sweep.yaml", "--to", "to", *more]) == 0
-    found: dict[str, Any] = json.loads((project / "to" / "history.json").read_text())
-    return found
-
-
-def nixl(found: dict[str, Any]) -> list[list[str]]:
-    """Campaigns of each series of NIXL's TPOT."""
-    names = [c["name"] for c in found["campaigns"]]
-    return [
-        [names[p["campaign"]] for p in s["points"]]
-        for s in found["series"]
-        if (s["config"], s["metric"], s["reference"]) == ("nixl_both", "tpot_p90", "ref_safe")
-    ]
-
-
-def test_a_series_follows_releases_in_their_order_and_never_crosses_models(project: Path) -> None:
-    """All four campaigns are of one host, engine and model as far as their results tell; r2 was measured before r1."""
-    for name, day in (("r2-small", 1), ("r1-small", 2), ("r2-large", 3), ("r1-large", 4)):
-        analysed(project, f"study-{name}", day, 0.05, lambda value: value["provenance"].update(settings=None))
-    found = tracked(project)
-    assert nixl(found) == [["study-r1-small", "study-r2-small"], ["study-r1-large", "study-r2-large"]]
-    assert [e["differs"] for e in found["environments"]] == [{"axis model": "small"}, {"axis model": "large"}]
-    assert command("track").call(["results", "--to", "to"]) == 0
-    assert len(nixl(json.loads((project / "to" / "history.json").read_text()))[0]) == 4, (
-        "by their folders alone they cross"
-    )
-
-
-def test_without_an_axis_to_follow_every_campaign_is_its_own_series(project: Path) -> None:
-    value = yaml.safe_load((project / "sweep.yaml").read_text()) | {"follow": []}
-    (project / "sweep.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
-    for day, name in enumerate(("r1-small", "r2-small"), start=1):
-        analysed(project, f"study-{name}", day, 0.05)
-    assert nixl(tracked(project)) == [["study-r1-small"], ["study-r2-small"]]
-
-
-def test_campaigns_that_were_not_started_are_left_out_by_name(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    analysed(project, "study-r1-small", 1, 0.05)
-    found = tracked(project)
-    assert len(found["left_out"]) == 3
-    assert (
-        "study-r2-large: it was not started yet: connector-tax sweep sweep.yaml run"
-        in capsys.readouterr().err
-    )
-
-
-def test_a_sweep_without_results_is_no_history(project: Path) -> None:
-    with pytest.raises(ConfigError, match="none of its 4 campaigns has results"):
-        tracked(project)
-
-
-def test_track_wants_folders_or_a_sweep(project: Path) -> None:
-    with pytest.raises(ConfigError, match="nothing to track"):
-        command("track").call(["--to", "to"])
-    with pytest.raises(ConfigError, match="--confirm measures one campaign"):
-        command("track").call(["--sweep", "sweep.yaml", "--to", "to", "--confirm", "base.yaml"])

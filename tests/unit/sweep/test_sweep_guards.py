@@ -40,7 +40,7 @@ def test_two_sweeps_cannot_own_one_folder_of_results(project: Path, action: str)
     """``study`` with ``r1-small`` and ``study-r1`` with ``small`` make one name."""
     assert swept("write") == 0
     own = (project / "sweeps/study/study-r1-small.yaml").read_text()
-    other_sweep(project, sweep="study-r1", axes={"gpu": [{"name": "small", "set": {"seed": 99}}]}, follow=[])
+    other_sweep(project, sweep="study-r1", axes={"gpu": [{"name": "small", "set": {"seed": 99}}]})
     with pytest.raises(
         ConfigError, match=r"study-r1-small .*results/study-r1-small belongs to sweep study, "
     ):
@@ -112,7 +112,7 @@ def of_vllm(project: Path, python: str) -> Sweep:
     base = yaml.safe_load((Path(__file__).parents[3] / "config/vllm-cpu.yaml").read_text())
     base["engine"] |= {"python": python, "model": "/models/some"}
     (project / "base.yaml").write_text(yaml.safe_dump(base))
-    rewritten(project, axes={"release": [{"name": "r1"}]}, follow=[])
+    rewritten(project, axes={"release": [{"name": "r1"}]})
     return load_sweep(project / "sweep.yaml")
 
 
@@ -196,8 +196,8 @@ def test_true_and_one_are_two_values(project: Path, first: object, second: objec
     def axis(name: str, value: object) -> list[dict[str, Any]]:
         return [{"name": name, "set": {"engine": {"args": {"foo": value}}}}]
 
-    rewritten(project, axes={"m": axis("a", first), "n": axis("b", second)}, follow=[])
+    rewritten(project, axes={"m": axis("a", first), "n": axis("b", second)})
     with pytest.raises(ConfigError, match="sets it as well, to another value"):
         sweep_of(project)
-    rewritten(project, axes={"m": axis("a", True), "n": axis("b", True)}, follow=[])
+    rewritten(project, axes={"m": axis("a", True), "n": axis("b", True)})
     assert len(sweep_of(project).cells) == 1

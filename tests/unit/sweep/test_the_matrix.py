@@ -167,7 +167,7 @@ def test_a_base_that_is_no_campaign_is_told_as_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda v: v.update(axis={}), "top level: unknown key 'axis'. Allowed: sweep, base, axes, exclude, order, seed, follow."),
+        (lambda v: v.update(axis={}), "top level: unknown key 'axis'. Allowed: sweep, base, axes, exclude, order, seed."),
         (lambda v: v.update(axes={}), "axes: {} should be non-empty."),
         (lambda v: v["axes"].update(model=[]), "axes.model: [] is not allowed; wanted: at least 1 entries."),
         (lambda v: v["axes"].update(Model=[{"name": "a"}]), "axes: the name 'Model' is not allowed; wanted: text matching "),
@@ -180,7 +180,6 @@ def test_a_base_that_is_no_campaign_is_told_as_itself(tmp_path: Path) -> None:
         (lambda v: v.update(exclude=[{"gpu": "a"}]), "exclude[0]: 'gpu' is no axis of this sweep (release, model)."),
         (lambda v: v.update(exclude=[{"model": "medium"}]), "exclude[0].model: 'medium' is no entry of that axis (small, large)."),
         (lambda v: v.update(exclude=[{"model": ["small", "large"]}]), "exclude: leaves none of 4 campaigns."),
-        (lambda v: v.update(follow=["gpu"]), "follow[0]: 'gpu' is no axis of this sweep (release, model)."),
         (lambda v: v.update(order="random"), "order: 'random' is not allowed; wanted: one of 'given', 'seeded'."),
         (
             lambda v: v["axes"].update({f"a{k}": [{"name": f"e{n}"} for n in range(5)] for k in range(4)}),
@@ -228,5 +227,5 @@ def test_the_shipped_sweep_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     for name in ("ENGINE_PYTHON_031", "ENGINE_PYTHON_032", "MODEL_FOLDER", "SMALL_MODEL_FOLDER"):
         monkeypatch.delenv(name, raising=False)
     sweep = load_sweep(PROJECT_ROOT / "config" / "sweep.yaml")
-    assert (len(sweep.cells), sweep.excluded, sweep.follow) == (6, 2, ("release",))
+    assert (len(sweep.cells), sweep.excluded) == (6, 2)
     assert len(SweepFolder(tmp_path).write_configs(sweep)) == 6

@@ -1,4 +1,4 @@
-"""A folder's name does not say whose results lie in it: those of before an edit, of another campaign or of a link stand in no table and no series."""
+"""A folder's name does not say whose results lie in it: those of before an edit, of another campaign or of a link stand in no table."""
 
 import copy
 import os
@@ -11,15 +11,13 @@ import pytest
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_sweep_command import AXES, analysed, measured_with, nixl, project, sweep_of, swept, tracked
+from test_sweep_command import AXES, analysed, project, sweep_of, swept
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import write_receipt
-from connector_tax.base.config.sweep import SweepCell, load_sweep
+from connector_tax.base.config.sweep import SweepCell
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document
-from connector_tax.read.track.sources import read_campaigns
-from connector_tax.sweep.results import own_of
 
 __all__ = ["project"]
 DATE = "2026-10-01"
@@ -87,22 +85,18 @@ def test_results_of_before_an_edit_are_no_number_of_the_edited_entry(
     first, second = of_nixl(printed(capsys, "table"))["model small"]
     assert first.startswith("+10 %")
     assert second == "measured before an edit (engine.env.RELEASE, engine.served_model_name)"
-    found = tracked(project)
-    assert [c["name"] for c in found["campaigns"]] == ["study-r1-small"]
-    assert any("study-r2-small" in o["path"] and "before an edit" in o["reason"] for o in found["left_out"])
 
 
 def test_axes_that_change_places_change_no_number(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copies = [{"name": "a"}, {"name": "b", "set": {"seed": 9}}]
     models = [{"name": "a"}, {"name": "b", "set": {"cell": {"min_completed": 41}}}]
-    rewritten(project, axes={"model": models, "copy": copies}, follow=["model"])
+    rewritten(project, axes={"model": models, "copy": copies})
     for day, name in enumerate(("a-a", "a-b", "b-a", "b-b"), start=1):
         analysed(project, f"study-{name}", day, day / 10)
     rewritten(project, axes={"copy": copies, "model": models})
-    rows = of_nixl(printed(capsys, "table"))
+    rows = of_nixl(printed(capsys, "table", "--across", "model"))
     assert rows["copy a"][0].startswith("+10 %") and rows["copy b"][1].startswith("+40 %")
     assert rows["copy a"][1] == rows["copy b"][0] == "measured before an edit (cell.min_completed, seed)"
-    assert {c["name"] for c in tracked(project)["campaigns"]} == {"study-a-a", "study-b-b"}
 
 
 def test_a_copied_folder_and_a_link_are_nobodys(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,9 +107,6 @@ def test_a_copied_folder_and_a_link_are_nobodys(project: Path, capsys: pytest.Ca
     rows = of_nixl(printed(capsys, "table"))
     assert rows["model small"][1] == "results of campaign study-r1-small, not of this one"
     assert rows["model large"][0] == "a link, which is not followed"
-    found = tracked(project)
-    assert nixl(found) == [["study-r1-small"]]
-    assert sum("not of this one" in o["reason"] or "link" in o["reason"] for o in found["left_out"]) == 2
 
 
 def test_runs_that_ended_after_the_analysis_are_said_beside_its_numbers(
@@ -193,45 +184,6 @@ def test_a_campaign_of_which_something_is_to_be_made_again_is_not_finished(
     assert wanted in printed(capsys, "status")
 
 
-def test_sweeps_are_in_no_series_of_one_another_or_of_folders(project: Path) -> None:
-    """Each has its releases at positions of its own: r1, r3, r2, r4 hid a rise."""
-    for name, releases, tax in (("old", ("r1", "r2"), 0.1), ("new", ("r3", "r4"), 0.2)):
-        rewritten(project, sweep=name, axes={"release": [{"name": r} for r in releases]})
-        shutil.copy(project / "sweep.yaml", project / f"{name}.yaml")
-        for release in releases:
-            analysed(project, f"{name}-{release}", int(release[1]), tax)
-    found = tracked(project, "--sweep", "old.yaml")
-    assert nixl(found) == [["old-r1", "old-r2"], ["new-r3", "new-r4"]]
-    of_old = measured_with(load_sweep(project / "old.yaml").cells[0])
-    analysed(project, "by-hand", 5, 0.3, lambda value: value["provenance"].update(of_old))
-    (project / "old.yaml").unlink()
-    assert nixl(tracked(project, "results")) == [["old-r1", "old-r2", "by-hand"], ["new-r3", "new-r4"]]
-
-
-def test_what_a_sweep_leaves_out_comes_in_by_no_folder(project: Path) -> None:
-    for day, name in enumerate(("r1-small", "r2-small"), start=1):
-        analysed(project, f"study-{name}", day, 0.1)
-    axes: Any = copy.deepcopy(AXES)
-    axes["release"][1]["set"] = {"seed": 1234}
-    rewritten(project, axes=axes)
-    found = tracked(project, "results")
-    assert [c["name"] for c in found["campaigns"]] == ["study-r1-small"]
-    assert sum("study-r2-small" in out["path"] for out in found["left_out"]) == 1
-
-
-def test_a_copy_beside_a_sweep_does_not_take_its_place(project: Path) -> None:
-    """A backup, an unpacked bundle: whichever lies where the sweep has it is the sweep's."""
-    rewritten(project, axes={"release": [{"name": "r1"}, {"name": "r2"}]})
-    for day, release in enumerate(("r1", "r2"), start=1):
-        analysed(project, f"study-{release}", day, 0.1)
-    backup = project / "results/a-backup"
-    shutil.copytree(project / "results/study-r1", backup)
-    results = project / "results"
-    sides, left_out = read_campaigns([results], own_of(sweep_of(project), results).places)
-    assert [side.path.name for side in sides] == ["study-r1", "study-r2"]
-    assert [out.path for out in left_out] == [str(backup)]
-
-
 def test_a_folder_that_may_not_be_entered_keeps_no_other_from_being_told(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +204,3 @@ def test_a_folder_that_may_not_be_entered_keeps_no_other_from_being_told(
     )
     first, second = of_nixl(printed(capsys, "table"))["model small"]
     assert first.startswith("+10 %") and second.startswith("cannot be read: [Errno 13] Permission denied: ")
-    found = tracked(project)
-    assert [c["name"] for c in found["campaigns"]] == ["study-r1-small"]
-    assert any("Permission denied" in o["reason"] for o in found["left_out"])

@@ -7,16 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from whole_aggregate import example, over_blocks
-
-from connector_tax.base.documents.history import History, Series
+from whole_aggregate import example
 
 Aggregate = dict[str, Any]
-SD = 0.003
-# Of the example; fewer make smaller files and fewer pictures.
+# Of the example; fewer make smaller files.
 KEPT = ("plain", "noop_connector", "nixl_both")
 
 
@@ -39,17 +34,8 @@ def lose(value: Aggregate, reason: str, **of: str) -> None:
         row |= {**lost, "reason": reason}
 
 
-def of_blocks(value: Aggregate, n: int, **of: str) -> None:
-    for row in rows(value, **of):
-        row |= {"phase": None, "blocks": n, "kind": f"over {n} blocks"}
-
-
-def noise_floor(value: Aggregate, half: float, metric: str = "tpot_p90") -> None:
-    value["repeats"] = [over_blocks(0.0, -half, half, metric=metric)]
-
-
 def small_example() -> Aggregate:
-    """With the configurations that are kept, and what series are made of."""
+    """With the configurations that are kept, and what taxes are compared by."""
     value = example()
     value["configs"] = {config: value["configs"][config] for config in KEPT}
     for name in ("cells", "main_taxes"):
@@ -88,18 +74,3 @@ def nights(
         folder.mkdir(parents=True)
         (folder / "aggregate.json").write_text(json.dumps(value))
     return root
-
-
-def noisy(n: int, seed: int = 1, **steps: float) -> list[float]:
-    """Taxes of one launch around 5 %; ``s12=0.02``: 2 % more from the thirteenth on."""
-    rng = np.random.default_rng(seed)
-    found = rng.normal(0.05, SD, n) - rng.normal(0, SD, n)
-    for name, size in steps.items():
-        found[int(name[1:]) :] += size
-    return [float(v) for v in found]
-
-
-def of(
-    found: History, config: str = "nixl_both", metric: str = "tpot_p90", reference: str = "ref_safe"
-) -> list[Series]:
-    return [s for s in found.series if (s.config, s.metric, s.reference) == (config, metric, reference)]

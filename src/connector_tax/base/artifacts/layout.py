@@ -20,18 +20,9 @@ DEVICE_CLOCK = Path("steps") / "device_clock.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class CampaignFolder:
-    """``results/<campaign>/``.
-
-    Attributes:
-        made_in: where analysis, figures and report lie; None: beside the results that they are made of.
-    """
+    """``results/<campaign>/``."""
 
     root: Path
-    made_in: Path | None = None
-
-    @property
-    def made(self) -> Path:
-        return self.root if self.made_in is None else self.made_in
 
     @property
     def campaign_file(self) -> Path:
@@ -80,24 +71,24 @@ class CampaignFolder:
 
     @property
     def aggregate(self) -> Path:
-        return self.made / "aggregate.json"
+        return self.root / "aggregate.json"
 
     @property
     def aggregate_csv(self) -> Path:
-        return self.made / "aggregate.csv"
+        return self.root / "aggregate.csv"
 
     @property
     def figures(self) -> Path:
-        return self.made / "figures"
+        return self.root / "figures"
 
     def step_table(self, cell: "CellFolder") -> Path:
         """Columns of a cell's step records; can be removed at any time and is made again from them."""
-        own = self.made / "tables" / cell.path.relative_to(self.root)
+        own = self.root / "tables" / cell.path.relative_to(self.root)
         return own.with_name(own.name + ".parquet")  # the name of a cell may hold a dot of its own
 
     @property
     def report(self) -> Path:
-        return self.made / "report.html"
+        return self.root / "report.html"
 
     @property
     def manifest(self) -> Path:

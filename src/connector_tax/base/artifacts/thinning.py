@@ -8,8 +8,6 @@ raw results (tables, ``aggregate.json``, figures, report) is left out: it is mad
 
 import gzip
 import os
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,15 +22,8 @@ from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.documents.receipt import ReceiptCell
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import (
-    publish_folder,
-    read_json,
-    sha256_of,
-    write_bytes,
-    write_json,
-    writing_failed,
-)
-from connector_tax.base.opening import MOST_STREAM_BYTES, PACKED, open_regular, read_whole
+from connector_tax.base.files import copy_file, read_json, sha256_of, write_bytes, write_json
+from connector_tax.base.opening import MOST_STREAM_BYTES, PACKED, read_whole
 from connector_tax.base.records.cell import Shape, is_repeat
 
 RULE = (
@@ -53,59 +44,34 @@ class _Kept:
 NOTHING = _Kept(frozenset(), frozenset())
 
 
-def thin(source: Path, target: Path) -> int:
-    """Write the thinned campaign of ``source`` to ``target``, whole or not at all; returns its size in bytes.
+def thin(source: Path, target: Path) -> None:
+    """Write what is kept of the campaign at ``source`` to ``target``, a folder that does not exist.
 
     Raises:
-        ArtifactError: ``target`` holds something or cannot be written, ``source`` is thinned already or no finished campaign, a cell
-            or a file of one is missing or is not the one it was, or a folder may not be read.
+        ArtifactError: ``target`` cannot be written, ``source`` is thinned already or no finished campaign, a cell or a file of one is missing
+            or is not the one it was, or a folder may not be read. What lies in ``target`` then is a part.
     """
-    if target.exists() and any(target.iterdir()):
-        raise ArtifactError(f"{target}: holds something already. Give a folder that does not exist.")
     campaign = CampaignFolder(source)
     campaign.refuse_links()
     document = campaign_of(read_json(campaign.campaign_file), str(campaign.campaign_file))
     if document.thinned:
-        raise ArtifactError(f"{source}: is thinned already. Copy it, or thin the campaign that it is from.")
+        raise ArtifactError(f"{source}: is thinned already. Bundle it without --compact.")
     _refuse_unread(source)
     rates = read_document(campaign.reference_rates, ReferenceRatesFile)
     if missing := unfinished(campaign, document):
         phase, config = missing[0]
         raise ArtifactError(
             f"{source}: {len(missing)} runs have no receipt.json, the first {config} in phase {phase}, so the campaign is not finished. "
-            "Finish it with snakemake first."
+            "Finish it first."
         )
     kept = _Kept(_shapes_of_phase_a(campaign), frozenset({rates.ref_safe_per_s, rates.ref_load_per_s}))
-    # A link to an empty folder stays one.
-    final = Path(os.path.realpath(target))
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        # Beside it: a copy that was given up must not lie under a name that looks like a whole one.
-        beside = tempfile.TemporaryDirectory(prefix=".thin.", dir=final.parent)
-    except OSError as error:
-        raise writing_failed(final, error) from error
-    with beside as temporary:
-        copy = Path(temporary) / final.name
-        _write(
-            campaign,
-            CampaignFolder(copy),
-            msgspec.structs.replace(document, thinned=_thinned(campaign)),
-            kept,
-        )
-        publish_folder(copy, final)
-    return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
-
-
-def _thinned(campaign: CampaignFolder) -> Thinned:
-    return Thinned(rule=RULE, source=_checksum(campaign))
-
-
-def _write(campaign: CampaignFolder, new: CampaignFolder, document: CampaignDocument, kept: _Kept) -> None:
-    write_json(new.campaign_file, document)
+    new = CampaignFolder(target)
+    thinned = Thinned(rule=RULE, source=_checksum(campaign))
+    write_json(new.campaign_file, msgspec.structs.replace(document, thinned=thinned))
     _without_home(new.campaign_file)
     for path in (campaign.reference_rates, campaign.engine_diff, campaign.put_in):
         if path.is_file():
-            _copy(path, new.root / path.name)
+            copy_file(path, new.root / path.name)
             _without_home(new.root / path.name)
     _copy_beneath(campaign.preflight, new.preflight)
     for run in campaign.runs():
@@ -142,7 +108,7 @@ def _refuse_unread(source: Path) -> None:
 
     def refuse(error: OSError) -> None:
         raise ArtifactError(
-            f"{error.filename}: cannot be read ({error.strerror}). Nothing was thinned."
+            f"{error.filename}: cannot be read ({error.strerror}). Nothing was bundled."
         ) from error
 
     for _ in os.walk(source, onerror=refuse):
@@ -157,7 +123,7 @@ def _shapes_of_phase_a(campaign: CampaignFolder) -> frozenset[Shape]:
 def _thin_run(run: RunFolder, copy: RunFolder, kept: _Kept) -> None:
     for path in sorted(run.path.iterdir()):
         if path.is_file() and path != run.receipt:
-            _copy(path, copy.path / path.name)
+            copy_file(path, copy.path / path.name)
             _without_home(copy.path / path.name)
         elif path.is_dir() and path.name.startswith("attempt_"):
             _copy_beneath(path, copy.path / path.name)
@@ -205,7 +171,7 @@ def _thin_cell(cell: CellFolder, copy: CellFolder, kept: _Kept) -> dict[str, Fil
         source = cell.path / name
         _check(source, entry)
         if not name.startswith(_LARGE):
-            _copy(source, copy.path / name)
+            copy_file(source, copy.path / name)
             files[name] = entry
         elif is_kept:
             packed = copy.path / f"{name}{PACKED}"
@@ -230,17 +196,10 @@ def _without_home(written: Path) -> None:
         written.chmod(mode)
 
 
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with open_regular(source, MOST_STREAM_BYTES) as reading, open(target, "xb") as writing:
-        shutil.copyfileobj(reading, writing)
-    shutil.copymode(source, target)
-
-
 def _copy_beneath(source: Path, target: Path) -> None:
     for path in sorted(source.rglob("*")):
         if path.is_file():
-            _copy(path, target / path.relative_to(source))
+            copy_file(path, target / path.relative_to(source))
             _without_home(target / path.relative_to(source))
 
 

@@ -65,7 +65,6 @@ class Sweep:
     Attributes:
         path: of the sweep's own file.
         axes: axis -> names of its entries, in the order of the file.
-        follow: axes along which a tax is followed; the others keep series apart.
         cells: in the order of the file, the last axis fastest.
         order: the same as they are measured.
         excluded: combinations that are left out.
@@ -75,7 +74,6 @@ class Sweep:
     path: Path
     base: str
     axes: Mapping[str, tuple[str, ...]]
-    follow: tuple[str, ...]
     cells: tuple[SweepCell, ...]
     order: tuple[SweepCell, ...]
     excluded: int
@@ -107,7 +105,6 @@ def load_sweep(path: Path) -> Sweep:
         path=path,
         base=value["base"],
         axes={axis: tuple(e.name for e in entries) for axis, entries in axes.items()},
-        follow=tuple(value["follow"]),
         cells=cells,
         order=tuple(cells[k] for k in drawn) if value["order"] == "seeded" else cells,
         excluded=_size(axes) - len(cells),
@@ -131,10 +128,7 @@ def _entries(axis: str, entries: Sequence[Foreign], where: str) -> tuple[Entry, 
 
 
 def _check_axes(value: Foreign, axes: Mapping[str, tuple[Entry, ...]], where: str) -> None:
-    """That ``follow`` and ``exclude`` name axes and entries that there are."""
-    for k, axis in enumerate(value["follow"]):
-        if axis not in axes:
-            raise ConfigError(f"{where}: follow[{k}]: {axis!r} is no axis of this sweep ({', '.join(axes)}).")
+    """That ``exclude`` names axes and entries that there are."""
     for k, rule in enumerate(value["exclude"]):
         for axis, names in rule.items():
             if axis not in axes:

@@ -30,11 +30,6 @@ def chi_square_quantile(p: Any, freedom: Any) -> Any:
     return 2 * special.gammaincinv(np.asarray(freedom) / 2, p)
 
 
-def f_quantile(p: Any, of_numerator: Any, of_denominator: Any) -> Any:
-    """Of Fisher's F, by its two degrees of freedom."""
-    return special.fdtri(of_numerator, of_denominator, p)
-
-
 def ranks_of(values: Floats) -> Floats:
     """From 1 up; equal values share the mean of theirs."""
     _, of_value, counts = np.unique(values, return_inverse=True, return_counts=True)

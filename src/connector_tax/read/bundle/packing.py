@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import LOGS, CampaignFolder
-from connector_tax.base.artifacts.thinning import unfinished
+from connector_tax.base.artifacts.thinning import thin, unfinished
 from connector_tax.base.documents.aggregate import ProblemRow
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import sha256_of, write_text, writing_failed
+from connector_tax.base.files import copy_file, sha256_of, write_text, writing_failed
 from connector_tax.base.opening import is_bare
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.units import how_many
@@ -17,7 +17,6 @@ from connector_tax.read.analysis import analyse
 from connector_tax.read.bundle.archive import write_archive
 from connector_tax.read.bundle.code import code_files, requirements
 from connector_tax.read.bundle.listing import MANIFEST, manifest_text
-from connector_tax.read.bundle.verifying import copy_file
 from connector_tax.read.figures.draw_all import draw_figures
 
 README = "README.txt"
@@ -106,15 +105,18 @@ def made_files(root: Path) -> list[Path]:
     return sorted(path for path in found if path.is_file() and path.suffix in _MADE)
 
 
-def bundle(root: Path, target: Path, *, partial: bool = False, results_only: bool = False) -> Bundled:
+def bundle(
+    root: Path, target: Path, *, partial: bool = False, results_only: bool = False, compact: bool = False
+) -> Bundled:
     """Write the bundle of the campaign at ``root`` to ``target``; the same campaign and code give the same bytes.
 
     Args:
         partial: whether a campaign may be unfinished.
         results_only: whether code and lock file are left out.
+        compact: whether raw results are those that ``thin`` keeps.
 
     Raises:
-        ArtifactError: not finished, no campaign, too large, or the disk is full.
+        ArtifactError: not finished, no campaign, too large, or the disk is full; a compact one also of a damaged campaign.
     """
     folder = CampaignFolder(root)
     document = read_campaign_file(folder.campaign_file)
@@ -137,8 +139,11 @@ def bundle(root: Path, target: Path, *, partial: bool = False, results_only: boo
     with tempfile.TemporaryDirectory(prefix=".bundle.", dir=target.parent) as temporary:
         beside, campaign = Path(temporary), f"{RESULTS}{document.campaign}/"
         copy = beside / campaign
-        for path in raw_files(root):
-            copy_file(path, copy / path.relative_to(root))
+        if compact:
+            thin(root, copy)
+        else:
+            for path in raw_files(root):
+                copy_file(path, copy / path.relative_to(root))
         problems = remake(copy)
         files = {campaign + p.relative_to(copy).as_posix(): p for p in (*raw_files(copy), *made_files(copy))}
         texts = {README: _readme(document.campaign, bool(missing), len(problems), results_only)}

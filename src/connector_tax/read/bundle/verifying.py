@@ -1,7 +1,6 @@
 """Whether a bundle, packed or unpacked, holds what was put in: one finding per file that was changed, is missing or was added."""
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import sha256_of, writing_failed
-from connector_tax.base.opening import MOST_STREAM_BYTES, is_folder, open_regular, printable, read_whole
+from connector_tax.base.files import sha256_of
+from connector_tax.base.opening import is_folder, printable, read_whole
 from connector_tax.read.bundle.archive import BadArchive, unpack
 from connector_tax.read.bundle.listing import MANIFEST, read_manifest
 
@@ -69,17 +68,6 @@ def as_folder(bundle: Path) -> Iterator[Path]:
         except FileNotFoundError as error:
             raise ArtifactError(f"{bundle}: no such file or folder.") from error
         yield Path(temporary)
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Content and mode of a regular file; refuses others as ``open_regular`` does."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open_regular(source, MOST_STREAM_BYTES) as reading, open(target, "xb") as writing:
-            shutil.copyfileobj(reading, writing)
-        shutil.copymode(source, target)
-    except OSError as error:
-        raise writing_failed(target, error) from error
 
 
 def _compared_with_manifest(folder: Path) -> Verified:

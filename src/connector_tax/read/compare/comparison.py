@@ -15,6 +15,7 @@ from connector_tax.base.documents.aggregate import (
     Metric,
     read_aggregate,
 )
+from connector_tax.base.documents.rates import Reference
 from connector_tax.base.errors import ArtifactError, NotComparable
 from connector_tax.base.files import read_json
 from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
@@ -236,6 +237,21 @@ def tax_at(aggregate: Aggregate, config: str, metric: Metric, rate_per_s: float)
         overloaded=bool(tax.overloaded),
         flags=tuple(flags_behind(aggregate, tax)),
     )
+
+
+def number_of(
+    side: Side, config: str, metric: LatencyMetric, reference: Reference, rate_per_s: float
+) -> Number:
+    """The tax that stands in the campaign at the rate of ``reference``, or why there is none."""
+    aggregate = side.aggregate
+    if FALLBACK in reference_flags(aggregate):
+        return Number(None, f"{reference} is a fallback there, so nobody knows how much of a tax is queueing")
+    if not any(t.metric == metric for t in _standing(aggregate, config, rate_per_s)):
+        return Number(None, why_absent(aggregate, config))
+    found = tax_at(aggregate, config, metric, rate_per_s)
+    if found.value is not None and found.value.point <= -1:
+        return Number(None, "it is no ratio of latencies", found.kind)
+    return found
 
 
 def _bounded(value: Interval) -> Bounded:

@@ -48,25 +48,10 @@ class Difference:
 
 def differences(comparison: Comparison) -> list[Difference]:
     """Engine, versions, GPU, host, settings, client, reference rates and flags, in that order."""
-    return differing(
-        comparison.a,
-        comparison.b,
-        {c.config for c in comparison.changes},
-        sorted({f for c in comparison.changes for f in c.a.flags}),
-        sorted({f for c in comparison.changes for f in c.b.flags}),
-    )
-
-
-def differing(
-    a: Side, b: Side, configs: Collection[str], a_flags: Sequence[str] = (), b_flags: Sequence[str] = ()
-) -> list[Difference]:
-    """
-    Args:
-        configs: those that both have measured; of them how they were launched.
-        a_flags, b_flags: of the cells behind the taxes that are compared.
-    """
-    sides = (a, b)
-    first, second = _facts(a, a_flags), _facts(b, b_flags)
+    sides, changes = (comparison.a, comparison.b), comparison.changes
+    configs = {c.config for c in changes}
+    first = _facts(comparison.a, sorted({f for c in changes for f in c.a.flags}))
+    second = _facts(comparison.b, sorted({f for c in changes for f in c.b.flags}))
     settings = [_settings(side) for side in sides]
     if all(settings):
         for facts, own in zip((first, second), settings, strict=True):
@@ -80,7 +65,7 @@ def differing(
 
 
 def has_to_be_alike(side: Side) -> dict[str, str]:
-    """What taxes depend on beside connector, versions and rate, in words: of campaigns that differ in one of these no series is made."""
+    """What taxes depend on beside connector, versions and rate, in words: campaigns that differ in one of these are different series."""
     provenance = side.aggregate.provenance
     facts = _facts(side, ())
     shape = phase_a_shape(side.aggregate)

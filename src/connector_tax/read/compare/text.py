@@ -76,21 +76,22 @@ def _columns(change: Change) -> tuple[str, ...]:
         word = f"{word} ({clean(change.why_not)})"
     return (
         change.config,
-        f"A {_number(change.a, change.unit)}",
-        f"B {_number(change.b, change.unit)}",
-        f"change {_change(change)}" if change.value is not None else "",
+        f"A {number_text(change.a, change.unit)}",
+        f"B {number_text(change.b, change.unit)}",
+        f"change {change_text(change)}" if change.value is not None else "",
         word,
     )
 
 
-def _number(found: Number, unit: Unit) -> str:
+def number_text(found: Number, unit: Unit) -> str:
+    """A tax with its interval and kind, or why there is none."""
     if found.value is None:
         return f"not available ({clean(found.reason)})"
     queued = " did not keep up" if found.overloaded else ""
     return f"{with_interval(found.value, unit)} {clean(found.kind)}{queued}"
 
 
-def _change(change: Change) -> str:
+def change_text(change: Change) -> str:
     """Percentages differ by percentage points."""
     return with_interval(change.value, change.unit).replace(" %", " pp") if change.value is not None else ""
 
@@ -149,7 +150,7 @@ def _verdict(comparison: Comparison) -> str:
     missing = _missing(comparison)
     if not found:
         return f"No regression: no tax of {n} rose by more than {limit} with the rise told apart from zero{missing}."
-    words = [f"{METRIC_WORDS[c.metric]} of {c.config} by {_change(c)}" for c in found]
+    words = [f"{METRIC_WORDS[c.metric]} of {c.config} by {change_text(c)}" for c in found]
     return f"Regression: {len(found)} of {n} taxes rose, and by more than {limit}: {listing(words)}{missing}."
 
 
@@ -157,7 +158,7 @@ def _missing(comparison: Comparison) -> str:
     """A tax that could not be compared may be the one that rose, and so may one whose change has no bound."""
     parts = []
     if comparison.unbounded:
-        words = [f"{METRIC_WORDS[c.metric]} of {c.config} by {_change(c)}" for c in comparison.unbounded]
+        words = [f"{METRIC_WORDS[c.metric]} of {c.config} by {change_text(c)}" for c in comparison.unbounded]
         verb = "change lacks" if len(words) == 1 else "changes lack"
         parts.append(f"{len(words)} {verb} a bound: {listing(words)}")
     if comparison.lost:
@@ -198,7 +199,7 @@ def _refusal(comparison: Comparison) -> str:
     absent = [x for x in comparison.in_neither if is_connector(x.config)]
     lost = [(c.config, c.why_not) for c in comparison.lost]
     reasons = [f"{names}: {clean(why)}" for names, why in _by_reason(lost)]
-    reasons += [f"{c.config}: its change is {_change(c)}" for c in comparison.unbounded]
+    reasons += [f"{c.config}: its change is {change_text(c)}" for c in comparison.unbounded]
     reasons += [f"in {OTHER[name]} {why}" for name, config, why in comparison.only_in if is_connector(config)]
     reasons += [
         f"{names} {'have' if ' and ' in names else 'has'} no tax in A and none in B: {clean(why)}"
@@ -226,8 +227,8 @@ def comparison_document(comparison: Comparison) -> ComparisonDocument:
     """The same for programs."""
     rate = comparison.rate
     return ComparisonDocument(
-        a=_side(comparison.a),
-        b=_side(comparison.b),
+        a=side_document(comparison.a),
+        b=side_document(comparison.b),
         confidence=comparison.confidence,
         fail_above=comparison.fail_above,
         deciding=comparison.deciding,
@@ -243,9 +244,11 @@ def comparison_document(comparison: Comparison) -> ComparisonDocument:
     )
 
 
-def _side(side: Side) -> SideOfIt:
+def side_document(side: Side) -> SideOfIt:
     found = side.aggregate
-    return SideOfIt(str(side.path), found.campaign, found.date, found.provenance.versions.get("vllm"))
+    # A name that is no UTF-8 would leave a document that nobody can write.
+    path = printable(str(side.path))
+    return SideOfIt(path, found.campaign, found.date, found.provenance.versions.get("vllm"))
 
 
 def _change_of_tax(change: Change) -> ChangeOfTax:

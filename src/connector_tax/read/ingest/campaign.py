@@ -136,19 +136,17 @@ def read_campaign(
     phases: tuple[str, ...] = PHASES,
     steps: bool = True,
     each: Each = map,
-    made_in: Path | None = None,
 ) -> CampaignData:
     """Read what is there; a campaign may be partial.
 
     Args:
         steps: whether to read step records, by far the largest part.
         each: over cells; the large files of several are looked at at once where it is a pool's.
-        made_in: where step tables lie; None: in ``root``.
 
     Raises:
         ArtifactError: there is no campaign at ``root``.
     """
-    folder = CampaignFolder(root, made_in)
+    folder = CampaignFolder(root)
     document = read_campaign_file(folder.campaign_file)
     engine = asked_of(document, str(folder.campaign_file)).engine
     problems = [Problem(str(link), "is a link, not followed") for link in folder.links()]

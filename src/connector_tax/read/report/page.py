@@ -42,40 +42,26 @@ class Figure:
     uri: str = ""
 
 
-def build_report(
-    root: Path,
-    made_in: Path | None = None,
-    processes: int | None = None,
-    left: list[str] | None = None,
-) -> Path:
+def build_report(root: Path) -> Path:
     """Write ``report.html`` of the campaign at ``root``, which may be unfinished.
-
-    Args:
-        made_in: where aggregate and figures lie and the page is written; None: in ``root``.
-        processes: default: one per core for a large campaign, else one.
-        left: what of the plan was not measured when it was analysed, in sentences; None: as it is now.
 
     Raises:
         ArtifactError: the aggregate or the figures are not there, or the disk is full.
     """
-    folder = CampaignFolder(root, made_in)
+    folder = CampaignFolder(root)
     folder.links()
     aggregate = read_aggregate(folder.aggregate)
     campaign = read_campaign_file(folder.campaign_file) if folder.campaign_file.is_file() else None
-    if left is None:
-        # Where the raw results are elsewhere nobody here knows which runs have ended.
-        left = what_is_left(folder) if folder.runs() or not aggregate.cells else []
-    page, figures = (
-        page_view(aggregate, campaign, left),
-        figures_view(folder),
-    )
-    drilling = read_drilling(root, cells_in_order(aggregate), made_in, processes)
+    # Where the raw results are elsewhere nobody here knows which runs have ended.
+    left = _what_is_left(folder) if folder.runs() or not aggregate.cells else []
+    page, figures = page_view(aggregate, campaign, left), figures_view(folder)
+    drilling = read_drilling(root, cells_in_order(aggregate))
     text = fitting(drilling, lambda drills: render(page, figures, drills))
     write_text(folder.report, text)
     return folder.report
 
 
-def what_is_left(folder: CampaignFolder) -> list[str]:
+def _what_is_left(folder: CampaignFolder) -> list[str]:
     """As the page's top says it; none also where the plan is not known: the page says elsewhere that cells are not held against ``campaign.json``, and why."""
     try:
         return [printable(sentence) for sentence in unfinished(folder)]

@@ -145,19 +145,15 @@ class Drilling:
         )
 
 
-def read_drilling(
-    root: Path, order: Sequence[Cell], made_in: Path | None = None, processes: int | None = None
-) -> Drilling:
+def read_drilling(root: Path, order: Sequence[Cell]) -> Drilling:
     """Of the raw results at ``root``; a campaign that cannot be read is said, and no reason to have no page.
 
     Args:
         order: the page's cells, in its order.
-        made_in: where step tables lie; None: in ``root``.
-        processes: default: one per core for a large campaign, else one.
     """
     try:
-        with each_in(processes or processes_for(root)) as each:
-            data = read_campaign(root, each=each, made_in=made_in)
+        with each_in(processes_for(root)) as each:
+            data = read_campaign(root, each=each)
             raw = {
                 (cell.config, cell.phase, cell.cell_id): RawCell(cell, run.folder.cell(cell.cell_id).metrics)
                 for run in data.runs

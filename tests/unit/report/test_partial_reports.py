@@ -1,4 +1,4 @@
-"""Reports of unfinished campaigns: each says at its top what is left, as ``status`` counts it, and leaves the results alone."""
+"""Reports of unfinished campaigns: each says at its top what is left, as ``status`` counts it."""
 
 import html
 import re
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from half import FILE, campaign, half, listing
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from builders import SMALL, Campaign, campaign_config
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
@@ -25,10 +25,38 @@ from connector_tax.read.figures.draw_all import draw_figures
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.report.left import left_text, unfinished
 from connector_tax.read.report.page import build_report
-from connector_tax.read.report.status import seconds_left, standing, status_text
+from connector_tax.read.report.status import seconds_left, status_text
 from connector_tax.read.stats.reference import select_reference_rates
-from connector_tax.read.watch.partial import make
 from connector_tax.run.measure.progress import Progress
+
+FILE = Path("config/mine.yaml")
+
+
+def campaign(root: Path, **changes: object) -> Campaign:
+    """Of two configurations and few requests."""
+    small = {
+        **SMALL,
+        "connectors": ["plain", "mooncake_both"],
+        "phase_a": {"rates_per_s": [2, 4], "input_tokens": 256, "output_tokens": 16},
+        "analysis": {"bootstrap_draws": 200},
+    }
+    config = campaign_config(**{**small, **changes})
+    return Campaign(root / config.campaign, config, max_steps=40)
+
+
+def half(root: Path) -> Campaign:
+    """Phase A of plain has ended, that of Mooncake has its cells and no receipt."""
+    found = campaign(root)
+    found.measure("plain")
+    found.measure("mooncake_both", receipt=False)
+    return found
+
+
+def made(root: Path) -> str:
+    """The page's text, after the analysis and figures that it is made of."""
+    analyse(root)
+    draw_figures(root)
+    return build_report(root).read_text()
 
 
 def begun(root: Path) -> CampaignFolder:
@@ -73,13 +101,7 @@ def in_phase_b(root: Path) -> CampaignFolder:
 def test_it_says_first_what_is_left(
     tmp_path: Path, stage: Callable[[Path], CampaignFolder], ended: int, left: str, preliminary: bool
 ) -> None:
-    folder = stage(tmp_path)
-    made_in = tmp_path / "made"
-    made_in.mkdir()
-    before = listing(folder.root)
-    text = make(folder.root, made_in).read_text()
-    assert listing(folder.root) == before
-    assert not folder.report.exists()
+    text = made(stage(tmp_path).root)
     header = html.unescape(text[text.index("<header>") : text.index('class="headline"')])
     said = re.sub(r"<[^>]*>", "", header)
     assert f"{ended} of 6 runs of this campaign have ended. Left: {left}." in said
@@ -107,8 +129,8 @@ def test_what_preflight_skipped_takes_no_time(tmp_path: Path, capsys: pytest.Cap
     assert f"about {duration_text(of_plain_s)} left" in capsys.readouterr().err
     status["configs"]["plain"] = status["configs"]["mooncake_both"]
     write_json(folder.preflight_status, status)
-    now = standing(folder, config, FILE)
-    assert now.left_s == 0 and now.time_left.startswith("about 0 s left") and now.go_on in now.who
+    now = status_text(config, tmp_path, FILE)
+    assert "\nabout 0 s left" in now and "nobody works on it; go on with: " in now
 
 
 def test_what_failed_in_phase_a_takes_no_more_time(
@@ -153,7 +175,7 @@ def config_of_half(tmp_path: Path) -> CampaignConfig:
 
 def test_of_a_campaign_that_was_not_started_there_is_none(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"campaign\.json"):
-        make(tmp_path / "demo", tmp_path)
+        made(tmp_path / "demo")
     assert sorted(tmp_path.iterdir()) == []
 
 
@@ -169,24 +191,10 @@ def test_a_campaign_that_is_over_says_nothing_of_it(tmp_path: Path) -> None:
 
 def test_a_page_without_raw_results_does_not_say_that_nothing_was_measured(tmp_path: Path) -> None:
     folder = half_way(tmp_path)
-    analyse(folder.root)
-    draw_figures(folder.root)
-    assert "Not finished" in build_report(folder.root).read_text()
+    assert "Not finished" in made(folder.root)
     for run in folder.runs():
         shutil.rmtree(run.path)
     assert "Not finished" not in build_report(folder.root).read_text()
-
-
-def test_step_tables_are_made_once(tmp_path: Path) -> None:
-    """And lie with what else is made, so that the next report decodes the new cells alone."""
-    found, made_in = half(tmp_path), tmp_path / "made"
-    made_in.mkdir()
-    make(found.root, made_in)
-    tables = listing(made_in / "tables")
-    assert len([t for t in tables if t[0].endswith(".parquet")]) == 4
-    make(found.root, made_in)
-    assert listing(made_in / "tables") == tables
-    assert not (found.root / "tables").exists()
 
 
 def test_what_is_left_names_phases_and_who_of_them(tmp_path: Path) -> None:

@@ -1,0 +1,303 @@
+"""Many campaigns in order of time, each compared with the one before it: one page, and the same as one JSON document.
+
+``compare`` decides. Campaigns that differ in what taxes depend on, beside connectors and versions, are different series and are never
+compared.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from connector_tax.base.documents.aggregate import LatencyMetric
+from connector_tax.base.errors import ArtifactError, ConfigError
+from connector_tax.base.files import write_json, write_text
+from connector_tax.base.opening import printable
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.read.compare.changes import LATENCIES, Comparison, Side
+from connector_tax.read.compare.comparison import compare, number_of, read_side
+from connector_tax.read.compare.context import has_to_be_alike, identity
+from connector_tax.read.compare.document import ComparisonDocument, SideOfIt
+from connector_tax.read.compare.text import (
+    METRIC_WORDS,
+    VERDICTS,
+    change_text,
+    comparison_document,
+    comparison_text,
+    number_text,
+    side_document,
+)
+from connector_tax.read.figures.questions import reference_rate
+from connector_tax.read.figures.words import clean, listing
+
+HERE = Path(__file__).parent
+STYLE = HERE / "report" / "report.css"
+MOST_NAMED = 9
+_UTC = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A campaign that is not on the page, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Campaigns that are alike in what taxes depend on, in order of time.
+
+    Attributes:
+        alike: what they are alike in, in words.
+        steps: each campaign against the one before it.
+        whole: the newest against the first; None where that is a step, or there is one campaign.
+    """
+
+    alike: Mapping[str, str]
+    sides: tuple[Side, ...]
+    steps: tuple[Comparison, ...]
+    whole: Comparison | None
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        return [*self.steps, *([self.whole] if self.whole is not None else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    fail_above: float
+    series: tuple[Series, ...]
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def newest(self) -> list[Comparison]:
+        """Comparisons of each series' newest campaign: these decide, since an earlier rise may have been taken back."""
+        return [found for s in self.series for found in [*s.steps[-1:], *s.comparisons[len(s.steps) :]]]
+
+    @property
+    def exit_code(self) -> int:
+        """1: a tax of a series' newest campaign rose since the campaign before it, or since the first."""
+        return int(any(c.regressions for c in self.newest))
+
+    @property
+    def verdict(self) -> str:
+        """Return the last line that is printed."""
+        limit = f"{self.fail_above * 100:g} pp"
+        if self.exit_code:
+            risen = [
+                f"{METRIC_WORDS[c.metric]} of {clean(c.config)} by {change_text(c)} since {clean(found.a.aggregate.campaign)}"
+                for found in self.newest
+                for c in found.regressions
+            ]
+            return printable(f"Regression: risen by more than {limit}: {listing(risen, MOST_NAMED)}.", 20_000)
+        if not any(c.decisive for c in self.newest):
+            return "Nothing to judge: no newest campaign has a tax that can be compared with that of an earlier one."
+        said = f"No regression: no tax of a newest campaign is known to have risen by more than {limit}, since the campaign before it or since the first."
+        unknown = [heading(c) for c in self.newest if replace(c, allow_missing=False).exit_code == 2]
+        return said + f" Not every tax could be compared: {listing(unknown, MOST_NAMED)}." * bool(unknown)
+
+
+def track(paths: Sequence[Path], fail_above: float) -> History:
+    """
+    Args:
+        paths: each a campaign's folder, its ``aggregate.json``, or a folder with campaigns' folders in it.
+        fail_above: as ``compare`` takes it.
+
+    Raises:
+        ConfigError: there is no such folder, or no campaign that can be read.
+    """
+    sides, left_out = _read(paths)
+    groups: dict[tuple[tuple[str, str], ...], list[Side]] = {}
+    for side in sides:
+        groups.setdefault(tuple(sorted(has_to_be_alike(side).items())), []).append(side)
+
+    def compared(a: Side, b: Side) -> Comparison:
+        return compare(
+            replace(a, name="A"),
+            replace(b, name="B"),
+            fail_above=fail_above,
+            deciding=LATENCIES,
+            allow_missing=True,
+        )
+
+    series = tuple(
+        Series(
+            dict(alike),
+            tuple(own),
+            tuple(compared(a, b) for a, b in pairwise(own)),
+            compared(own[0], own[-1]) if len(own) > 2 else None,
+        )
+        for alike, own in groups.items()
+    )
+    return History(fail_above, series, tuple(left_out))
+
+
+def _read(paths: Sequence[Path]) -> tuple[list[Side], list[LeftOut]]:
+    """Campaigns in order of time, and those that cannot be read, or are copies of others."""
+    sides: list[Side] = []
+    left_out: list[LeftOut] = []
+    for path in dict.fromkeys(found for given in paths for found in _campaigns_in(given)):
+        try:
+            if path.is_symlink():
+                raise ArtifactError("it is a link, which is not followed: name the folder it leads to")
+            sides.append(read_side("A", path))
+        except ArtifactError as error:
+            left_out.append(LeftOut(printable(str(path)), printable(str(error))))
+    first: dict[tuple[object, ...], Side] = {}
+    for side in sorted(sides, key=lambda side: (_when(side), str(side.path))):
+        same = first.setdefault(identity(side), side)
+        if same is not side:
+            reason = printable(f"it is the campaign of {same.path} once more")
+            left_out.append(LeftOut(printable(str(side.path)), reason))
+    if not first:
+        reasons = "".join(f" {found.path}: {found.reason}." for found in left_out[:3])
+        named = printable(", ".join(map(str, paths)), 300)
+        raise ConfigError(
+            f"{named}: no campaign that can be read.{reasons} Give folders with an aggregate.json, or folders of such folders."
+        )
+    return list(first.values()), left_out
+
+
+def _campaigns_in(path: Path) -> list[Path]:
+    """Links that lie in a folder are among them; one that is named is followed."""
+    try:
+        named = path.resolve()
+        if _is_campaign(named) or (named.suffix == ".json" and named.is_file()):
+            return [named]
+        return [p for p in sorted(named.iterdir()) if p.is_dir() and _is_campaign(p)]
+    except OSError as error:
+        where = printable(str(error.filename or path), 300)
+        raise ConfigError(
+            f"{where}: {error.strerror}. Give a campaign's folder, or one with folders of campaigns in it."
+        ) from error
+
+
+def _is_campaign(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("aggregate.json", "campaign.json"))
+
+
+def _when(side: Side) -> str:
+    """First start, to the second; the date where the campaign does not say."""
+    created = side.aggregate.provenance.created_utc
+    return created if created is not None and _UTC.fullmatch(created) else side.aggregate.date
+
+
+class SeriesDocument(msgspec.Struct, frozen=True):
+    """One series of ``history.json``; ``steps`` and ``whole`` have the form of ``compare --json``."""
+
+    alike: dict[str, str]
+    campaigns: tuple[SideOfIt, ...]
+    steps: tuple[ComparisonDocument, ...]
+    whole: ComparisonDocument | None
+
+
+class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """``history.json``; ``docs/formats.md`` lists the keys."""
+
+    schema_version: int = 2
+    fail_above: float
+    series: tuple[SeriesDocument, ...]
+    left_out: tuple[LeftOut, ...]
+    exit_code: int
+    verdict: str
+
+
+def write_history(history: History, folder: Path) -> list[Path]:
+    """Write ``index.html`` and ``history.json``; the same campaigns give the same bytes.
+
+    Raises:
+        ArtifactError: the folder cannot be written.
+    """
+    document = HistoryDocument(
+        fail_above=history.fail_above,
+        series=tuple(
+            SeriesDocument(
+                dict(series.alike),
+                tuple(map(side_document, series.sides)),
+                tuple(map(comparison_document, series.steps)),
+                None if series.whole is None else comparison_document(series.whole),
+            )
+            for series in history.series
+        ),
+        left_out=history.left_out,
+        exit_code=history.exit_code,
+        verdict=history.verdict,
+    )
+    page, data = folder / "index.html", folder / "history.json"
+    write_json(data, document)
+    write_text(page, render(history))
+    return [page, data]
+
+
+def heading(found: Comparison) -> str:
+    """``night-02 against night-01``."""
+    return f"{clean(found.b.aggregate.campaign)} against {clean(found.a.aggregate.campaign)}"
+
+
+def render(history: History) -> str:
+    """The page's HTML; every value is escaped, since names come from files that people write."""
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: clean(value, 20_000) if type(value) is str else value,
+    )
+    names = dict.fromkeys(name for series in history.series for name in series.alike)
+    differ = [name for name in names if len({series.alike.get(name) for series in history.series}) > 1]
+    return environment.get_template("track.html.j2").render(
+        history=history,
+        css=STYLE.read_text(encoding="utf-8"),  # our own file, the only text that is not escaped
+        differ=list(dict.fromkeys(["device", *differ])),
+        metrics=LATENCIES,
+        words=METRIC_WORDS,
+        labels=_labels,
+        entry=_entry,
+        when=_when,
+        ref_safe=lambda side: reference_rate(side.aggregate, "ref_safe"),
+        heading=heading,
+        verdicts=VERDICTS,
+        comparison_text=comparison_text,
+    )
+
+
+def _labels(series: Series, metric: LatencyMetric) -> dict[str, str]:
+    return {
+        config: state.label
+        for side in series.sides
+        for config, state in side.aggregate.configs.items()
+        if config not in ("plain", PLAIN_AGAIN) and not (metric == "ttft_p90" and state.ttft_is_no_tax)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tax of one campaign.
+
+    Attributes:
+        change: what ``compare`` says since the campaign before; empty where no difference is significant.
+        mood: the page's class for it.
+    """
+
+    tax: str
+    known: bool
+    change: str = ""
+    mood: str = ""
+
+
+def _entry(side: Side, before: Comparison | None, config: str, metric: LatencyMetric) -> Entry:
+    rate_per_s = reference_rate(side.aggregate, "ref_safe")
+    if config not in side.aggregate.configs or rate_per_s is None:
+        return Entry("no ref_safe" if rate_per_s is None else "-", known=False)
+    tax = number_of(side, config, metric, "ref_safe", rate_per_s)
+    text, known = number_text(tax, "ratio"), tax.value is not None
+    for change in before.changes if before is not None else ():
+        if (change.config, change.metric) == (config, metric) and change.word in ("worse", "better"):
+            mood = "bad" if change.regression else "open" if change.word == "worse" else "good"
+            return Entry(text, known, f"{change.word}, {change_text(change)}", mood)
+    return Entry(text, known)

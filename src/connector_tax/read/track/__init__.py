@@ -1,1 +1,0 @@
-"""Many campaigns: taxes over time, and where their level changed."""
