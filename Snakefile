@@ -42,6 +42,7 @@ rule all:
     default_target: True
     input:
         # Also what the rest is made of: of a file between two that are there Snakemake does not ask whether it is there.
+        FOLDER.preflight_status if MEASURING else [],
         STUDY.left(),
         STUDY.rates_to_read(),
         STUDY.put_in_to_read(),

@@ -52,7 +52,12 @@ def test_the_study_runs_ends_in_a_report_and_is_then_done(project: Project) -> N
 
     assert "Nothing to be done" in project.snakemake().stderr
     # Of a file between two that are there Snakemake does not ask by itself.
-    for made, rule in ((results / "aggregate.json", "aggregate"), (run / "receipt.json", "measure")):
+    status = results / "preflight" / "preflight_status.json"
+    for made, rule in (
+        (results / "aggregate.json", "aggregate"),
+        (run / "receipt.json", "measure"),
+        (status, "preflight"),
+    ):
         made.rename(project.root / "away")
         assert f"rule {rule}:" in project.snakemake("--dry-run").stdout, made
         (project.root / "away").rename(made)

@@ -79,6 +79,19 @@ def test_only_what_changed_travels_and_replaces_what_was_there(there: CampaignFo
     assert list(here.root.rglob(".*")) == [here.packed], "nothing temporary is left"
 
 
+def test_records_of_a_preflight_travel(there: CampaignFolder, tmp_path: Path) -> None:
+    """By what hooks took there a connector that was off is found; at home it was measured."""
+    steps = "preflight/nixl_both/steps/engine_step.scheduler.1.jsonl"
+    write(there, steps, "raw")
+    write(there, "preflight/nixl_both/.decision.json.0123abcd.tmp", "{")
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    take(tmp_path / "1.tar.gz", here)
+    assert [name for name in files(here) if name.startswith("preflight")] == [steps]
+    write(there, steps, "raw of another try")
+    assert pack(there, Standing.packed(there), tmp_path / "2.tar.gz") == ["campaign.json", "preflight"]
+
+
 @pytest.mark.parametrize(
     "name", ["../outside.json", "/etc/outside.json", "2026-01-31_plain/.hidden/x", "a/../../b"]
 )

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CellFolder
 from connector_tax.base.connector_off import said_in
+from connector_tax.base.documents.preflight import Decision, PreflightStatus
 from connector_tax.base.files import write_json
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.steptime.writer import SchedulerRow, WorkerRow, header_line
 from connector_tax.read.ingest import CellData, read_campaign
+from connector_tax.read.ingest.connector_on import with_proofs
 from connector_tax.read.stats.flags import flags_of
 from connector_tax.run.measure.cell import _risen
 
@@ -182,6 +185,19 @@ def test_counters_of_its_own_are_asked_for_where_prompts_are_long_enough(campaig
     assert of_all(campaign) == [["counter"]] * 3
 
 
+def test_counters_are_asked_for_in_conversations_too(campaign: Campaign) -> None:
+    """Their plan says nothing of the prompts' lengths, so counters that took a prompt of 32 tokens were asked of none of them."""
+    for folder in campaign.measure(NIXL):
+        count(folder, flat)
+    campaign.receipt(NIXL)
+    found = cells(campaign)
+    talks = [replace(c, spec=replace(c.spec, input_tokens=0, sessions="talks.jsonl")) for c in found]
+    decision = Decision("include", counters={QUERIES: 32, "nixl:chunks_total": 600})
+    status = PreflightStatus(configs={NIXL: decision})
+    (judged,) = with_proofs([(campaign.run(NIXL, "c"), talks)], status, campaign.folder)
+    assert [codes(cell) for cell in judged] == [["counter"]] * 3
+
+
 def test_a_counter_that_is_gone_from_the_page_did_not_rise() -> None:
     before, after = {QUERIES: 1.0, "a_total": 2.0}, {QUERIES: 4.0, "a_total": 2.0}
     assert _risen(before, after, ("a_total", "gone_total")) == {
@@ -227,7 +243,9 @@ def hook_lines(
     return [line.rstrip("\n") for line in lines]
 
 
-def with_hooks(tmp_path: Path, lines: Callable[[CellWindow], list[str]]) -> Campaign:
+def with_hooks(
+    tmp_path: Path, lines: Callable[[CellWindow], list[str]], in_preflight: tuple[float, ...] = HOOKS_US
+) -> Campaign:
     """A campaign whose preflight recorded all hooks, and whose cells have ``lines``."""
 
     def step_lines(
@@ -238,7 +256,7 @@ def with_hooks(tmp_path: Path, lines: Callable[[CellWindow], list[str]]) -> Camp
     campaign = Campaign(tmp_path / "demo", campaign_config(**SECTIONS), step_lines=step_lines)
     steps = campaign.folder.preflight / NIXL / "steps"
     steps.mkdir(parents=True)
-    known = hook_lines(CellWindow(0, 0, 10**9, 10**9, True))
+    known = hook_lines(CellWindow(0, 0, 10**9, 10**9, True), in_preflight)
     for k, process in enumerate(("scheduler", "worker")):
         own = [line for line in known if f'"process":"{process}"' in line]
         (steps / f"engine_step.{process}.{k}.jsonl").write_text("\n".join(own) + "\n")
@@ -266,6 +284,17 @@ def test_each_child_of_a_stack_is_proved_by_its_hooks(
                 f"{m}/" for m in found
             ]
             assert cell.usable == (not found)
+
+
+@pytest.mark.parametrize(("light_us", "found"), [(0.0, ["hooks_idle"]), (1.0, [])])
+def test_a_light_child_that_was_never_called_was_off(
+    tmp_path: Path, light_us: float, found: list[str]
+) -> None:
+    """NIXL's hooks take some ten microseconds of a step; a recorder names those of a child also where nobody calls them."""
+    campaign = with_hooks(
+        tmp_path, lambda window: hook_lines(window, (20.0, 300.0, light_us)), (20.0, 300.0, 10.0)
+    )
+    assert of_all(campaign) == [found] * 3
 
 
 @pytest.mark.parametrize("counted", [True, False])

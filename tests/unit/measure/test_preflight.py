@@ -313,3 +313,19 @@ def test_counters_that_a_connector_moves_are_kept_and_those_of_plain_are_not(tmp
     assert "counters" not in decision(folder, "plain")
     remembered = json.loads((folder.preflight / "tried" / "decision.json").read_text())["counters"]
     assert remembered.keys() > own.keys()
+
+
+def test_a_counter_that_is_late_is_not_that_of_a_short_prompt() -> None:
+    """LMCache adds to its counters every ten seconds: what the warm-up stored rose with the prompts of 32 tokens, and cells of 128 were called off."""
+    counted = [
+        {"asked": 4.0, "stored": 2.0, "late": 0.0},
+        {"asked": 9.0, "stored": 2.0, "late": 6.0},
+        {"asked": 10.0, "stored": 3.0, "late": 6.0, "new": 1.0},
+    ]
+    assert module._risen(counted, (32, 600), since_launch=False) == {"asked": 32, "stored": 600, "new": 600}
+    assert module._risen([{}, *counted[1:]], (32, 600), since_launch=False) == {
+        "asked": 600,
+        "stored": 600,
+        "new": 600,
+    }
+    assert module._risen(counted, (32, 600), since_launch=True).keys() == {"asked", "stored", "late", "new"}

@@ -294,3 +294,26 @@ def test_a_campaign_file_that_is_gone_costs_no_run(tmp_path: Path) -> None:
     found.folder.campaign_file.unlink()
     assert open_campaign(found.config, found.folder) == DATE
     assert stands(found).left == {}
+
+
+def test_a_thinned_campaign_stays_one(tmp_path: Path) -> None:
+    """The next thinning packed what was packed, and its page did not say that it was thinned."""
+    found = over(tmp_path)
+    document = read_json(found.folder.campaign_file)
+    thinned = {"rule": "some", "source": {"campaign.json": "0" * 64}}
+    write_json(found.folder.campaign_file, {**document, "thinned": thinned})
+    open_campaign(found.config, found.folder)
+    assert read_json(found.folder.campaign_file)["thinned"] == thinned
+
+
+def test_where_the_campaign_file_is_gone_cells_say_what_they_were_measured_by(tmp_path: Path) -> None:
+    """Cells of a run that had not ended were measured again by the other config, and put in place of the good ones; all others were left out."""
+    found = begun(tmp_path)
+    found.folder.campaign_file.unlink()
+    found.run("noop_connector", "a").receipt.unlink()
+    before = listing(found.root)
+    other = replace(found.config, seed=99)
+    with pytest.raises(ConfigError, match=r"phase_a/cells/r2_256x16: was measured by another config"):
+        open_campaign(other, found.folder)
+    assert listing(found.root) == before
+    open_campaign(with_engine(found.config, port=9000), found.folder)

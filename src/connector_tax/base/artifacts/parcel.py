@@ -22,6 +22,7 @@ from connector_tax.base.errors import OF_THE_DISK, ArtifactError
 from connector_tax.base.files import read_json, sync_beneath, sync_folder, to_json, write_text, writing_failed
 from connector_tax.base.opening import is_bare, read_whole, shown
 
+# Of a run; those of a preflight are what later cells are held against.
 _UNDER_WAY = "steps"
 # How a folder begins that an archive is unpacked into.
 _TAKEN = ".taken."
@@ -292,12 +293,13 @@ def _is_same(new: Path, old: Path) -> bool:
 
 def _stamps(unit: Path) -> Stamps:
     files = [unit] if unit.is_file() else [p for p in unit.rglob("*") if p.is_file()]
-    kept = [p for p in files if not _is_under_way(p.relative_to(unit))]
+    kept = [p for p in files if not _is_under_way(unit.name / p.relative_to(unit))]
     return {str(p.relative_to(unit)): (p.stat().st_size, p.stat().st_mtime_ns) for p in kept}
 
 
 def _is_under_way(path: PurePath) -> bool:
-    return any(part.startswith(".") or part == _UNDER_WAY for part in path.parts)
+    steps = _UNDER_WAY in path.parts and path.parts[0] != "preflight"
+    return steps or any(part.startswith(".") for part in path.parts)
 
 
 def _without_what_is_under_way(member: tarfile.TarInfo) -> tarfile.TarInfo | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from connector_tax.base.artifacts.cells import damage
+from connector_tax.base.artifacts.cells import damage, read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.parcel import put_back
 from connector_tax.base.artifacts.receipts import read_receipt
@@ -29,7 +29,7 @@ from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.opening import shown
 from connector_tax.base.plan.campaign import campaign_document, config_of, read_campaign_file
-from connector_tax.base.plan.cells import cells_of
+from connector_tax.base.plan.cells import cells_of, spec_hash
 from connector_tax.base.records.cell import Phase
 from connector_tax.base.records.rates import ReferenceRates
 
@@ -151,13 +151,15 @@ def open_campaign(
 
     Raises:
         ArtifactError: ``campaign.json`` cannot be read, or a receipt is another campaign's.
-        ConfigError: the config has changed since the campaign was begun; names the key.
+        ConfigError: the config has changed since the campaign was begun; names the key, or a cell where ``campaign.json`` is gone.
     """
     put_back(folder)
     earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
     date = date_of(folder, earlier) if date is None else date
     changed = earlier is not None and refuse_change(config, earlier, folder)
     _refuse_another_campaign(config, folder)
+    if earlier is None:
+        _refuse_other_cells(config, folder)
     found = standing(config, folder, date, changed=changed)
     for line in found.said(folder):
         say(line)
@@ -173,6 +175,8 @@ def write_campaign(
     """``campaign.json``; whether it is another than before."""
     created = (earlier and earlier.created_utc) or f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     document = campaign_document(config, date=date, created_utc=created)
+    if earlier is not None:  # one that was thinned stays so
+        document = msgspec.structs.replace(document, thinned=earlier.thinned)
     return write_text_if_changed(folder.campaign_file, to_json(document))
 
 
@@ -274,6 +278,32 @@ def _refuse_another_campaign(config: CampaignConfig, folder: CampaignFolder) -> 
                 f"{run.receipt}: is of campaign {shown(named)}, and this is {config.campaign}. Give the folder and `campaign` in the config "
                 "that name back, or move what is of the other campaign away."
             )
+
+
+def _refuse_other_cells(config: CampaignConfig, folder: CampaignFolder) -> None:
+    """Without ``campaign.json`` cells say themselves what they were measured by. Those of Phase A do, since their plan follows from nothing
+    that was measured; not those of a matched baseline, whose launch follows from another's.
+
+    Raises:
+        ConfigError: a cell was measured by another config.
+    """
+    for run in folder.runs():
+        known = run.connector_id in config.members("a") and config.connector(run.connector_id).matches is None
+        if not known or run.phase != "a":
+            continue
+        planned = {
+            c.cell_id: spec_hash(config, run.connector_id, c) for c in cells_of(config, run.connector_id, "a")
+        }
+        for cell in run.finished_cells():
+            try:
+                same = read_cell(cell).spec_hash == planned.get(cell.cell_id)
+            except ArtifactError:  # lost, and measured again
+                same = True
+            if not same:
+                raise ConfigError(
+                    f"{cell.path}: was measured by another config than is given, and {folder.campaign_file}, which says by which, is gone. "
+                    "Give the config that it was measured by, or give the campaign another name."
+                )
 
 
 def _campaign_of(run: RunFolder) -> str | None:

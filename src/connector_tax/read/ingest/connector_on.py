@@ -34,7 +34,7 @@ UNPROVED = "connector_unproved"
 # A connector that stops in the middle of a cell: so many requests were sent and answered after the counter moved last, and such a share of all.
 STOPPED_REQUESTS, STOPPED_SHARE = 10, 0.25
 # In 21 cells of seven connectors on vLLM, hooks took 1.1 to 75 times what preflight saw, and those of a connector that does nothing 10 us of
-# a decode step.
+# a decode step. One that was called took some time, however little.
 IDLE_SHARE = 0.25
 LEAST_HOOKS_US = 40.0
 # Of a preflight, which has some hundred steps.
@@ -112,7 +112,7 @@ def _counters_of(decision: Decision | None, cells: Sequence[CellData]) -> dict[s
         if any(f.check == CACHE_ASKED and f.ok for f in decision.checked):
             found[EXTERNAL_QUERIES] = 0
         found |= {} if decision.counters is UNSET else decision.counters
-    shortest = [c.spec.input_tokens for c in cells if _rise(c.samples.external_queries)]
+    shortest = [_longest_prompt(c) for c in cells if _rise(c.samples.external_queries)]
     if shortest:
         found[EXTERNAL_QUERIES] = min(*shortest, found.get(EXTERNAL_QUERIES, shortest[0]))
     return found
@@ -179,7 +179,7 @@ def _judged(cell: CellData, launch: Sequence[CellData], said: Off | None, known:
         launch: all cells of its launch.
         said: what the launch's log says.
     """
-    wanted = [name for name, tokens in known.counters.items() if cell.spec.input_tokens >= tokens]
+    wanted = [name for name, tokens in known.counters.items() if _longest_prompt(cell) >= tokens]
     rises = dict(cell.document.counters_delta or {})
     queries = _around(cell, launch)
     answers = [r for r in cell.requests if r.status == "ok"]
@@ -197,6 +197,11 @@ def _judged(cell: CellData, launch: Sequence[CellData], said: Off | None, known:
     elif any(name not in rises for name in wanted):
         document = msgspec.structs.replace(document, flags=(*document.flags, UNPROVED))
     return replace(cell, document=document)
+
+
+def _longest_prompt(cell: CellData) -> int:
+    """In tokens, of those that were answered: what a conversation sends is in no plan."""
+    return max((r.prompt_tokens or 0 for r in cell.requests if r.status == "ok"), default=0)
 
 
 def _around(cell: CellData, launch: Sequence[CellData]) -> Counted:
@@ -248,7 +253,7 @@ def _idle(cell: CellData, known: dict[str, dict[str, float]], *, counted: bool) 
         idle = {
             kind: us
             for kind, us in (found or {}).items()
-            if expected.get(kind, 0.0) >= LEAST_HOOKS_US and us < IDLE_SHARE * expected[kind]
+            if us < IDLE_SHARE * expected.get(kind, 0.0) and (us == 0 or expected[kind] >= LEAST_HOOKS_US)
         }
         off += [Off("hooks_idle", whose, us, expected[kind]) for kind, us in list(idle.items())[:1]]
     return off

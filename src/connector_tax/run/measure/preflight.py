@@ -421,17 +421,20 @@ def _risen(
 ) -> dict[str, int]:
     """Each counter that rose -> the shortest prompt that raised it.
 
+    A longer prompt raises what a shorter one does. What rose with a shorter one alone was late: LMCache adds to its counters every ten
+    seconds, so what its warm-up did may rise with any prompt.
+
     Args:
-        counted: all counters before the first prompt and after those of each of ``lengths``.
-        since_launch: whether one that rose before the first of them counts as well.
+        counted: all counters before the first prompt and after those of each of ``lengths``, which ascend.
+        since_launch: whether any that ever rose counts instead.
     """
-    found = (
-        dict.fromkeys((name for name, value in counted[0].items() if value > 0), 0) if since_launch else {}
-    )
-    for (before, after), length in zip(pairwise(counted), lengths, strict=True):
-        for name in sorted(after) if before else ():
-            if after[name] > before.get(name, 0.0):
-                found.setdefault(name, length)
+    if since_launch:
+        return {name: 0 for values in counted for name, value in values.items() if value > 0}
+    found: dict[str, int] = {}
+    raised = set(counted[-1])
+    for (before, after), length in reversed([*zip(pairwise(counted), lengths, strict=True)]):
+        raised &= {name for name in after if before and after[name] > before.get(name, 0.0)}
+        found |= dict.fromkeys(raised, length)
     return found
 
 
