@@ -9,7 +9,7 @@
 #          takes what came back in these folders, and makes analysis, figures, report, tables and the fitted clock of each campaign.
 #
 # Environment: GPU_HOST_WORK (default /tmp/gpu-host), the same there and here, since the engine's path is part of a campaign;
-# GPU_HOST_LAUNCH_S, what a launch takes there (40); CARD, whose profile is fitted at home (h100).
+# GPU_HOST_LAUNCH_S, what a launch takes there (40).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,13 +18,16 @@ export MODELS=$work/models ENGINE_PYTHON=$work/engine/env/bin/python
 
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
 name_of() { sed -n 's/^campaign: *\([^ ]*\).*/\1/p' "$1"; }
-advance() { PYTHONPATH=src "$ENGINE_PYTHON" -m connector_tax advance "$@"; }
+# In the background, so that a signal is passed on: the sitting then ends its engine and packs what it measured, and this script waits for that.
+advance() { PYTHONPATH=src "$ENGINE_PYTHON" -m connector_tax advance --end-with-parent "$@" & sitting=$!; wait "$sitting"; }
 
 measure() {
   local parts=$1 until=$2 config limit rc worst=0; shift 2
   mkdir -p "${OUT:?the folder for what has to come home}" "$work"
-  exec > >(tee -a "$OUT/log-$(date -u +%H%M%S).txt") 2>&1
-  { date -u; nproc; free -g; nvidia-smi || true; } >"$OUT/host.txt" 2>&1
+  sitting=
+  trap '[ -z "$sitting" ] || { kill "$sitting"; wait "$sitting"; }; exit 143' INT TERM HUP
+  exec > >(trap '' INT TERM HUP; exec tee -a "$OUT/log-$(date -u +%H%M%S).txt") 2>&1
+  { date -u; nproc; free -g; nvidia-smi; } >"$OUT/host.txt" 2>&1 || true   # a small host lacks some of them
   scripts/unpack_engine.sh "$parts" "$work/engine"
   # Each launch imports two thousand modules, twice, and the archive holds no bytecode.
   env -u PYTHONDONTWRITEBYTECODE "$ENGINE_PYTHON" -m compileall -q -j 0 "$work/engine/packages" >"$work/compileall.txt" 2>&1 || say "some files do not compile: $work/compileall.txt"
@@ -54,47 +57,57 @@ models() {   # the folder of a config's model, where config/models/ has its shap
 
 tiles() {   # some releases have tuned tiles of the 30B shape for the H200 and none for the H100, which has the same processor
   local known="$work/engine/packages/vllm/model_executor/layers/fused_moe/configs/E=128,N=768,device_name=NVIDIA_H200.json"
-  mkdir -p "$MODELS/moe"
-  [ ! -f "$known" ] || cp -n "$known" "$MODELS/moe/E=128,N=768,device_name=NVIDIA_H100_80GB_HBM3.json"
+  mkdir -p "$MODELS/tiles-of-H200"
+  [ ! -f "$known" ] || cp -n "$known" "$MODELS/tiles-of-H200/E=128,N=768,device_name=NVIDIA_H100_80GB_HBM3.json"
 }
 
-# sit CONFIG SECONDS: one sitting of it. Where plain does not start, other settings are tried, each as a campaign of its own; those that
-# start are kept for every later campaign.
+# sit CONFIG SECONDS: one sitting of it. Where preflight decides against plain, other settings are tried, each as a campaign of its own; those
+# that start are kept for every later campaign. It decides nothing where time was over or the host is to blame.
 sit() {
-  local config=$1 end=$((SECONDS + $2)) variants=(as_is triton eager) variant own rc=1
-  [ ! -f "$work/variant" ] || variants=("$(cat "$work/variant")")
+  local config=$1 end=$((SECONDS + $2)) variants=(as_is triton eager) preflight=plain variant own folder rc=1
+  # Where plain is known to start, a launch for nothing but its trial is time lost.
+  [ ! -f "$work/variant" ] || { variants=("$(cat "$work/variant")"); preflight=none; }
   grep -q attention_backend "$config" || variants=(as_is)
   for variant in "${variants[@]}"; do
     own=$OUT/$(basename "$config" .yaml)-$variant.yaml
     as_"$variant" <"$config" >"$own"
-    say "$(name_of "$own"): $((end - SECONDS)) s"
+    folder=results/$(name_of "$own")
+    # Each archive holds the whole campaign: whether an earlier one came home is not known here.
+    rm -f "$folder/.packed.json"
+    say "$folder: $((end - SECONDS)) s"
     rc=0
-    advance --configfile "$own" --minutes "$(awk "BEGIN {print ($end - $SECONDS) / 60}")" --preflight plain \
+    advance --configfile "$own" --minutes "$(awk "BEGIN {print ($end - $SECONDS) / 60}")" --preflight "$preflight" \
       --launch-s "${GPU_HOST_LAUNCH_S:-40}" --save "$OUT" || rc=$?
     # Preflight ends with this file if plain runs.
-    [ ! -f "results/$(name_of "$own")/preflight/preflight_status.json" ] || { echo "$variant" >"$work/variant"; break; }
+    [ ! -f "$folder/preflight/preflight_status.json" ] || { echo "$variant" >"$work/variant"; break; }
+    [ -f "$folder/preflight/plain/decision.json" ] || break
     say "plain does not run $variant"
   done
   return "$rc"
 }
 as_as_is() { cat; }
-as_triton() { sed -E 's/^(campaign: .*)/\1-triton/; s/^( *attention_backend:).*/\1 TRITON_ATTN/'; }
+as_triton() { sed -E 's/^(campaign: [^ ]*)/\1-triton/; s/^( *attention_backend:).*/\1 TRITON_ATTN/'; }
 as_eager() { sed -E 's/^(campaign: [^ ]*)/\1-eager/; s/^( *)attention_backend:.*/\1attention_backend: TRITON_ATTN\n\1enforce_eager: true/'; }
 
-home() {
-  local ct=.venv/bin/connector-tax config name archives
-  for config in $(for folder in "$@"; do ls "$folder"/*-{as_is,triton,eager}.yaml; done 2>/dev/null | awk -F/ '!seen[$NF]++'); do
-    name=$(name_of "$config")
-    mapfile -t archives < <(find "$@" -maxdepth 1 -name "$name-2*.tar.gz")
-    [ ${#archives[@]} -gt 0 ] || continue
-    say "$name"
-    $ct advance --configfile "$config" --take "${archives[@]}"
-    $ct analyze --root "results/$name"
-    $ct figures --root "results/$name"
-    $ct report --root "results/$name"
-    $ct report --root "results/$name" --markdown
-    ! grep -q 'kind: vllm' "$config" || $ct fit-gpu --root "results/$name" --gpu "${CARD:-h100}" || say "no clock was fitted to $name"
+home() {   # one campaign that cannot be read keeps no other from being read
+  local configs config rc=0
+  mapfile -t configs < <(find "$@" -maxdepth 1 -name '*.yaml' | sort | awk -F/ '!seen[$NF]++')
+  for config in "${configs[@]}"; do
+    bring_home "$config" "$@" || { say "$config: not read, for the reason above"; rc=2; }
   done
+  return "$rc"
+}
+
+bring_home() {   # CONFIG FOLDER ...
+  local ct=.venv/bin/connector-tax config=$1 name archives; shift
+  name=$(name_of "$config")
+  mapfile -t archives < <(find "$@" -maxdepth 1 -name "$name-2*.tar.gz")
+  [ ${#archives[@]} -gt 0 ] || return 0
+  say "$name"
+  $ct advance --configfile "$config" --take "${archives[@]}" || return
+  [ -n "$(find "results/$name" -path '*/cells/*/cell.json' -print -quit)" ] || { say "nothing was measured; the engine's logs lie in results/$name/preflight"; return 0; }
+  $ct analyze --root "results/$name" && $ct figures --root "results/$name" && $ct report --root "results/$name" && $ct report --root "results/$name" --markdown || return
+  ! grep -q 'kind: vllm' "$config" || $ct fit-gpu --root "results/$name" || say "no clock was fitted to $name"
 }
 
 case ${1:-} in

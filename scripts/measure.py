@@ -4,15 +4,13 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from time import monotonic
 
 from connector_tax.base.door import log_to, run_door
-from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.records.cell import is_phase
 from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
-from connector_tax.run.measure.batch_limit import batch_limit, in_batch_job
+from connector_tax.run.measure.batch_limit import add_time_limit, time_limit
 from connector_tax.run.measure.run import measure_run, require_baseline
-from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
+from connector_tax.run.measure.time_left import OutOfTime
 
 
 def main() -> None:
@@ -21,28 +19,18 @@ def main() -> None:
     parser.add_argument("--connector", required=True)
     parser.add_argument("--phase", required=True, help="a, b, b_prime, c, or a block of repeats: r1, r2, ...")
     parser.add_argument("--log", type=Path, help="everything printed also goes here")
-    parser.add_argument(
-        "--within-s",
-        type=float,
-        help="begin no cell that would not be finished so many seconds from now; exit code 75 where cells are left. "
-        "In a SLURM job: what is left of its time",
-    )
-    parser.add_argument("--launch-s", type=float, help="what a launch takes here; with --within-s")
+    add_time_limit(parser)
     parser.add_argument(
         "--end-with-parent", action="store_true", help="also when it is killed; for Snakemake's jobs"
     )
     args = parser.parse_args()
-    if (args.within_s is None) != (args.launch_s is None):
-        parser.error("--within-s and --launch-s go together")
     if not is_phase(args.phase):
         parser.error(f"--phase {args.phase}: there is no such phase")
     end_in_order()
     if args.end_with_parent:
         end_with_parent()
     log_to(args.log)
-    limit = None if args.within_s is None else TimeLimit(monotonic() + args.within_s, args.launch_s)
-    if limit is None and in_batch_job(os.environ):
-        limit = batch_limit(config_of(read_campaign_file(args.campaign_file)).engine, os.environ)
+    limit = time_limit(args, os.environ)
     try:
         measure_run(args.campaign_file, args.connector, args.phase, limit=limit)
         require_baseline(args.campaign_file, args.connector, args.phase)

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import get_args
 
 from connector_tax.base.door import log_to, run_door
-from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
-from connector_tax.run.measure.batch_limit import batch_limit, in_batch_job
+from connector_tax.run.measure.batch_limit import add_time_limit, time_limit
 from connector_tax.run.measure.preflight import Launching, run_preflight
 from connector_tax.run.measure.time_left import OutOfTime
 
@@ -21,6 +20,7 @@ def main() -> None:
     parser.add_argument(
         "--launch", choices=get_args(Launching), default="all", help="who is launched and asked"
     )
+    add_time_limit(parser)
     parser.add_argument("--log", type=Path, help="everything printed also goes here")
     parser.add_argument(
         "--end-with-parent", action="store_true", help="also when it is killed; for Snakemake's jobs"
@@ -30,11 +30,8 @@ def main() -> None:
     if args.end_with_parent:
         end_with_parent()
     log_to(args.log)
-    limit = None
-    if in_batch_job(os.environ):
-        limit = batch_limit(config_of(read_campaign_file(args.campaign_file)).engine, os.environ)
     try:
-        run_preflight(args.campaign_file, args.only, launch=args.launch, limit=limit)
+        run_preflight(args.campaign_file, args.only, launch=args.launch, limit=time_limit(args, os.environ))
     except OutOfTime as reason:
         print(f"not begun: {reason}", file=sys.stderr)
         sys.exit(os.EX_TEMPFAIL)

@@ -22,19 +22,22 @@ if [ "$(cat "$complete" 2>/dev/null)" != "$found" ]; then
   mkdir "$folder/packages"
   joined=$folder/joined.tar
   cat "${pieces[@]}" >"$joined"
-  "$base" - "$joined" "$folder/packages" <<'PYTHON' || { echo "error: ${#pieces[@]} pieces in $parts do not make an archive; is one missing or cut?" >&2; rm -f "$joined"; exit 2; }
+  "$base" - "$joined" "$folder/packages" <<'PYTHON' || { echo "error: ${#pieces[@]} pieces in $parts do not make an archive; is one missing, cut or damaged?" >&2; rm -f "$joined"; exit 2; }
 import sys
 import tarfile
 
 with tarfile.open(sys.argv[1]) as tar:
     tar.extractall(sys.argv[2], filter="data")
+    # The checksum stands at the end, behind what tarfile reads; and a damaged header is an end of the archive to tarfile.
+    while tar.fileobj.read(1 << 20):
+        pass
 PYTHON
   rm "$joined"
   "$base" -m venv --system-site-packages --without-pip "$folder/env"
   python=$folder/env/bin/python
   site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   # Before the host's own packages, of which some may be of another version.
-  echo "import sys; sys.path.insert(0, '$folder/packages')" >"$site/carried.pth"
+  echo 'import sys; sys.path.insert(0, sys.prefix.removesuffix("env") + "packages")' >"$site/carried.pth"
   # --system-site-packages means those of the interpreter that a virtual environment was made from. Where python3 is an environment's, its own are added here.
   "$base" -c 'import sys; print(*sys.path, sep="\n")' |
     "$python" -c 'import sys; print(*(line for line in sys.stdin.read().splitlines() if line not in sys.path), sep="\n")' >"$site/host.pth"

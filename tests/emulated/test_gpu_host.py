@@ -6,9 +6,12 @@ environment's, as it is on such hosts.
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +41,7 @@ def on_embedded_engine(config: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def host(project: Project, tmp_path: Path) -> Iterator[Project]:
-    """A checkout with the three campaigns and an engine in two parts, as it travels to the host."""
+    """A checkout with the three campaigns and an engine in two parts, as it travels to a host without ``free``, into a batch job that says nothing of its end."""
     package = tmp_path / "kit" / "carried_package.py"
     package.parent.mkdir()
     package.write_text("")
@@ -53,10 +56,16 @@ def host(project: Project, tmp_path: Path) -> Iterator[Project]:
     for name in NAMES:
         path = project.root / "config" / "gpu-host" / f"{name}.yaml"
         path.write_text(yaml.safe_dump(on_embedded_engine(yaml.safe_load(path.read_text()))))
+    lacking = tmp_path / "bin" / "free"
+    lacking.parent.mkdir()
+    lacking.write_text("#!/bin/sh\nexit 127\n")
+    lacking.chmod(0o755)
     project.environment |= {
         "GPU_HOST_WORK": str(tmp_path / "work"),
         "GPU_HOST_LAUNCH_S": "4",
         "PYTHON": sys.executable,
+        "SLURM_JOB_ID": "7",
+        "PATH": f"{lacking.parent}:{os.environ['PATH']}",
     }
     # The environment that reads at home.
     os.symlink(Path(sys.prefix), project.root / ".venv")
@@ -79,17 +88,34 @@ def gpu_host(project: Project, *arguments: str, out: Path, ends: tuple[int, ...]
     return done.stdout
 
 
+def change_engine(project: Project, **changes: Any) -> None:
+    """Set these keys of ``engine`` in the first campaign."""
+    path = project.root / "config" / "gpu-host" / "async.yaml"
+    config = yaml.safe_load(path.read_text())
+    config["engine"] |= changes
+    path.write_text(yaml.safe_dump(config))
+
+
+def packed(folder: Path, name: str) -> list[str]:
+    """Names in the one archive of that campaign."""
+    (archive,) = folder.glob(f"{name}-2*.tar.gz")
+    with tarfile.open(archive) as tar:
+        return tar.getnames()
+
+
 def configs(*named: str) -> list[str]:
     return [f"config/gpu-host/{name}.yaml{limit}" for name, _, limit in (n.partition("|") for n in named)]
 
 
 def test_what_two_commands_measured_comes_home_as_taxes(host: Project, tmp_path: Path) -> None:
     """The first command has no time for all of its campaign; the second goes on with it after two others."""
-    first, second = tmp_path / "first", tmp_path / "second"
+    first, second = tmp_path / "first call", tmp_path / "second call"
     printed = gpu_host(host, "measure", "parts", "40", *configs("async"), out=first, ends=(75,))
     assert "phase A of plain" in printed
     commands = configs("moe|:60", "sync|:60", "async")
     printed = gpu_host(host, "measure", "parts", "180", *commands, out=second, ends=(0, 75))
+    # What the first command brought may be lost: the second brings it as well.
+    assert {"preflight/preflight_status.json"} < set(packed(second, "gpu-host-async"))
     measured = host.root / "results"
     measured.rename(tmp_path / "there")
     measured.mkdir()
@@ -105,16 +131,16 @@ def test_what_two_commands_measured_comes_home_as_taxes(host: Project, tmp_path:
         assert connectors <= {tax["config"] for tax in taxes}, printed[-3000:]
         assert all(tax["low"] < tax["point"] < tax["high"] for tax in taxes)
         assert (folder / "report.html").is_file()
+        # Plain was launched for a trial once, and measured at once in the later campaigns.
+        preflight = json.loads((folder / "preflight" / "preflight_status.json").read_text())
+        assert bool(preflight["configs"]["plain"]["checked"]) is (name == "async")
 
 
 def test_plain_that_does_not_start_is_tried_with_other_settings_and_its_logs_come_home(
     host: Project, tmp_path: Path
 ) -> None:
     """Nothing of the host is kept but what lies in OUT, so the reason has to be in there."""
-    path = host.root / "config" / "gpu-host" / "async.yaml"
-    config = yaml.safe_load(path.read_text())
-    config["engine"]["env"] = {"CONNECTOR_TAX_FAULT": "die_at_start"}
-    path.write_text(yaml.safe_dump(config))
+    change_engine(host, env={"CONNECTOR_TAX_FAULT": "die_at_start"})
     out = tmp_path / "out"
     printed = gpu_host(host, "measure", "parts", "120", *configs("async"), out=out, ends=(2,))
     for variant in ("", "-triton", "-eager"):
@@ -123,3 +149,57 @@ def test_plain_that_does_not_start_is_tried_with_other_settings_and_its_logs_com
             log = tar.extractfile("preflight/plain/vllm_stderr.log")
             assert log is not None
             assert "told to die at start" in log.read().decode(), printed[-3000:]
+
+
+def test_a_trial_that_measured_nothing_keeps_no_other_campaign_from_being_read(
+    host: Project, tmp_path: Path
+) -> None:
+    """Nor does an archive that was damaged on its way."""
+    change_engine(host, env={"CONNECTOR_TAX_FAULT": "die_at_start,only_in:gpu-host-async"})
+    out = tmp_path / "out"
+    gpu_host(host, "measure", "parts", "50", *configs("async|:27", "sync"), out=out, ends=(0, 75))
+    (host.root / "results").rename(tmp_path / "there")
+    printed = gpu_host(host, "home", str(out), out=tmp_path / "unused")
+    assert "nothing was measured; the engine's logs lie in results/gpu-host-async/preflight" in printed
+    for name in ("async-triton", "sync-triton"):
+        assert (host.root / "results" / f"gpu-host-{name}" / "report.html").is_file(), printed[-3000:]
+    (archive,) = out.glob("gpu-host-async-triton-2*.tar.gz")
+    archive.write_bytes(archive.read_bytes()[:5000])
+    printed = gpu_host(host, "home", str(out), out=tmp_path / "unused", ends=(2,))
+    assert "async-triton.yaml: not read" in printed
+    assert printed.index("async-triton.yaml: not read") < printed.index("gpu-host-sync-triton")
+
+
+def test_a_host_that_is_to_blame_is_tried_once(host: Project, tmp_path: Path) -> None:
+    """Other settings of the engine would not free a port, nor a card that somebody else holds."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        change_engine(host, port=taken.getsockname()[1])
+        out = tmp_path / "out"
+        printed = gpu_host(host, "measure", "parts", "60", *configs("async"), out=out, ends=(2,))
+    assert "is in use" in printed
+    assert [p.name for p in out.glob("*.yaml")] == ["async-as_is.yaml"]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_told_to_end_it_brings_home_what_is_measured(
+    host: Project, tmp_path: Path, signum: signal.Signals
+) -> None:
+    """As ``timeout`` and Ctrl-C tell it, the whole process group at once; or the script alone is killed. No other settings are tried then."""
+    out = tmp_path / "out"
+    command = ["scripts/gpu_host.sh", "measure", "parts", "120", *configs("async")]
+    environment = {**host.environment, "OUT": str(out)}
+    with subprocess.Popen(command, cwd=host.root, env=environment, start_new_session=True) as process:
+        deadline_s = time.monotonic() + 60
+        while not list(host.root.glob("results/*/*_plain/phase_a/cells/[!.]*/cell.json")):
+            assert process.poll() is None and time.monotonic() < deadline_s
+            time.sleep(0.1)
+        if signum == signal.SIGKILL:
+            process.kill()
+            while not list(out.glob("*.tar.gz")):
+                assert time.monotonic() < deadline_s
+                time.sleep(0.1)
+        else:
+            os.killpg(process.pid, signum)
+        assert process.wait(30) in (143, -signal.SIGKILL)
+    assert any(name.endswith("/cell.json") for name in packed(out, "gpu-host-async"))
+    assert [p.name for p in out.glob("*.yaml")] == ["async-as_is.yaml"]

@@ -25,7 +25,7 @@ from connector_tax.base.plan.start import open_campaign
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.redaction import published_text
 from connector_tax.run.engine.leftovers import end_all_leftovers
-from connector_tax.run.engine.lifeline import end_in_order
+from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
 from connector_tax.run.engine.logs import clean_logs, launch_secrets
 from connector_tax.run.measure.locks import held, holder_words
 from connector_tax.run.measure.preflight import Launching
@@ -70,6 +70,7 @@ def add_sitting_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         help="seconds that a launch takes on this host; default 90 on a GPU, 17 on a virtual one",
     )
+    parser.add_argument("--end-with-parent", action="store_true", help="also when it is killed; for scripts")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -90,6 +91,8 @@ def measure(config: CampaignConfig, folder: CampaignFolder, args: argparse.Names
     if args.minutes <= 0:
         raise ConfigError(f"--minutes {args.minutes:g}: give the minutes that this command may take.")
     end_in_order()
+    if args.end_with_parent:
+        end_with_parent()
     hand_on(config, os.environ)
     folder.refuse_links()
     with started_once(folder.start_lock, config.campaign):

@@ -7,11 +7,13 @@ import yaml
 
 from connector_tax.base.command import Command
 from connector_tax.base.config.checked import PROJECT_ROOT, checked, read_yaml
-from connector_tax.base.config.gpu import profile_path
+from connector_tax.base.config.gpu import GPUS, profile_path
+from connector_tax.base.documents.identity import kinds_of
+from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_json, write_text
 from connector_tax.base.vllm_model.shape import model_shape
 from connector_tax.fleet.gpu_profile import fit_gpu, fit_lines, profile_text
-from connector_tax.read.ingest import read_campaign
+from connector_tax.read.ingest import CampaignData, read_campaign
 
 MODELS = PROJECT_ROOT / "config" / "models"
 
@@ -20,8 +22,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=Path, required=True, help="results/<campaign>, measured on the GPU")
     parser.add_argument(
         "--gpu",
-        required=True,
-        help="profile of that card, a file of config/gpus/ or a path; all but the costs of a step is taken from it",
+        help="profile of that card, a file of config/gpus/ or a path; all but the costs of a step is taken from it. "
+        "Default: the one with the name of the card that was measured",
     )
     parser.add_argument(
         "--model-config",
@@ -41,7 +43,7 @@ def _run(args: argparse.Namespace) -> int:
         known = MODELS / f"{args.model_config}.json"
         file = known if known.is_file() else Path(args.model_config)
         shape = model_shape(read_json(file), str(file))
-    path = profile_path(args.gpu, "--gpu")
+    path = profile_path(args.gpu, "--gpu") if args.gpu is not None else profile_of(data)
     base = read_yaml(path)
     checked(base, "gpu", str(path))
     text = profile_text(base, fit, str(data.document.campaign), shape)
@@ -52,6 +54,22 @@ def _run(args: argparse.Namespace) -> int:
     write_text(args.out, text)
     print(f"wrote {args.out}")
     return 0
+
+
+def profile_of(data: CampaignData) -> Path:
+    """Return the profile with the name of the card that the campaign was measured on.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    cards = {card for cell in data.cells() for card in kinds_of(cell.document.engine.gpu)}
+    for path in sorted(GPUS.glob("*.yaml")):
+        if cards == {read_yaml(path)["name"]}:
+            return path
+    raise ConfigError(
+        f"{data.root} was measured on {' and '.join(sorted(cards)) or 'no card'}, and no profile in {GPUS} has that name. "
+        "Give --gpu the one to start from."
+    )
 
 
 COMMAND = Command(__doc__, _arguments, _run)

@@ -16,7 +16,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
     Attributes:
         num_gpu_blocks, block_size: of the KV cache.
-        moe_config: the file with the tile sizes of the MoE kernels; ``default`` where vLLM has none for the card.
+        moe_config: the file with the tile sizes of the MoE kernels, and its folder; ``default`` where vLLM has none for the card.
     """
 
     max_num_seqs: int | None = field(name="scheduler_config.max_num_seqs", default=None)

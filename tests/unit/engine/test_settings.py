@@ -92,7 +92,7 @@ EARLIER_MOE = "INFO 11-27 10:00:11 [unquantized.py:99] Using TRITON backend for 
             {
                 "log.attention_backend": "FLASH_ATTN_MLA",
                 "log.model_runner": "V2",
-                "log.moe_config": "E=128,N=768,device_name=NVIDIA_H200.json",
+                "log.moe_config": "configs/E=128,N=768,device_name=NVIDIA_H200.json",
             },
         ),
         (V1_0_32, {"log.model_runner": "V1"}),

@@ -1,5 +1,6 @@
 """``scripts/unpack_engine.sh``: pieces that were carried to a host become an interpreter, once."""
 
+import random
 import subprocess
 import sys
 import tarfile
@@ -35,12 +36,13 @@ def carry(tmp_path: Path, version: str, kind: str = "xz") -> Path:
 
 @pytest.mark.parametrize("kind", ["xz", "gz"])
 def test_pieces_become_an_interpreter_whose_packages_come_first(tmp_path: Path, kind: str) -> None:
-    made = unpack(carry(tmp_path, "1", kind), tmp_path / "engine")
+    engine = tmp_path / "the host's engine"
+    made = unpack(carry(tmp_path, "1", kind), engine)
     assert made.returncode == 0, made.stderr
-    python = made.stdout.strip()
+    python = made.stdout.removesuffix("\n")
     asked = "import carried, yaml, sys; print(carried.VERSION, yaml.OWN, sys.prefix)"
-    said = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True).stdout.split()
-    assert said == ["1", "False", str(tmp_path / "engine" / "env")]
+    said = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True).stdout
+    assert said == f"1 False {engine / 'env'}\n"
 
 
 def test_what_was_unpacked_is_used_again_and_other_pieces_are_unpacked_anew(tmp_path: Path) -> None:
@@ -64,11 +66,26 @@ def test_a_missing_piece_is_one_message_and_leaves_nothing_that_counts(tmp_path:
     (parts / "part-02").unlink()
     cut = unpack(parts, engine)
     assert cut.returncode == 2
-    assert "error: 2 pieces in " in cut.stderr and "is one missing or cut?" in cut.stderr
+    assert "error: 2 pieces in " in cut.stderr and "is one missing, cut or damaged?" in cut.stderr
     (parts / "part-02").write_bytes(last)
     assert unpack(parts, engine).returncode == 0
     none = unpack(tmp_path, engine)
     assert none.returncode == 2 and "holds no part-*" in none.stderr
+
+
+@pytest.mark.parametrize("kind", ["xz", "gz"])
+def test_a_damaged_piece_is_refused(tmp_path: Path, kind: str) -> None:
+    """Also where the bytes still unpack: content that does not compress stands in the archive as it is, and is nothing but other content."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "noise.bin").write_bytes(random.Random(1).randbytes(300_000))
+    whole = (carry(tmp_path, "1", kind) / "part-01").read_bytes()
+    for place in range(1000, len(whole), len(whole) // 4):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x55
+        (tmp_path / "parts" / "part-01").write_bytes(damaged)
+        made = unpack(tmp_path / "parts", tmp_path / "engine")
+        assert made.returncode == 2, place
+        assert not (tmp_path / "engine" / ".complete").exists()
 
 
 def test_packages_of_a_python3_that_is_a_virtual_environments_are_seen_behind_the_carried(

@@ -14,10 +14,11 @@ from msgspec import structs
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.gpu import virtual_gpu
-from connector_tax.base.errors import AnalysisError
+from connector_tax.base.errors import AnalysisError, ConfigError
 from connector_tax.base.files import read_json
 from connector_tax.base.vllm_model.costs import load_costs
 from connector_tax.base.vllm_model.shape import model_shape
+from connector_tax.commands.fit_gpu import profile_of
 from connector_tax.fleet.gpu_profile import GpuFit, fit_gpu, fit_lines, profile_text
 from connector_tax.read.ingest import CampaignData, CellData, read_campaign
 from connector_tax.run.rehearsal.campaign import rehearse
@@ -101,10 +102,15 @@ ASKED = {
 
 def resolving(data: CampaignData, *settings: dict[str, Any]) -> CampaignData:
     """As if the launches of the cells, in turn, had resolved ``settings``."""
-    turn = cycle(settings)
+    return engines(data, *({"settings": own} for own in settings))
+
+
+def engines(data: CampaignData, *changes: dict[str, Any]) -> CampaignData:
+    """As if the engines of the cells, in turn, had these of their identity's fields."""
+    turn = cycle(changes)
 
     def told(cell: CellData) -> CellData:
-        engine = structs.replace(cell.document.engine, settings=next(turn))
+        engine = structs.replace(cell.document.engine, **next(turn))
         return replace(cell, document=structs.replace(cell.document, engine=engine))
 
     return replace(data, runs=tuple(replace(r, cells=tuple(map(told, r.cells))) for r in data.runs))
@@ -141,3 +147,16 @@ def test_a_campaign_without_steps_is_refused(rehearsed: Path) -> None:
     without = replace(data, runs=tuple(r for r in data.runs if r.folder.connector_id != "plain"))
     with pytest.raises(AnalysisError, match="plain has 0 step records"):
         fit_gpu(without)
+
+
+def test_the_profile_is_that_of_the_card_that_was_measured(rehearsed: Path) -> None:
+    """All but a step's costs is taken from it, so that of another card would be wrong and look right."""
+    data = read_campaign(rehearsed)
+    for name, profile in (("NVIDIA H200", "h200"), ("NVIDIA H100 80GB HBM3", "h100")):
+        assert profile_of(engines(data, {"gpu": (f"GPU 0: {name} (UUID: GPU-1)",)})).stem == profile
+    for cards, told in (
+        ((), "on no card"),
+        (("GPU 0: NVIDIA H100 NVL (UUID: GPU-1)",), "on NVIDIA H100 NVL"),
+    ):
+        with pytest.raises(ConfigError, match=f"measured {told}.* Give --gpu"):
+            profile_of(engines(data, {"gpu": cards}))

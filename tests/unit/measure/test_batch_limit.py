@@ -4,14 +4,15 @@ import os
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.errors import EngineError
-from connector_tax.run.measure.batch_limit import in_batch_job, left_in_job_s
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.run.measure.batch_limit import in_batch_job, left_in_job_s, time_limit
 from connector_tax.run.measure.locks import held
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -88,3 +89,13 @@ def test_preflight_waits_for_nobody_beyond_the_end_of_the_job(tmp_path: Path) ->
 def test_an_answer_that_is_none_is_refused(said: str) -> None:
     with pytest.raises(EngineError, match="SLURM job 7"):
         left_in_job_s(JOB, lambda job: said)
+
+
+def test_what_a_stage_is_told_goes_before_what_its_job_is() -> None:
+    """A sitting has minutes of its own, also in a job of which SLURM says nothing."""
+    told = time_limit(Namespace(within_s=100.0, launch_s=7.0, campaign_file=None), JOB)
+    assert told is not None and told.until_s - time.monotonic() == pytest.approx(100, abs=5)
+    assert told.launch_s == 7
+    assert time_limit(Namespace(within_s=None, launch_s=None, campaign_file=None), {}) is None
+    with pytest.raises(ConfigError, match="--within-s and --launch-s go together"):
+        time_limit(Namespace(within_s=100.0, launch_s=None, campaign_file=None), {})

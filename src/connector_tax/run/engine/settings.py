@@ -28,8 +28,9 @@ _LOGGED: tuple[tuple[str, str, Any], ...] = (
     # Where V1 is the default nobody says so; its file stands before what it logs.
     ("log.model_runner", r"\bgpu_model_runner\.py:\d", "V1"),
     (
+        # With its folder, since tiles of another card may lie in one under this card's name.
         "log.moe_config",
-        r"Using configuration from (?:.*/)?(.+) for MoE layer|Using (default) MoE config",
+        r"Using configuration from (?:.*/)?([^/\n]+/[^/\n]+) for MoE layer|Using (default) MoE config",
         None,
     ),
     # 0.32 logs neither; the header of step records has it in every release.

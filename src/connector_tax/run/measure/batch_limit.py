@@ -1,15 +1,17 @@
-"""The end that a batch system has set for the job in which this process runs: nothing is begun that it would cut off.
+"""By when a stage has to be over: what its arguments say, else the end of the batch job in which it runs. Nothing is begun that would be cut off.
 
 SLURM says it in SLURM_JOB_END_TIME (23.02 and newer); of earlier versions ``squeue`` is asked.
 """
 
+import argparse
 import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping
 
 from connector_tax.base.config import EngineConfig
-from connector_tax.base.errors import EngineError
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S
 from connector_tax.base.units import is_number
 from connector_tax.run.measure.time_left import TimeLimit
@@ -21,6 +23,32 @@ WITHOUT_END = ("UNLIMITED", "NOT_SET")
 ASK_WITHIN_S = 30.0
 # Beside the engine's end: its receipt, and the process's own.
 ENDING_S = 10.0
+
+
+def add_time_limit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--within-s",
+        type=float,
+        help="begin nothing that would not be finished so many seconds from now; exit code 75 where something is left. "
+        "In a SLURM job: what is left of its time",
+    )
+    parser.add_argument("--launch-s", type=float, help="what a launch takes here; with --within-s")
+
+
+def time_limit(args: argparse.Namespace, environ: Mapping[str, str]) -> TimeLimit | None:
+    """The limit of ``add_time_limit``'s arguments, else of the batch job; None without either.
+
+    Raises:
+        ConfigError: one of the two arguments is missing.
+        EngineError: SLURM does not say when the job ends.
+    """
+    if (args.within_s is None) != (args.launch_s is None):
+        raise ConfigError("--within-s and --launch-s go together. Give both, or none.")
+    if args.within_s is not None:
+        return TimeLimit(time.monotonic() + args.within_s, args.launch_s)
+    if not in_batch_job(environ):
+        return None
+    return batch_limit(config_of(read_campaign_file(args.campaign_file)).engine, environ)
 
 
 def in_batch_job(environ: Mapping[str, str]) -> bool:

@@ -37,12 +37,14 @@ class Stage:
         arguments: the script's name first.
         product: the file that it leaves, last of all.
         run: whose cells it measures; None where it measures none.
+        launches: whether it launches engines, and is told by when they have to have ended.
     """
 
     what: str
     arguments: tuple[str, ...]
     product: Path
     run: RunFolder | None = None
+    launches: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +97,15 @@ def stages(
         if phase == "a":
             root = str(folder.root)
             yield Stage(
-                "reference rates", ("select_reference_rates.py", "--root", root), folder.reference_rates
+                "reference rates",
+                ("select_reference_rates.py", "--root", root),
+                folder.reference_rates,
+                launches=False,
             )
             if config.engine.kind == "emulator":
-                yield Stage("taxes of the model", ("put_in.py", "--root", root), folder.put_in)
+                yield Stage(
+                    "taxes of the model", ("put_in.py", "--root", root), folder.put_in, launches=False
+                )
 
 
 def sit(
@@ -178,7 +185,7 @@ def _finished(stage: Stage, until_s: float, end_s: float, launch_s: float) -> bo
         EngineError: it failed.
     """
     script, *arguments = stage.arguments
-    if stage.run is not None:
+    if stage.launches:
         arguments += ["--within-s", f"{until_s - monotonic():.1f}", "--launch-s", f"{launch_s:g}"]
     with subprocess.Popen([sys.executable, str(SCRIPTS / script), *arguments]) as process:
         try:
