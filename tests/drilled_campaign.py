@@ -112,7 +112,9 @@ def opened(page: str) -> dict[str, Opened]:
         label = unescape(re.search(r"<summary>(.*?)</summary>", config).group(1))  # type: ignore[union-attr]
         launched = " ".join(map(unescape, re.findall(r"<p>Launched with <code>(.*?)</code></p>", config)))
         for cell in re.split(r'(?=<details class="cell")', config)[1:]:
-            head = re.match(r'<details class="cell" id="(cell-\d+)"><summary>(.*?)</summary>', cell)
+            head = re.match(
+                r'<details class="cell" id="(cell-\d+)" name="cell"><summary>(.*?)</summary>', cell
+            )
             assert head is not None
             figures = re.findall(r'<figure data-k="(\w+)">(.*?)</figure>', cell, re.DOTALL)
             panels = {key: _series(figure) for key, figure in figures}

@@ -86,8 +86,8 @@ def read(root: Path, *, draw: bool = True) -> Result:
         command(name).call(["--root", str(root)])
     build_manifest(root, root / "MANIFEST.md")
     page = (root / "report.html").read_text()
-    section = page.split('<h2 id="problems">')[1].split("<h2 ")[0]
-    found = re.findall(r"<tr><td[^>]*><code>(.*?)</code></td><td[^>]*>(.*?)</td></tr>", section)
+    section = page.partition('id="problems"')[2].partition("</details>")[0]
+    found = re.findall(r"<li><code>(.*?)</code>: (.*?)</li>", section, re.DOTALL)
     index = json.loads((root / "figures" / "index.json").read_text())["figures"]
     return Result(
         json.loads((root / "aggregate.json").read_text()),

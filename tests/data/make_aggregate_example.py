@@ -316,6 +316,8 @@ def attribution() -> list[dict[str, Any]]:
                     }
                 ],
                 "in_hooks_share": once(hooks / extra, 0.02),
+                "hooks_us": None,
+                "hooks_cpu_us": None,
             }
         )
     return found
@@ -354,6 +356,9 @@ def main() -> None:
             "code": {"connector_tax": "0.1.0", "loadgen_sha256": "ab" * 32},
             "settings": {"cell": {"min_completed": 200}, "engine": {"pin_cpus": True}, "connectors": {c: {} for c in ran}},
         },
+        # Worked out from what a test changes.
+        "source": None,
+        "connectors": [],
         "step_timing_available": True,
         "step_timing_reason": None,
         "configs": {

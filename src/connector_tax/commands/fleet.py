@@ -50,8 +50,8 @@ def _run(args: argparse.Namespace) -> int:
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "fleet.json", to_json(fleet))
     write_text(out / "fleet.csv", table(fleet))
-    claim = draw_fleet(fleet, out)
-    print("\n".join([*lines(fleet), "", claim, f"wrote {out}/fleet.json, .csv, .svg and .png"]))
+    draw_fleet(fleet, out)
+    print("\n".join([*lines(fleet), "", f"wrote {out}/fleet.json, .csv, .svg and .png"]))
     return 0
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.command import Command
 from connector_tax.base.documents.aggregate import read_aggregate
-from connector_tax.read.report.page import build_report
-from connector_tax.read.report.tax_table import tax_table
+from connector_tax.read.report.page import build_report, taxes_markdown
+from connector_tax.read.report.view import page_view
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     if args.markdown:
-        print(tax_table(read_aggregate(CampaignFolder(args.root).aggregate)))
+        print(taxes_markdown(page_view(read_aggregate(CampaignFolder(args.root).aggregate))))
     else:
         print(f"wrote {build_report(args.root)}")
     return 0

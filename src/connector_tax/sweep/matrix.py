@@ -12,9 +12,9 @@ from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.compare.changes import LATENCIES, Side
 from connector_tax.read.compare.comparison import number_of, read_side
+from connector_tax.read.figures.labels import label
 from connector_tax.read.figures.questions import reference_flags, reference_rate, source_note
 from connector_tax.read.figures.words import METRICS, clean, listing, rate, with_interval
-from connector_tax.read.report.headline import FLAGS
 from connector_tax.sweep.own import fault_of
 
 MOST_NAMED = 6
@@ -237,7 +237,7 @@ def _notes(
                 f"{reference} is not the same in all campaigns{where}: taxes at different rates answer different questions."
             )
     flags = dict.fromkeys(flag for a in aggregates for flag in reference_flags(a))
-    notes += [f"{clean(flag)}: {FLAGS[flag]}." for flag in flags if flag in FLAGS]
+    notes += [f"{clean(flag)}: {label('rate_flag', flag)}" for flag in flags]
     return notes
 
 

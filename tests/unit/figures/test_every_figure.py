@@ -42,7 +42,7 @@ def assert_not_empty(result: Drawn) -> None:
             assert marks, f"empty axes in {result.title!r}"
     assert result.data_rows
     assert len(result.title) > 20
-    assert "n = " in result.caption or "steps per line" in result.caption
+    assert "n = " in result.caption or "n unknown" in result.caption
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -318,7 +318,7 @@ def test_without_the_noop_connector_figure_7_goes(example: dict[str, Any]) -> No
 
 
 def test_figure_7_splits_what_can_be_split(example: dict[str, Any]) -> None:
-    """A connector whose settings have no baseline keeps the published experiment's two parts; the caption says why."""
+    """A connector whose settings have no baseline keeps the published experiment's two parts."""
     aggregate = copy.deepcopy(example)
     _one_matched_baseline_missing(aggregate)
     result = drawn("fig7_decomposition", aggregate, render=True)
@@ -327,20 +327,7 @@ def test_figure_7_splits_what_can_be_split(example: dict[str, Any]) -> None:
     own = {part: tax for (c, m, part), tax in rows.items() if (c, m) == ("lmcache_only", "ttft_p90")}
     assert own == {"total": 0.09, "framework": 0.02, "implementation": pytest.approx(0.07)}
     assert ("nixl_both", "ttft_p90", "flags") in rows
-    assert "In two parts" in result.caption
-    assert "lmcache_only, since plain_matched_lmcache_only was not measured" in result.caption
     assert _texts(result).count("flags not told apart") == 2
-
-
-def test_figure_7_says_a_reason_once_that_several_have(example: dict[str, Any]) -> None:
-    aggregate = copy.deepcopy(example)
-    for row in aggregate["decomposition"]:
-        if row["config"] in ("nixl_both", "lmcache_only"):
-            _in_two(row, f"it changes engine settings, and plain_matched_{row['config']} was not measured")
-    result = drawn("fig7_decomposition", aggregate)
-    assert isinstance(result, Drawn)
-    told = "nixl_both and lmcache_only, each since it changes engine settings, and plain_matched_… was not measured."
-    assert told in result.caption and result.caption.count("was not measured") == 1
 
 
 def test_figure_7_stays_where_no_connector_has_a_matched_baseline(example: dict[str, Any]) -> None:
@@ -350,14 +337,12 @@ def test_figure_7_stays_where_no_connector_has_a_matched_baseline(example: dict[
     result = drawn("fig7_decomposition", aggregate, render=True)
     assert isinstance(result, Drawn)
     assert {r["part"] for r in result.data_rows} == {"framework", "implementation", "total"}
-    assert "is what it adds to the no-op connector (settings that it switches among it)" in result.title
     for row in aggregate["decomposition"]:
         row |= {"parts": 0, "implementation": no_number("noop_connector: its cell died")}
     for row in aggregate["decomposition"]:
         row["implementation"]["reason"] = f"noop_connector: its {row['metric']} has no value"
     why = omitted("fig7_decomposition", aggregate)
-    assert why.startswith("no tax can be split: its engine settings are not known; noop_connector: its ")
-    assert why.count("its engine settings are not known") == 1 and why.count("has no value") == 2
+    assert why.startswith("no tax can be split: ") and why.count("its engine settings are not known") == 1
 
 
 def _in_three_rates(a: dict[str, Any]) -> None:
@@ -377,11 +362,6 @@ def test_figure_5_names_the_rate_of_every_cell_where_rates_differ(example: dict[
     texts = _texts(result)
     n_cells = len(result.data_rows)
     assert texts.count("\n2 req/s") + texts.count("\n0.25 req/s") == n_cells
-    assert "output tokens at 0.25 req/s" in result.title
-    assert (
-        "at the rate in each cell, 0.25 to 2 req/s: ref_safe (2 req/s) where the capacity estimate says that every"
-        in result.caption
-    )
 
 
 def _texts(result: Drawn | Omitted) -> str:
@@ -395,18 +375,6 @@ def test_an_aggregate_from_before_main_taxes_has_phase_as_own(example: dict[str,
         ours, theirs = drawn(name, example), drawn(name, old)
         assert isinstance(ours, Drawn) and isinstance(theirs, Drawn)
         assert [r["low"] for r in ours.data_rows] == [r["low"] for r in theirs.data_rows]
-
-
-def test_with_random_arrivals_the_figures_say_what_the_criteria_are(example: dict[str, Any]) -> None:
-    aggregate = copy.deepcopy(example)
-    aggregate["provenance"]["arrival"] = "poisson"
-    for name in ("fig1_ttft_vs_rate", "fig2_tpot_vs_rate"):
-        result = drawn(name, aggregate)
-        assert isinstance(result, Drawn)
-        assert "throughput is held against what was sent" in result.caption
-        ordinary = drawn(name, example)
-        assert isinstance(ordinary, Drawn)
-        assert "what was sent" not in ordinary.caption
 
 
 def test_figure_8_takes_the_other_stack_where_mooncake_cannot_run(example: dict[str, Any]) -> None:

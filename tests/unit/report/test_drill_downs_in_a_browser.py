@@ -182,8 +182,8 @@ def test_without_scripts_the_same_is_drawn(tab: Tab, page: Path) -> None:
         assert drawn == sum(len(s) for c in opened(page.read_text()).values() for s in c.panels.values())
         assert tab.value("document.querySelectorAll('#drill-downs .bar, #drill-downs select').length") == 0
         size = tab.value(
-            "(() => { document.querySelectorAll('#drill-downs details').forEach((d) => { d.open = true; }); "
-            "return document.querySelector('#drill-downs svg').getBoundingClientRect().height; })()"
+            "(() => { document.querySelectorAll('details').forEach((d) => { d.open = true; }); "
+            "return document.querySelector('#drill-downs details[open].cell svg').getBoundingClientRect().height; })()"
         )
         assert size > 60
     finally:

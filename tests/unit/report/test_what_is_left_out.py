@@ -1,4 +1,4 @@
-"""What captions, problems and provenance say of launches that are lost, or that a phase does not ask for."""
+"""What captions and problems say of launches that are lost, or that a phase does not ask for."""
 
 import sys
 from pathlib import Path
@@ -7,8 +7,6 @@ from typing import Any
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures import fig5_shape_heatmaps, fig8_additivity
 from connector_tax.read.figures.style import Drawn
-from connector_tax.read.report.conversations import conversations_view
-from connector_tax.read.report.provenance import provenance_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from mutations import MUTATIONS
@@ -38,23 +36,7 @@ def test_a_configuration_that_had_a_say_in_the_rates_and_is_gone_is_named(tmp_pa
     ]
 
 
-def test_the_order_of_b_prime_has_those_alone_that_it_asks_for(tmp_path: Path) -> None:
-    provenance = aggregate_of(made("sound", tmp_path)).provenance
-    assert provenance.settings is not None
-    asked = provenance.settings["phase_b_prime"]["configs"]
-    shown = dict(provenance_view(provenance, None))
-    assert sorted(shown["order.b_prime"].split(", ")) == sorted(asked)
-    assert len(shown["order.a"].split(", ")) > len(asked)
-
-
 def test_launches_whose_requests_failed_tell_of_the_host_all_the_same(tmp_path: Path) -> None:
     value = made("requests of plain's block failed", tmp_path)
     assert [e["n_launches"] for e in value["host_drift"]] == [10]
     assert value["repeats"] == []
-
-
-def test_a_connector_whose_run_of_conversations_failed_has_its_row_and_the_reason(tmp_path: Path) -> None:
-    rows = conversations_view(aggregate_of(made("a run of conversations failed", tmp_path)))
-    (row,) = (r for r in rows if r.label == "Mooncake (both)")
-    assert (row.n, row.ttft) == ("0", "–")
-    assert "failed in phase C: the engine died at start" in row.taxes[0].range

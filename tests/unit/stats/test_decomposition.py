@@ -9,18 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.base.documents.aggregate import Decomposition, QuantityOfKind, aggregate_of
-from connector_tax.base.documents.reading import as_json
+from connector_tax.base.documents.aggregate import Decomposition, QuantityOfKind
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.student import LogMean
-from connector_tax.read.report.parts import decomposition_view
 from connector_tax.read.stats.decomposition import decompose
 from connector_tax.read.stats.main_taxes import MainTax
 from connector_tax.read.stats.taxes import Tax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from specs import spec_of
-from whole_aggregate import example
 
 CHANGED = {"scheduler_config.disable_hybrid_kv_cache_manager": {"plain": False, "own": True}}
 FEWER_BLOCKS = {"cache_config.num_gpu_blocks": {"plain": 100, "own": 90}}
@@ -84,12 +81,6 @@ def test_each_part_has_the_blocks_that_entered_it() -> None:
         "framework": "over 4 blocks",
         "implementation": "over 4 blocks",
     }
-    (page,) = decomposition_view(aggregate_of(example() | {"decomposition": [as_json(row)]}))
-    assert (page.kind, [p.range.endswith(", over 4 blocks") for p in page.parts]) == (
-        "over 5 blocks",
-        [False, False, True, True],
-    )
-    assert [p.n for p in page.parts] == ["n 1,000", "", "n 800", "n 800"]
 
 
 def test_a_framework_without_flags_is_the_no_op_connectors_tax_to_the_last_digit() -> None:

@@ -18,15 +18,13 @@ from connector_tax.base.files import to_json
 from connector_tax.read.figures import fig5_shape_heatmaps, fig7_decomposition
 from connector_tax.read.figures.style import Drawn
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.report.headline import headline
-from connector_tax.read.report.tax_table import tax_table
+from connector_tax.read.report.view import page_view
 from connector_tax.read.stats.table import aggregate_csv
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json
 from builders import DATE, ROOT, SMALL, Campaign, campaign_config
 from invented_server import Behaviour
-from made_pages import view_of
 
 PLAIN = Behaviour(noise=0.05)
 # Mooncake saturates between 4 and 8 req/s, plain does not; Phase B is a block of ref_safe alone.
@@ -98,33 +96,15 @@ def test_no_amplification_and_no_part_is_made_of_both_kinds(once: dict[str, Any]
     why = "noop_connector's tax is over 4 blocks, nixl_both's of one launch: the two are not combined"
     assert why in split["implementation"]["reason"]
     drawn = fig7_decomposition.draw(aggregate_of(once))
-    assert isinstance(drawn, Drawn) and f"; {why}." in drawn.caption
-    page = view_of(once)
-    (nixl,) = [p for p in page.two_parts if (p.label, p.metric) == ("NIXL (both)", "TTFT p90")]
-    rest = nixl.parts[2]
-    assert (rest.text, rest.range) == (
-        "not available",
-        "this tax is of one launch, the no-op connector's over 4 blocks",
-    )
-    assert {p.kind for p in page.decomposition} == {"of one launch", "over 4 blocks"}
+    assert isinstance(drawn, Drawn) and "Not split: nixl_both." in drawn.caption
+    row = one(once["two_parts"], config="nixl_both", metric="ttft_p90")
+    assert row["rest"]["reason"] == "this tax is of one launch, the no-op connector's over 4 blocks"
+    assert {d["kind"] for d in once["decomposition"]} == {"of one launch", "over 4 blocks"}
 
 
 def test_what_is_of_one_launch_says_so_beside_what_is_not(once: dict[str, Any]) -> None:
-    page = view_of(once)
-    verdicts = {r.id: [t.verdict for t in r.taxes] for r in page.taxes[0].rows}
-    assert verdicts["nixl_both"][:2] == ["tax, of one launch"] * 2
-    assert verdicts["mooncake_both"][:2] == ["tax"] * 2
-    assert all(v.endswith(", of one launch") for v in verdicts["mooncake_both"][2:])
-    nixl, mooncake = (
-        next(t for t in tax_table(aggregate_of(once)).splitlines() if name in t)
-        for name in ("NIXL", "Mooncake")
-    )
-    assert nixl.count(", of one launch") == 2 and "launch" not in mooncake
-    ttft = {(a.label, a.shape): a.ttft for a in page.amplification}
-    blocks = " pp], over 3 blocks at ref_load and 4 at ref_safe, n 320"
-    assert ttft["Mooncake (both)", "256 x 16"].endswith(blocks)
-    launches = " pp], of one launch each, the launch of phase B' less phase B's, n 80"
-    assert ttft["Mooncake (both)", "64 x 16"].endswith(launches)
+    marked = {r["config"]: r["marks"] for r in once["connectors"]}
+    assert "fewer_blocks" in marked["nixl_both"] and "fewer_blocks" not in marked["mooncake_both"]
 
 
 def test_every_rate_of_phase_a_has_the_tax_that_stands_there(once: dict[str, Any]) -> None:
@@ -158,21 +138,11 @@ def test_a_rate_and_shape_has_one_tax_in_every_table_and_picture(lose: Lose) -> 
     assert isinstance(drawn, Drawn)
     tile = one(drawn.data_rows, config="mooncake_both", input_tokens=256, output_tokens=16)
     assert (tile["point"], tile["low"], tile["kind"]) == (main["point"], main["low"], "over 3 blocks")
-    assert "at 256 x 16 tokens over as many blocks of launches as the cell names" in drawn.caption
     texts = [t.get_text() for axes in drawn.figure.axes for t in axes.texts]
     assert any(t.endswith("\n3 blocks") for t in texts)
-    page = view_of(value)
-    wanted = ("Mooncake (both)", "256 x 16", "ref_safe")
-    (shown,) = [r for r in page.shape_taxes if (r.label, r.shape, r.reference) == wanted]
-    assert "over 3 blocks of launches" in shown.taxes[0].n
-    assert page.repeats == [], "two launches side by side would be two more taxes of one rate and shape"
-
-
-def test_the_headline_is_of_the_configuration_whose_phase_a_cell_is_lost(lose: Lose) -> None:
-    found = headline(aggregate_of(lose("mooncake_both", ("a",))))
-    assert "Merely switching on Mooncake (both) costs" in found.sentence
-    assert "one launch" not in found.sentence
-    assert found.details[0].startswith("Over 3 blocks of launches it compares ")
+    page = page_view(aggregate_of(value))
+    (shown,) = [c for c in page.multiples if c.id == "mooncake_both"]
+    assert main["point"] in [v.point for _, v, _ in shown.points["ttft_p90"]]
 
 
 def test_an_aggregate_with_both_kinds_fits_its_schema(once: dict[str, Any]) -> None:

@@ -52,7 +52,9 @@ def test_where_a_latency_is_defined_is_an_input_of_the_analysis() -> None:
 
 
 def test_templates_styles_and_schemas_are_inputs_of_what_reads_them() -> None:
-    assert {f"src/connector_tax/read/report/report.{e}" for e in ("css", "html.j2")} <= of("build_report.py")
+    assert {f"workflow/report/{e}" for e in ("page.css", "page.html.j2", "labels.yaml")} <= of(
+        "build_report.py"
+    )
     assert "workflow/schemas/config.schema.yaml" in of("analyze.py")
 
 

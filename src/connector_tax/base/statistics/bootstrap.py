@@ -74,8 +74,8 @@ class Estimate:
 
     @property
     def met_failures(self) -> bool:
-        """Whether it has no value since it falls on requests that failed or did not finish."""
-        return self.point is None and (self.reason or "").endswith(FAILED)
+        """Whether its percentile falls on requests that failed or did not finish: it was resampled, and has no value."""
+        return self.point is None and self.replicates.size > 0
 
     def interval(self, confidence: float) -> tuple[float | None, float | None]:
         """Equal-tailed; a bound that is not finite is None.

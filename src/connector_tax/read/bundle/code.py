@@ -8,6 +8,7 @@ import connector_tax
 from connector_tax.base.config.checked import PROJECT_ROOT, SCHEMAS
 from connector_tax.base.files import sha256_of
 from connector_tax.base.opening import is_bare
+from connector_tax.read.figures.labels import WORDS
 
 # ``PYTHONPATH=code`` finds it.
 CODE = "code/connector_tax/"
@@ -19,7 +20,7 @@ SUFFIXES = {".py", ".j2", ".css", ".js"}
 
 
 def code_files() -> dict[str, Path]:
-    """Name in the bundle -> file: what is installed, and the schemas that a checkout has beside it."""
+    """Name in the bundle -> file: what is installed, and the schemas and templates that a checkout has beside it."""
     package = Path(connector_tax.__file__).parent
     found = {}
     for path in sorted(package.rglob("*")):
@@ -27,8 +28,9 @@ def code_files() -> dict[str, Path]:
         unwanted = "__pycache__" in parts or parts[0] == "project" or not all(map(is_bare, parts))
         if path.is_file() and not path.is_symlink() and not unwanted and path.suffix in SUFFIXES:
             found[CODE + "/".join(parts)] = path
-    for path in sorted(SCHEMAS.glob("*.*")):
-        found[f"{_OF_CHECKOUT}workflow/schemas/{path.name}"] = path
+    for folder in (SCHEMAS, WORDS):
+        for path in sorted(folder.glob("*.*")):
+            found[f"{_OF_CHECKOUT}workflow/{folder.name}/{path.name}"] = path
     return found
 
 

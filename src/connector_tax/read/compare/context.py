@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from connector_tax.base.documents.identity import kinds_of
 from connector_tax.base.documents.rates import REFERENCES
 from connector_tax.read.compare.changes import Comparison, Side
+from connector_tax.read.figures.labels import label
 from connector_tax.read.figures.questions import (
     on_embedded_engine,
     phase_a_shape,
@@ -16,7 +17,6 @@ from connector_tax.read.figures.questions import (
     virtual_name,
 )
 from connector_tax.read.figures.words import clean
-from connector_tax.read.report.headline import FLAGS
 
 CONFIG_HASH = "config hash"
 # Of the settings those that change the load or what a launch is like.
@@ -180,7 +180,7 @@ def notes(comparison: Comparison) -> list[str]:
     for side in sides:
         note = source_note(side.aggregate)
         found += [f"{side.name}: {note}."] if note else []
-        found += [f"{side.name}: {FLAGS.get(f, f)}." for f in reference_flags(side.aggregate)]
+        found += [f"{side.name}: {f}: {label('rate_flag', f)}" for f in reference_flags(side.aggregate)]
     if len({embedded(side) for side in sides}) == 2:
         found.append("One is of the embedded engine and the other is not: their difference means nothing.")
     found += _devices(*sides)

@@ -105,7 +105,7 @@ def _one(name: str, aggregate: Aggregate, folder: Path) -> Entry:
         result = FIGURES[name](aggregate)
         if isinstance(result, Drawn):
             save(result.figure, folder, name)
-            write_text(folder / f"{name}.csv", _csv(result.data_rows))
+            write_text(folder / f"{name}.csv", _csv(result.data_rows, aggregate.measured_on.text))
     return _entry(name, result)
 
 
@@ -123,10 +123,10 @@ def _entry(name: str, result: Drawn | Omitted) -> Entry:
     )
 
 
-def _csv(data_rows: list[Row]) -> str:
-    columns = list(dict.fromkeys(key for row in data_rows for key in row))
+def _csv(data_rows: list[Row], source: str) -> str:
+    columns = [*dict.fromkeys(key for row in data_rows for key in row), "source"]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(data_rows)
+    writer.writerows(row | {"source": source} for row in data_rows)
     return text.getvalue()

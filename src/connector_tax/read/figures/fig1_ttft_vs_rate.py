@@ -7,5 +7,9 @@ from connector_tax.read.figures.style import Drawn, Omitted
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
     return draw_rate_lines(
-        aggregate, quantity="ttft_ms", name="TTFT", axis_label="TTFT p90 (ms, from intended send)"
+        aggregate,
+        figure_name="fig1_ttft_vs_rate",
+        quantity="ttft_ms",
+        name="TTFT",
+        axis_label="TTFT p90 (ms, from intended send)",
     )

@@ -7,5 +7,9 @@ from connector_tax.read.figures.style import Drawn, Omitted
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
     return draw_rate_lines(
-        aggregate, quantity="tpot_ms", name="TPOT", axis_label="TPOT p90 (ms per output token)"
+        aggregate,
+        figure_name="fig2_tpot_vs_rate",
+        quantity="tpot_ms",
+        name="TPOT",
+        axis_label="TPOT p90 (ms per output token)",
     )

@@ -10,12 +10,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from connector_tax.base.documents.aggregate import Aggregate, Interval, LatencyMetric
 from connector_tax.base.documents.rates import REFERENCES, Reference
-from connector_tax.read.figures.claims import drawn_of, not_drawn, of_connectors, told_apart, without_number
 from connector_tax.read.figures.forms import form_in_use, stroke, type_size
 from connector_tax.read.figures.questions import (
     Tax,
     blocks_of,
-    confidence_words,
+    connectors_or_all,
     main_taxes,
     phase_a_shape,
     reference_rate,
@@ -33,14 +32,15 @@ from connector_tax.read.figures.style import (
     side_by_side,
 )
 from connector_tax.read.figures.words import (
+    caption_of,
     counted_sides,
     fell_behind,
-    launches_behind,
+    launches,
     left_out,
-    of_reference_rates,
     percent,
     rate,
     short_label,
+    title_of,
 )
 
 METRICS: dict[LatencyMetric, str] = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
@@ -58,7 +58,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         for reference in REFERENCES
     }
     known = list(dict.fromkeys(config for found in every.values() for config in found))
-    order = drawn_of(known)
+    order = connectors_or_all(known)
     taxes = {place: {c: tax for c, tax in found.items() if c in order} for place, found in every.items()}
     if not order:
         return Omitted("no tax of TTFT or TPOT p90 is available at either reference rate and Phase A's shape")
@@ -91,14 +91,19 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
         legend.append(Line2D([], [], color=GAP, linewidth=stroke(2), marker="|", label="gap: what load adds"))
     if floors:
         legend.append(Patch(facecolor=FLOOR, label="plain against itself"))
-    title = _title(aggregate, taxes)
+    title = title_of(aggregate, "fig4_tax_bars")
     set_claim(figure, title, source_note(aggregate), legend)
-    return Drawn(
-        figure,
-        title,
-        _caption(aggregate, taxes, references, floors, not_drawn(known)),
-        _rows(taxes, references),
+    shown = [tax for r in references for m in METRICS for tax in taxes[m, r].values()]
+    caption = caption_of(
+        aggregate,
+        "fig4_tax_bars",
+        counted_sides(shown),
+        launches(shown),
+        *(text for r in references for text in _missing_bars(taxes, r)),
+        left_out(aggregate, "a", {tax.config for tax in shown}, shown),
+        saturated=fell_behind(aggregate, shown),
     )
+    return Drawn(figure, title, caption, _rows(taxes, references))
 
 
 def _noise_floors(aggregate: Aggregate, metrics: Collection[str]) -> dict[str, tuple[float, float]]:
@@ -204,60 +209,6 @@ def _reference_text(aggregate: Aggregate, reference: Reference, references: list
         aggregate, "ref_load"
     ) else reference  # fmt: skip
     return f"{name} ({rate(value)})" if value is not None else name
-
-
-def _title(aggregate: Aggregate, taxes: Taxes) -> str:
-    """Of the first latency and rate that a connector has a tax at; bars of plain with a connector's settings are no tax of one."""
-    found_at = {
-        (m, r): of_connectors({c: v for c, tax in taxes[m, r].items() if (v := tax.interval) is not None})
-        for r in REFERENCES
-        for m in METRICS
-    }
-    drawn = [place for place in found_at if taxes[place]]
-    metric, reference = next((place for place in drawn if found_at[place]), drawn[0])
-    found = found_at[metric, reference]
-    at = reference_rate(aggregate, reference)
-    place = f"at {reference}" + (f" ({rate(at)})" if at is not None else "")
-    without = list(without_number(aggregate, metric=metric, reference=reference))
-    claim = told_apart(aggregate, found, without=without)
-    return f"{METRICS[metric]} {place}: {claim}"
-
-
-def _caption(
-    aggregate: Aggregate,
-    taxes: Taxes,
-    references: list[Reference],
-    floors: Collection[str],
-    others: list[str],
-) -> str:
-    shown = [row for found in taxes.values() for row in found.values()]
-    launches = launches_behind([row for r in references for m in METRICS for row in taxes[m, r].values()])
-    parts = [
-        "Tax = percentile with the connector / percentile of plain - 1, phase A shape.",
-        f"Whiskers are {confidence_words(aggregate)} intervals; {counted_sides(shown)}.",
-        *([launches] if launches else []),
-        *others,
-        *(
-            ["The grey band is the interval of plain's second launches against its first, at ref_safe."]
-            if floors
-            else []
-        ),
-    ]
-    if len(references) == 2:
-        parts.append(
-            "The line between the two bars of a connector is the gap, what load adds, in percentage points; the report's table of it has "
-            "the interval."
-        )
-    for reference in references:
-        if behind := fell_behind(
-            aggregate, (row for m in METRICS for row in taxes[m, reference].values()), "plain"
-        ):
-            parts.append(f"At {reference} {behind} did not keep up: those taxes hold queueing.")
-    parts.append(of_reference_rates(aggregate))
-    parts += [sentence for reference in references for sentence in _missing_bars(taxes, reference)]
-    drawn = [tax for r in references for m in METRICS for tax in taxes[m, r].values()]
-    parts.append(left_out(aggregate, "a", {tax.config for tax in drawn}, drawn))
-    return " ".join(filter(None, parts))
 
 
 def _missing_bars(taxes: Taxes, reference: Reference) -> list[str]:

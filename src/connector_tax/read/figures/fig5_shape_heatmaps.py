@@ -15,16 +15,15 @@ from matplotlib.ticker import FuncFormatter
 
 from connector_tax.base.documents.aggregate import Aggregate, Interval, TaxRow
 from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, UNDETERMINED
-from connector_tax.read.figures.claims import drawn_of, not_drawn
 from connector_tax.read.figures.forms import MOST_HEIGHT, Form, form_in_use
 from connector_tax.read.figures.questions import (
     Tax,
     blocks_of,
+    connectors_or_all,
     main_taxes,
     source_note,
     standing_tax,
 )
-from connector_tax.read.figures.shape_words import Grid, caption_of, rates_of, title_of
 from connector_tax.read.figures.style import (
     Drawn,
     Omitted,
@@ -35,9 +34,15 @@ from connector_tax.read.figures.style import (
     text_width,
 )
 from connector_tax.read.figures.words import (
+    caption_of,
+    counted_sides,
+    fell_behind,
     interval_texts,
+    left_out,
+    listing,
     rate,
     short_label,
+    title_of,
 )
 
 PER_ROW = 4
@@ -48,6 +53,10 @@ AROUND = 10
 LEAST_ON_SLIDES = 8.0
 # Where an interval does not exclude zero.
 HATCHES: dict[str, str] = {NO_TAX_FOUND: "////", UNDETERMINED: "...."}
+
+
+# Prompt and output tokens -> the tax there.
+Grid = dict[tuple[int, int], Tax]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,7 @@ class _Cells:
 
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
     every = _grids(aggregate)
-    grids = {c: every[c] for c in drawn_of(every)}
+    grids = {c: every[c] for c in connectors_or_all(every)}
     if not grids:
         return Omitted("no tax of TTFT p90 at ref_safe stands at any of phase B's shapes")
     order = list(grids)
@@ -118,10 +127,24 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     )  # fmt: skip
     bar.set_label("tax of TTFT p90 (%)\nhatched: interval covers 0")
     bar.formatter = FuncFormatter(percent_ticks)
-    title = title_of(aggregate, grids)
+    title = title_of(aggregate, "fig5_shape_heatmaps", "ref_safe" if len(rates) == 1 else None, shape=False)
     set_claim(figure, title, source_note(aggregate))
     missing = [f"{c} {i}x{o}" for c in order for i in inputs for o in outputs if (i, o) not in grids[c]]
-    return Drawn(figure, title, caption_of(aggregate, grids, missing, not_drawn(every)), _rows(grids, order))
+    found = [tax for grid in grids.values() for tax in grid.values()]
+    caption = caption_of(
+        aggregate,
+        "fig5_shape_heatmaps",
+        counted_sides(found, "cell"),
+        f"Not available: {listing(missing)}." if missing else "",
+        left_out(aggregate, "b", grids, found),
+        saturated=fell_behind(aggregate, found),
+    )
+    return Drawn(figure, title, caption, _rows(grids, order))
+
+
+def rates_of(grids: dict[str, Grid]) -> list[float]:
+    """Return those that occur, in order."""
+    return sorted({tax.rate_per_s for grid in grids.values() for tax in grid.values()})
 
 
 def _grids(aggregate: Aggregate) -> dict[str, Grid]:

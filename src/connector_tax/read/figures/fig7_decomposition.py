@@ -5,6 +5,7 @@ tax, and what the connector adds to it.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -12,21 +13,16 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from connector_tax.base.documents.aggregate import Aggregate, Interval, LatencyMetric
-from connector_tax.read.figures.decomposition_words import (
-    METRICS,
-    NOOP,
-    PARTS,
-    Stack,
-    Stacks,
-    caption_of,
-    stacks_of,
-    title_of,
-    why_not,
-)
+from connector_tax.base.documents.aggregate import Aggregate, Decomposition, Interval, LatencyMetric
+from connector_tax.base.records.connector import MATCHED
 from connector_tax.read.figures.forms import form_in_use, stroke, type_size
 from connector_tax.read.figures.questions import (
+    Tax,
+    in_order,
+    main_taxes,
+    reference_rate,
     source_note,
+    why_absent,
 )
 from connector_tax.read.figures.style import (
     Drawn,
@@ -40,20 +36,42 @@ from connector_tax.read.figures.style import (
     side_by_side,
 )
 from connector_tax.read.figures.words import (
+    MEASURED,
+    caption_of,
+    counted,
+    fell_behind,
+    launches,
+    left_out,
+    listing,
     percent,
     short_label,
+    title_of,
 )
 
+NOOP = "noop_connector"
+METRICS: dict[LatencyMetric, str] = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
+PARTS, TWO_PARTS = ("flags", "framework", "implementation"), ("framework", "implementation")
 FLAGS_COLOUR, WHISKER = "#F0E442", "#333333"
 # Rows of one connector: its three parts, then the whole.
 OFFSETS = (-0.3, -0.1, 0.1, 0.3)
 BAR = 0.17
 
 
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One connector's tax on one latency; ``parts`` is empty where it is not split, and has no flags where these are not known."""
+
+    total: Interval
+    parts: dict[str, Interval]
+
+
+Stacks = dict[LatencyMetric, dict[str, Stack]]
+
+
 def draw(aggregate: Aggregate) -> Drawn | Omitted:
     stacks = stacks_of(aggregate)
     if not any(s.parts for found in stacks.values() for s in found.values()):
-        return Omitted(why_not(aggregate, stacks))
+        return Omitted(_why_not(aggregate, stacks))
     order = list(dict.fromkeys(c for found in stacks.values() for c in found))
     figure = new_figure(
         10.4, max(3.2, 1.8 + 0.8 * len(order)), narrow=len(stacks) * (0.45 + 0.36 * len(order))
@@ -88,9 +106,61 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
             label="whole tax",
         ),
     ]
-    title = title_of(aggregate, stacks)
+    title = title_of(aggregate, "fig7_decomposition", "ref_safe")
     set_claim(figure, title, source_note(aggregate), legend if with_flags else legend[1:])
-    return Drawn(figure, title, caption_of(aggregate, stacks), _rows(stacks))
+    drawn = _drawn(aggregate, stacks)
+    at = reference_rate(aggregate, "ref_safe")
+    whole = sorted({c for found in stacks.values() for c, s in found.items() if not s.parts})
+    caption = caption_of(
+        aggregate,
+        "fig7_decomposition",
+        counted([t.n for t in drawn if t.n]),
+        launches(drawn),
+        f"Not split: {', '.join(whole)}." if whole else "",
+        left_out(aggregate, "a", {NOOP}.union(*stacks.values()), drawn, at),
+        saturated=fell_behind(aggregate, drawn),
+    )
+    return Drawn(figure, title, caption, _rows(stacks))
+
+
+def stacks_of(aggregate: Aggregate) -> Stacks:
+    """Return the split taxes by latency and connector; only those with a tax."""
+    rows = in_order(aggregate, aggregate.decomposition)
+    found = {
+        m: {r.config: s for r in rows if r.metric == m and (s := _stack(r)) is not None} for m in METRICS
+    }
+    return {metric: own for metric, own in found.items() if own}
+
+
+def _stack(row: Decomposition) -> Stack | None:
+    if (total := row.total.interval) is None:
+        return None
+    every = {"flags": row.flags, "framework": row.framework, "implementation": row.implementation}
+    wanted = TWO_PARTS if row.parts == 2 else PARTS
+    parts = {p: value for p in wanted if (value := every[p].interval) is not None}
+    return Stack(total, parts if len(parts) == len(wanted) else {})
+
+
+def _why_not(aggregate: Aggregate, stacks: Stacks) -> str:
+    state = aggregate.configs.get(NOOP)
+    if state is None or state.status not in MEASURED:
+        return f"there is no tax of the framework alone: {why_absent(aggregate, NOOP)}"
+    rows = aggregate.decomposition
+    reasons = [p.reason for r in rows for p in (r.total, r.framework, r.flags, r.implementation) if p.reason]
+    told = listing(list(dict.fromkeys(reasons)))
+    return f"no tax can be split: {told}" if stacks or told else "no connector has a tax at ref_safe"
+
+
+def _drawn(aggregate: Aggregate, stacks: Stacks) -> list[Tax]:
+    """Return the taxes behind the bars: those that are split, and those that are parts of them."""
+    found = []
+    for metric, own in stacks.items():
+        shown = set(own)
+        shown |= {NOOP for s in own.values() if "framework" in s.parts}
+        shown |= {MATCHED + c for c, s in own.items() if "flags" in s.parts}
+        taxes = main_taxes(aggregate, metric=metric, reference="ref_safe")
+        found += [tax for c, tax in taxes.items() if c in shown]
+    return found
 
 
 def _panel(axes: Axes, metric: LatencyMetric, found: Mapping[str, Stack], order: list[str]) -> None:

@@ -8,18 +8,16 @@ from matplotlib.ticker import FuncFormatter
 
 from connector_tax.base.documents.aggregate import Aggregate, Interval
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, TAX, UNDETERMINED
-from connector_tax.read.figures.claims import without_number
 from connector_tax.read.figures.forms import form_in_use, stroke, type_size
 from connector_tax.read.figures.questions import (
     Tax,
     blocks_of,
-    confidence_words,
     main_taxes,
     reference_rate,
     source_note,
     why_absent,
     why_no_number,
+    without_number,
 )
 from connector_tax.read.figures.style import (
     Drawn,
@@ -32,16 +30,14 @@ from connector_tax.read.figures.style import (
     set_claim,
 )
 from connector_tax.read.figures.words import (
-    clean,
+    caption_of,
     counted_sides,
     fell_behind,
-    launches_behind,
+    launches,
     left_out,
-    of_reference_rates,
     percent,
-    rate,
     short_label,
-    with_interval,
+    title_of,
 )
 
 # The stacked configuration and its parts; the first whose members all have a tax is drawn. The second runs
@@ -50,10 +46,6 @@ STACKS = (
     ("multi_mooncake_lmcache", ("mooncake_both", "lmcache_only")),
     ("multi_noop_example", ("noop_connector", "example_connector")),
 )
-
-
-# A tolerance that is a share of what may be nothing is none.
-AGAINST = "cannot be held against 30 % of the stack's tax"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +122,21 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     axes.yaxis.set_major_formatter(FuncFormatter(percent_ticks))
     axes.set_ylabel("tax of TTFT p90 against plain (%)")
     axes.grid(axis="x", visible=False)
-    title = _title(aggregate, stack)
+    title = title_of(aggregate, "fig8_additivity", "ref_safe")
     set_claim(figure, title, source_note(aggregate))
     shown = [taxes[c] for c in (*stack.part_ids, stack.whole_id)]
-    behind = launches_behind(shown)
-    return Drawn(figure, title, _caption(aggregate, shown, behind), _rows(bars))
+    asked = [*_plains(shown), *(tax.config for tax in shown)]
+    at = reference_rate(aggregate, "ref_safe")
+    missing = left_out(aggregate, "a", taxes=shown, rate_per_s=at, among=asked)
+    caption = caption_of(
+        aggregate,
+        "fig8_additivity",
+        counted_sides(shown, "bar"),
+        launches(shown),
+        missing,
+        saturated=fell_behind(aggregate, shown),
+    )
+    return Drawn(figure, title, caption, _rows(bars))
 
 
 def _candidates(aggregate: Aggregate) -> dict[str, tuple[str, str]]:
@@ -202,55 +204,6 @@ def _named_reason(aggregate: Aggregate, config: str, reason: str | None) -> str:
     """Reasons of a tax do not say whose it is."""
     absent = reason in (None, why_no_number(aggregate, config))
     return why_absent(aggregate, config) if absent else f"{config}: {reason}"
-
-
-def _title(aggregate: Aggregate, stack: _Stack) -> str:
-    whole, total = stack.whole, stack.total
-    name = clean(aggregate.label_of(stack.whole_id), 40)
-    parts = f"its parts are {with_interval(total)} as a sum"
-    if whole.told == UNDETERMINED:
-        return (
-            f"Whether {name} has a tax is not known, {with_interval(whole)}, so additivity {AGAINST}; {parts}"
-        )
-    if whole.told == NO_TAX_FOUND:
-        return f"The tax of {name}, {with_interval(whole)}, is not told apart from zero, so additivity {AGAINST}; {parts}"
-    sides = f"{with_interval(total)} as a sum, {with_interval(whole)} measured together"
-    if whole.point < 0:
-        return f"{name} is a gain, {with_interval(whole)}, and additivity is asked of taxes; {parts}"
-    # A title that goes by the point alone would claim more than the interval allows.
-    verdict = aggregate.hypothesis("H4", stack.whole_id)
-    outcome = "not judged" if verdict is None else verdict.outcome
-    if outcome not in ("supported", "refuted"):
-        return f"Whether the two parts add up is {outcome}: {sides}"
-    miss = (whole.point - total.point) / abs(whole.point)
-    refuted = "interfere, together they cost more" if miss > 0 else "share a cost, together they cost less"
-    subject = "taxes" if all(p.told == TAX for p in stack.parts) else "parts"
-    return f"The two {subject} {'add up' if outcome == 'supported' else refuted}: {sides}"
-
-
-def _caption(aggregate: Aggregate, shown: list[Tax], behind: str) -> str:
-    at = reference_rate(aggregate, "ref_safe")
-    return " ".join(
-        [
-            *([behind] if behind else []),
-            f"Tax of TTFT p90 at ref_safe{f' ({rate(at)})' if at is not None else ''}; up to 30 % apart counts as additive.",
-            f"The dashed line is at the sum of the two. Whiskers are {confidence_words(aggregate)} intervals;",
-            f"{counted_sides(shown, 'bar')}.",
-            *(
-                [f"{late} did not keep up: those taxes hold queueing."]
-                if (late := fell_behind(aggregate, shown))
-                else []
-            ),
-            *filter(None, [of_reference_rates(aggregate)]),
-            left_out(
-                aggregate,
-                "a",
-                taxes=shown,
-                rate_per_s=reference_rate(aggregate, "ref_safe"),
-                among=[*_plains(shown), *(tax.config for tax in shown)],
-            ),
-        ]
-    )
 
 
 def _plains(shown: list[Tax]) -> list[str]:

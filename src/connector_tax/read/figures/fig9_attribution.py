@@ -10,18 +10,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from connector_tax.base.documents.aggregate import Aggregate, Attribution, Interval, Part
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.claims import (
-    above_zero,
-    below_zero,
-    drawn_of,
-    not_among,
-    not_drawn,
-    of_connectors,
-    told_apart,
-)
 from connector_tax.read.figures.forms import form_in_use, stroke, type_size
 from connector_tax.read.figures.questions import (
-    confidence_words,
+    connectors_or_all,
     in_order,
     rated_cells,
     reference_rate,
@@ -40,17 +31,15 @@ from connector_tax.read.figures.style import (
 )
 from connector_tax.read.figures.words import (
     MEASURED,
-    clean,
+    caption_of,
     counted,
     fell_behind,
-    hooks_words,
     left_out,
     microseconds,
     no_step_times,
-    of_reference_rates,
     rate,
-    sentence,
     short_label,
+    title_of,
 )
 
 # Part -> colour, hatch (which tells them apart in grey) and words; from the connector's own code outwards.
@@ -75,7 +64,7 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     if not aggregate.step_timing_available:
         return Omitted(no_step_times(aggregate))
     every = _splits(aggregate)
-    splits = {c: every[c] for c in drawn_of(every)}
+    splits = {c: every[c] for c in connectors_or_all(every)}
     if not splits:
         return Omitted(_why_not(aggregate))
     figure = new_figure(10.4, max(3.0, 1.6 + 0.62 * len(splits)), narrow=0.45 + 0.21 * len(splits))
@@ -94,9 +83,17 @@ def draw(aggregate: Aggregate) -> Drawn | Omitted:
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
     legend = [Patch(label=words, **_face(colour, hatch)) for colour, hatch, words in LOOKS.values()]
-    title = _title(aggregate, splits)
+    title = title_of(aggregate, "fig9_attribution", "ref_safe")
     set_claim(figure, title, source_note(aggregate), legend)
-    return Drawn(figure, title, _caption(aggregate, splits, not_drawn(every)), _rows(splits))
+    at = reference_rate(aggregate, "ref_safe")
+    taxes = tax_rows(aggregate, metric="step_p50_us", reference="ref_safe", phase="a")
+    late = fell_behind(aggregate, (tax for tax in taxes if tax.config in splits))
+    count, missing = (
+        counted([s.n for s in splits.values()], "steps"),
+        left_out(aggregate, "a", splits, rate_per_s=at),
+    )
+    caption = caption_of(aggregate, "fig9_attribution", count, missing, saturated=late)
+    return Drawn(figure, title, caption, _rows(splits))
 
 
 def _why_not(aggregate: Aggregate) -> str:
@@ -162,41 +159,6 @@ def _stack(axes: Axes, row: int, split: _Split) -> list[float]:
 
 def _face(colour: str, hatch: str) -> dict[str, Any]:
     return {"facecolor": colour, "edgecolor": "#FFFFFF", "hatch": hatch}
-
-
-def _title(aggregate: Aggregate, splits: Mapping[str, _Split]) -> str:
-    found = {c: s.difference for c, s in splits.items()}
-    found = of_connectors(found)
-    shorter = "a shorter one" if above_zero(found) or not below_zero(found) else "a shorter decoding step"
-    words = {"unit": "us", "above": "a longer decoding step", "below": shorter}
-    claim = told_apart(aggregate, found, without=not_among(aggregate, found), **words)
-    # Where nobody has a longer or a shorter one the claim does not name what it is of.
-    named = above_zero(found) or below_zero(found) or not found
-    title = sentence(claim) if named else f"The decoding step at ref_safe: {claim}"
-    longest = next(iter(above_zero(found)), None)
-    share = None if longest is None else splits[longest].in_hooks
-    if share is None or longest is None or not share.excludes_zero:
-        return title
-    name = clean(aggregate.label_of(longest), 40)
-    return f"{title}. {sentence(hooks_words(share, f'what {name} adds'))}"
-
-
-def _caption(aggregate: Aggregate, splits: Mapping[str, _Split], others: list[str]) -> str:
-    at = reference_rate(aggregate, "ref_safe")
-    counts = [s.n for s in splits.values()]
-    taxes = tax_rows(aggregate, metric="step_p50_us", reference="ref_safe", phase="a")
-    late = fell_behind(aggregate, (tax for tax in taxes if tax.config in splits))
-    return " ".join(
-        [
-            f"Phase A at ref_safe{f' ({rate(at)})' if at is not None else ''}, steps that only decode, means without the "
-            f"slowest 0.1 %; schedule() and update_from_output() without the hooks that they call; {counted(counts, 'steps')}. The five parts add up to the diamond; its whisker "
-            f"is the {confidence_words(aggregate)} interval of the whole, of one launch. The time of each hook holds about 0.4 µs of the recorder.",
-            *([f"{late} did not keep up at this rate, so more requests share a step."] if late else []),
-            *filter(None, [of_reference_rates(aggregate)]),
-            *others,
-            left_out(aggregate, "a", splits, rate_per_s=reference_rate(aggregate, "ref_safe")),
-        ]
-    )
 
 
 def _rows(splits: Mapping[str, _Split]) -> list[Row]:

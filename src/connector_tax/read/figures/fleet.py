@@ -14,8 +14,9 @@ from matplotlib.ticker import FuncFormatter
 
 from connector_tax.base.documents.aggregate import Interval
 from connector_tax.base.documents.fleet import Fleet, FleetRow, Mean
+from connector_tax.read.figures.labels import label
 from connector_tax.read.figures.style import drawing_style, error_bar, look_of, new_figure, save, set_claim
-from connector_tax.read.figures.words import clean, listing, short_label
+from connector_tax.read.figures.words import clean, short_label
 
 NAME = "fleet"
 ROUTER_LOOKS = {
@@ -45,8 +46,8 @@ class _Line:
         return Line2D([], [], marker=self.marker, label=self.label, **self.style)
 
 
-def draw_fleet(fleet: Fleet, folder: Path) -> str:
-    """``fleet.svg`` and ``fleet.png`` in ``folder``; returns the title, which is what they say."""
+def draw_fleet(fleet: Fleet, folder: Path) -> None:
+    """Write ``fleet.svg`` and ``fleet.png`` into ``folder``."""
     rows = fleet.fleets
     sizes = list(dict.fromkeys(r.instances for r in rows))
     policies = list(dict.fromkeys(r.policy for r in rows))
@@ -73,10 +74,8 @@ def draw_fleet(fleet: Fleet, folder: Path) -> str:
         )
         handles = [*(line.example() for line in lines), piling]
         grid[0][-1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1.02, 1.0))
-        title = _claim(rows, of_profiles)
-        set_claim(figure, title, _note(fleet.notes, of_profiles))
+        set_claim(figure, label("title", "fleet"), _note(fleet.notes, of_profiles))
         save(figure, folder, NAME)
-    return title
 
 
 def _note(notes: Sequence[str], of_profiles: bool) -> str:
@@ -135,46 +134,10 @@ def _panel(axes: Axes, lines: Sequence[_Line], n: int, policy: str) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: _percent(share)))
 
 
-def _claim(rows: Sequence[FleetRow], of_profiles: bool) -> str:
-    """Of the largest fleet, at the highest load at which one of those compared keeps up; overload is said as overload."""
-    n = max(r.instances for r in rows)
-    policy = rows[0].policy
-    group = [r for r in rows if r.instances == n and (of_profiles or r.policy == policy)]
-    where = _size(n) if of_profiles else f"{_size(n)}, {policy}"
-    base = [r for r in group if r.keeps_up and (of_profiles or r.config == "plain") and r.missed is not None]
-    if not base:
-        return f"{where}: {'nothing' if of_profiles else 'plain does not'} keep{'s' if of_profiles else ''} up at any load"
-    load = max(r.load for r in base)
-    here = [r for r in group if r.load == load and r.missed is not None]
-    piling = [r.policy if of_profiles else r.config for r in here if not r.keeps_up]
-    own = sorted((r for r in here if r.keeps_up), key=_point)
-    over = f"; {listing(piling)} {'does' if len(piling) == 1 else 'do'} not keep up" if piling else ""
-    head = f"{where}, load {load:g}"
-    if of_profiles:
-        return f"{head}: SLOs missed by {_missed_text(own[0])} with {own[0].policy} to {_missed_text(own[-1])} with {own[-1].policy}{over}"
-    plain = next(r for r in own if r.config == "plain")
-    if own[-1] is plain:
-        return f"{head}: no connector that keeps up misses more SLOs than plain ({_missed_text(plain)}){over}"
-    return (
-        f"{head}: {own[-1].config} misses {_missed_text(own[-1])} of SLOs, plain {_missed_text(plain)}{over}"
-    )
-
-
 def _known(row: FleetRow) -> Mean:
     """Of a row with requests: the share that misses its SLO."""
     assert row.missed is not None, "rows without requests are left out"
     return row.missed
-
-
-def _point(row: FleetRow) -> float:
-    return _known(row).point
-
-
-def _missed_text(row: FleetRow) -> str:
-    missed = _known(row)
-    low, high = missed.low, missed.high
-    ends = "" if low is None or high is None else f" [{100 * low:.0f}, {100 * high:.0f}]"
-    return f"{_percent(missed.point)}{ends}"
 
 
 def _percent(share: float) -> str:

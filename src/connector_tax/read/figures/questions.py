@@ -17,6 +17,7 @@ from connector_tax.base.documents.aggregate import (
 from connector_tax.base.documents.identity import DeviceIdentity
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.opening import printable
+from connector_tax.base.records.connector import is_connector
 
 Tax = TaxRow | MainTaxRow
 OF_BLOCKS = re.compile(r"(a|b|r[1-9]\d*)\Z")
@@ -68,6 +69,18 @@ def why_no_number(aggregate: Aggregate, config: str) -> str:
         "failed": "it failed",
     }[state.status]
     return f"{word}: {reason}" if reason else word
+
+
+def connectors_or_all(configs: Collection[str]) -> list[str]:
+    """Return the connectors among them; where there is none, all: plain vLLM with a connector's settings is no connector."""
+    return [c for c in configs if is_connector(c)] or list(configs)
+
+
+def without_number(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, str]:
+    """Return connectors of the campaign that have no tax there -> why, in the campaign's order."""
+    taxes = {t.config: t for t in aggregate.chosen_taxes if (t.metric, t.reference) == (metric, reference)}
+    lost = [c for c in aggregate.config_ids if is_connector(c) and not (c in taxes and taxes[c].known)]
+    return {c: (taxes[c].reason if c in taxes else None) or why_no_number(aggregate, c) for c in lost}
 
 
 def rated_cells(aggregate: Aggregate, phase: str, config: str) -> list[MeasuredCell]:
@@ -127,18 +140,6 @@ def reference_flags(aggregate: Aggregate) -> tuple[str, ...]:
 def saturation_rate(aggregate: Aggregate, config: str) -> float | None:
     found = aggregate.saturation.get(config)
     return None if found is None else found.saturation_rate_per_s
-
-
-def as_far_as_measured(aggregate: Aggregate, config: str, knee: float) -> str:
-    """``, as far as measured`` where it has no usable cell at a lower rate that others have: it may saturate earlier."""
-    rates = {c: {cell.rate_per_s for cell in rated_cells(aggregate, "a", c)} for c in aggregate.config_ids}
-    lower = {r for own in rates.values() for r in own if r < knee}
-    return ", as far as measured" if lower - rates[config] else ""
-
-
-def confidence_words(aggregate: Aggregate) -> str:
-    """``95 %``, as it stands before ``interval``."""
-    return f"{aggregate.provenance.confidence * 100:g} %"
 
 
 def blocks_of(tax: Tax) -> int | None:

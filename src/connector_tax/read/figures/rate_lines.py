@@ -8,17 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from connector_tax.base.documents.aggregate import Aggregate, Interval, Latency, MeasuredCell
-from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.claims import uncounted
 from connector_tax.read.figures.direct import End, label_ends
 from connector_tax.read.figures.forms import form_in_use, stroke, type_size
 from connector_tax.read.figures.questions import (
-    as_far_as_measured,
-    confidence_words,
-    phase_a_shape,
     rated_cells,
     reference_rate,
-    saturation_rate,
     source_note,
 )
 from connector_tax.read.figures.style import (
@@ -33,15 +27,12 @@ from connector_tax.read.figures.style import (
     set_claim,
 )
 from connector_tax.read.figures.words import (
-    RANDOM_WORDS,
-    clean,
+    caption_of,
     counted,
     left_out,
-    levels,
-    listing,
-    of_reference_rates,
     rate,
     short_label,
+    title_of,
 )
 
 CRITERIA = {
@@ -63,7 +54,7 @@ Lines = Mapping[str, Sequence[Point]]
 
 
 def draw_rate_lines(
-    aggregate: Aggregate, *, quantity: Latency, name: str, axis_label: str
+    aggregate: Aggregate, *, figure_name: str, quantity: Latency, name: str, axis_label: str
 ) -> Drawn | Omitted:
     """Figure 1 and Figure 2; ``quantity`` is the key of the cells, ``name`` what it is called."""
     lines = {c: _points(aggregate, c, quantity) for c in aggregate.config_ids}
@@ -107,13 +98,23 @@ def draw_rate_lines(
         words = RANDOM_CRITERIA if aggregate.provenance.random_arrivals else CRITERIA
         handles += _strip(strip, aggregate, fired, words)
     (strip or axes).set_xlabel("requested send rate (req/s)")
-    title = _title(aggregate, lines, name, quantity)
+    title = title_of(aggregate, figure_name)
     if form.is_page:
         set_claim(figure, title, source_note(aggregate))
     else:
         set_claim(figure, title, source_note(aggregate), handles)
         label_ends(axes, ends)
-    return Drawn(figure, title, _caption(aggregate, lines, name, quantity), _rows(lines, quantity))
+    sizes = [cell.n_window for points in lines.values() for cell, _ in points if cell.n_window]
+    # A configuration without any point has no line, and its cells are named all the same.
+    lost = [
+        f"{c} at {rate(cell.rate_per_s)}"
+        for c in aggregate.config_ids
+        for cell in rated_cells(aggregate, "a", c)
+        if cell.rate_per_s not in [p.rate_per_s for p, _ in lines.get(c, [])]
+    ]
+    missing = f"No point: {'; '.join(lost)}." if lost else ""
+    caption = caption_of(aggregate, figure_name, counted(sizes), missing, left_out(aggregate, "a"))
+    return Drawn(figure, title, caption, _rows(lines, quantity))
 
 
 def _points(aggregate: Aggregate, config: str, quantity: Latency) -> list[Point]:
@@ -214,95 +215,6 @@ def _strip(
         # Where the lines' names are, so that they take no width a second time.
         axes.yaxis.tick_right()
     return handles
-
-
-def _title(aggregate: Aggregate, lines: Lines, name: str, quantity: Latency) -> str:
-    at = reference_rate(aggregate, "ref_safe")
-    values = {c: v for c, points in lines.items() for cell, v in points if cell.rate_per_s == at}
-    skipping = no_tax_of(aggregate, quantity)
-    plain = values.get("plain")
-    if at is None or plain is None:
-        counted = {c: points for c, points in lines.items() if c not in skipping}
-        return _range(aggregate, counted or lines, name)
-    others = {c: v for c, v in values.items() if is_connector(c) and c not in skipping}
-    by_level = sorted(others, key=lambda c: others[c].point)
-    ends = [by_level[0], by_level[-1]] if len(by_level) > 1 else by_level
-    without, *said = levels([plain, *(others[c] for c in ends)])
-    first = f"At {rate(at)} {name} p90 is {without} without a connector"
-    if not others:
-        return first
-    named = [f"{text} ({clean(aggregate.label_of(c), 40)})" for text, c in zip(said, ends, strict=True)]
-    return (
-        f"{first}; with one {named[0]}, one launch each"
-        if len(others) == 1
-        else f"{first}; with one of {len(others)} from {named[0]} to {named[1]}, one launch each"
-    )
-
-
-def _range(aggregate: Aggregate, lines: Lines, name: str) -> str:
-    """Over the rates at which somebody has a value; at others of those measured nobody has one."""
-    every = sorted((v for points in lines.values() for _, v in points), key=lambda v: v.point)
-    known = sorted({cell.rate_per_s for points in lines.values() for cell, _ in points})
-    measured = {cell.rate_per_s for cell in aggregate.measured("a") if cell.rate_per_s > 0}
-    silent = sorted(measured - set(known))
-    none = f"; at {_rates(silent)} no configuration has one" if silent else ""
-    low, high = levels([every[0], every[-1]])
-    return f"{name} p90 ranges from {low} to {high} at {_rates(known)}{none}"
-
-
-def _rates(values: Sequence[float]) -> str:
-    return f"{listing([f'{v:g}' for v in values], len(values))} req/s"
-
-
-def no_tax_of(aggregate: Aggregate, quantity: Latency) -> dict[str, str]:
-    """Configurations of which this latency is no tax -> why: they skip prefill, or compute something else than plain."""
-    found = aggregate.configs if quantity == "ttft_ms" else {}
-    skipping = {c: state.ttft_is_no_tax for c, state in found.items() if state.ttft_is_no_tax}
-    differing = [row.config for row in aggregate.outputs if row.verdict == "differs"]
-    return skipping | dict.fromkeys(differing, "its answers differ from plain's")
-
-
-def _caption(aggregate: Aggregate, lines: Lines, name: str, quantity: Latency) -> str:
-    # A configuration without any point has no line, and its cells are named all the same.
-    cells = {c: rated_cells(aggregate, "a", c) for c in aggregate.config_ids}
-    shape = phase_a_shape(aggregate)
-    sizes = [cell.n_window for points in lines.values() for cell, _ in points]
-    lost = [
-        f"{c} at {rate(cell.rate_per_s)}"
-        for c, found in cells.items()
-        for cell in found
-        if cell.rate_per_s not in [p.rate_per_s for p, _ in lines.get(c, [])]
-    ]
-    knees = [
-        f"{c} at {rate(knee)}{as_far_as_measured(aggregate, c, knee)}"
-        for c in cells
-        if (knee := saturation_rate(aggregate, c)) is not None
-    ]
-    parts = [
-        f"{name} p90 against the send rate, phase A"
-        + (f", {shape[0]} prompt and {shape[1]} output tokens" if shape else "")
-        + "; both axes logarithmic, lines set apart sideways a little.",
-        f"Bars are {confidence_words(aggregate)} intervals of one launch each; {counted([n for n in sizes if n])}.",
-        f"Saturation begins for {'; '.join(knees)}."
-        if knees
-        else "No configuration saturates at a measured rate.",
-    ]
-    if aggregate.provenance.random_arrivals:
-        parts.append(RANDOM_WORDS)
-    if lost:
-        parts.append(
-            "No point, because the cell was overloaded, the percentile falls on a request that failed or was dropped, or too few requests "
-            "say anything of it: "
-            f"{'; '.join(lost)}."
-        )
-    parts += [
-        f"The title does not count {c}: its {name} is no tax, {clean(why)}."
-        for c, why in no_tax_of(aggregate, quantity).items()
-        if c in lines
-    ]
-    parts += uncounted(lines)
-    parts += [of_reference_rates(aggregate), left_out(aggregate, "a")]
-    return " ".join(filter(None, parts))
 
 
 def _rows(lines: Lines, quantity: Latency) -> list[Row]:

@@ -1,24 +1,26 @@
 """Numbers as people read them: percent, milliseconds, rates, lists; used by titles, captions and report."""
 
-import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from connector_tax.base.documents.aggregate import Aggregate, Interval, TaxBase
+from connector_tax.base.documents.rates import Reference
 from connector_tax.base.opening import printable
+from connector_tax.base.records.cell import phase_word
 from connector_tax.base.records.connector import is_connector
-from connector_tax.base.statistics.texts import digits_apart, digits_apart_each, usual_decimals
-from connector_tax.read.figures.questions import Tax, blocks_of, excluded_cells, reference_flags
-
-PHASES = {"b": "B", "b_prime": "B'"}
-METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
-RANDOM_WORDS = (
-    "Arrivals are random, so throughput is held against what was sent and growth of TTFT p90 is not judged: saturation is "
-    "found less surely than with fixed arrivals."
+from connector_tax.base.statistics.texts import digits_apart, usual_decimals
+from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.questions import (
+    Tax,
+    blocks_of,
+    excluded_cells,
+    phase_a_shape,
+    reference_flags,
+    reference_rate,
 )
+
+METRICS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 MINUS = "\N{MINUS SIGN}"
-# Medians in milliseconds are known to no more; neighbours may differ in the last of them alone.
-LEVEL_DIGITS = 5
 # Of configurations that have a number somewhere.
 MEASURED = ("measured", "partial")
 
@@ -74,27 +76,6 @@ def _with_sign(text: str) -> str:
     return text if text == "0" else text.replace("-", MINUS) if text.startswith("-") else f"+{text}"
 
 
-def levels(values: Sequence[Interval]) -> list[str]:
-    """``105 ms [104 ms, 111 ms]``, each told apart from its ends and from the others' points; seconds where one has ten or more."""
-    known = [v for i in values for v in (i.point, i.low, i.high) if v is not None]
-    scale, unit = (0.001, "s") if max(map(abs, known), default=0.0) >= 10_000 else (1.0, "ms")
-    own = [[scale * v for v in (i.point, i.low, i.high) if v is not None] for i in values]
-    points = [scale * i.point for i in values]
-    texts = digits_apart_each([*own, points], _three_digits, significant=LEVEL_DIGITS)
-    found = []
-    for value, told in zip(values, map(iter, texts), strict=False):
-        point, *ends = (
-            "unbounded" if v is None else f"{next(told)} {unit}" for v in (value.point, value.low, value.high)
-        )
-        found.append(f"{point} [{ends[0]}, {ends[1]}]")
-    return found
-
-
-def _three_digits(size: float) -> int:
-    """Decimals that make three digits of a number of this size."""
-    return 2 if size < 1 else max(0, 2 - math.floor(math.log10(size)))
-
-
 def rate(value: float) -> str:
     return f"{value:g} req/s"
 
@@ -114,28 +95,6 @@ def with_interval(value: Interval, unit: str = "ratio") -> str:
     """``"+31 % [+27 %, +36 %]"``; an open end is said in words."""
     point, low, high = interval_texts(value, unit)
     return f"{point} [{low}, {high}]"
-
-
-def share_text(value: Interval) -> str:
-    """``"76 % [70 %, 82 %]"``, of something."""
-    known = [100 * v for v in (value.point, value.low, value.high) if v is not None]
-    texts = iter(digits_apart(known, lambda _: 0, no_zero=value.excludes_zero))
-    point, *ends = ("?" if v is None else f"{next(texts)} %" for v in (value.point, value.low, value.high))
-    return f"{point} [{ends[0]}, {ends[1]}]"
-
-
-def hooks_words(share: Interval, whole: str) -> str:
-    """What part of a difference is spent in hooks; where its whole interval is more than all of it other parts of the step take less
-    than plain's.
-
-    Args:
-        whole: what it is a share of: ``the difference``, ``what A adds``.
-    """
-    if share.point <= 1:
-        return f"{share_text(share)} of {whole} is spent in hooks"
-    others = share.low is not None and share.low > 1
-    less = ", and other parts of the step less than plain's" if others else ""
-    return f"hooks take {share_text(share)} of {whole}{less}"
 
 
 def sentence(text: str) -> str:
@@ -168,35 +127,44 @@ def counted_sides(taxes: Sequence[TaxBase], of: str = "point") -> str:
     return f"n = {first} requests with the connector and {second} without per {of}"
 
 
-def launches_behind(chosen: Sequence[Tax]) -> str:
-    """Of main taxes: over how many blocks of launches they are, and whose are of another launch than Phase A's."""
-    blocks = sorted({n for tax in chosen if (n := blocks_of(tax)) is not None})
-    over = {tax.config for tax in chosen if blocks_of(tax) is not None}
-    once = [tax for tax in chosen if blocks_of(tax) is None]
-    # A configuration may have one latency over blocks and the other not, or one reference rate.
-    others = sorted({_which(tax, tax.config in over) for tax in once})
-    sentences = []
-    if not blocks:
-        sentences.append("Of one launch each: what launches differ by is not in the intervals.")
-    if blocks:
-        most = f" (one launch: {listing(others, 9)})" if others else ""
-        sentences.append(f"Over {listing([*map(str, blocks)], len(blocks))} blocks of launches{most}.")
-    stand_ins = {tax.config: tax.phase for tax in once if tax.phase not in ("a", None)}
-    if stand_ins:
-        named = [f"{c} (phase {PHASES.get(str(p), p)})" for c, p in sorted(stand_ins.items())]
-        sentences.append(f"Another launch stands in where Phase A has no tax: {listing(named, 9)}.")
-    return " ".join(sentences)
+def title_of(
+    aggregate: Aggregate, name: str, reference: Reference | None = None, *, shape: bool = True
+) -> str:
+    """Return what a figure shows and under which condition, in one clause.
+
+    Args:
+        reference: of the only rate that it is of; None where it is of several.
+        shape: whether it is of Phase A's shape alone.
+    """
+    rate_per_s = None if reference is None else reference_rate(aggregate, reference)
+    own = phase_a_shape(aggregate) if shape else None
+    found = label("title", name)
+    if rate_per_s is not None:
+        found += label("condition", "rate").format(rate=rate_per_s)
+    if own is not None:
+        found += label("condition", "shape").format(input=own[0], output=own[1])
+    return found
 
 
-def _which(tax: Tax, one_of_several: bool) -> str:
-    if not one_of_several:
-        return tax.config
-    return f"{METRICS.get(tax.metric, tax.metric)} of {tax.config} at {tax.reference}"
+def caption_of(aggregate: Aggregate, name: str, count: str, *lists: str, saturated: str = "") -> str:
+    """Return a figure's constant, how many observations a number has, and lists of what is left out or saturated."""
+    confidence = 100 * aggregate.provenance.confidence
+    late = f"Saturated here: {saturated}." if saturated else ""
+    return " ".join(
+        filter(None, [label("caption", name).format(confidence=confidence), f"{count}.", *lists, late])
+    )
 
 
-def launch_of(phase: str, word: str = "phase") -> str:
-    """``phase B's launch``; of ``B'`` another way, since it ends in what a genitive begins with."""
-    return f"the launch of {word} {phase}" if phase.endswith("'") else f"{word} {phase}'s launch"
+def launches(taxes: Sequence[Tax]) -> str:
+    """Return over how many blocks of launches taxes are; where not all are, whose are of one launch."""
+    blocks = sorted({n for tax in taxes if (n := blocks_of(tax)) is not None})
+    once = list(dict.fromkeys(tax.config for tax in taxes if blocks_of(tax) is None))
+    over = f"Over {listing([*map(str, blocks)], 9)} blocks of launches." if blocks else ""
+    alone = "Of one launch each." if not blocks else f"Of one launch: {listing(once, 9)}." if once else ""
+    others = {t.config: str(t.phase) for t in taxes if blocks_of(t) is None and t.phase not in ("a", None)}
+    named = [f"{c} (phase {phase_word(p)})" for c, p in sorted(others.items())]
+    instead = f"Not of phase A: {listing(named, 9)}." if named else ""
+    return " ".join(filter(None, (over, alone, instead)))
 
 
 def of_reference_rates(aggregate: Aggregate) -> str:
@@ -210,12 +178,12 @@ def no_step_times(aggregate: Aggregate) -> str:
     return f"step times were not recorded: {aggregate.step_timing_reason or 'no cell has step records'}"
 
 
-def fell_behind(aggregate: Aggregate, taxes: Iterable[TaxBase], plain: str = "Plain") -> str:
-    """``Plain and nixl_both``: which sides of these taxes did not keep up, in the campaign's order; empty where all did."""
+def fell_behind(aggregate: Aggregate, taxes: Iterable[TaxBase]) -> str:
+    """``plain and nixl_both``: which sides of these taxes did not keep up, in the campaign's order; empty where all did."""
     found = {"plain" if side == "plain" else tax.config for tax in taxes for side in tax.overloaded}
     order = aggregate.config_ids
     names = [*(c for c in order if c in found), *sorted(found - set(order))]
-    return listing([plain if c == "plain" else c for c in names], len(names))
+    return listing(names, len(names))
 
 
 def left_out(

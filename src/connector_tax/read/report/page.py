@@ -9,25 +9,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from string import ascii_uppercase
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.aggregate import read_aggregate
 from connector_tax.base.documents.figures import Entry, read_figure_index
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import write_text
-from connector_tax.base.opening import printable, read_whole
-from connector_tax.base.plan import read_campaign_file
+from connector_tax.base.opening import read_whole
+from connector_tax.read.figures.labels import WORDS, label
 from connector_tax.read.ingest.campaign import UNREADABLE
 from connector_tax.read.report.drill import view as drill
 from connector_tax.read.report.drill.view import NONE, DrillDowns, Drilling, grouped, read_drilling
 from connector_tax.read.report.left import unfinished
-from connector_tax.read.report.view import Page, cells_in_order, page_view
+from connector_tax.read.report.numbers import Number, tick
+from connector_tax.read.report.view import Left, Page, cells_in_order, page_view
 
-HERE = Path(__file__).parent
-STYLES, SCRIPTS = (HERE / "report.css", drill.STYLE), (HERE / "report.js", drill.SCRIPT)
+STYLES, SCRIPTS = (WORDS / "page.css", drill.STYLE), (WORDS / "page.js", drill.SCRIPT)
+# The other figures' numbers are drawn on the page itself; of these the third says something where somebody saturates.
+SHOWN = (6, 7, 8)
+OF_SATURATION = 3
 # What may stand in a data URI in an attribute as it is.
 PLAIN = " !$()*+,/:;=?@[]^_`{|}~.-"
 # What figures and tables leave of it is the drill-downs' room.
@@ -51,22 +56,22 @@ def build_report(root: Path) -> Path:
     folder = CampaignFolder(root)
     folder.links()
     aggregate = read_aggregate(folder.aggregate)
-    campaign = read_campaign_file(folder.campaign_file) if folder.campaign_file.is_file() else None
     # Where the raw results are elsewhere nobody here knows which runs have ended.
-    left = _what_is_left(folder) if folder.runs() or not aggregate.cells else []
-    page, figures = page_view(aggregate, campaign, left), figures_view(folder)
+    left = _what_is_left(folder) if folder.runs() or not aggregate.cells else None
+    bundled = (PROJECT_ROOT / "published" / f"{aggregate.campaign}.tar.xz").is_file()
+    page, figures = page_view(aggregate, left, bundled), figures_view(folder)
     drilling = read_drilling(root, cells_in_order(aggregate))
     text = fitting(drilling, lambda drills: render(page, figures, drills))
     write_text(folder.report, text)
     return folder.report
 
 
-def _what_is_left(folder: CampaignFolder) -> list[str]:
-    """As the page's top says it; none also where the plan is not known: the page says elsewhere that cells are not held against ``campaign.json``, and why."""
+def _what_is_left(folder: CampaignFolder) -> Left | None:
+    """None also where the plan is not known: the page lists among its problems why cells are not held against ``campaign.json``."""
     try:
-        return [printable(sentence) for sentence in unfinished(folder)]
+        return unfinished(folder)
     except UNREADABLE:
-        return []
+        return None
 
 
 def fitting(
@@ -86,16 +91,31 @@ def fitting(
     raise AssertionError("the last choice has no cell")
 
 
+def taxes_markdown(page: Page) -> str:
+    """Return the page's table of taxes for an issue or a README, with its source."""
+    return _template("taxes.md.j2", autoescape=False).render(page=page).strip()
+
+
 @cache
-def _template() -> Template:
-    environment = Environment(
-        loader=FileSystemLoader([HERE, drill.HERE]),
-        autoescape=True,
+def _template(name: str, *, autoescape: bool = True) -> Template:
+    environment = Environment(  # nosec B701: Markdown alone is not escaped
+        loader=FileSystemLoader([WORDS, drill.HERE]),
+        autoescape=autoescape,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2")
+    environment.filters |= {"label": _label, "digits": _digits, "tick": tick}
+    environment.tests["quantity"] = lambda value: isinstance(value, Number)
+    return environment.get_template(name)
+
+
+def _label(code: object, kind: str) -> str:
+    return label(kind, str(code))
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.10g}"
 
 
 def render(page: Page, figures: Sequence[Figure], drills: DrillDowns = NONE) -> str:
@@ -107,16 +127,23 @@ def render(page: Page, figures: Sequence[Figure], drills: DrillDowns = NONE) -> 
     # Our own files and drawings, the only texts that are not escaped. The browser runs this script and no other.
     css, script = ("".join(path.read_text(encoding="utf-8") for path in paths) for paths in (STYLES, SCRIPTS))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return _template().render(
+    return _template("page.html.j2").render(
         page=page,
-        figures=figures,
+        markdown=taxes_markdown(page),
+        figures=[f for f in figures if f.entry.drawn and _is_shown(page, f)],
+        not_drawn=[f.entry for f in figures if not f.entry.drawn],
         drills=drills,
+        letters=dict(zip((flag for flag, _ in page.flags), ascii_uppercase, strict=False)),
         drill_template=drill.TEMPLATE.name,
-        groups=grouped(page.cells, drills),
+        groups=grouped([row for group in page.cells for row in group.cells], drills),
         css=css,
         script=script,
         script_hash=f"sha256-{digest}",
     )
+
+
+def _is_shown(page: Page, figure: Figure) -> bool:
+    return figure.entry.number in SHOWN or (figure.entry.number == OF_SATURATION and bool(page.knees))
 
 
 def figures_view(folder: CampaignFolder) -> list[Figure]:

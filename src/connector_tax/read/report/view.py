@@ -1,104 +1,174 @@
-"""``aggregate.json`` to what the page shows: formatted text in lists, so that the template only lays out."""
+"""``aggregate.json`` to the facts of the page: numbers with units, codes and places on axes. Words are in the templates."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from connector_tax.base.documents.aggregate import (
+    PLAIN,
     Aggregate,
+    Attribution,
     Cell,
-    CriterionOutcome,
+    ConnectorRow,
+    Hypothesis,
+    Latency,
+    LatencyMetric,
+    MainTaxRow,
     MeasuredCell,
+    Metric,
     ProblemRow,
     Quantity,
+    TaxRow,
 )
-from connector_tax.base.documents.campaign import CampaignDocument
-from connector_tax.base.documents.rates import REFERENCES, Reference
-from connector_tax.base.records.cell import is_phase, phase_place
-from connector_tax.read.figures.questions import (
-    as_far_as_measured,
-    confidence_words,
-    on_embedded_engine,
-    reference_rate,
-    source_note,
-)
-from connector_tax.read.figures.words import MEASURED, RANDOM_WORDS
-from connector_tax.read.report.attribution import AttributionTables, attribution_view, without_attribution
-from connector_tax.read.report.burns import BurnsView, burns_view
-from connector_tax.read.report.conversations import ConversationRow, conversations_view
-from connector_tax.read.report.device import ClockRow, device_banner, device_view
-from connector_tax.read.report.growth import GrowthView, growth_view
-from connector_tax.read.report.headline import Headline, headline
-from connector_tax.read.report.host import DriftTable, host_drift_view, host_view
-from connector_tax.read.report.observer import ObserverView, observer_view
-from connector_tax.read.report.parts import (
-    PartsRow,
-    SettingsRow,
-    decomposition_view,
-    settings_view,
-    two_parts_view,
-)
-from connector_tax.read.report.prior import prior_sentences
-from connector_tax.read.report.processes import Processes, processes_view
-from connector_tax.read.report.provenance import ProvenanceGroup, provenance_groups
-from connector_tax.read.report.put_in import about_put_in
-from connector_tax.read.report.qualifiers import (
-    PHASE_NAMES,
-    FlagRow,
-    OutputsRow,
-    flags_view,
-    knee_text,
-    last_look,
-    outputs_view,
-    repeatable,
-)
-from connector_tax.read.report.repeats import BlocksTable, failed_sentences, repeats_view
-from connector_tax.read.report.tax_tables import (
-    AmplificationRow,
-    ReferenceTable,
-    ShapeRow,
-    TaxesOfConfig,
-    about_taxes,
-    amplification,
-    reference_table,
-    repeats_by_phase,
-    shape_taxes,
-)
-from connector_tax.read.report.tax_text import milliseconds, shape_text
-from connector_tax.read.report.verdict_rows import VerdictRow, verdict_row
+from connector_tax.base.documents.rates import Reference
+from connector_tax.base.opening import printable
+from connector_tax.base.records.cell import is_phase, phase_place, phase_word
+from connector_tax.read.figures.questions import standing_tax
+from connector_tax.read.report.numbers import Axis, Number, Unit, axis_of, bare, number
+from connector_tax.read.report.tables import Table, Value, name, provenance_of, tables_of
+from connector_tax.read.stats.connectors import METRICS, blocks_of, connector_rows
 
-# Of each cell, at least.
-PUBLISHED_COMPLETED = 200
+Tax = TaxRow | MainTaxRow
+MOST_HOOKS = 6
+# A zoomed axis is worth a switch where rows without a tax fill less of the common one.
+ZOOM_BELOW = 0.25
+MULTIPLES = (-0.25, 1.5)
+LETTERS = "abcdefghijklmno"
 
 
 @dataclass(frozen=True, slots=True)
-class CriterionRow:
-    number: int
-    title: str
-    outcome: str
-    sign: str
-    mood: str
-    evidence: str
+class Detail:
+    """A code of why, whose it is, and what the analysis says of it."""
+
+    code: str
+    subject: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigRow:
+class Row:
+    """One connector on the first screen; ``values`` by column, None where there is none."""
+
     id: str
     label: str
-    status: str
-    mood: str
-    reason: str
-    install: str
-    cells: str
-    saturation: str
+    verdict: str
+    clear: tuple[str, ...]
+    letters: str
+    why: Detail | None
+    values: Mapping[str, Number | None]
 
 
 @dataclass(frozen=True, slots=True)
-class LatencyText:
-    """``reason``: why there is no number."""
+class Column:
+    """
+    Attributes:
+        zoomed: the axis of the rows without a tax; None where they need none.
+        floor: plain against itself.
+    """
 
-    text: str
-    range: str = ""
-    reason: str = ""
+    key: str
+    axis: Axis
+    unit: Unit
+    zoomed: Axis | None = None
+    floor: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the headline is made of.
+
+    Attributes:
+        taxed: the rows that have a tax, dearest first.
+        clear_of: how many have none, and are known.
+        bound: no interval of them reaches above it; None where one is open.
+        without: those that have no number.
+    """
+
+    taxed: Sequence[Row]
+    clear_of: Sequence[Row]
+    bound: Number | None
+    without: Sequence[Row]
+    plain_why: Detail | None
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the first screen's taxes were measured; None of what differs."""
+
+    rate_per_s: float
+    input_tokens: int
+    output_tokens: int
+    n: tuple[int, int]
+    n_plain: tuple[int, int]
+    blocks: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """The smallest taxes that four of five such campaigns find, by latency; with ``blocks`` one number each, else from and to."""
+
+    ttft: tuple[Number, ...]
+    tpot: tuple[Number, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One hypothesis.
+
+    Attributes:
+        value: what decides it; None where it has no number.
+        criterion: one threshold or the two ends of a range, in the value's unit.
+        details: (code of a number or a label, that number).
+    """
+
+    id: str
+    subject: str
+    outcome: str
+    label: str
+    value: Number | None
+    criterion: tuple[float, ...]
+    axis: Axis | None
+    details: Sequence[tuple[str, str, Number]]
+    p: Number | None
+    p_holm: Number | None
+    at_equal_speed: str | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One connector's step: segments (code, from, to) on the axis, the change of the step, and its hooks."""
+
+    label: str
+    segments: Sequence[tuple[str, float, float]]
+    change: Number
+    hooks: Number | None
+    hooks_cpu: Number | None
+    hidden: bool
+    rows: Sequence[Sequence[Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class Multiple:
+    """The small pictures of one connector: by latency its points (place from the left, number, beyond the axis)."""
+
+    id: str
+    label: str
+    points: Mapping[str, Sequence[tuple[str, Number, bool]]]
+    rows: Sequence[Sequence[Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One latency at one rate: (label, level, above plain's, saturated)."""
+
+    metric: str
+    rate_per_s: float
+    axis: Axis
+    plain: Number | None
+    rows: Sequence[tuple[str, Number, bool, bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,200 +178,528 @@ class CellRow:
     key: tuple[str, str, str]
     label: str
     phase: str
-    rate: str
-    shape: str
-    verdict: str
-    mood: str
-    n: str
-    ttft: list[LatencyText]
-    tpot: list[LatencyText]
-    throughput: str
-    waiting: str
-    one_sample: bool
-    saturated: str
-    notes: str
+    rate_per_s: float
+    input_tokens: int
+    output_tokens: int
+    usable: bool
+    n: tuple[int, int, int, int] | None
+    ttft: Number | None
+    tpot: Number | None
+    saturated: tuple[str, ...]
+    flags: tuple[str, ...]
+    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    what: str
-    commands: tuple[str, ...]
+class CellGroup:
+    label: str
+    cells: Sequence[CellRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What of a campaign is not measured: by phase the configurations, none where it is all of them."""
+
+    ended: int
+    runs: int
+    phases: Sequence[tuple[str, Sequence[str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Everything on the page but the figures, by the names that the template has for it."""
-
     campaign: str
     date: str
-    unfinished: Sequence[str]
-    banner: list[str]
-    headline: Headline
-    confidence: str
-    hypotheses: list[VerdictRow]
-    taxes: list[ReferenceTable]
-    has_terms: bool
-    burns: BurnsView | None
-    about_taxes: list[str]
-    repeats: list[TaxesOfConfig]
-    blocks: list[BlocksTable]
-    has_blocks: bool
-    failed_blocks: list[str]
-    host_drift: list[DriftTable]
-    amplification: list[AmplificationRow]
-    shape_taxes: list[ShapeRow]
-    attribution: list[AttributionTables]
-    without_attribution: list[str]
-    decomposition: list[PartsRow]
-    two_parts: list[PartsRow]
-    settings: list[SettingsRow]
-    observer_effect: ObserverView
-    processes: list[Processes]
-    host: list[str]
-    device: list[ClockRow]
-    conversations: list[ConversationRow]
-    growth: GrowthView | None
-    prior: list[str]
-    flags: list[FlagRow]
-    outputs: list[OutputsRow]
-    repeatable: str
-    criteria: list[CriterionRow]
-    looks: tuple[int, ...]
-    configs: list[ConfigRow]
-    arrivals: str
-    cells: list[CellRow]
+    source: str
+    device: str
+    facts: Mapping[str, str]
+    virtual_gpu: Mapping[str, float]
+    cores: int | None
+    left: Left | None
+    answer: Answer
+    where: Where | None
+    rows: Sequence[Row]
+    columns: Sequence[Column]
+    footnotes: Sequence[tuple[str, str]]
+    has_floor: bool
+    power: Power | None
+    injected: tuple[int, int] | None
+    rate_flags: Sequence[str]
+    mixed: Sequence[str]
+    cores_shared: bool
+    confidence: float
+    claims: Sequence[Claim]
+    untested: Sequence[tuple[str, Sequence[Claim]]]
+    outcomes: Mapping[str, int]
+    criteria: Sequence[tuple[int, str, str, str]]
+    causes: Sequence[Cause]
+    causes_axis: Axis | None
+    segments: Sequence[str]
+    plain_step: Number | None
+    share_of_hooks: tuple[Number, Number] | None
+    framework: Number | None
+    settings: Mapping[str, Sequence[str]]
+    multiples: Sequence[Multiple]
+    lengths: tuple[Sequence[int], Sequence[int]]
+    beyond: int
+    panels: Sequence[Panel]
+    knees: Sequence[tuple[str, float]]
+    rates: Sequence[float]
+    random_arrivals: bool
+    tables: Mapping[str, Sequence[Table]]
+    cells: Sequence[CellGroup]
+    n_cells: int
+    n_unusable: int
+    n_failed: int
+    flags: Sequence[tuple[str, int]]
     problems: Sequence[ProblemRow]
-    provenance: list[ProvenanceGroup]
-    reproduce: list[Recipe]
+    outputs: Mapping[str, int]
+    provenance: Sequence[tuple[str, str]]
+    bundled: bool = False
 
 
-def page_view(
-    aggregate: Aggregate, campaign: CampaignDocument | None, unfinished: Sequence[str] = ()
-) -> Page:
+def page_view(aggregate: Aggregate, left: Left | None = None, bundled: bool = False) -> Page:
     """
     Args:
-        campaign: ``campaign.json``; None where there is none.
-        unfinished: what of the plan is not measured yet, in sentences; none of a campaign that has ended.
+        left: what of the plan is not measured yet; None of a campaign that has ended, or whose plan nobody knows.
+        bundled: whether a published bundle of this campaign lies in the checkout.
     """
-    references = _references(aggregate)
-    tables = [t for r in references if (t := reference_table(aggregate, r)) is not None]
-    # With blocks their table has both launches, beside the tax that stands.
-    repeats = [] if aggregate.repeats else repeats_by_phase(aggregate)
-    shapes = shape_taxes(aggregate)
-    talks = conversations_view(aggregate)
-    alpha = 1 - aggregate.provenance.confidence
-    head = headline(aggregate)
+    provenance = aggregate.provenance
+    judged = {row.config: row for row in aggregate.connectors or connector_rows(aggregate)}
+    taxes = _taxes_at(aggregate, "ref_safe")
+    marks = _marks_in_use(judged.values())
+    rows = sorted((_row(aggregate, j, taxes, marks) for j in judged.values()), key=_rank)
+    causes, segments = _causes(aggregate, rows)
+    multiples, lengths, beyond = _multiples(aggregate, rows)
+    cells = [_cell(aggregate, c) for c in cells_in_order(aggregate)]
+    floors = _floors(aggregate)
+    flags = Counter(flag for cell in aggregate.cells for flag in cell.flags)
+    tested = [h for h in aggregate.hypotheses if h.outcome != "not testable"]
+    claims = [_claim(aggregate, h) for h in sorted(aggregate.hypotheses, key=lambda h: h.id)]
+    on = aggregate.measured_on
     return Page(
         campaign=aggregate.campaign,
         date=aggregate.date,
-        unfinished=unfinished,
-        banner=_banner(aggregate),
-        headline=head,
-        confidence=confidence_words(aggregate),
-        hypotheses=[verdict_row(h, alpha) for h in aggregate.hypotheses],
-        taxes=tables,
-        # Rates that were chosen with a plain that is not here any more are told of under Problems.
-        has_terms=bool(tables) and not head.flags and _plain_is_there(aggregate),
-        burns=burns_view(aggregate),
-        about_taxes=about_taxes(
-            aggregate,
-            tables,
-            [
-                *(t for row in repeats for t in row.taxes),
-                *(t for row in shapes for t in row.taxes),
-                *(t for row in talks for t in row.taxes),
-            ],
-        ),
-        repeats=repeats,
-        blocks=repeats_view(aggregate),
-        has_blocks=any(entry.taxes for entry in aggregate.repeats),
-        failed_blocks=failed_sentences(aggregate),
-        host_drift=host_drift_view(aggregate),
-        amplification=amplification(aggregate) if len(references) > 1 else [],
-        shape_taxes=shapes,
-        attribution=attribution_view(aggregate),
-        without_attribution=without_attribution(aggregate),
-        decomposition=decomposition_view(aggregate),
-        two_parts=two_parts_view(aggregate),
-        settings=settings_view(aggregate),
-        observer_effect=observer_view(aggregate),
-        processes=processes_view(aggregate),
-        host=host_view(aggregate),
-        device=device_view(aggregate),
-        conversations=talks,
-        growth=growth_view(aggregate),
-        prior=prior_sentences(aggregate),
-        flags=flags_view(aggregate),
-        outputs=outputs_view(aggregate),
-        repeatable=repeatable(aggregate),
-        criteria=[_criterion(c) for c in aggregate.criteria],
-        looks=_looks(aggregate),
-        configs=[_config(aggregate, config) for config in aggregate.config_ids],
-        arrivals=RANDOM_WORDS if aggregate.provenance.random_arrivals else "",
-        cells=[_cell(aggregate, c) for c in cells_in_order(aggregate)],
+        source=on.kind,
+        device=name(on.device) if on.device else "",
+        facts={k: name(str(v)) for k, v in provenance.versions.items() if v},
+        virtual_gpu={} if (clock := provenance.clock) is None else dict(clock.step),
+        cores=cores if isinstance(cores := provenance.host.get("cores"), int) else None,
+        left=left,
+        answer=_answer(aggregate, rows),
+        where=_where(taxes),
+        rows=rows,
+        columns=_columns(rows, floors),
+        footnotes=list(zip(LETTERS, marks, strict=False)),
+        has_floor=bool(floors),
+        power=_power(aggregate),
+        injected=(p.held, p.asked) if (p := aggregate.put_in) is not None and p.asked else None,
+        rate_flags=aggregate.reference_rates.flags if aggregate.reference_rates else (),
+        mixed=[phase_word(p) for p in provenance.mixed_cards or ()],
+        cores_shared=bool(aggregate.cells) and flags["cores_shared"] == len(aggregate.cells),
+        confidence=provenance.confidence,
+        claims=[c for c in claims if c.outcome != "not testable"],
+        untested=_by_subject([c for c in claims if c.outcome == "not testable"]),
+        outcomes=Counter(h.outcome for h in tested),
+        criteria=[(c.number, c.title, c.outcome, c.evidence) for c in aggregate.criteria],
+        causes=causes,
+        causes_axis=_causes_axis(causes),
+        segments=segments,
+        plain_step=bare(aggregate.attribution[0].plain_step_us, "us") if aggregate.attribution else None,
+        share_of_hooks=_share_of_hooks(aggregate),
+        framework=_framework(aggregate),
+        settings=_settings(aggregate),
+        multiples=multiples,
+        lengths=lengths,
+        beyond=beyond,
+        panels=_panels(aggregate),
+        knees=[
+            (name(aggregate.label_of(c)), s.saturation_rate_per_s)
+            for c, s in aggregate.saturation.items()
+            if s.saturation_rate_per_s is not None
+        ],
+        rates=sorted({c.rate_per_s for c in aggregate.measured("a") if c.rate_per_s > 0}),
+        random_arrivals=provenance.random_arrivals,
+        tables=tables_of(aggregate),
+        cells=[CellGroup(k, list(g)) for k, g in groupby(cells, key=lambda c: c.label)],
+        n_cells=len(cells),
+        n_unusable=sum(not c.usable for c in cells),
+        n_failed=sum(c.n[2] + c.n[3] for c in cells if c.n),
+        flags=flags.most_common(),
         problems=aggregate.problems,
-        provenance=provenance_groups(aggregate.provenance, campaign),
-        reproduce=_reproduce(aggregate),
+        outputs=Counter(o.verdict for o in aggregate.outputs),
+        provenance=provenance_of(aggregate),
+        bundled=bundled,
     )
 
 
-def _references(aggregate: Aggregate) -> tuple[Reference, ...]:
-    """Both reference rates, or one where they are the same."""
-    first, second = (reference_rate(aggregate, r) for r in REFERENCES)
-    return REFERENCES[:1] if first is not None and first == second else REFERENCES
+def _taxes_at(aggregate: Aggregate, reference: Reference) -> dict[tuple[str, Metric], Tax]:
+    return {(t.config, t.metric): t for t in aggregate.chosen_taxes if t.reference == reference and t.known}
 
 
-def _plain_is_there(aggregate: Aggregate) -> bool:
-    plain = aggregate.configs.get("plain")
-    return plain is not None and plain.status in MEASURED
+def _floors(aggregate: Aggregate) -> dict[str, tuple[float, float]]:
+    return {
+        r.metric: (r.noise_floor.low, r.noise_floor.high)
+        for r in aggregate.repeats
+        if r.reference == "ref_safe"
+    }
 
 
-def _banner(aggregate: Aggregate) -> list[str]:
-    """What must be known before any number is read."""
-    if device := device_banner(aggregate):
-        return device
-    if on_embedded_engine(aggregate):
-        return [
-            "These are numbers of the embedded engine, a model of a server whose connector costs are set in a "
-            "file. They show that the pipeline works. They say nothing about real connectors.",
-            *about_put_in(aggregate),
-        ]
-    note = source_note(aggregate)
-    return [f"{note}. A connector may cost a different share of a step there."] if note else []
+def _injected(aggregate: Aggregate) -> dict[tuple[str, str], float]:
+    rows = aggregate.put_in.taxes if aggregate.put_in is not None else ()
+    return {(r.config, r.metric): r.tax for r in rows if r.reference == "ref_safe" and r.tax is not None}
 
 
-def _criterion(value: CriterionOutcome) -> CriterionRow:
-    return CriterionRow(
-        number=value.number,
-        title=value.title,
-        outcome=value.outcome,
-        sign={"reported": "✓", "met": "✓", "not met": "✗"}.get(value.outcome, "–"),
-        mood={"met": "good", "not met": "bad"}.get(value.outcome, "none"),
-        evidence=value.evidence,
+def _marks_in_use(rows: Iterable[ConnectorRow]) -> list[str]:
+    return list(dict.fromkeys(m for row in rows for m in row.marks))
+
+
+def _row(
+    aggregate: Aggregate, judged: ConnectorRow, taxes: Mapping[tuple[str, Metric], Tax], marks: Sequence[str]
+) -> Row:
+    config, injected = judged.config, _injected(aggregate)
+    values: dict[str, Number | None] = {}
+    for metric in METRICS:
+        tax = taxes.get((config, metric))
+        values[metric] = _of_tax(
+            tax, "tax", clear=metric in judged.clear, injected=injected.get((config, metric))
+        )
+    step = taxes.get((config, "step_p50_us"))
+    values["step"] = _of_tax(step, "change_us", clear=step is not None and step.told == "tax")
+    own = next((a for a in aggregate.attribution if a.config == config), None)
+    on_cpu = any(a.hooks_cpu_us is not None for a in aggregate.attribution)
+    values["hooks_cpu" if on_cpu else "hooks"] = (
+        None if own is None else number(own.hooks_cpu_us if on_cpu else own.hooks_us, "us")
     )
-
-
-def _config(aggregate: Aggregate, config: str) -> ConfigRow:
-    state, saturation = aggregate.configs[config], aggregate.saturation.get(config)
-    knee = None if saturation is None else saturation.saturation_rate_per_s
-    cells = [cell for cell in aggregate.cells if cell.config == config]
-    if saturation is not None and knee is not None:
-        keeps_up = knee_text(knee, saturation.non_monotonic, as_far_as_measured(aggregate, config, knee))
-    elif saturation is not None:
-        keeps_up = "at no measured rate"
-    else:
-        # Without a cell of Phase A it was asked at no rate.
-        keeps_up = "not known: no usable cell of phase A" if state.status in MEASURED else ""
-    return ConfigRow(
+    return Row(
         id=config,
-        label=state.label,
-        status=state.status,
-        mood={"measured": "good", "partial": "open"}.get(state.status, "none"),
-        reason=state.bare_reason,
-        install=state.install or "",
-        cells=f"{sum(c.usable for c in cells)} of {len(cells)} usable" if cells else "none",
-        saturation=keeps_up,
+        label=name(aggregate.label_of(config)),
+        verdict=judged.verdict,
+        clear=judged.clear,
+        letters=" ".join(LETTERS[marks.index(m)] for m in judged.marks if m in marks),
+        why=_why(aggregate, judged),
+        values=values,
     )
+
+
+def _of_tax(tax: Tax | None, unit: Unit, *, clear: bool, injected: float | None = None) -> Number | None:
+    if tax is None or tax.point is None:
+        return None
+    return Number(tax.point, unit, tax.low, tax.high, tax.n, tax.n_plain, clear=clear, injected=injected)
+
+
+def _why(aggregate: Aggregate, judged: ConnectorRow) -> Detail | None:
+    if judged.reason is None:
+        return None
+    subject = judged.reason.subject
+    state = aggregate.configs.get(subject)
+    text = state.bare_reason if state is not None and state.reason else ""
+    if not text:
+        own = (
+            t.reason
+            for t in aggregate.chosen_taxes
+            if t.config == judged.config and t.reference == "ref_safe" and t.metric in METRICS
+        )
+        text = next((reason for reason in own if reason), "")
+    return Detail(
+        judged.reason.code, name(aggregate.label_of(subject)), " ".join(printable(text, 240).split())
+    )
+
+
+def _rank(row: Row) -> tuple[int, float]:
+    """Rows with a tax first, dearest first; rows without a number last."""
+    order = ("tax", "noise", "gain", "open", "none", "failed", "missing", "skipped")
+    known = [v.point for m in METRICS if (v := row.values[m]) is not None]
+    group = 0 if row.verdict == "tax" else 2 if not known else 1
+    return group, -max(known) if known else float(order.index(row.verdict))
+
+
+def _answer(aggregate: Aggregate, rows: Sequence[Row]) -> Answer:
+    known = [r for r in rows if any(r.values[m] for m in METRICS)]
+    clear_of = [r for r in known if r.verdict != "tax"]
+    highs = [(v.ends[1], v) for r in clear_of for m in METRICS if (v := r.values[m]) is not None]
+    top = max(highs, key=lambda pair: pair[0], default=None)
+    bound = None if top is None or not math.isfinite(top[0]) else Number(top[0], "share", has_interval=False)
+    plain = next(
+        (r.why for r in rows if r.why and r.why.code in ("plain_missing", "no_reference_rate")), None
+    )
+    return Answer(
+        taxed=[r for r in known if r.verdict == "tax"],
+        clear_of=clear_of,
+        bound=bound,
+        without=[r for r in rows if r not in known],
+        plain_why=plain,
+    )
+
+
+def _where(taxes: Mapping[tuple[str, Metric], Tax]) -> Where | None:
+    found = [t for (_, metric), t in taxes.items() if metric in METRICS]
+    if not found:
+        return None
+    one = found[0]
+    blocks = [b for t in found if (b := blocks_of(t)) is not None]
+    return Where(
+        one.rate_per_s,
+        one.input_tokens,
+        one.output_tokens,
+        (min(t.n for t in found), max(t.n for t in found)),
+        (min(t.n_plain for t in found), max(t.n_plain for t in found)),
+        max(blocks) if blocks else None,
+    )
+
+
+def _columns(rows: Sequence[Row], floors: Mapping[str, tuple[float, float]]) -> list[Column]:
+    """The latencies on one axis; step and hooks each on its own."""
+    both = [v for r in rows for m in METRICS if (v := r.values[m]) is not None]
+    ends = [e for v in both for e in (*v.ends, v.point, v.injected or 0.0)]
+    axis = axis_of([*ends, *(e for m, f in floors.items() if m in METRICS for e in f)])
+    found = []
+    for metric in METRICS:
+        floor = floors.get(metric)
+        small = [v for r in rows if r.verdict != "tax" and (v := r.values[metric]) is not None]
+        zoomed = axis_of([*(e for v in small for e in (*v.ends, v.point)), *(floor or ())], 2)
+        wide = (axis.high - axis.low) * ZOOM_BELOW
+        is_small = len(small) > 1 and zoomed.high - zoomed.low < wide
+        found.append(Column(metric, axis, "tax", zoomed if is_small else None, floor))
+    for key in ("step", "hooks_cpu", "hooks"):
+        shown = [r for r in rows if any(r.values[m] for m in METRICS)]
+        own = [v for r in shown if (v := r.values.get(key)) is not None]
+        if own:
+            places = [v.point for v in own] + [e for v in own for e in v.ends if key == "step"]
+            found.append(Column(key, axis_of(places, 1), "change_us" if key == "step" else "us"))
+    return found
+
+
+def _power(aggregate: Aggregate) -> Power | None:
+    """Over blocks what plain's own spread says, else what one launch's intervals say, from the best row to the worst."""
+    found: dict[str, tuple[Number, ...]] = {}
+    for entry in aggregate.repeats:
+        q = entry.noise_floor.found_4_of_5
+        if entry.reference == "ref_safe" and q is not None and not isinstance(q, float):
+            found[entry.metric] = (Number(q.point, "share", q.low, q.high),)
+    if not any(m in found for m in METRICS):
+        for metric in METRICS:
+            sizes = sorted(p.one_launch for p in aggregate.power if p.metric == metric and p.one_launch)
+            if sizes:
+                found[metric] = tuple(
+                    Number(v, "share", has_interval=False) for v in dict.fromkeys((sizes[0], sizes[-1]))
+                )
+    if not found.get("ttft_p90") or not found.get("tpot_p90"):
+        return None
+    return Power(found["ttft_p90"], found["tpot_p90"])
+
+
+# Hypothesis -> the number that decides, its unit, and which of its numbers is the criterion.
+DECIDING: dict[str, tuple[str, Unit, str]] = {
+    "H1": ("tax_ttft_p90", "tax", "threshold"),
+    "H2": ("gap", "points", "range"),
+    "H3": ("share", "share", "threshold"),
+    "H4": ("excess_over_stack", "tax", "tolerance"),
+    "H5": ("slope_per_doubling", "points", ""),
+    "H6": ("slope_per_doubling", "points", ""),
+}
+
+
+def _claim(aggregate: Aggregate, found: Hypothesis) -> Claim:
+    key, unit, criterion = DECIDING[found.id]
+    value = number(getattr(found.numbers, key), unit)
+    wanted = getattr(found.numbers, criterion, None) if criterion else None
+    if wanted is None:
+        ends: tuple[float, ...] = ()
+    elif criterion == "range":
+        ends = tuple(wanted)
+    else:
+        ends = (-wanted, wanted) if criterion == "tolerance" else (wanted,)
+    axis = None if value is None else axis_of([*value.ends, value.point, *ends], 2, 0.08)
+    same = found.at_equal_host_speed
+    return Claim(
+        id=found.id,
+        subject=name(aggregate.label_of(found.subject)),
+        outcome=found.outcome,
+        label=found.label or "",
+        value=value,
+        criterion=ends,
+        axis=axis,
+        details=list(_details(aggregate, found, key)),
+        p=bare(found.p_value),
+        p_holm=bare(found.p_holm),
+        at_equal_speed=same.outcome if same is not None and same.outcome != found.outcome else None,
+        sentence=printable(found.sentence, 600),
+    )
+
+
+def _details(aggregate: Aggregate, found: Hypothesis, deciding: str) -> Iterator[tuple[str, str, Number]]:
+    """The other numbers of a verdict: (code, whose, number)."""
+    for key in found.numbers.__struct_fields__:
+        value = getattr(found.numbers, key)
+        if key == deciding:
+            continue
+        if isinstance(value, Quantity) and (own := number(value, "share" if key == "share" else "tax")):
+            yield key, "", own
+        if key in ("parts", "by_length"):
+            code = "part" if key == "parts" else "length"
+            for of, quantity in (value or {}).items():
+                if (own := number(quantity, "tax")) is not None:
+                    yield code, name(aggregate.label_of(of)), own
+
+
+def _by_subject(claims: Sequence[Claim]) -> list[tuple[str, Sequence[Claim]]]:
+    found: dict[str, list[Claim]] = {}
+    for claim in claims:
+        found.setdefault(claim.subject, []).append(claim)
+    return list(found.items())
+
+
+def _causes(aggregate: Aggregate, rows: Sequence[Row]) -> tuple[list[Cause], list[str]]:
+    order = {row.id: k for k, row in enumerate(rows)}
+    entries = sorted(
+        (a for a in aggregate.attribution if a.config in order), key=lambda a: -(a.difference_us.point or 0)
+    )
+    causes = [c for a in entries if (c := _cause(aggregate, a)) is not None]
+    used = [code for c in causes for code, first, last in c.segments if last - first >= 1]
+    wanted = ("hooks_cpu", "hooks_wait", "hooks", "around", "model")
+    return causes, [code for code in wanted if code in used]
+
+
+def _cause(aggregate: Aggregate, entry: Attribution) -> Cause | None:
+    change = number(entry.difference_us, "change_us")
+    if change is None:
+        return None
+    part = {p.part: p.point or 0.0 for p in entry.parts}
+    hooks = part.get("scheduler_hooks", 0.0) + part.get("worker_hooks", 0.0)
+    cpu = None if entry.hooks_cpu_us is None else min(entry.hooks_cpu_us.point or 0.0, hooks)
+    sizes = {"hooks": hooks} if cpu is None else {"hooks_cpu": cpu, "hooks_wait": hooks - cpu}
+    sizes |= {
+        "around": part.get("schedule", 0.0) + part.get("update", 0.0),
+        "model": part.get("round_trip", 0.0),
+    }
+    segments, at = [], 0.0
+    for code, size in sizes.items():
+        if size > 0:
+            segments.append((code, at, at + size))
+            at += size
+    hooked = [h for h in entry.hooks if round(h.us_per_step, 1) > 0]
+    return Cause(
+        label=name(aggregate.label_of(entry.config)),
+        segments=segments,
+        change=change,
+        hooks=number(entry.hooks_us, "us"),
+        hooks_cpu=number(entry.hooks_cpu_us, "us"),
+        hidden=part.get("round_trip", 0.0) < 0 and hooks > change.ends[1],
+        rows=[
+            (
+                name(h.hook),
+                bare(h.calls_per_step),
+                bare(h.us_per_step, "us"),
+                bare(h.cpu_us_per_step, "us") if h.cpu_us_per_step is not None else None,
+            )
+            for h in hooked[:MOST_HOOKS]
+        ],
+    )
+
+
+def _causes_axis(causes: Sequence[Cause]) -> Axis | None:
+    if not causes:
+        return None
+    ends = [e for c in causes for e in (*c.change.ends, *(last for _, _, last in c.segments))]
+    return axis_of(ends, 4, 0.03)
+
+
+def _share_of_hooks(aggregate: Aggregate) -> tuple[Number, Number] | None:
+    known = [s for a in aggregate.attribution if (s := number(a.in_hooks_share, "share")) is not None]
+    if not known:
+        return None
+    by_size = sorted(known, key=lambda s: s.point)
+    return by_size[0], by_size[-1]
+
+
+def _framework(aggregate: Aggregate) -> Number | None:
+    return next((number(t.framework, "tax") for t in aggregate.two_parts if t.metric == "ttft_p90"), None)
+
+
+def _settings(aggregate: Aggregate) -> dict[str, list[str]]:
+    """Setting = value -> the connectors that switch it."""
+    found: dict[str, list[str]] = {}
+    for config, changes in aggregate.engine_diff.items():
+        for key, change in (changes or {}).items():
+            value = printable(str(change["own"]), 60)
+            found.setdefault(f"{key.rpartition('.')[2]} = {value}", []).append(
+                name(aggregate.label_of(config))
+            )
+    return found
+
+
+def _multiples(
+    aggregate: Aggregate, rows: Sequence[Row]
+) -> tuple[list[Multiple], tuple[list[int], list[int]], int]:
+    """Of Phase B's cells: one small picture a connector and latency, prompts side by side and outputs inside them."""
+    cells: dict[str, dict[tuple[int, int], dict[str, Tax]]] = {}
+    floors = _floors(aggregate)
+    for entry in aggregate.taxes:
+        if entry.phase == "b" and entry.metric in METRICS and entry.reference == "ref_safe":
+            own_of = cells.setdefault(entry.config, {}).setdefault(entry.shape, {})
+            own_of[entry.metric] = standing_tax(aggregate, entry)
+    shapes = {shape for own in cells.values() for shape in own}
+    inputs, outputs = sorted({i for i, _ in shapes}), sorted({o for _, o in shapes})
+    found, beyond = [], 0
+    for row in rows:
+        own = cells.get(row.id, {})
+        points: dict[str, list[tuple[str, Number, bool]]] = {m: [] for m in METRICS}
+        lines: list[Sequence[Value]] = []
+        for shape in sorted(own):
+            numbers = {m: _shape_tax(own[shape].get(m), floors.get(m)) for m in METRICS}
+            for metric, value in numbers.items():
+                if value is not None:
+                    far = not MULTIPLES[0] <= value.point <= MULTIPLES[1]
+                    beyond += far
+                    points[metric].append((_place(shape, inputs, outputs), value, far))
+            rate = next(t.rate_per_s for t in own[shape].values())
+            lines.append((f"{shape[0]:,} × {shape[1]:,}", f"{rate:g}", *numbers.values()))
+        if any(points.values()):
+            found.append(Multiple(row.id, row.label, points, lines))
+    return found, (inputs, outputs), beyond
+
+
+def _place(shape: tuple[int, int], inputs: Sequence[int], outputs: Sequence[int]) -> str:
+    """In percent: prompt lengths share the width, output lengths that of their prompt length."""
+    inside = (outputs.index(shape[1]) + 1) / (len(outputs) + 1)
+    return f"{100 * (inputs.index(shape[0]) + inside) / len(inputs):.2f}%"
+
+
+def _shape_tax(tax: Tax | None, floor: tuple[float, float] | None) -> Number | None:
+    if tax is None or tax.point is None:
+        return None
+    clear = tax.told == "tax" and not (floor is not None and floor[0] <= tax.point <= floor[1])
+    return _of_tax(tax, "tax", clear=clear)
+
+
+LEVELS: dict[LatencyMetric, Latency] = {"ttft_p90": "ttft_ms", "tpot_p90": "tpot_ms"}
+
+
+def _panels(aggregate: Aggregate) -> list[Panel]:
+    cells: dict[float, list[MeasuredCell]] = {}
+    for config in aggregate.config_ids:
+        for cell in aggregate.measured("a", config):
+            if cell.rate_per_s > 0:
+                cells.setdefault(cell.rate_per_s, []).append(cell)
+    found = []
+    for metric, latency in LEVELS.items():
+        for rate in sorted(cells):
+            levels = [(c, number(c.latency(latency).p90, "ms")) for c in cells[rate]]
+            plain = next((v for c, v in levels if c.config == PLAIN), None)
+            rows = [
+                (
+                    name(aggregate.label_of(c.config)),
+                    v,
+                    plain is not None and c.config != PLAIN and v.ends[0] > plain.ends[1],
+                    c.saturated,
+                )
+                for c, v in levels
+                if v is not None
+            ]
+            if rows:
+                ends = [e for _, v, _, _ in rows for e in (*v.ends, v.point)]
+                found.append(Panel(metric, rate, axis_of(ends, 3), plain, rows))
+    return found
 
 
 def cells_in_order(aggregate: Aggregate) -> list[Cell]:
@@ -310,79 +708,29 @@ def cells_in_order(aggregate: Aggregate) -> list[Cell]:
 
 
 def _cell_place(aggregate: Aggregate) -> Callable[[Cell], tuple[float, ...]]:
-    """Sorts cells by configuration, phase, then rate and shape as numbers."""
     order = {config: i for i, config in enumerate(aggregate.config_ids)}
 
     def place(cell: Cell) -> tuple[float, ...]:
-        measured = phase_place(cell.phase) if is_phase(cell.phase) else (len(PHASE_NAMES) + 1, 0)
+        measured = phase_place(cell.phase) if is_phase(cell.phase) else (99, 0)
         return (order.get(cell.config, len(order)), *measured, cell.rate_per_s, *cell.shape)
 
     return place
 
 
 def _cell(aggregate: Aggregate, cell: Cell) -> CellRow:
-    measured = cell if isinstance(cell, MeasuredCell) else None
-    missed = 0 if measured is None else measured.n_metrics_missed
-    notes = [f"{missed} samples of /metrics were missed or could not be read"] if missed else []
-    counts = (
-        () if measured is None else (measured.n_window, measured.n_ok, measured.n_dropped, measured.n_failed)
-    )
-    fired = () if measured is None else measured.saturation_criteria.fired
-    ttft, tpot = (None, None) if measured is None else (measured.ttft_ms, measured.tpot_ms)
+    own = cell if isinstance(cell, MeasuredCell) else None
     return CellRow(
         key=(cell.config, cell.phase, cell.cell_id),
-        label=aggregate.label_of(cell.config),
-        phase=PHASE_NAMES.get(cell.phase, cell.phase.upper()),
-        rate="closed loop" if cell.phase == "d" else f"{cell.rate_per_s:g}",
-        shape=shape_text(cell),
-        verdict=cell.verdict if cell.usable or cell.verdict != "valid" else "not usable",
-        mood="none" if cell.usable else "bad",
-        n=" / ".join(f"{n:,}" for n in counts) or " / ".join("?" * 4),
-        ttft=[_latency(q) for q in ((None,) * 3 if ttft is None else (ttft.p50, ttft.p90, ttft.p99))],
-        tpot=[_latency(q) for q in ((None,) * 2 if tpot is None else (tpot.p50, tpot.p90))],
-        throughput=_plain(None if measured is None else measured.throughput_ratio, 3),
-        waiting=_plain(None if measured is None else measured.waiting_p50, 1),
-        one_sample=measured is not None and measured.n_waiting == 1,
-        saturated=", ".join(f.replace("_", " ") for f in fired),
-        notes="; ".join([*cell.reasons, *cell.flags, *notes, *last_look(cell)]),
+        label=name(aggregate.label_of(cell.config)),
+        phase=cell.phase,
+        rate_per_s=cell.rate_per_s,
+        input_tokens=cell.input_tokens,
+        output_tokens=cell.output_tokens,
+        usable=cell.usable,
+        n=None if own is None else (own.n_window, own.n_ok, own.n_dropped, own.n_failed),
+        ttft=None if own is None else number(own.ttft_ms.p90, "ms"),
+        tpot=None if own is None else number(own.tpot_ms.p90, "ms"),
+        saturated=() if own is None else own.saturation_criteria.fired,
+        flags=cell.flags,
+        reasons=tuple(printable(r, 300) for r in cell.reasons),
     )
-
-
-def _looks(aggregate: Aggregate) -> tuple[int, ...]:
-    """Completed requests at which a cell may end; empty where that is never before the published experiment's number."""
-    planned = next((c.stopped.planned for c in aggregate.measured() if c.stopped), ())
-    least = ((aggregate.provenance.settings or {}).get("cell") or {}).get("min_completed")
-    looks = planned or (() if least is None else (least,))
-    return looks if looks and looks[0] < PUBLISHED_COMPLETED else ()
-
-
-def _latency(quantity: Quantity | None) -> LatencyText:
-    value = None if quantity is None else quantity.interval
-    if value is None:
-        return LatencyText("–", reason=(quantity and quantity.reason) or "")
-    ends = [milliseconds(v) if v is not None else "∞" for v in (value.low, value.high)]
-    bare = value.low is None and value.high is None
-    return LatencyText(milliseconds(value.point), "" if bare else f"[{ends[0]}, {ends[1]}]")
-
-
-def _reproduce(aggregate: Aggregate) -> list[Recipe]:
-    root = f"results/{aggregate.campaign}"
-    cores = len(aggregate.provenance.cards or ()) or 1
-    return [
-        Recipe(
-            "Numbers, figures and this page from the raw artifacts, on any machine (no GPU, no vLLM):",
-            tuple(f".venv/bin/connector-tax {c} --root {root}" for c in ("analyze", "figures", "report")),
-        ),
-        Recipe(
-            f"The whole campaign, with the configuration file it was started from (as resolved: {root}/campaign.json):",
-            (f".venv/bin/snakemake --cores {cores} --configfile config/<file>.yaml",),
-        ),
-        Recipe(
-            "One server, exactly as it was launched:",
-            (f"bash {root}/<date>_<configuration>/phase_a/launch.sh",),
-        ),
-    ]
-
-
-def _plain(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:,.{digits}f}"

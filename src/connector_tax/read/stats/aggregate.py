@@ -36,6 +36,7 @@ from connector_tax.read.stats.completeness import (
     missing_cells,
     missing_repeats,
 )
+from connector_tax.read.stats.connectors import connector_rows
 from connector_tax.read.stats.criteria import judge_criteria
 from connector_tax.read.stats.decomposition import NOOP, decompose
 from connector_tax.read.stats.evidence import evidence_of, hypotheses_of
@@ -128,11 +129,13 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         *other_rates(data, rates, shape),
         *(*missing_repeats(data, absent, at_safe), *problems_of(failed), *unheard_hooks(data)),
     )
-    return Aggregate(
+    made = provenance(data)
+    found = Aggregate(
         schema_version=SCHEMA_VERSION,
         campaign=data.document.campaign,
         date=data.document.date,
-        provenance=provenance(data),
+        provenance=made,
+        source=made.measured_on,
         step_timing_available=any(e.cell.steps is not None for e in estimates.values()),
         step_timing_reason=_why_no_steps(data, estimates),
         configs=config_states(data, absent, lost),
@@ -163,6 +166,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         criteria=tuple(judge_criteria(data, verdicts)),
         problems=tuple(ProblemRow(where=p.where, what=p.what) for p in problems),
     )
+    return msgspec.structs.replace(found, connectors=connector_rows(found))
 
 
 def _why_no_steps(data: CampaignData, estimates: Estimates) -> str | None:

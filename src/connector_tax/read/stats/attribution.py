@@ -18,6 +18,7 @@ from connector_tax.base.documents.aggregate import (
     Attribution,
     AttributionPart,
     Hook,
+    Quantity,
     QuantityOfKind,
 )
 from connector_tax.base.documents.aggregate import Part as AttributedPart
@@ -29,6 +30,7 @@ from connector_tax.base.statistics.bootstrap import (
     small_sample_factor,
     step_block_length,
 )
+from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.base.statistics.outcomes import TAX
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.read.ingest.steps import DECODE_ONLY, StepTable
@@ -116,6 +118,8 @@ def attribute(
         ),
         hooks=_hooks(own, ours, tokens),
         in_hooks_share=_share(whole, in_hooks, hooks_replicates, confidence),
+        hooks_us=_all_hooks(own, ours, seed, name, factor, confidence),
+        hooks_cpu_us=_cpu_of_hooks(own, ours, factor, confidence),
     )
 
 
@@ -249,3 +253,51 @@ def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> tuple[Ho
         if calls[k] > 0
     ]
     return tuple(sorted(found, key=lambda h: -h.us_per_step))
+
+
+def _all_hooks(
+    table: StepTable, rows: NDArray[np.bool_], seed: int, name: str, factor: float, confidence: float
+) -> Quantity | None:
+    """Sum the hooks inside a step by the clock; None where none was called."""
+    inside = [k for k, name in enumerate(table.hooks.names) if _in_a_step(name)]
+    us = table.hooks.us[rows][:, inside]
+    if not us.any():
+        return None
+    found = _means(us.sum(axis=1)[:, None], stream(seed, "attribution", name, "hooks"), factor, confidence)
+    return None if found is None else found.column(0).quantity(confidence)
+
+
+def _in_a_step(name: str) -> bool:
+    return name.rsplit("/", 1)[-1] not in BETWEEN_HOOKS
+
+
+def _cpu_of_hooks(
+    table: StepTable, rows: NDArray[np.bool_], factor: float, confidence: float
+) -> Quantity | None:
+    """Sum the CPU time of the hooks inside a step, each cut at its wall time as in ``hooks``; None where no step measured it.
+
+    Scheduler and worker sample steps of their own, 16 apart: the interval is Student's t, with both sides' variances added.
+    """
+    cpu, wall, calls = (of[rows] for of in (table.hooks.cpu_us, table.hooks.us, table.hooks.calls))
+    point, variance, sizes = 0.0, 0.0, []
+    for worker in (False, True):
+        own = [
+            k
+            for k, name in enumerate(table.hooks.names)
+            if _in_a_step(name) and name.startswith("worker/") == worker
+        ]
+        seen = [k for k in own if mean_cpu_us(cpu[:, k], calls[:, k]) is not None]
+        if not seen:
+            continue
+        sampled = np.minimum(cpu[:, seen], wall[:, seen])
+        sums = sampled[~np.isnan(sampled).any(axis=1)].sum(axis=1)
+        point += sum(min(float(np.nanmean(cpu[:, k])), float(wall[:, k].mean())) for k in seen)
+        variance += float(sums.var(ddof=1)) / sums.size if sums.size > 1 else math.inf
+        sizes.append(int(sums.size))
+    if not sizes:
+        return None
+    n = min(sizes)
+    if not math.isfinite(variance):
+        return Quantity(point=point, low=None, high=None, n=n, reason="too few steps measured CPU time")
+    half = factor * float(student_quantile((1 + confidence) / 2, n - 1)) * math.sqrt(variance)
+    return Quantity(point=point, low=max(0.0, point - half), high=point + half, n=n)

@@ -28,7 +28,7 @@ GPU_COLUMNS = ("sm_mhz_p50", "mem_mhz_p50", "temperature_c_max", "power_w_mean",
 
 def aggregate_csv(aggregate: Aggregate) -> str:
     """
-    A tax is the one that stands for the cell's configuration, rate and shape, with its kind: two rows have no two of them.
+    A tax is the one that stands for the cell's configuration, rate and shape, with its kind: two rows have no two of them. Every row names the source of its numbers.
     """
     taxes = {(t.config, t.phase, t.cell_id, t.metric): t for t in aggregate.taxes}
     standing = {t.place: t for t in aggregate.main_taxes or ()}
@@ -40,11 +40,12 @@ def aggregate_csv(aggregate: Aggregate) -> str:
             if tax is not None:
                 own[metric] = standing.get(tax.place, tax)
         rows.append(_cell(cell) | _taxes(own))
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+    # Behind the others: those that scripts know keep their places.
+    columns = [*dict.fromkeys(name for row in rows for name in row), *["source"] * bool(rows)]
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(row | {"source": aggregate.measured_on.text} for row in rows)
     return out.getvalue()
 
 

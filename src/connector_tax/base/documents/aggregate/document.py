@@ -14,6 +14,7 @@ import msgspec
 
 from connector_tax.base.documents.aggregate.blocks import FailedBlock, HostDrift, Power, Repeats
 from connector_tax.base.documents.aggregate.cells import Cell, MeasuredCell, cell_of
+from connector_tax.base.documents.aggregate.connectors import ConnectorRow, MeasuredOn
 from connector_tax.base.documents.aggregate.growth import Growth
 from connector_tax.base.documents.aggregate.hypotheses import Hypothesis
 from connector_tax.base.documents.aggregate.provenance import Provenance
@@ -100,6 +101,8 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         date: of the first start.
         step_timing_reason: why no cell has step records; null where one has.
+        source: where its numbers come from; null in an aggregate of an earlier version, whose ``measured_on`` tells it.
+        connectors: at ``ref_safe``, in the campaign's order; empty in an aggregate of an earlier version.
         configs: by configuration id.
         cells: those that statistics use are ``MeasuredCell``.
         saturation: by configuration.
@@ -115,9 +118,11 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
     campaign: Annotated[str, msgspec.Meta(min_length=1)]
     date: Annotated[str, msgspec.Meta(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
     provenance: Provenance
+    source: MeasuredOn | None = None
     step_timing_available: bool = False
     step_timing_reason: str | None = None
     configs: dict[str, ConfigState]
+    connectors: tuple[ConnectorRow, ...] = ()
     cells: tuple[Cell, ...]
     saturation: dict[str, SaturationOf] = {}
     reference_rates: ReferenceRatesFile | None = None
@@ -147,6 +152,10 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
         if self.main_taxes is not None:
             return self.main_taxes
         return tuple(t for t in self.taxes if t.headline)
+
+    @property
+    def measured_on(self) -> MeasuredOn:
+        return self.source or self.provenance.measured_on
 
     @property
     def config_ids(self) -> tuple[str, ...]:

@@ -4,7 +4,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from connector_tax.base.documents.aggregate.connectors import MeasuredOn
 from connector_tax.base.documents.aggregate.words import Count, Phase, Scalar
+from connector_tax.base.documents.identity import kinds_of
 
 Arrival = Literal["fixed", "poisson", "gamma"]
 EngineKind = Literal["vllm", "virtual_gpu", "emulator"]
@@ -71,6 +73,18 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
         if self.engine_kind != "virtual_gpu":
             return None
         return msgspec.convert(self.virtual_gpu or {}, VirtualGpu)
+
+    @property
+    def measured_on(self) -> MeasuredOn:
+        if self.versions.get("emulator") or self.engine_kind == "emulator":
+            return MeasuredOn(kind="embedded_engine")
+        if (clock := self.clock) is not None:
+            return MeasuredOn(kind="virtual_gpu", device=clock.name)
+        if self.gpu:
+            return MeasuredOn(kind="gpu", device=kinds_of(self.gpu)[0])
+        if self.versions or self.host:
+            return MeasuredOn(kind="cpu", device=str(self.host.get("cpu") or ""))
+        return MeasuredOn(kind="unknown")
 
     @property
     def engines_at_once(self) -> int:

@@ -70,7 +70,7 @@ class TaxBase(Ends, frozen=True, kw_only=True):
 
     @property
     def of_one_launch(self) -> bool:
-        return not self.kind.startswith("over")
+        return True
 
 
 class TaxRow(TaxBase, frozen=True, kw_only=True):
@@ -94,6 +94,10 @@ class MainTaxRow(TaxBase, frozen=True, kw_only=True):
 
     phase: MainPhase | None
     blocks: Annotated[int, msgspec.Meta(ge=3)] | None = None
+
+    @property
+    def of_one_launch(self) -> bool:
+        return self.blocks is None
 
 
 class AttributionPart(QuantityOfKind, frozen=True, kw_only=True):
@@ -123,6 +127,8 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         in_hooks_share: null where the difference is not told apart from zero, and above it.
+        hooks_us, hooks_cpu_us: all hooks of a step, by the clock and on the CPU, which is cut at the former; null where no hook was
+            recorded, or no step measured CPU time, and in an aggregate of an earlier version.
     """
 
     config: str
@@ -136,6 +142,8 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[AttributionPart, ...]
     hooks: tuple[Hook, ...]
     in_hooks_share: QuantityOfKind | None
+    hooks_us: Quantity | None = None
+    hooks_cpu_us: Quantity | None = None
 
 
 class Decomposition(msgspec.Struct, frozen=True, kw_only=True):

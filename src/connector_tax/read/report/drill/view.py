@@ -14,11 +14,11 @@ from connector_tax.base.opening import printable
 from connector_tax.base.parallel import each_in
 from connector_tax.base.statistics.overload import MAX_WAITING, MIN_THROUGHPUT_RATIO
 from connector_tax.read.analysis import processes_for
+from connector_tax.read.figures.labels import labels
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.report.drill.cells import Drilled, RawCell, drill
 from connector_tax.read.report.drill.facts import FailureRow, HookRow
 from connector_tax.read.report.drill.panels import PARTS
-from connector_tax.read.report.qualifiers import FLAG_MEANINGS
 from connector_tax.read.stats.saturation import MAX_TTFT_GROWTH
 
 Key = tuple[str, str, str]
@@ -229,7 +229,7 @@ def _criteria(cell: Cell) -> list[tuple[str, str]]:
 
 
 def _flags(cell: Cell) -> list[tuple[str, str]]:
-    return [(flag, FLAG_MEANINGS.get(flag, "")) for flag in cell.flags]
+    return [(flag, labels()["flag"].get(flag, "")) for flag in cell.flags]
 
 
 def _of_other_files(cell: Cell, drilled: Drilled) -> list[tuple[str, str]]:

@@ -1,0 +1,165 @@
+"""Taxes to one row per connector: its verdict, why a number is missing and what qualifies it, as codes."""
+
+from collections.abc import Iterator, Mapping
+
+from connector_tax.base.documents.aggregate import (
+    MARKS,
+    PLAIN,
+    Aggregate,
+    ConnectorRow,
+    LatencyMetric,
+    MainTaxRow,
+    Mark,
+    MeasuredCell,
+    NoiseFloor,
+    Reason,
+    ReasonCode,
+    RowVerdict,
+    TaxRow,
+)
+from connector_tax.base.records.connector import is_connector
+from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED, unresolved
+from connector_tax.base.steptime.heard import FLAG
+
+METRICS: tuple[LatencyMetric, ...] = ("ttft_p90", "tpot_p90")
+MEASURED = ("measured", "partial")
+Tax = TaxRow | MainTaxRow
+Taxes = Mapping[LatencyMetric, Tax]
+
+
+def connector_rows(aggregate: Aggregate) -> tuple[ConnectorRow, ...]:
+    """Return ``connectors`` of ``aggregate.json``, in the campaign's order."""
+    taxes: dict[str, dict[LatencyMetric, Tax]] = {}
+    for tax in aggregate.chosen_taxes:
+        if tax.reference == "ref_safe" and tax.metric in METRICS:
+            taxes.setdefault(tax.config, {})[tax.metric] = tax
+    floors: dict[str, NoiseFloor] = {
+        entry.metric: entry.noise_floor for entry in aggregate.repeats if entry.reference == "ref_safe"
+    }
+    most = max((blocks_of(t) or 0 for own in taxes.values() for t in own.values()), default=0)
+    return tuple(
+        _row(aggregate, config, taxes.get(config, {}), floors, most)
+        for config in aggregate.config_ids
+        if is_connector(config)
+    )
+
+
+def blocks_of(tax: Tax) -> int | None:
+    """Return over how many blocks of launches it was taken; None for one launch."""
+    return tax.blocks if isinstance(tax, MainTaxRow) else None
+
+
+def _row(
+    aggregate: Aggregate, config: str, taxes: Taxes, floors: Mapping[str, NoiseFloor], most: int
+) -> ConnectorRow:
+    known = {m: t for m, t in taxes.items() if t.known}
+    beyond = {m: t for m, t in known.items() if _is_beyond(t, floors.get(m))}
+    excluded = aggregate.configs[config].ttft_is_no_tax is not None
+    lacking = [m for m in METRICS if m not in known and not (m == "ttft_p90" and excluded)]
+    reason = _reason(aggregate, config, taxes) if lacking or not known else None
+    word: RowVerdict
+    if not known:
+        word = _without_number(aggregate, config, reason)
+    elif any(t.told == TAX for t in beyond.values()):
+        word = "tax"
+    elif beyond:
+        word = "gain"
+    elif any(t.told in (TAX, GAIN) for t in known.values()):
+        word = "noise"
+    elif lacking or any(_is_open(t) for t in known.values()):
+        word = "open"
+    else:
+        word = "none"
+    found = set(_marks(aggregate, config, known, most))
+    return ConnectorRow(
+        config=config,
+        verdict=word,
+        clear=tuple(m for m in METRICS if m in beyond and beyond[m].told == word),
+        reason=reason,
+        marks=tuple(m for m in MARKS if m in found),
+    )
+
+
+def _is_beyond(tax: Tax, floor: NoiseFloor | None) -> bool:
+    """Whether its interval excludes zero and plain against itself does not reach its estimate."""
+    if tax.told not in (TAX, GAIN) or tax.point is None:
+        return False
+    return floor is None or not floor.low <= tax.point <= floor.high
+
+
+def _is_open(tax: Tax) -> bool:
+    value = tax.interval
+    assert value is not None
+    return value.told == UNDETERMINED or (value.told == NO_TAX_FOUND and unresolved(value, tax.unit))
+
+
+def _without_number(aggregate: Aggregate, config: str, reason: Reason | None) -> RowVerdict:
+    status = aggregate.configs[config].status
+    if status == "skipped":
+        return "skipped"
+    waits = reason is not None and reason.code in ("not_measured", "no_reference_rate")
+    return "missing" if status == "missing" or waits else "failed"
+
+
+def _reason(aggregate: Aggregate, config: str, taxes: Taxes) -> Reason:
+    """Return the first cause that holds; those of the whole configuration come first."""
+    by_status: dict[str, ReasonCode] = {
+        "skipped": "skipped",
+        "failed": "run_failed",
+        "missing": "not_measured",
+    }
+    state = aggregate.configs[config]
+    if state.status in by_status:
+        return Reason(code=by_status[state.status], subject=config)
+    plain = aggregate.configs.get(PLAIN)
+    if plain is None or plain.status not in MEASURED:
+        return Reason(code="plain_missing", subject=PLAIN)
+    if aggregate.reference_rates is None:
+        return Reason(code="no_reference_rate", subject=PLAIN)
+    if any(o.config == config and o.verdict == "differs" for o in aggregate.outputs):
+        return Reason(code="answers_differ", subject=config)
+    for lost in aggregate.failed_blocks:
+        if lost.reference == "ref_safe" and lost.config in (config, PLAIN):
+            return Reason(code="requests_failed", subject=lost.config)
+    at = aggregate.reference_rates.ref_safe_per_s
+    for side in (config, PLAIN):
+        cells = [c for c in aggregate.cells if (c.config, c.phase, c.rate_per_s) == (side, "a", at)]
+        if any("overloaded" in c.flags for c in cells):
+            return Reason(code="saturated", subject=side)
+        if any(isinstance(c, MeasuredCell) and c.n_failed + c.n_dropped for c in cells):
+            return Reason(code="requests_failed", subject=side)
+        if not any(isinstance(c, MeasuredCell) for c in cells):
+            return Reason(code="cell_left_out", subject=side)
+    return Reason(code="no_number", subject=config)
+
+
+def _marks(aggregate: Aggregate, config: str, known: Taxes, most: int) -> Iterator[Mark]:
+    state, taxes = aggregate.configs[config], known.values()
+    if state.status == "partial":
+        yield "partial"
+    if any(t.overloaded for t in taxes):
+        yield "overloaded"
+    if any(blocks_of(t) is None and t.phase not in ("a", None) for t in taxes):
+        yield "other_phase"
+    if any((blocks_of(t) or 0) < most for t in taxes):
+        yield "fewer_blocks"
+    if any(t.low is None or t.high is None for t in taxes):
+        yield "open_interval"
+    if state.ttft_is_no_tax is not None:
+        yield "ttft_excluded"
+    if any(o.config == config and o.verdict == "differs" for o in aggregate.outputs):
+        yield "answers_differ"
+    kind = aggregate.measured_on.kind
+    if state.copies_kv is not None and kind != "embedded_engine":
+        yield "copies_kv"
+        if kind == "virtual_gpu":
+            yield "copy_clocked"
+    if _spinning(aggregate, config) - _spinning(aggregate, PLAIN):
+        yield "spins"
+    if any(FLAG in c.flags for c in aggregate.cells if c.config == config):
+        yield "hooks_unknown"
+
+
+def _spinning(aggregate: Aggregate, config: str) -> set[tuple[str, str]]:
+    """Return (process, thread) of those that take a core while nothing is asked of the engine."""
+    return {(s.process, s.thread) for c in aggregate.measured("a", config) for s in c.cpu_use.spinning}

@@ -1,0 +1,159 @@
+"""Titles are computed, looks are fixed, files repeat byte for byte."""
+
+import copy
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.base.documents.aggregate import Interval, aggregate_of
+from connector_tax.base.errors import ArtifactError
+from connector_tax.read.figures.draw_all import FIGURES, draw_figures
+from connector_tax.read.figures.fleet import _note as fleet_note
+from connector_tax.read.figures.style import Drawn, drawing_style, look_of
+from connector_tax.read.figures.words import clean, listing, microseconds, percent, with_interval
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from whole_aggregate import EXAMPLE
+
+
+@pytest.fixture(scope="module")
+def example() -> dict[str, Any]:
+    return json.loads(EXAMPLE.read_text())
+
+
+def set_tax(aggregate: dict[str, Any], config: str, point: float, half: float) -> None:
+    for tax in (*aggregate["taxes"], *aggregate["main_taxes"]):
+        if tax["config"] == config and tax["unit"] == "ratio":
+            tax |= {"point": point, "low": point - half, "high": point + half}
+
+
+def main(aggregate: dict[str, Any], **taxes: tuple[float, float]) -> dict[str, Any]:
+    """Configuration -> (tax, half of its interval), of TTFT and TPOT at both reference rates; those not named have 1 +- 5 %."""
+    found = copy.deepcopy(aggregate)
+    for config in found["configs"]:
+        set_tax(found, config, *taxes.get(config, (0.01, 0.05)))
+    return found
+
+
+def as_baselines(aggregate: dict[str, Any]) -> dict[str, Any]:
+    """Nothing but plain with the settings of connectors has a number."""
+    found = copy.deepcopy(aggregate)
+    for name in ("nixl_both", "lmcache_only"):
+        found["configs"][f"plain_matched_{name}"] = found["configs"][name] | {"label": f"plain as {name}"}
+    for key in ("taxes", "main_taxes", "attribution"):
+        found[key] = [
+            row | {"config": f"plain_matched_{row['config']}"}
+            for row in found[key]
+            if row["config"] in ("nixl_both", "lmcache_only")
+        ]
+    return found
+
+
+def test_a_picture_of_the_embedded_engine_says_so(example: dict[str, Any]) -> None:
+    """PNGs travel without their page."""
+    aggregate = copy.deepcopy(example)
+    aggregate["provenance"]["versions"] = {"python": "3.11.9", "emulator": True}
+    with drawing_style("x"):
+        result = FIGURES["fig4_tax_bars"](aggregate_of(aggregate))
+    assert isinstance(result, Drawn)
+    assert any(t.get_text().startswith("Embedded engine") for t in result.figure.texts)
+
+
+def test_known_configurations_look_different_in_colour_and_in_grey() -> None:
+    """Eight colours and eight markers for eight configurations."""
+    aggregate = json.loads(EXAMPLE.read_text())
+    looks = [look_of(c) for c in aggregate["configs"]]
+    assert len({x.colour for x in looks}) == len({x.marker for x in looks}) == 8
+
+
+def test_an_unknown_configuration_always_looks_the_same() -> None:
+    """Its look depends on its id alone."""
+    assert look_of("shiny_new") == look_of("shiny_new")
+    assert look_of("shiny_new").marker
+
+
+def test_two_runs_write_the_same_bytes(example: dict[str, Any], tmp_path: Path) -> None:
+    """No dates, no random ids: a figure changes only if its numbers do."""
+    found = []
+    for place in ("one", "two"):
+        root = tmp_path / place
+        root.mkdir()
+        (root / "aggregate.json").write_text(json.dumps(example))
+        draw_figures(root)
+        found.append({p.name: p.read_bytes() for p in (root / "figures").iterdir()})
+    assert found[0] == found[1]
+    assert {f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png", "csv")} <= set(found[0])
+    assert json.loads(found[0]["omitted.json"]) == {}
+
+
+def test_a_figure_that_is_left_out_leaves_no_old_picture(example: dict[str, Any], tmp_path: Path) -> None:
+    """The folder is replaced as a whole; the index has the reason."""
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "fig6_step_cdf.svg").write_text("old")
+    poor = {**example, "step_timing_available": False}
+    poor |= {"cells": [], "taxes": [], "main_taxes": [], "decomposition": []}
+    (tmp_path / "aggregate.json").write_text(json.dumps(poor))
+    entries = draw_figures(tmp_path)
+    assert not any(e.drawn for e in entries)
+    assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == ["index.json", "omitted.json"]
+    assert set(json.loads((tmp_path / "figures" / "omitted.json").read_text())) == set(FIGURES)
+
+
+def test_an_aggregate_of_another_schema_is_refused(tmp_path: Path) -> None:
+    """With what would do."""
+    (tmp_path / "aggregate.json").write_text('{"schema_version": 99}')
+    with pytest.raises(ArtifactError, match=r"schema 99, this version reads 1.*connector-tax analyze"):
+        draw_figures(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (0.312, "+31 %"),
+        (0.0312, "+3.1 %"),
+        (-0.5, "−50 %"),
+        (0.0, "0 %"),
+        (-0.0001, "0 %"),
+        (12.5, "+1,250 %"),
+    ],
+)
+def test_percent(ratio: float, text: str) -> None:
+    """One decimal below ten; zero has no sign."""
+    assert percent(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        (Interval(0.0004, 0.0001, 0.012), "+0.04 % [+0.01 %, +1.2 %]"),
+        (Interval(-0.0004, -0.012, -0.000002), "−0.04 % [−1.2 %, −0.0002 %]"),
+        (Interval(0.0004, -0.0001, 0.012), "+0.04 % [−0.01 %, +1.20 %]"),
+        (Interval(0.0, 0.0, 0.0), "0 % [0 %, 0 %]"),
+    ],
+)
+def test_what_excludes_zero_does_not_read_as_zero(interval: Interval, text: str) -> None:
+    assert with_interval(interval) == text
+
+
+def test_numbers_as_people_read_them() -> None:
+    """An open interval says so."""
+    assert microseconds(-1234) == "−1,234 µs"
+    assert with_interval(Interval(0.3, 0.1, None)) == "+30 % [+10 %, no upper bound]"
+    assert with_interval(Interval(0.3, None, None)) == "+30 % [no lower bound, no upper bound]"
+    assert listing(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert clean("a\x00b\n c", 4) == "a b…"
+
+
+def test_a_fleets_picture_says_that_it_is_modelled_and_that_there_are_notes() -> None:
+    """Whole names and abbreviations, on one line however many notes there are."""
+    engine, long = (
+        "measured on the embedded engine: its taxes are made up",
+        "plain: 9 requests in flight, " * 9,
+    )
+    assert fleet_note([engine, long, long], False) == (
+        f"Modelled fleets, not measured ones; {engine}; 2 notes in fleet.json"
+    )
+    assert fleet_note([], True) == ""

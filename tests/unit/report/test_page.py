@@ -1,0 +1,346 @@
+"""The page: self-contained, escaped, made of the numbers of aggregate.json, with words for every code."""
+
+import base64
+import copy
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from connector_tax.base.documents.aggregate import (
+    MARKS,
+    ConfigStatus,
+    CriterionWord,
+    GrowthQuantity,
+    HypothesisId,
+    Outcome,
+    OutputsVerdict,
+    Part,
+    ReasonCode,
+    RowVerdict,
+    SourceKind,
+    aggregate_of,
+)
+from connector_tax.base.documents.figures import Entry
+from connector_tax.base.documents.rates import Criterion
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import write_json
+from connector_tax.read.figures.draw_all import FIGURES
+from connector_tax.read.figures.labels import WORDS, labels
+from connector_tax.read.report.page import Figure, build_report, render
+from connector_tax.read.report.view import Left, page_view
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from made_pages import view_of
+from page_reader import Reader, check_numbers
+from whole_aggregate import example as fresh
+from whole_aggregate import over_blocks
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg"/>'
+SECTIONS = ("taxes", "hypotheses", "causes", "lengths", "load", "cells", "provenance", "reproduce")
+
+
+@pytest.fixture
+def aggregate() -> dict[str, Any]:
+    return fresh()
+
+
+def page(aggregate: dict[str, Any], figures: Sequence[Figure] = ()) -> str:
+    return render(view_of(aggregate), figures)
+
+
+def said(aggregate: dict[str, Any]) -> str:
+    """What a reader sees, numbers among it."""
+    body = re.sub(r"<(style|script|pre)\b[^>]*>.*?</\1>", "", page(aggregate), flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", "", body).replace("\u202f", " ").split())
+
+
+def headline(aggregate: dict[str, Any]) -> str:
+    found = re.search("<h1>(.*?)</h1>", page(aggregate), re.DOTALL)
+    assert found is not None
+    return " ".join(re.sub(r"<[^>]+>", "", found[1]).replace("\u202f", " ").split())
+
+
+def test_every_number_of_the_page_is_in_aggregate_json(aggregate: dict[str, Any]) -> None:
+    assert check_numbers(aggregate, page(aggregate)) > 200
+
+
+def test_every_number_over_blocks_is_as_well(aggregate: dict[str, Any]) -> None:
+    floor = over_blocks(0.01, -0.02, 0.03, 4)
+    floor["noise_floor"]["found_4_of_5"] = {"point": 0.05, "low": 0.02, "high": 0.2}
+    aggregate["repeats"] = [floor, {**copy.deepcopy(floor), "metric": "tpot_p90"}]
+    for tax in aggregate["main_taxes"]:
+        if tax["reference"] == "ref_safe" and tax["unit"] == "ratio":
+            tax |= {"phase": None, "blocks": 4, "kind": "over 4 blocks"}
+    check_numbers(aggregate, page(aggregate))
+
+
+CODES: dict[str, Sequence[str]] = {
+    "source": get_args(SourceKind),
+    "verdict": get_args(RowVerdict),
+    "reason": get_args(ReasonCode),
+    "mark": MARKS,
+    "outcome": get_args(Outcome),
+    "claim": get_args(HypothesisId),
+    "criterion": get_args(CriterionWord),
+    "status": get_args(ConfigStatus),
+    "part": get_args(Part),
+    "growth": get_args(GrowthQuantity),
+    "outputs": get_args(OutputsVerdict),
+    "saturation": get_args(Criterion),
+    "title": tuple(FIGURES),
+    "caption": tuple(FIGURES),
+}
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_every_code_has_a_label(kind: str) -> None:
+    assert set(CODES[kind]) <= set(labels()[kind])
+    assert all(isinstance(words, str) for own in labels().values() for words in own.values())
+
+
+def test_every_flag_that_a_cell_can_carry_has_a_label() -> None:
+    """Flags are strings of the code that sets them."""
+    source = "".join(p.read_text() for p in (WORDS.parents[1] / "src").rglob("*.py"))
+    assert [flag for flag in labels()["flag"] if f'"{flag}"' not in source] == []
+
+
+@pytest.mark.parametrize("verdict", get_args(RowVerdict))
+def test_every_verdict_renders(aggregate: dict[str, Any], verdict: str) -> None:
+    lost = verdict in ("failed", "skipped", "missing")
+    reason = {"code": "run_failed", "subject": "mooncake_both"} if lost else None
+    aggregate["connectors"] = [{"config": "mooncake_both", "verdict": verdict, "reason": reason}]
+    clear = ["ttft_p90"] if verdict == "tax" else []
+    aggregate["connectors"][0] |= {"clear": clear, "marks": []}
+    if lost:
+        aggregate["main_taxes"] = []
+    assert f"<span>{labels()['verdict'][verdict]}</span>" in page(aggregate)
+
+
+@pytest.mark.parametrize("code", get_args(ReasonCode))
+def test_every_reason_renders(aggregate: dict[str, Any], code: str) -> None:
+    reason = {"code": code, "subject": "mooncake_both"}
+    row = {"config": "mooncake_both", "verdict": "failed", "reason": reason, "clear": [], "marks": []}
+    text = said({**aggregate, "connectors": [row], "main_taxes": []})
+    assert labels()["reason"][code].replace("'", "&#39;") in text
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_every_mark_is_a_footnote(aggregate: dict[str, Any], mark: str) -> None:
+    row = {"config": "mooncake_both", "verdict": "none", "reason": None, "clear": [], "marks": [mark]}
+    text = page({**aggregate, "connectors": [row]})
+    assert "<sup>a</sup>" in text
+    assert labels()["mark"][mark].replace("'", "&#39;") in text
+
+
+def set_taxes(aggregate: dict[str, Any], *, but: dict[str, tuple[float, float, float]] | None = None) -> None:
+    """At ref_safe every latency tax is nothing, but those given."""
+    for tax in aggregate["main_taxes"]:
+        if tax["reference"] == "ref_safe" and tax["unit"] == "ratio":
+            point, low, high = (but or {}).get(tax["config"], (0.01, -0.02, 0.04))
+            tax |= {"point": point, "low": low, "high": high, "available": True, "reason": None}
+            tax["verdict"] = "tax" if low > 0 else "no_tax_found"
+
+
+def test_the_headline_gives_the_largest_taxes_and_counts_the_rest(aggregate: dict[str, Any]) -> None:
+    set_taxes(aggregate, but={"mooncake_both": (0.42, 0.31, 0.55), "nixl_both": (0.05, 0.01, 0.09)})
+    text = headline(aggregate)
+    assert text.startswith(
+        "Mooncake (both) adds 42 % to TTFT p90 and 42 % to TPOT p90, NIXL (both) adds 5.0 %"
+    )
+    assert "no tax is seen" in text
+
+
+def test_without_a_tax_the_headline_says_above_what_none_is(aggregate: dict[str, Any]) -> None:
+    set_taxes(aggregate)
+    assert "shows a latency tax; none is above 4.0 %." in headline(aggregate)
+    for tax in aggregate["main_taxes"]:
+        tax["high"] = None
+    assert "above" not in headline(aggregate)
+
+
+def test_without_any_number_it_says_why(aggregate: dict[str, Any]) -> None:
+    aggregate |= {"main_taxes": [], "reference_rates": None}
+    text = headline(aggregate)
+    assert text.startswith("No tax can be stated.") and labels()["reason"]["no_reference_rate"] in text
+
+
+def test_a_connector_without_a_number_is_in_the_headline_and_keeps_its_row(aggregate: dict[str, Any]) -> None:
+    aggregate["main_taxes"] = [t for t in aggregate["main_taxes"] if t["config"] != "mooncake_both"]
+    aggregate["configs"]["mooncake_both"] |= {"status": "failed", "reason": "the engine died at start"}
+    assert "Mooncake (both)" in headline(aggregate).partition("no number")[0]
+    assert "the engine died at start" in said(aggregate)
+
+
+@pytest.mark.parametrize(
+    ("provenance", "kind", "words"),
+    [
+        ({"engine_kind": "emulator"}, "embedded_engine", "Nothing here is about a real connector."),
+        (
+            {"engine_kind": "virtual_gpu", "virtual_gpu": {"name": "NVIDIA H200"}},
+            "virtual_gpu",
+            "NVIDIA H200",
+        ),
+        ({}, "gpu", "H20"),
+        ({"gpu": [], "host": {"cores": 2}}, "cpu", "on 2 CPU cores"),
+    ],
+)
+def test_the_source_stands_before_any_number_and_beside_every_table(
+    aggregate: dict[str, Any], provenance: dict[str, Any], kind: str, words: str
+) -> None:
+    aggregate["provenance"] |= provenance
+    aggregate["provenance"]["versions"].pop("emulator", None)
+    text = page(aggregate)
+    boxed = text.partition('<p class="source">')[2].partition("</p>")[0]
+    assert labels()["source"][kind] in boxed and words in re.sub(r"<[^>]+>", "", boxed)
+    assert text.index('class="source"') < text.index("<h1>")
+    own = Reader(text).tags
+    assert {a.get("data-source") for tag, a in own if tag in ("table", "figure")} == {kind}
+
+
+def test_an_unfinished_campaign_says_what_is_left(aggregate: dict[str, Any]) -> None:
+    left = Left(3, 12, [("A", ("nixl_both",)), ("B", ())])
+    text = render(page_view(aggregate_of(aggregate), left), [])
+    assert "Left: phase A of nixl_both; phase B." in Reader(text).text
+    assert "Unfinished" not in page(aggregate)
+
+
+def test_what_all_rows_share_is_said_once(aggregate: dict[str, Any]) -> None:
+    assert said(aggregate).count("intervals of one launch each") == 1
+
+
+def campaign_on_disk(root: Path, aggregate: dict[str, Any]) -> None:
+    write_json(root / "aggregate.json", aggregate)
+    (root / "figures").mkdir()
+    (root / "figures" / "fig6.svg").write_text(SVG)
+    files = {"svg": "fig6.svg", "csv": "fig6.csv"}
+    drawn = {"name": "fig6", "number": 6, "drawn": True, "title": "t", "caption": "n = 3", "files": files}
+    lost = {"name": "fig8", "number": 8, "drawn": False, "reason": "mooncake_both was skipped: no module"}
+    write_json(root / "figures" / "index.json", {"schema": 1, "figures": [drawn, lost]})
+
+
+def test_the_page_is_one_well_formed_file_that_fetches_nothing(
+    aggregate: dict[str, Any], tmp_path: Path
+) -> None:
+    """It can be mailed, and opened without a network."""
+    campaign_on_disk(tmp_path, aggregate)
+    text = build_report(tmp_path).read_text()
+    reader = Reader(text)
+    assert reader.open == []
+    for tag, attributes in reader.tags:
+        assert tag not in ("link", "iframe", "object", "form")
+        assert tag != "script" or attributes == {}
+        for key in ("src", "href"):
+            if attributes.get(key):
+                assert str(attributes[key]).startswith(("#", "data:image/svg+xml;charset=utf-8,"))
+    assert [tag for tag, _ in reader.tags].count("script") == 1
+    content = next(
+        str(a["content"]) for _, a in reader.tags if a.get("http-equiv") == "Content-Security-Policy"
+    )
+    script = text.partition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src"
+    assert content == f"{policy} 'sha256-{digest}'"
+    # An SVG's name for itself is no address that anybody asks, and neither is a part of the page.
+    assert "http://" not in text.replace("xmlns=%22http://www.w3.org/2000/svg%22", "")
+    assert "https://" not in text and "@import" not in text and "url(" not in text.replace("url(#", "")
+    ids = [a["id"] for _, a in reader.tags if "id" in a]
+    assert set(SECTIONS) <= set(ids)
+    assert len(ids) == len(set(ids))
+
+
+def test_building_it_twice_gives_the_same_bytes(aggregate: dict[str, Any], tmp_path: Path) -> None:
+    """It holds no time of building."""
+    campaign_on_disk(tmp_path, aggregate)
+    assert build_report(tmp_path).read_bytes() == build_report(tmp_path).read_bytes()
+
+
+def test_figures_are_inside_and_missing_ones_give_their_reason(
+    aggregate: dict[str, Any], tmp_path: Path
+) -> None:
+    campaign_on_disk(tmp_path, aggregate)
+    text = build_report(tmp_path).read_text()
+    assert text.count("data:image/svg+xml;charset=utf-8,") == 1
+    assert "figure 8 (mooncake_both was skipped: no module)" in Reader(text).text
+
+
+def test_a_figure_that_vanished_is_named(aggregate: dict[str, Any], tmp_path: Path) -> None:
+    """With the command that draws it again."""
+    campaign_on_disk(tmp_path, aggregate)
+    (tmp_path / "figures" / "fig6.svg").unlink()
+    with pytest.raises(ArtifactError, match=r"fig6\.svg.*connector-tax figures"):
+        build_report(tmp_path)
+
+
+def test_a_hostile_name_stays_text(aggregate: dict[str, Any]) -> None:
+    """Names come from YAML, reasons from logs; neither becomes markup."""
+    evil = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
+    aggregate["campaign"] = evil
+    aggregate["configs"]["mooncake_both"]["label"] = evil
+    aggregate["configs"]["mooncake_consumer"] |= {"reason": evil, "install": evil}
+    aggregate["problems"].append({"where": evil, "what": evil})
+    aggregate["provenance"]["versions"][evil] = evil
+    aggregate["cells"][0]["reasons"] = [evil]
+    aggregate["cells"][0]["flags"] = [evil]
+    tags = Reader(page(aggregate, [Figure(Entry(name=evil, number=1, drawn=False, reason=evil))])).tags
+    assert [t for t, _ in tags if t in ("script", "img")] == ["script"]
+    assert not [a for _, a in tags if any(k.startswith("on") for k in a)]
+
+
+EMPTY: dict[str, Any] = {
+    **{
+        key: []
+        for key in ("cells", "taxes", "main_taxes", "hypotheses", "criteria", "problems", "amplification")
+    },
+    **{key: {} for key in ("configs", "saturation")},
+    "provenance": {"config_hash": "c0ffee00c0ffee00"},
+    "reference_rates": None,
+}
+
+
+@pytest.mark.parametrize("key", EMPTY)
+def test_a_page_is_made_of_whatever_there_is(aggregate: dict[str, Any], key: str) -> None:
+    """A campaign cut short still gets its page, and so does one of a version that did not know the key."""
+    assert 'id="reproduce"' in page({**aggregate, key: EMPTY[key]})
+    if key not in ("cells", "taxes", "configs", "provenance"):
+        del aggregate[key]
+        assert 'id="reproduce"' in page(aggregate)
+
+
+@pytest.mark.parametrize("key", ["cells", "taxes", "configs", "provenance"])
+@pytest.mark.parametrize("value", [None, "absent"])
+def test_an_aggregate_without_its_body_is_one_message(
+    aggregate: dict[str, Any], key: str, value: Any, tmp_path: Path
+) -> None:
+    if value is None:
+        aggregate[key] = None
+    else:
+        del aggregate[key]
+    campaign_on_disk(tmp_path, aggregate)
+    with pytest.raises(ArtifactError, match=rf"aggregate\.json: .*{key}.*connector-tax analyze"):
+        build_report(tmp_path)
+
+
+def test_the_page_names_the_campaigns_own_confidence(aggregate: dict[str, Any]) -> None:
+    aggregate["provenance"]["confidence"] = 0.8
+    assert "80 % intervals" in said(aggregate) and "95 % intervals" not in said(aggregate)
+
+
+def test_tables_that_all_say_the_same_are_one_line(aggregate: dict[str, Any]) -> None:
+    row = {"config": "nixl_both", "phase": "a", "n_prompts": 16, "n_same": 16, "n_failed": 0}
+    row |= {"verdict": "same", "first_difference": None}
+    title = labels()["table"]["outputs"].replace("'", "&#39;")
+    assert "1 of 1 launches answered" in said({**aggregate, "outputs": [row]})
+    assert title not in page({**aggregate, "outputs": [row]})
+    differs = {**row, "n_same": 15, "verdict": "differs"}
+    assert title in page({**aggregate, "outputs": [row, differs]})
+
+
+def test_json_of_a_number_is_what_the_page_has() -> None:
+    """Both write the shortest text that reads as the number."""
+    assert all(json.dumps(v) == str(v) for v in (0.1, 1e-05, 12345678.9, 3, 0.30000000000000004))

@@ -1,0 +1,98 @@
+"""The table of taxes in Markdown: the page's rows, with their source, marks and reasons; and the part of a page that it fills."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector_tax.base.documents.aggregate import aggregate_of
+from connector_tax.cli import command
+from connector_tax.read.report.page import render, taxes_markdown
+from connector_tax.read.report.sections import part_of, with_part
+from connector_tax.read.report.view import page_view
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from whole_aggregate import example
+
+
+@pytest.fixture
+def aggregate() -> dict[str, Any]:
+    return example()
+
+
+def table(aggregate: dict[str, Any]) -> str:
+    return taxes_markdown(page_view(aggregate_of(aggregate)))
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """Connector -> its other cells."""
+    found = [line.strip("|").strip().split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return {re.sub(r" \([a-o ]+\)$", "", cells[0]): cells[1:] for cells in found[1:]}
+
+
+def of_ttft(aggregate: dict[str, Any], config: str) -> dict[str, Any]:
+    own = (config, "ttft_p90", "ref_safe")
+    return next(t for t in aggregate["main_taxes"] if (t["config"], t["metric"], t["reference"]) == own)
+
+
+def test_every_connector_has_a_row_and_the_source_stands_above(aggregate: dict[str, Any]) -> None:
+    of_ttft(aggregate, "nixl_both").update(point=0.42, low=0.31, high=0.55)
+    text = table(aggregate)
+    assert text.startswith(
+        "Source: GPU, NVIDIA H20. Change against plain vLLM at 2 requests/s of 4,096 prompt"
+    )
+    assert text.splitlines()[0].endswith("95 % intervals of one launch each.") and text.count("launch") == 1
+    found = rows(text)
+    assert len(found) == len(aggregate["configs"]) - 1
+    assert found["NIXL (both)"][0] == "+42 % [+31, +55]" and found["NIXL (both)"][-1].startswith("yes")
+
+
+def test_over_blocks_it_says_so(aggregate: dict[str, Any]) -> None:
+    for tax in aggregate["main_taxes"]:
+        tax |= {"phase": None, "blocks": 4, "kind": "over 4 blocks"}
+    of_ttft(aggregate, "nixl_both").update(blocks=3, kind="over 3 blocks")
+    text = table(aggregate)
+    assert "over 4 blocks of launches." in text.splitlines()[0]
+    assert "\n(a) " in text and "| NIXL (both) (" in text
+
+
+def test_what_is_not_known_is_a_dash_with_its_reason_below(aggregate: dict[str, Any]) -> None:
+    why = "its ttft_p90 has no value in block R1: requests failed or did not finish"
+    of_ttft(aggregate, "nixl_both").update(point=None, low=None, high=None, available=False, reason=why)
+    text = table(aggregate)
+    assert rows(text)["NIXL (both)"][0] == "–"
+    assert why in text.rpartition("|")[2]
+
+
+def test_a_name_cannot_end_its_cell(aggregate: dict[str, Any]) -> None:
+    aggregate["configs"]["noop_connector"]["label"] = "a | b"
+    assert "| a \\| b |" in table(aggregate)
+
+
+def test_the_page_has_it_to_copy(aggregate: dict[str, Any]) -> None:
+    page = page_view(aggregate_of(aggregate))
+    first = taxes_markdown(page).splitlines()[0]
+    assert first in render(page, []).partition('<pre id="markdown" hidden>')[2]
+
+
+def test_report_prints_it_and_writes_nothing(
+    aggregate: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "aggregate.json").write_text(json.dumps(aggregate))
+    assert command("report").call(["--root", str(tmp_path), "--markdown"]) == 0
+    assert capsys.readouterr().out == table(aggregate) + "\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["aggregate.json"]
+
+
+def test_a_part_of_a_page_is_replaced_and_nothing_else() -> None:
+    page = "# Title\n\n<!-- begin taxes x -->\nold\n<!-- end taxes x -->\n\nend\n"
+    changed = with_part(page, "taxes x", "new \\1\nlines")
+    assert changed == page.replace("old", "new \\1\nlines")
+    assert part_of(changed, "taxes x") == "new \\1\nlines"
+    assert part_of(changed, "taxes y") is None
+    assert with_part("# Title\n", "taxes x", "new").endswith(
+        "\n\n<!-- begin taxes x -->\nnew\n<!-- end taxes x -->\n"
+    )
