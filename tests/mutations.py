@@ -234,6 +234,7 @@ def between_steps(window: Any, behaviour: Behaviour, rng: Any, most: int) -> lis
 
 
 def virtual(value: dict[str, Any]) -> None:
+    value["source"] = None
     value["provenance"] |= {"engine_kind": "virtual_gpu", "gpu": [], "virtual_gpu": IDENTITY}
     for tax in (*value["taxes"], *value["main_taxes"]):
         tax["holds"] = None if tax["holds"] is None else f"{tax['holds']}, clocked by a stand-in"
@@ -241,6 +242,7 @@ def virtual(value: dict[str, Any]) -> None:
 
 def embedded(value: dict[str, Any]) -> None:
     """With the model's own taxes: Mooncake's intervals miss them, no one knows NIXL's TTFT."""
+    value["source"] = None
     value["provenance"] |= {"engine_kind": "emulator", "gpu": [], "versions": {"emulator": True}}
     rows = []
     for t in value["main_taxes"]:

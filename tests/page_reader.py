@@ -59,6 +59,8 @@ def check_numbers(aggregate: dict[str, Any], page: str) -> int:
     reader = Reader(re.sub(r"<pre id=\"markdown\" hidden>.*?</pre>", "", page, flags=re.DOTALL))
     every = list(_leaves(aggregate))
     known = {float(v) for v in every if isinstance(v, int | float) and not isinstance(v, bool)}
+    # Captions of figures have the confidence in percent.
+    known.add(round(100 * aggregate["provenance"].get("confidence", 0.95), 9))
     # Names of blocks and lengths are keys.
     known |= {float(v) for v in every if isinstance(v, str) and re.fullmatch(r"\d+(\.\d+)?", v)}
     for attributes, text in reader.numbers:

@@ -13,8 +13,7 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConnectorTaxError
 from connector_tax.base.files import write_json
 from connector_tax.fleet.resolved import resolved_of
-from connector_tax.read.compare.changes import LATENCIES
-from connector_tax.read.compare.comparison import compare, read_side
+from connector_tax.read.compare.comparison import LATENCIES, compare, read_side
 from connector_tax.read.compare.text import comparison_text
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.report.page import build_report

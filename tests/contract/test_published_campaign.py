@@ -19,12 +19,16 @@ from connector_tax.base.files import sha256_of
 from connector_tax.read.bundle.packing import bundle, made_files, raw_files
 from connector_tax.read.bundle.verifying import verify
 from connector_tax.read.report.page import taxes_markdown
-from connector_tax.read.report.sections import part_of
 from connector_tax.read.report.view import page_view
 
 ROOT = Path(__file__).parents[2]
 NAME = "virtual-h200"
 PARTS = ("Snakefile", "workflow", "profiles", "scripts", "launch", "patches", "config", "src", "published")
+
+
+def part_of(text: str, name: str) -> str:
+    """What stands between the two lines of a part that a program writes."""
+    return text.split(f"<!-- begin {name} -->\n")[1].split(f"\n<!-- end {name} -->")[0]
 
 
 @pytest.fixture(scope="module")

@@ -69,10 +69,10 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(pair: Project) -> None:
     assert {name.split("/")[0] for name in before} == {"pair-one", "pair-two"}
     assert len(before) < 6, "the second campaign was not finished"
     status = told(pair, "status").stdout
-    assert "pair-two  stopped, " in status and "0 of 2 campaigns finished" in status
+    assert "  stopped\n" in status and "0 of 2 campaigns finished" in status
     done = told(pair, "run", "--", "phase_a")
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines()[-1].startswith("2 of 2 campaigns came to the end of what was asked for")
+    assert done.stdout.splitlines()[-1].startswith("2 of 2 campaigns came to their end")
     after = cells(pair)
     assert {name: after[name] for name in before} == before, "a finished cell was measured again"
     assert len(after) == 6

@@ -86,18 +86,18 @@ def name_holder(lock: TextIO, what: str, holder: str) -> None:
 
 
 @contextmanager
-def started_once(path: Path, campaign: str) -> Iterator[None]:
-    """Hold the lock of one start of a campaign: two would remove each other's receipts.
+def started_once(path: Path, name: str, what: str = "campaign") -> Iterator[None]:
+    """Hold the lock of one start of a campaign or a sweep: two would remove each other's receipts.
 
     Raises:
         EngineError: another start holds it, or there is none to be had.
     """
-    what = f"campaign {campaign}"
+    what = f"{what} {name}"
     with open_lock(path, what) as lock:
         if not take_lock(lock, what):
             raise EngineError(
                 f"{what} was started already and is going on (process {holder_of(lock)}). "
-                "Wait for it, or end it; `make status` says how far it is."
+                "Wait for it, or end it; its status says how far it is."
             )
         name_holder(lock, what, str(os.getpid()))
         yield

@@ -4,8 +4,7 @@ import argparse
 from pathlib import Path
 
 from connector_tax.base.command import Command
-from connector_tax.read.compare.changes import LATENCIES
-from connector_tax.read.compare.comparison import compare, read_side
+from connector_tax.read.compare.comparison import LATENCIES, compare, read_side
 from connector_tax.read.compare.text import comparison_json_text, comparison_text
 
 

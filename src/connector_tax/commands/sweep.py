@@ -2,23 +2,17 @@
 
 import argparse
 import os
-import re
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from connector_tax.base.command import Command, one_or_more
 
 if TYPE_CHECKING:
-    from connector_tax.base.config.sweep import Sweep
-    from connector_tax.sweep.folder import SweepFolder
-    from connector_tax.sweep.running import Outcome
-    from connector_tax.sweep.standing import Standing
+    from connector_tax.sweep import Sweep
 
 EPILOG = """
 examples:
@@ -86,244 +80,118 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 # It imports what it needs when it is called, so that help comes at once.
 def _run(args: argparse.Namespace) -> int:
-    from connector_tax.base.config.checked import PROJECT_ROOT
-    from connector_tax.base.config.sweep import load_sweep
+    from connector_tax.base.config import checked
+    from connector_tax.base.locks import started_once
+    from connector_tax.sweep import load_sweep, write_configs
 
     sweep = load_sweep(args.file)
-    results = getattr(args, "results", None) or PROJECT_ROOT / "results"
-    match args.action:
-        case "plan":
-            print(plan_text(sweep, results, args.gpus))
-        case "status":
-            print(status_text(sweep, results))
-        case "write":
-            from connector_tax.sweep.guards import refuse_others_results
-
-            folder = _folder(sweep)
-            refuse_others_results(sweep, folder, PROJECT_ROOT / "results")
-            # Who runs the sweep starts campaigns from these files.
-            with folder.held(sweep):
-                paths = folder.write_configs(sweep)
-            print("\n".join(f"wrote {_shown(path)}" for path in paths))
-        case "table":
-            _table(sweep, results, args)
-        case "run":
-            return _measure(sweep, args)
+    results = getattr(args, "results", None) or checked.PROJECT_ROOT / "results"
+    if args.action == "table":
+        _table(sweep, results, args)
+    elif args.action in ("plan", "status"):
+        print(overview(sweep, results, getattr(args, "gpus", None)))
+    elif args.action == "run":
+        return _measure(sweep, args)
+    else:
+        # Who runs the sweep starts campaigns from these files.
+        with started_once(sweep.folder / ".lock", sweep.name, "sweep"):
+            print("\n".join(f"wrote {os.path.relpath(path)}" for path in write_configs(sweep)))
     return 0
 
 
-def plan_text(sweep: "Sweep", results: Path, gpus: int | None = None) -> str:
-    """Each campaign in the order of measuring: entries, configurations, expected time; and the sum."""
+def overview(sweep: "Sweep", results: Path, gpus: int | None = None) -> str:
+    """Return a line for each campaign in the order of measuring, and the sum."""
+    from connector_tax.base.opening import printable
     from connector_tax.base.plan import SIDE_BY_SIDE
+    from connector_tax.base.templates import columns
     from connector_tax.base.units import duration_text
-    from connector_tax.sweep.standing import standing_of, table
+    from connector_tax.sweep import state_of
 
-    standings = {cell.name: standing_of(cell.config, results, gpus) for cell in sweep.order}
-    rows = [
-        [
-            cell.name,
-            *cell.entries.values(),
-            str(len(cell.config.connector_ids)),
-            str(standings[cell.name].runs),
-            _time(standings[cell.name]),
-        ]
-        for cell in sweep.order
-    ]
-    left_s = sum(s.left_s for s in standings.values())
-    excluded = f", {sweep.excluded} excluded" if sweep.excluded else ""
+    states = {cell.name: state_of(cell.config, results, gpus) for cell in sweep.order}
+    rows = [["campaign", *sweep.axes, "configurations", "runs", "time left", "state"]]
+    for cell in sweep.order:
+        state = states[cell.name]
+        left = duration_text(state.left_s) if state.left_s else "-"
+        n = str(len(cell.config.connector_ids))
+        rows.append([cell.name, *cell.entries.values(), n, f"{state.ended}/{state.runs}", left, state.text])
+    finished = sum(state.code == "finished" for state in states.values())
+    left = duration_text(sum(state.left_s for state in states.values()))
     beside = gpus != 1 and any(len(cell.config.engine.slots) > 1 for cell in sweep.order)
-    return "\n".join(
-        [
-            f"sweep {sweep.name}: {len(sweep.cells)} campaigns of {sweep.base}{excluded}, measured in this order",
-            "",
-            *table(["campaign", *sweep.axes, "configurations", "launches", "time left"], rows),
-            "",
-            f"{duration_text(left_s)} in all, as far as rates and a launch's time are guessed; figures and reports come on top. "
-            "`connector-tax rehearse --configfile FILE` simulates one campaign.",
-            *([SIDE_BY_SIDE] if beside else []),
-        ]
-    )
-
-
-def status_text(sweep: "Sweep", results: Path) -> str:
-    """A line for each campaign, in the order of measuring, and what is to do."""
-    from connector_tax.base.units import duration_text
-    from connector_tax.sweep.standing import standing_of, table, words
-
-    folder = _folder(sweep)
-    ends, damaged = folder.read_ends()
-    standings = {cell.name: standing_of(cell.config, results) for cell in sweep.order}
-    rows = [[name, words(standing, ends.get(name))] for name, standing in standings.items()]
-    finished = sum(s.state == "finished" for s in standings.values())
-    left_s = sum(s.left_s for s in standings.values())
-    lines = [*table(["campaign", "state"], rows), "", f"{finished} of {len(rows)} campaigns finished"]
-    if left_s:
-        lines[-1] += f", about {duration_text(left_s)} left"
-    if finished < len(rows):
-        lines.append(f"go on with: connector-tax sweep {sweep.word} run")
-    if damaged:
-        lines.append(f"how starts ended is not known: {damaged}")
-    if strangers := folder.strangers(sweep):
-        lines.append(f"no longer in the sweep, results are kept: {', '.join(strangers)}")
-    return "\n".join(lines)
-
-
-def _time(standing: "Standing") -> str:
-    from connector_tax.base.units import duration_text
-
-    said = duration_text(standing.left_s) if standing.left_s else ""
-    if standing.state in ("edited", "unreadable"):
-        return f"{said}, edited".lstrip(", ") if standing.state == "edited" else standing.state
-    return said or "measured"
+    lines = [
+        f"sweep {sweep.name}: {len(sweep.cells)} campaigns of {sweep.base}, {sweep.excluded} excluded, measured in this order",
+        "",
+        *columns(rows),
+        "",
+        f"{finished} of {len(states)} campaigns finished, about {left} left, as far as rates and a launch's time are guessed",
+        *[f"go on with: connector-tax sweep {sweep.word} run"] * (finished < len(states)),
+        *[SIDE_BY_SIDE] * beside,
+    ]
+    return "\n".join(map(printable, lines))
 
 
 def _table(sweep: "Sweep", results: Path, args: argparse.Namespace) -> None:
     from connector_tax.base.files import write_text
-    from connector_tax.sweep.matrix import markdown, matrix_of
-    from connector_tax.sweep.page import render
+    from connector_tax.base.templates import template
+    from connector_tax.read.track import STYLE
+    from connector_tax.sweep import table_of
 
-    matrix = matrix_of(sweep, results, args.across, args.reference)
-    print(markdown(matrix))
+    table = table_of(sweep, results, args.across, args.reference)
+    for row in (table.head, ("---",) * len(table.head), *table.rows):
+        print(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in row)} |")
     if args.page is not None:
-        write_text(args.page, render(matrix))
+        page = template(Path(__file__).parents[1] / "sweep.html.j2")
+        css = STYLE.read_text(encoding="utf-8")
+        write_text(args.page, page.render(sweep=sweep, table=table, reference=args.reference, css=css))
         print(f"wrote {args.page}", file=sys.stderr)
 
 
 def _measure(sweep: "Sweep", args: argparse.Namespace) -> int:
-    from connector_tax.base.config.checked import PROJECT_ROOT
-    from connector_tax.base.documents.sweep import End
-    from connector_tax.base.errors import ArtifactError
+    from connector_tax.base.config import checked
+    from connector_tax.base.locks import started_once
     from connector_tax.commands.run import snakemake_command
-    from connector_tax.sweep.guards import refuse_another_release, refuse_others_results
-    from connector_tax.sweep.running import run_all
+    from connector_tax.sweep import refuse_unset, run_all, write_configs
 
-    _check_what_is_named(sweep)
-    folder = _folder(sweep)
-    refuse_others_results(sweep, folder, PROJECT_ROOT / "results")
-    refuse_another_release(sweep, PROJECT_ROOT / "results")
-    profile = [] if args.profile is None else ["--workflow-profile", str(PROJECT_ROOT / args.profile)]
+    refuse_unset(sweep)
+    profile = [] if args.profile is None else ["--workflow-profile", str(checked.PROJECT_ROOT / args.profile)]
     commands = {}
     for cell in sweep.order:
         # A profile says itself how many cores there are.
         cores = args.cores or (None if profile else len(cell.config.engine.slots))
-        commands[cell.name] = snakemake_command(folder.config(cell), cores, *args.more, *profile)
-    with folder.held(sweep):
-        folder.write_configs(sweep)
-        if _only_shows(args.more):
-            shown = run_all(commands, PROJECT_ROOT, _say, lambda name, code: None)
-            return 128 + shown.interrupted if shown.interrupted is not None else int(bool(shown.failed))
-        ends, damaged = folder.read_ends()
-        if damaged:
-            _note(damaged)
-
-        def ended(name: str, code: int | None) -> None:
-            if code is None:
-                ends.pop(name, None)
-            else:
-                ends[name] = End(code=code, utc=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
-            try:
-                folder.write_ends(sweep, ends)
-            except (ArtifactError, OSError) as error:
-                # What is measured does not depend on it.
-                _note(f"how campaign {name} ended is not noted: {error}")
-
-        outcome = run_all(commands, PROJECT_ROOT, _say, ended)
-        if outcome.at is not None:
-            # Its earlier end is not that of its last start any more.
-            ended(outcome.at, None)
-    return _told(sweep, outcome, args.more, _again(sweep, args))
+        commands[cell.name] = snakemake_command(sweep.config_file(cell), cores, *args.more, *profile)
+    with started_once(sweep.folder / ".lock", sweep.name, "sweep"):
+        write_configs(sweep)
+        outcome = run_all(commands, checked.PROJECT_ROOT, _say)
+    for name in outcome.failed:
+        config = shlex.quote(os.path.relpath(sweep.folder / f"{name}.yaml"))
+        _note(
+            f"failed: {name}; connector-tax status --configfile {config} says where it stands, logs lie in results/{name}/logs"
+        )
+    went = f"{len(outcome.codes) - len(outcome.failed)} of {len(commands)} campaigns came to their end"
+    if outcome.interrupted is not None:
+        went = f"interrupted by {signal.Signals(outcome.interrupted).name} in {outcome.at or 'no campaign'}; {went}"
+    elif not outcome.failed:
+        _say(f"{went}. Their taxes: connector-tax sweep {sweep.word} table")
+        return 0
+    _note(f"{went}. Go on with: {_again(sweep, args)}")
+    return 1 if outcome.interrupted is None else 128 + outcome.interrupted
 
 
-def _only_shows(more: Sequence[str]) -> bool:
-    """Whether Snakemake is to say what it would do, and to do nothing."""
-    return any(
-        word in ("--dry-run", "--dryrun") or re.fullmatch(r"-[pqFkr]*n[npqFkr]*", word) for word in more
-    )
-
-
-def _say(what: str) -> None:
-    """Nights of measuring do not end because the window that showed them, or ``tee``, is gone."""
-    try:
-        print(what, flush=True)
-    except SystemExit:  # of ``door``, which has turned the stream to nowhere
-        _note("nobody reads what is said; measuring goes on")
+def _say(what: str, file: TextIO | None = None) -> None:
+    """Print; nights of measuring do not end because the window that showed them, or ``tee``, is gone."""
+    with suppress(SystemExit):  # of ``door``, which has turned the stream to nowhere
+        print(what, file=file, flush=True)
 
 
 def _note(what: str) -> None:
-    with suppress(SystemExit):
-        print(what, file=sys.stderr, flush=True)
+    _say(what, sys.stderr)
 
 
 def _again(sweep: "Sweep", args: argparse.Namespace) -> str:
-    """The command once more, as a shell takes it: without a stage it would measure all of it, without a profile on this host."""
+    """Return the command once more: without a stage it would measure all of it, without a profile on this host."""
     cores = [] if args.cores is None else ["--cores", str(args.cores)]
     profile = [] if args.profile is None else ["--profile", args.profile]
     more = ["--", *args.more] if args.more else []
     return " ".join([f"connector-tax sweep {sweep.word} run", *map(shlex.quote, [*cores, *profile, *more])])
-
-
-def _told(sweep: "Sweep", outcome: "Outcome", more: Sequence[str], again: str) -> int:
-    """What came of it; the exit code.
-
-    Args:
-        more: what Snakemake was asked for. A stage that was measured is no campaign that was.
-        again: the command that goes on with it.
-    """
-    from connector_tax.base.opening import printable
-    from connector_tax.sweep.running import code_text
-
-    n = len(sweep.order)
-    for name, code in outcome.failed.items():
-        config = _shown(_folder(sweep).root / f"{name}.yaml")
-        print(
-            f"failed: {name} ({code_text(code)}); connector-tax status --configfile {shlex.quote(config)} says where it stands, logs lie in results/{name}/logs",
-            file=sys.stderr,
-        )
-    end = f"the end of what was asked for ({printable(' '.join(more), 200)})" if more else "their end"
-    went = f"{len(outcome.codes) - len(outcome.failed)} of {n} campaigns came to {end}"
-    if outcome.interrupted is not None:
-        where = f" in campaign {outcome.at}" if outcome.at else ""
-        print(
-            f"interrupted by {signal.Signals(outcome.interrupted).name}{where}; what was measured is kept. {went}. Go on with: {again}",
-            file=sys.stderr,
-        )
-        return 128 + outcome.interrupted
-    if outcome.failed:
-        print(f"{went}, {len(outcome.failed)} failed. Try those again with: {again}", file=sys.stderr)
-        return 1
-    then = "What is left of them" if more else "Their taxes"
-    print(f"{went}. {then}: connector-tax sweep {sweep.word} {'status' if more else 'table'}")
-    return 0
-
-
-def _check_what_is_named(sweep: "Sweep") -> None:
-    """Before anything is measured, and not when its turn comes in a night or two.
-
-    Raises:
-        ConfigError: an interpreter or a model refers to a variable that is not set.
-    """
-    from connector_tax.base.errors import ConfigError
-
-    for cell in sweep.order:
-        for key in ("python", "model"):
-            text = getattr(cell.config.engine, key) or ""
-            if found := re.search(r"\$\{(\w+)\}", text):
-                raise ConfigError(
-                    f"{sweep.path}: campaign {cell.name}: engine.{key}: {found[0]}: that environment variable is not set. "
-                    f"Export {found[1]}, then start again."
-                )
-
-
-def _folder(sweep: "Sweep") -> "SweepFolder":
-    from connector_tax.base.config.checked import PROJECT_ROOT
-    from connector_tax.sweep.folder import SweepFolder
-
-    return SweepFolder(PROJECT_ROOT / "sweeps" / sweep.name)
-
-
-def _shown(path: Path) -> str:
-    """Seen from where the command was called."""
-    return os.path.relpath(path)
 
 
 COMMAND = Command(__doc__, _arguments, _run, epilog=EPILOG)

@@ -17,6 +17,7 @@ from connector_tax.base.documents.fleet import (
     Study,
     TaxRow,
 )
+from connector_tax.base.templates import columns
 from connector_tax.fleet.calibration import Calibration
 from connector_tax.fleet.campaign import Source
 from connector_tax.fleet.outcome import METRICS, mean_of, mean_of_shares
@@ -71,71 +72,57 @@ def table(fleet: Fleet) -> str:
 
 
 def lines(fleet: Fleet) -> list[str]:
-    """The same for a person: SLOs, models, profiles, then a table for each fleet and policy."""
-    found = [f"note: {note}" for note in fleet.notes]
-    for p in fleet.patterns:
-        found.append(f"{p.name}: {p.input_tokens} + {p.output_tokens} tokens, SLO {p.slo_s:.3g} s (E2E)")
-    for e in fleet.engines:
-        worst = max(e.checks, key=lambda c: abs(c.error))
-        found.append(
-            f"model of {e.config}: {e.typical_error:.1%} off at the median of {len(e.checks)} latencies, at most "
-            f"{worst.error:+.0%} ({worst.metric} of {worst.phase}/{worst.cell_id})"
-        )
-    found += [f"left out: {config}: {reason}" for config, reason in fleet.left_out.items()]
-    heads = f"{'req/s':>18} {'E2E s':>8} {'in flight':>9} {'against plain':>26}"
-    found += ["", f"{'what one instance can take':<28} {'pattern':<12} {heads}"]
-    found += [f"{p.config:<28} {p.pattern:<12} {_capacity_text(p)}" for p in fleet.profiles]
-    loads = fleet.study.loads
+    """The same for a person: SLOs, models, profiles, then a row for each fleet, policy, load and configuration."""
+    worst = [max(e.checks, key=lambda c: abs(c.error)) for e in fleet.engines]
     on_e2e = {(t.config, t.fleet, t.load): t.mean for t in fleet.taxes if t.metric == "e2e_p90_s"}
-    by_table: dict[tuple[int, str, str], dict[str, dict[float, FleetRow]]] = {}
-    for row in fleet.fleets:
-        by_table.setdefault(row.fleet, {}).setdefault(row.config, {})[row.load] = row
-    for (n, router, queue), rows in by_table.items():
-        heads = "".join(f"{f'load {load:g}':>24}" for load in loads)
-        found += [
-            "",
-            f"{n} instance{'s' if n > 1 else ''}, {router}, {queue}",
-            f"  {'share that misses its SLO':<28}{heads}",
+    capacities = [
+        [p.config, p.pattern, _text(p.rate_per_s), _text(p.e2e_s), _text(p.capacity), _text(p.rate_tax, 100)]
+        for p in fleet.profiles
+    ]
+    rows = [
+        [
+            *(str(row.instances), row.router, row.queue, f"{row.load:g}", row.config),
+            "no request"
+            if row.missed is None
+            else _text(row.missed, 100)
+            if row.keeps_up
+            else "does not keep up",
+            _text(on_e2e.get((row.config, row.fleet, row.load)), 100),
         ]
-        found += [
-            f"  {config:<28}" + "".join(f"{_missed_text(own[load]):>24}" for load in loads)
-            for config, own in rows.items()
-        ]
-        if len(rows) > 1:
-            found.append(f"  {'tax on E2E p90':<28}")
-        for config in rows:
-            own_taxes = [on_e2e.get((config, (n, router, queue), load)) for load in loads]
-            if config != PLAIN and len(rows) > 1:
-                shown = "".join(f"{_relative(t):>24}" for t in own_taxes)
-                found.append(f"  {config:<28}{shown}")
-    return found
+        for row in fleet.fleets
+    ]
+    return [
+        *(f"note: {note}" for note in fleet.notes),
+        *(
+            f"{p.name}: {p.input_tokens} + {p.output_tokens} tokens, SLO {p.slo_s:.3g} s (E2E)"
+            for p in fleet.patterns
+        ),
+        *(
+            f"model of {e.config}: {e.typical_error:.1%} off at the median of {len(e.checks)} latencies, at most "
+            f"{w.error:+.0%} ({w.metric} of {w.phase}/{w.cell_id})"
+            for e, w in zip(fleet.engines, worst, strict=True)
+        ),
+        *(f"left out: {config}: {reason}" for config, reason in fleet.left_out.items()),
+        "",
+        *columns(
+            [["one instance", "pattern", "req/s", "E2E s", "in flight", "against plain, %"], *capacities]
+        ),
+        "",
+        *columns(
+            [
+                ["instances", "router", "queue", "load", "configuration", "miss SLO, %", "tax on E2E p90, %"],
+                *rows,
+            ]
+        ),
+    ]
 
 
-def _capacity_text(profile: ProfileRow) -> str:
-    rate, e2e_s, capacity = profile.rate_per_s, profile.e2e_s, profile.capacity
-    if rate is None or e2e_s is None or capacity is None:
-        return "  cannot keep its SLO"
-    half_width = "" if rate.high is None else f" +- {rate.high - rate.point:.2g}"
-    shown = f"{rate.point:.3g}{half_width}"
-    return f"{shown:>18} {e2e_s.point:>8.3g} {capacity.point:>9.3g} {_relative(profile.rate_tax):>26}"
-
-
-def _relative(tax: Mean | None) -> str:
-    if tax is None:
-        return ""
-    ends = "" if tax.low is None else f" [{tax.low:+.0%}, {tax.high:+.0%}]"
-    return f"{tax.point:+.0%}{ends}"
-
-
-def _missed_text(row: FleetRow) -> str:
-    missed = row.missed
-    if missed is None:
-        return "no request"
-    if not row.keeps_up:
-        return "does not keep up"
-    low, high = missed.low, missed.high
-    ends = "" if low is None or high is None else f" [{100 * low:.1f}, {100 * high:.1f}]"
-    return f"{100 * missed.point:.1f} %{ends}"
+def _text(mean: Mean | None, scale: float = 1.0) -> str:
+    if mean is None:
+        return "-"
+    low, high = mean.low, mean.high
+    ends = "" if low is None or high is None else f" [{low * scale:.3g}, {high * scale:.3g}]"
+    return f"{mean.point * scale:.3g}{ends}"
 
 
 def _engine(config: str, found: Calibration) -> EngineRow:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from connector_tax.base.documents.settings import differences
 from connector_tax.base.errors import AnalysisError
+from connector_tax.base.templates import columns
 from connector_tax.base.vllm_model.shape import ModelShape
 from connector_tax.fleet.calibration import FEWEST_STEPS, FEWEST_TOGETHER, WITHOUT
 from connector_tax.fleet.resolved import Resolved, resolved_of
@@ -204,10 +205,8 @@ def fit_lines(fit: GpuFit) -> Sequence[str]:
         lines.append(
             "All cells have one shape, so a sequence's cost holds that of its context. Measure further lengths (Phase B) to tell the two apart."
         )
-    lines.append(
-        f"{'cell':26} {'kind':14} {'steps':>7} {'median, us':>11}   fitted / measured - 1: p10, p50, p90"
-    )
+    rows = [["cell", "kind", "steps", "median, us", "fitted / measured - 1: p10, p50, p90"]]
     for r in fit.residuals:
         errors = ", ".join(f"{e:+.1%}" for e in r.errors)
-        lines.append(f"{r.cell:26} {r.kind:14} {r.steps:>7,} {r.measured_us:>11,.0f}   {errors}")
-    return lines
+        rows.append([r.cell, r.kind, f"{r.steps:,}", f"{r.measured_us:,.0f}", errors])
+    return [*lines, *columns(rows)]

@@ -2,31 +2,23 @@
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
-import jinja2
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from connector_tax.base.documents.load import LATENCIES, Found, LoadCell
+from connector_tax.base.documents.load import Found, LoadCell
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.cell import in_window, latencies_ms
-from connector_tax.load.table import (
-    NAMES,
-    asked_text,
-    failure_lines,
-    level_text,
-    open_reasons,
-    summary_rows,
-    unavailable_lines,
-)
+from connector_tax.base.templates import template
+from connector_tax.load.remarks import said
+from connector_tax.load.table import NAMES, summary_rows, view
 from connector_tax.read.figures.style import drawing_style, new_figure, plain_log_axis
 
-FOLDER = Path(__file__).parent
+TEMPLATE = Path(__file__).with_name("load.html.j2")
 STYLE = Path(__file__).parents[1] / "read" / "report" / "report.css"
 COLOURS = {"ttft_ms": "#0072B2", "e2e_ms": "#D55E00", "tpot_ms": "#009E73"}
 # More points than this are drawn as many, evenly chosen; the page says so.
@@ -45,18 +37,38 @@ def page(
         facts: what the run was: name and value.
         pictures: data URLs, one per cell.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined
-    )
-    return environment.get_template("load.html.j2").render(
+    return template(TEMPLATE).render(
         title=title,
         facts=facts,
         style=STYLE.read_text(),
         found=found,
-        cells=[_view(cell, picture) for cell, picture in zip(cells, pictures, strict=True)],
+        found_lines=[] if found is None else found_lines(found),
+        cells=[{**view(cell), "picture": picture} for cell, picture in zip(cells, pictures, strict=True)],
         summary=summary_rows(cells),
         percentiles=[q.removeprefix("p") for q in cells[0].latencies["e2e_ms"]] if cells else [],
+        most_points=MOST_POINTS,
     )
+
+
+def found_lines(found: Found) -> list[str]:
+    """What a search came to."""
+    highest = None if found.highest_per_s is None else (found.highest_per_s, found.unit, found.fails_per_s)
+    capped = [f"{j.rate_per_s:g}" for j in found.judged if j.capped]
+    unsure = [f"{j.rate_per_s:g}" for j in found.judged if not j.sure and not j.capped]
+    return [
+        *said(
+            {
+                "highest": highest if found.fails_per_s is not None else None,
+                "highest_measured": highest if found.fails_per_s is None else None,
+                "none_holds": None if highest or not found.judged else ("",),
+                "none_judged": None if found.judged else ("",),
+                "unsure": (", ".join(unsure), found.unit) if unsure else None,
+                "capped": (", ".join(capped), found.unit) if capped else None,
+                "not_monotonic": None if found.monotonic else ("",),
+                "stopped": None if found.stopped is None else (found.stopped,),
+            }
+        )
+    ]
 
 
 def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
@@ -75,24 +87,16 @@ def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
 
 def _over_time(axes: Axes, chosen: Sequence[RequestRecord], window: CellWindow) -> None:
     shown = chosen[:: -(-len(chosen) // MOST_POINTS) or 1] if chosen else []
+    at_s = [(r.t_sched_ns - window.window_start_ns) / 1e9 for r in shown]
     for name in ("e2e_ms", "ttft_ms"):
-        points = [
-            ((r.t_sched_ns - window.window_start_ns) / 1e9, values[0])
-            for r in shown
-            if (values := latencies_ms([r])[name]) and np.isfinite(values[0])
-        ]
-        if points:
-            axes.plot(*zip(*points, strict=True), ".", markersize=2.5, color=COLOURS[name], label=NAMES[name])
-    failed = [(r.t_sched_ns - window.window_start_ns) / 1e9 for r in shown if r.status != "ok"]
+        values = [next(iter(latencies_ms([r])[name]), np.nan) for r in shown]
+        if np.isfinite(values).any():
+            drawn = [v if np.isfinite(v) else np.nan for v in values]
+            axes.plot(at_s, drawn, ".", markersize=2.5, color=COLOURS[name], label=NAMES[name])
+    failed = [at for at, r in zip(at_s, shown, strict=True) if r.status != "ok"]
     if failed:
-        axes.plot(
-            failed,
-            [axes.get_ylim()[0] or 1.0] * len(failed),
-            "x",
-            markersize=4,
-            color="#A02020",
-            label="failed",
-        )
+        low = axes.get_ylim()[0] or 1.0
+        axes.plot(failed, [low] * len(failed), "x", markersize=4, color="#A02020", label="failed")
     axes.set_xlabel("scheduled, seconds after the window's start")
     axes.set_ylabel("latency, ms")
     if axes.lines:
@@ -101,70 +105,17 @@ def _over_time(axes: Axes, chosen: Sequence[RequestRecord], window: CellWindow) 
 
 
 def _spread(axes: Axes, chosen: Sequence[RequestRecord]) -> None:
-    found = latencies_ms(chosen)
-    for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
-        values = np.sort(np.asarray(found[name], dtype=np.float64))
+    for name, found in latencies_ms(chosen).items():
+        values = np.sort(np.asarray(found, dtype=np.float64))
         finite = values[np.isfinite(values)]
-        if finite.size:
+        if finite.size and name in COLOURS:
             # Requests that failed keep their share: the curve ends below 100 %.
-            axes.step(
-                finite,
-                np.arange(1, finite.size + 1) / values.size * 100,
-                where="post",
-                color=COLOURS[name],
-                label=NAMES[name],
-            )
+            share = np.arange(1, finite.size + 1) / values.size * 100
+            axes.step(finite, share, where="post", color=COLOURS[name], label=NAMES[name])
     axes.set_xlabel("latency, ms")
     axes.set_ylabel("% of requests, at most")
     axes.set_ylim(0, 102)
     if axes.lines:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-        axes.xaxis.set_minor_formatter(
-            FuncFormatter(lambda v, _: f"{v:,.10g}" if f"{v:.0e}"[0] in "25" else "")
-        )
         axes.legend(loc="best", frameon=True, framealpha=0.9)
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    """A cell as the template asks for it.
-
-    Attributes:
-        picture: a data URL.
-        failed: requests by status, of those that did not end well.
-        rows: of each latency its name and its percentiles.
-        missing, without: why a latency has no number, or no interval.
-        remarks: how requests failed, and what else is to be known.
-        share: of good requests; None where none was asked for.
-        late_us: of the client's sends, by percentile.
-        thinned: not every request is drawn.
-    """
-
-    cell: LoadCell
-    picture: str
-    failed: dict[str, int]
-    rows: list[tuple[str, list[str]]]
-    asked: str
-    missing: list[str]
-    without: list[str]
-    remarks: list[str]
-    share: str | None
-    late_us: dict[str, float | None]
-    thinned: bool
-
-
-def _view(cell: LoadCell, drawn: str) -> _View:
-    return _View(
-        cell=cell,
-        picture=drawn,
-        failed={status: n for status, n in cell.requests.items() if status not in ("window", "ok")},
-        rows=[(NAMES[name], [level_text(v) for v in cell.latencies[name].values()]) for name in LATENCIES],
-        asked=asked_text(cell),
-        missing=unavailable_lines(cell),
-        without=open_reasons(cell),
-        remarks=[*failure_lines(cell), *cell.remarks],
-        share=None if cell.goodput is None else level_text(cell.goodput.share, 100),
-        late_us=cell.health.dispatch_lateness_us or {},
-        thinned=cell.requests["window"] > MOST_POINTS,
-    )

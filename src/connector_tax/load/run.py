@@ -20,6 +20,7 @@ from connector_tax.base.files import write_json, write_lines, write_text
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import RequestForm, Target
+from connector_tax.base.templates import columns
 from connector_tax.load import page as pages
 from connector_tax.load.cache_hits import CacheCounters
 from connector_tax.load.live import LiveLine
@@ -36,7 +37,7 @@ from connector_tax.load.plan import (
 )
 from connector_tax.load.server import measure_words, reach
 from connector_tax.load.sweep import find_rate, found_of, judge_cell, never_observed, too_short
-from connector_tax.load.table import cell_text, columns, summary_rows
+from connector_tax.load.table import cell_text, summary_rows
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.loadgen.descriptors import check_limit
 from connector_tax.run.loadgen.interrupt import Interrupt, heed_interrupts
@@ -184,7 +185,7 @@ def run(load: Load) -> int:
     if len(running.cells) > 1:
         print("", *columns(summary_rows(running.cells)), sep="\n")
     if running.search is not None:
-        print(f"\n{found_text(running.search)}")
+        print("", *pages.found_lines(running.search), sep="\n")
     if running.unwritten:
         print(f"some files are not in {load.out}: make room there, or give another --out", file=sys.stderr)
         return 2
@@ -218,44 +219,10 @@ def _search(running: _Run, content: Content, form: RequestForm, workers: int) ->
     except KeyboardInterrupt:
         # What is known by now is an answer as well.
         running.search = found_of(judged, "interrupted", unit)
-        print(f"\n{found_text(running.search)}", flush=True)
+        print("", *pages.found_lines(running.search), sep="\n", flush=True)
         running.write_summary()
         raise
     running.write_summary()
-
-
-def found_text(found: Found) -> str:
-    """What a search came to, in two or three lines."""
-    if not found.judged:
-        answer = "no rate was measured that counts"
-    elif found.highest_per_s is None:
-        answer = "no rate that was measured holds the limits"
-    else:
-        if found.fails_per_s is not None:
-            above = f"{found.fails_per_s:g} does not"
-        else:
-            above = (
-                "the highest asked for" if found.stopped is None else "no higher one was measured to its end"
-            )
-        answer = f"{found.highest_per_s:g} {found.unit} is the highest rate that holds the limits; {above}"
-    lines = [answer]
-    unsure = [f"{j.rate_per_s:g}" for j in found.judged if not j.sure and not j.capped]
-    if unsure:
-        lines.append(
-            f"not for sure, since chance or the client's own delay could turn it round: at {', '.join(unsure)} {found.unit}"
-        )
-    if capped := [f"{j.rate_per_s:g}" for j in found.judged if j.capped]:
-        lines.append(
-            f"at {', '.join(capped)} {found.unit} the client dropped what came beyond its own cap (--inflight-cap): whether the server "
-            "holds that with more in flight is not known"
-        )
-    if not found.monotonic:
-        lines.append(
-            "a higher rate held although a lower one did not: chance decides here, longer cells tell more"
-        )
-    if found.stopped is not None:
-        lines.append(f"the search ended early: {found.stopped}")
-    return "\n".join(lines)
 
 
 def csv_of(cells: list[LoadCell]) -> str:

@@ -11,20 +11,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import msgspec
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from connector_tax.base.documents.aggregate import LatencyMetric
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.read.compare.changes import LATENCIES, Comparison, Side
-from connector_tax.read.compare.comparison import compare, number_of, read_side
+from connector_tax.base.templates import template
+from connector_tax.read.compare.comparison import LATENCIES, Comparison, Side, compare, number_of, read_side
 from connector_tax.read.compare.context import has_to_be_alike, identity
-from connector_tax.read.compare.document import ComparisonDocument, SideOfIt
 from connector_tax.read.compare.text import (
     METRIC_WORDS,
     VERDICTS,
+    ComparisonDocument,
+    SideOfIt,
     change_text,
     comparison_document,
     comparison_text,
@@ -240,17 +240,9 @@ def heading(found: Comparison) -> str:
 
 def render(history: History) -> str:
     """The page's HTML; every value is escaped, since names come from files that people write."""
-    environment = Environment(
-        loader=FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: clean(value, 20_000) if type(value) is str else value,
-    )
     names = dict.fromkeys(name for series in history.series for name in series.alike)
     differ = [name for name in names if len({series.alike.get(name) for series in history.series}) > 1]
-    return environment.get_template("track.html.j2").render(
+    return template(HERE / "track.html.j2").render(
         history=history,
         css=STYLE.read_text(encoding="utf-8"),  # our own file, the only text that is not escaped
         differ=list(dict.fromkeys(["device", *differ])),

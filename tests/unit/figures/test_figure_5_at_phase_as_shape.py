@@ -100,3 +100,13 @@ def test_plain_with_a_connectors_settings_is_no_connector(aggregate: dict[str, A
     aggregate["taxes"] += more
     found = drawn(aggregate)
     assert not shapes_drawn(found, "plain_matched_nixl_both")
+
+
+def test_no_launch_stands_in_for_a_tax_that_blocks_lost(aggregate: dict[str, Any]) -> None:
+    """Phase A's launch and Phase B's of its shape have numbers; the tax that was chosen has none."""
+    main_tax(aggregate, "nixl_both").update(
+        point=None, low=None, high=None, verdict="unavailable", reason="its ttft_p90 has no value in block r2"
+    )
+    found = drawn(aggregate)
+    assert (4096, 256) not in shapes_drawn(found, "nixl_both") and shapes_drawn(found, "nixl_both")
+    assert "nixl_both 4096x256" in found.caption

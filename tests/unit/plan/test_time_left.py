@@ -21,7 +21,7 @@ from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.vllm_model.costs import ConnectorCosts, load_cost_model
 from connector_tax.read.report.status import seconds_left
 from connector_tax.run.rehearsal.campaign import DATE, measuring_s, preflight_s, rehearse
-from connector_tax.sweep.standing import standing_of
+from connector_tax.sweep import state_of
 
 MODEL = (
     "engine: {base_us: 10, per_prefill_token_us: 1, per_decode_seq_us: 1, per_context_token_us: 1, schedule_us: 1, update_us: 1,"
@@ -84,7 +84,7 @@ def test_with_each_run_that_ends_less_is_left(tmp_path: Path) -> None:
 def test_a_plan_of_a_sweep_counts_by_the_same_function(tmp_path: Path) -> None:
     config = load_campaign(PROJECT_ROOT / "config" / "h200.yaml")
     folder = CampaignFolder(tmp_path / config.campaign)
-    assert standing_of(config, tmp_path).left_s == seconds_left(config, folder, None) > 0
+    assert state_of(config, tmp_path).left_s == seconds_left(config, folder, None) > 0
 
 
 def test_the_published_rates_of_long_prompts_are_guessed_as_they_are_found() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from connector_tax.base.documents.aggregate import Interval
-from connector_tax.read.compare.changes import Change, Number
+from connector_tax.read.compare.comparison import word_of
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ from connector_tax.read.compare.changes import Change, Number
 def test_a_change_with_an_open_end_is_not_called_nothing(
     value: Interval, regression: bool, word: str
 ) -> None:
-    assert Change("a", "ttft_p90", Number(None), Number(None), value, regression).word == word
+    assert word_of(value, regression) == word

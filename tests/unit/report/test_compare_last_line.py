@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from two_campaigns import Aggregate, compared, over_blocks, rows, set_tax, two_days
 
-from connector_tax.read.compare.changes import InNeither
+from connector_tax.read.compare.comparison import InNeither
 from connector_tax.read.compare.text import comparison_document, comparison_text, sentence
 
 
@@ -24,19 +24,16 @@ def gone(value: Aggregate, config: str, status: str, reason: str) -> None:
 def test_it_says_over_how_many_blocks(pair: tuple[Aggregate, Aggregate]) -> None:
     for value, n in zip(pair, (5, 4), strict=True):
         over_blocks(value, n)
-    assert sentence(compared(*pair)).endswith(
-        " Intervals are over 5 blocks of launches in A and over 4 blocks in B."
-    )
+    assert sentence(compared(*pair)).endswith(" Intervals: A over 5 blocks and B over 4 blocks.")
     over_blocks(pair[1], 3, "nixl_both")
-    assert "in A and over 3 to 4 blocks in B." in sentence(compared(*pair))
+    assert "B over 3 blocks, over 4 blocks." in sentence(compared(*pair))
 
 
-def test_it_names_what_is_of_one_launch_beside_what_is_not(pair: tuple[Aggregate, Aggregate]) -> None:
+def test_it_says_that_taxes_are_of_two_kinds(pair: tuple[Aggregate, Aggregate]) -> None:
     for value in pair:
         over_blocks(value, 5, *(c for c in value["configs"] if c != "nixl_both"))
     assert sentence(compared(*pair)).endswith(
-        "over 5 blocks in B; those of TTFT p90 of nixl_both and TPOT p90 of nixl_both are of one launch each and do "
-        "not hold what launches differ by."
+        " Intervals: A of one launch, over 5 blocks and B of one launch, over 5 blocks."
     )
 
 
@@ -49,10 +46,8 @@ def test_it_carries_what_qualifies_a_change(pair: tuple[Aggregate, Aggregate]) -
         set_tax(pair[1], point, point - 0.01, point + 0.01)
         said = sentence(compared(*pair))
         assert said.startswith(verdict)
-        assert (
-            " The connector or plain did not keep up, so queueing is in TPOT p90 of nixl_both in B." in said
-        )
-        assert ". The reference rates of A are flagged non_monotonic_load; the reference rates of B" in said
+        assert " Queueing, since a side was saturated, in: TPOT p90 of nixl_both in B." in said
+        assert ". Flags of the reference rates: A non_monotonic_load and B non_monotonic_load." in said
 
 
 def test_a_configuration_that_failed_in_both_is_named_and_withholds_the_verdict(
@@ -64,8 +59,8 @@ def test_a_configuration_that_failed_in_both_is_named_and_withholds_the_verdict(
     found = compared(*pair)
     assert found.exit_code == 2
     said = sentence(found)
-    assert said.startswith("No verdict: no tax of 10 is known to have risen too far")
-    assert "; nixl_both has no tax in A and none in B (--allow-missing makes it a pass)" in said
+    assert said.startswith("No verdict: 10 of 10 taxes can be compared")
+    assert ". Without a tax in A and in B: nixl_both (nixl_both failed: the engine died)." in said
     assert "Planned, and without a tax in A and in B:" in comparison_text(found)
     assert "nixl_both: nixl_both failed: the engine died" in comparison_text(found)
     assert comparison_document(found).in_neither[-1] == InNeither(
@@ -76,7 +71,7 @@ def test_a_configuration_that_failed_in_both_is_named_and_withholds_the_verdict(
     )
     allowed = replace(found, allow_missing=True)
     assert allowed.exit_code == 0
-    assert "; nixl_both has no tax in A and none in B." in sentence(allowed)
+    assert ". Without a tax in A and in B: nixl_both (" in sentence(allowed)
 
 
 def test_one_that_failed_in_one_and_was_skipped_in_the_other_has_both_reasons(
@@ -97,7 +92,7 @@ def test_what_preflight_took_out_of_both_is_named_and_withholds_nothing(
         gone(value, "nixl_both", "skipped", "no module named nixl")
     found = compared(*pair)
     assert found.exit_code == 0
-    assert "; mooncake_consumer and nixl_both were skipped in both." in sentence(found)
+    assert "Skipped in both: mooncake_consumer and nixl_both." in sentence(found)
 
 
 def test_what_one_campaign_planned_and_nobody_measured_withholds_nothing(
@@ -109,6 +104,6 @@ def test_what_one_campaign_planned_and_nobody_measured_withholds_nothing(
     del pair[0]["configs"]["nixl_both"]
     found = compared(*pair)
     assert found.exit_code == 0
-    assert "; nixl_both was planned in B only, and not measured there" in sentence(found)
+    assert "Planned in one and not measured there: nixl_both (B)." in sentence(found)
     why = "nixl_both: in A nixl_both is not part of this campaign; in B nixl_both failed: the engine died"
     assert why in comparison_text(found)

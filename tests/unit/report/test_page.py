@@ -177,6 +177,31 @@ def test_a_connector_without_a_number_is_in_the_headline_and_keeps_its_row(aggre
     assert "the engine died at start" in said(aggregate)
 
 
+def test_both_reference_rates_are_reported(aggregate: dict[str, Any]) -> None:
+    rates = aggregate["reference_rates"]
+    assert rates["ref_safe_per_s"] != rates["ref_load_per_s"]
+    values = {float(a["value"] or "nan") for a, _ in Reader(page(aggregate)).numbers}
+    for tax in aggregate["main_taxes"]:
+        if tax["metric"] in ("ttft_p90", "tpot_p90") and tax["point"] is not None:
+            assert tax["point"] in values, tax
+
+
+def test_requests_behind_the_taxes_are_counted(aggregate: dict[str, Any]) -> None:
+    counts = [
+        t["n"]
+        for t in aggregate["main_taxes"]
+        if (t["reference"], t["unit"]) == ("ref_safe", "ratio") and t["n"]
+    ]
+    values = {a["value"] for a, _ in Reader(page(aggregate)).numbers}
+    assert {str(min(counts)), str(max(counts))} <= values
+
+
+def test_a_skipped_configuration_has_its_reason_and_how_to_get_it(aggregate: dict[str, Any]) -> None:
+    own = {"status": "skipped", "reason": "module mooncake not found", "install": "pip install m"}
+    aggregate["configs"]["mooncake_consumer"] |= own
+    assert "skipped module mooncake not found pip install m" in Reader(page(aggregate)).text
+
+
 @pytest.mark.parametrize(
     ("provenance", "kind", "words"),
     [

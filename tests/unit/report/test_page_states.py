@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from made_pages import page_of
+from made_pages import text_of
 from mutations import MUTATIONS
 from page_reader import check_numbers
 
@@ -56,7 +56,7 @@ def test_a_page_of_any_state_has_the_aggregates_numbers_and_words_for_its_codes(
     state: str, tmp_path: Path
 ) -> None:
     aggregate = MUTATIONS[state].made(tmp_path / "campaign")
-    page = page_of(aggregate)
+    page = text_of(aggregate)
     check_numbers(aggregate, page)
     words = labels()
     for row in aggregate["connectors"]:

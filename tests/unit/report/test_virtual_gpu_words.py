@@ -11,8 +11,7 @@ import pytest
 
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.base.documents.identity import EngineIdentity
-from connector_tax.read.compare.changes import Comparison, Side
-from connector_tax.read.compare.comparison import compare
+from connector_tax.read.compare.comparison import Comparison, Side, compare
 from connector_tax.read.compare.text import comparison_text
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.fig4_tax_bars import Drawn
@@ -68,18 +67,17 @@ def test_two_days_on_one_virtual_gpu_are_one_engine(virtual: Aggregate) -> None:
     other = copy.deepcopy(virtual)
     other["provenance"]["created_utc"] = "2026-11-21T08:00:00Z"
     text = comparison_text(compared(virtual, other))
-    assert "different documents" not in text and "virtual GPU:" not in text
-    assert text.splitlines()[-1].startswith("On a virtual NVIDIA H200: No regression")
+    assert "two engines" not in text and "virtual GPU:" not in text
+    assert text.splitlines()[-1].startswith(
+        "No regression: no tax of 12 rose by more than 5 pp (Virtual GPU NVIDIA H200)"
+    )
 
 
 def test_clocks_of_different_documents_are_different_engines(real: Aggregate, virtual: Aggregate) -> None:
     """Also of one profile, with another model or other numbers."""
     faster = on(real, {**IDENTITY, "sha256": "f" * 16})
     text = comparison_text(compared(virtual, faster))
-    assert (
-        "Note: The clocks went by different documents, NVIDIA H200 (profile h200, 0123456789abcdef) and"
-        in text
-    )
+    assert "Note: A and B were measured on two engines" in text
     assert (
         f"virtual GPU: NVIDIA H200 (profile h200, 0123456789abcdef) / NVIDIA H200 (profile h200, {'f' * 16})"
         in text
@@ -88,9 +86,9 @@ def test_clocks_of_different_documents_are_different_engines(real: Aggregate, vi
 
 def test_a_clock_and_a_gpu_are_different_engines(real: Aggregate, virtual: Aggregate) -> None:
     text = comparison_text(compared(real, virtual))
-    assert "Note: One is of a virtual GPU and the other is not: these are two engines" in text
+    assert "Note: A and B were measured on two engines" in text
     assert "engine: vllm / virtual_gpu" in text
-    assert text.splitlines()[-1].startswith("A on a real device, B on a virtual NVIDIA H200: ")
+    assert "B on Virtual GPU NVIDIA H200)" in text.splitlines()[-1]
 
 
 def test_the_manifest_names_the_virtual_card() -> None:

@@ -15,8 +15,7 @@ import pytest
 
 from connector_tax.base.documents.aggregate import Outputs, aggregate_of
 from connector_tax.base.statistics.bootstrap import Estimate
-from connector_tax.read.compare.changes import Side
-from connector_tax.read.compare.comparison import compare
+from connector_tax.read.compare.comparison import Side, compare
 from connector_tax.read.compare.context import notes
 from connector_tax.read.stats.outputs import _sentence
 from connector_tax.read.stats.trends import _mean
@@ -121,8 +120,8 @@ def test_one_campaign_before_and_after_a_block_was_lost_is_one_campaign() -> Non
         notes(compare(first, Side("B", Path(), aggregate_of(x)), fail_above=0.05, deciding=("ttft_p90",)))
         for x in (example(), b, other)
     )
-    assert "A and B are one campaign: they are not independent." in same
-    assert "A and B are one campaign: they are not independent." in lost_one
+    assert "A and B are one campaign and not independent." in same
+    assert "A and B are one campaign and not independent." in lost_one
     assert not [n for n in two if "one campaign" in n]
 
 

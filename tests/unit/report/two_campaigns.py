@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.base.documents.aggregate import aggregate_of
-from connector_tax.read.compare.changes import Change, Comparison, Side
-from connector_tax.read.compare.comparison import compare
+from connector_tax.read.compare.comparison import Change, Comparison, Side, compare
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT

@@ -18,8 +18,7 @@ from invented_server import Behaviour
 
 from connector_tax.base.artifacts.layout import CellFolder
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.read.compare.changes import Side
-from connector_tax.read.compare.comparison import compare
+from connector_tax.read.compare.comparison import Side, compare
 from connector_tax.read.compare.text import comparison_text
 
 PLAIN = Behaviour(noise=0.05)

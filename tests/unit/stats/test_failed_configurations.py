@@ -130,9 +130,9 @@ def test_cells_that_are_all_invalid_say_why_there_is_no_usable_one(campaign: Cam
 def test_manifest_and_status_call_it_failed(campaign: Campaign) -> None:
     fail_run(campaign, "mooncake_both", "a")
     document = read_campaign_file(campaign.folder.campaign_file)
-    rows = {(r.config, r.phase): r for r in manifest_rows(campaign.folder, document, campaign.root)}
+    rows = {(r["config"], r["phase"]): r for r in manifest_rows(campaign.folder, document, campaign.root)}
     row = rows["mooncake_both", "A"]
-    assert (row.status, row.reason, row.step_timing_available) == ("failed", CAUSE, "-")
+    assert (row["status"], row["reason"], row["step_timing_available"]) == ("failed", CAUSE, "-")
     config = replace(campaign.config, campaign=campaign.root.name)
     text = status_text(config, campaign.root.parent, Path("config/demo.yaml"))
     line = next(x for x in text.splitlines() if x.startswith("mooncake_both"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from connector_tax.sweep.running import code_text, run_all
+from connector_tax.sweep import code_text, run_all
 
 # Ends in order on SIGTERM, and says so; has a child of its own that it does not signal, as Snakemake has its jobs.
 CAMPAIGN = """
@@ -32,9 +32,9 @@ else:
 """
 SWEEP = """
 import json, pathlib, sys
-from connector_tax.sweep.running import run_all
+from connector_tax.sweep import run_all
 commands = json.loads(sys.argv[1])
-found = run_all(commands, pathlib.Path.cwd(), lambda what: print(what, flush=True), lambda name, code: print("ended", name, code, flush=True))
+found = run_all(commands, pathlib.Path.cwd(), lambda what: print(what, flush=True))
 print(json.dumps([found.codes, found.interrupted, found.at]), flush=True)
 """
 
@@ -43,20 +43,18 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def said_of(tmp_path: Path, **commands: list[str]) -> tuple[dict[str, int], list[str], list[tuple[str, int]]]:
+def said_of(tmp_path: Path, **commands: list[str]) -> tuple[dict[str, int], list[str]]:
     said: list[str] = []
-    ended: list[tuple[str, int]] = []
-    found = run_all(commands, tmp_path, said.append, lambda name, code: ended.append((name, code)))
+    found = run_all(commands, tmp_path, said.append)
     assert found.interrupted is None
-    return found.codes, said, ended
+    return found.codes, said
 
 
 def test_a_campaign_that_fails_stops_no_other(tmp_path: Path) -> None:
-    codes, said, ended = said_of(
+    codes, said = said_of(
         tmp_path, a=python("pass"), b=python("import sys; sys.exit(3)"), c=python("open('made', 'w')")
     )
     assert codes == {"a": 0, "b": 3, "c": 0}
-    assert ended == [("a", 0), ("b", 3), ("c", 0)]
     assert said == [
         "campaign 1 of 3: a",
         "campaign 2 of 3: b",
@@ -67,7 +65,7 @@ def test_a_campaign_that_fails_stops_no_other(tmp_path: Path) -> None:
 
 
 def test_one_that_is_killed_is_a_failure_like_any_other(tmp_path: Path) -> None:
-    codes, said, _ = said_of(tmp_path, a=python("import os; os.kill(os.getpid(), 9)"), b=python("pass"))
+    codes, said = said_of(tmp_path, a=python("import os; os.kill(os.getpid(), 9)"), b=python("pass"))
     assert codes == {"a": -signal.SIGKILL, "b": 0}
     assert "campaign a failed: ended by SIGKILL" in said
     assert code_text(-15) == "ended by SIGTERM"
@@ -76,7 +74,7 @@ def test_one_that_is_killed_is_a_failure_like_any_other(tmp_path: Path) -> None:
 def test_the_next_one_begins_when_all_that_the_last_one_started_is_gone(tmp_path: Path) -> None:
     """A job that outlives its Snakemake still has the card."""
     slow = "import time; time.sleep(0.7); open('gone', 'w')"
-    codes, _, _ = said_of(
+    codes, _ = said_of(
         tmp_path,
         a=python(f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {slow!r}])"),
         b=python("import os, sys; sys.exit(not os.path.exists('gone'))"),
@@ -87,12 +85,12 @@ def test_the_next_one_begins_when_all_that_the_last_one_started_is_gone(tmp_path
 def test_what_does_not_end_is_named_and_no_longer_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connector_tax.sweep.running.MOST_ENDING_S", 0.3)
+    monkeypatch.setattr("connector_tax.sweep.MOST_ENDING_S", 0.3)
     code = (
         "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(5)']);"
         "open('pid', 'w').write(str(p.pid))"
     )
-    codes, said, _ = said_of(tmp_path, a=python(code), b=python("pass"))
+    codes, said = said_of(tmp_path, a=python(code), b=python("pass"))
     assert codes == {"a": 0, "b": 0}
     pid = (tmp_path / "pid").read_text()
     assert any(s.startswith("still at work 0.3 s after") and f"process {pid}." in s for s in said)

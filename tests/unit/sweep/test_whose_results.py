@@ -11,21 +11,16 @@ import pytest
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_sweep_command import AXES, analysed, project, sweep_of, swept
+from test_sweep_command import AXES, analysed, project, rewritten, rows_of, sweep_of, swept
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import write_receipt
-from connector_tax.base.config.sweep import SweepCell
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document
+from connector_tax.sweep import SweepCell
 
 __all__ = ["project"]
 DATE = "2026-10-01"
-
-
-def rewritten(project: Path, **changes: Any) -> None:
-    value = yaml.safe_load((project / "sweep.yaml").read_text()) | changes
-    (project / "sweep.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
 
 
 def started(project: Path, cell: SweepCell) -> CampaignFolder:
@@ -62,9 +57,7 @@ def all_ended(project: Path, cell: SweepCell) -> CampaignFolder:
 
 def of_nixl(out: str, metric: str = "TPOT") -> dict[str, list[str]]:
     """Other axes -> what stands in the columns."""
-    lines = out.split(f"### {metric} p90")[1].split("###")[0].splitlines()
-    rows = [line.strip("| ").split(" | ") for line in lines if "NIXL" in line]
-    return {row[0]: row[2:] for row in rows}
+    return {row[0]: row[3:] for row in rows_of(out) if row[1:3] == ["NIXL (both)", f"{metric} p90 tax"]}
 
 
 def printed(capsys: pytest.CaptureFixture[str], *action: str) -> str:
@@ -84,7 +77,7 @@ def test_results_of_before_an_edit_are_no_number_of_the_edited_entry(
     rewritten(project, axes=axes)
     first, second = of_nixl(printed(capsys, "table"))["model small"]
     assert first.startswith("+10 %")
-    assert second == "measured before an edit (engine.env.RELEASE, engine.served_model_name)"
+    assert second == "changed: engine.env.RELEASE, engine.served_model_name"
 
 
 def test_axes_that_change_places_change_no_number(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +89,7 @@ def test_axes_that_change_places_change_no_number(project: Path, capsys: pytest.
     rewritten(project, axes={"copy": copies, "model": models})
     rows = of_nixl(printed(capsys, "table", "--across", "model"))
     assert rows["copy a"][0].startswith("+10 %") and rows["copy b"][1].startswith("+40 %")
-    assert rows["copy a"][1] == rows["copy b"][0] == "measured before an edit (cell.min_completed, seed)"
+    assert rows["copy a"][1] == rows["copy b"][0] == "changed: cell.min_completed, seed"
 
 
 def test_a_copied_folder_and_a_link_are_nobodys(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,8 +98,8 @@ def test_a_copied_folder_and_a_link_are_nobodys(project: Path, capsys: pytest.Ca
     shutil.copytree(results / "study-r1-small", results / "study-r2-small")
     (results / "study-r1-large").symlink_to(results / "study-r1-small")
     rows = of_nixl(printed(capsys, "table"))
-    assert rows["model small"][1] == "results of campaign study-r1-small, not of this one"
-    assert rows["model large"][0] == "a link, which is not followed"
+    assert rows["model small"][1] == "changed: campaign, engine.env.RELEASE"
+    assert rows["model large"][0] == "unreadable: it is a link, which is not followed"
 
 
 def test_runs_that_ended_after_the_analysis_are_said_beside_its_numbers(
@@ -116,26 +109,29 @@ def test_runs_that_ended_after_the_analysis_are_said_beside_its_numbers(
     folder = all_ended(project, sweep_of(project).cells[0])
     os.utime(folder.aggregate, (1, 1))
     out = printed(capsys, "table")
-    assert of_nixl(out)["model small"][0].endswith(", older than its campaign")
-    assert "* study-r1-small: runs that were measured since are not in it." in out
+    assert of_nixl(out)["model small"][0].startswith("+10 %")
+    assert "measured: without an analysis of its newest runs" in out
     os.utime(folder.aggregate)
-    assert "older than its campaign" not in printed(capsys, "table")
+    assert "newest runs" not in printed(capsys, "table")
 
 
 def test_two_releases_that_are_one_are_seen(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for day, name in enumerate(("r1-small", "r2-small"), start=1):
         analysed(project, f"study-{name}", day, 0.1)
-    assert "* Measured with: release r1: vLLM 0.32.0; release r2: vLLM 0.32.0." in printed(capsys, "table")
+    [row] = [
+        row for row in rows_of(printed(capsys, "table")) if row[:3] == ["model small", "", "measured on"]
+    ]
+    assert all(text.startswith("vLLM 0.32.0") for text in row[3:])
 
 
 def test_an_edit_is_planned_as_one(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for cell in sweep_of(project).cells:
         all_ended(project, cell)
-    assert printed(capsys, "plan").count(" measured\n") == 4
+    assert printed(capsys, "plan").count(" finished\n") == 4
     base = yaml.safe_load((project / "base.yaml").read_text()) | {"seed": 999}
     (project / "base.yaml").write_text(yaml.safe_dump(base))
     out = printed(capsys, "plan")
-    assert out.count("edited\n") == 4 and " measured\n" not in out
+    assert out.count(" changed: seed\n") == 4 and " finished\n" not in out
 
 
 def test_an_edit_of_what_enters_no_hash_is_none(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,14 +150,8 @@ def test_an_edit_that_changes_a_type_alone_is_one(project: Path, capsys: pytest.
     assert base["engine"]["args"]["enable_prefix_caching"] is True
     base["engine"]["args"]["enable_prefix_caching"] = 1
     (project / "base.yaml").write_text(yaml.safe_dump(base))
-    assert (
-        "study-r1-small  edited since it was measured (engine.args.enable_prefix_caching), which a run refuses"
-        in printed(capsys, "status")
-    )
-    assert (
-        of_nixl(printed(capsys, "table"))["model small"][0]
-        == "measured before an edit (engine.args.enable_prefix_caching)"
-    )
+    assert "  changed: engine.args.enable_prefix_caching\n" in printed(capsys, "status")
+    assert of_nixl(printed(capsys, "table"))["model small"][0] == "changed: engine.args.enable_prefix_caching"
 
 
 def test_a_report_without_what_it_is_made_of_is_not_finished(
@@ -169,18 +159,18 @@ def test_a_report_without_what_it_is_made_of_is_not_finished(
 ) -> None:
     """Its message says to remove a damaged one."""
     all_ended(project, sweep_of(project).cells[0]).aggregate.unlink()
-    assert "study-r1-small  measured, and not analysed, 6 of 6 runs" in printed(capsys, "status")
+    assert "  measured: without aggregate.json\n" in printed(capsys, "status")
 
 
 def test_a_campaign_of_which_something_is_to_be_made_again_is_not_finished(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = all_ended(project, sweep_of(project).cells[0])
-    assert "study-r1-small  finished, " in printed(capsys, "status")
+    assert "  finished\n" in printed(capsys, "status")
     folder.reference_rates.unlink()
     folder.aggregate_csv.unlink()
     (folder.figures / "index.json").unlink()
-    wanted = "study-r1-small  measured, and without reference_rates.json, aggregate.csv, figures/index.json, 6 of 6 runs"
+    wanted = "  measured: without reference_rates.json, aggregate.csv, figures/index.json\n"
     assert wanted in printed(capsys, "status")
 
 
@@ -199,8 +189,6 @@ def test_a_folder_that_may_not_be_entered_keeps_no_other_from_being_told(
 
     monkeypatch.setattr(Path, "stat", stat)
     out = printed(capsys, "status")
-    assert (
-        "study-r2-small  unreadable: [Errno 13] Permission denied: " in out and out.count("not started") == 2
-    )
+    assert "  unreadable: [Errno 13] Permission denied: " in out and out.count("not started") == 2
     first, second = of_nixl(printed(capsys, "table"))["model small"]
-    assert first.startswith("+10 %") and second.startswith("cannot be read: [Errno 13] Permission denied: ")
+    assert first.startswith("+10 %") and second.startswith("unreadable: [Errno 13] Permission denied: ")

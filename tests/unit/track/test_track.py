@@ -15,8 +15,7 @@ from histories import Aggregate, lose, nights, set_tax
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.cli import command
-from connector_tax.read.compare.changes import LATENCIES
-from connector_tax.read.compare.comparison import compare, read_side
+from connector_tax.read.compare.comparison import LATENCIES, compare, read_side
 from connector_tax.read.compare.text import comparison_document
 from connector_tax.read.track import History, render, track
 
@@ -81,7 +80,7 @@ def test_a_fallback_rate_has_no_tax_that_could_be_compared(tmp_path: Path) -> No
 
     found = track([nights(tmp_path, [0.05, 0.2], fallen)], LIMIT)
     assert found.exit_code == 0 and found.verdict.startswith("Nothing to judge: ")
-    assert "is a fallback there" in render(found)
+    assert "ref_safe is a fallback" in render(found)
 
 
 def test_a_connector_that_no_longer_starts_is_said(tmp_path: Path) -> None:

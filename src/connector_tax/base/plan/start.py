@@ -6,7 +6,7 @@ other receipt is void: the next start removes it, and measures the cells that ar
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.parcel import put_back
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.config.sweep import unlike
+from connector_tax.base.config.model import without_free_keys
 from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
@@ -33,12 +33,6 @@ from connector_tax.base.plan.cells import cells_of, spec_hash
 from connector_tax.base.records.cell import Phase
 from connector_tax.base.records.rates import ReferenceRates
 
-# Keys that enter no hash, and may change at any time.
-FREE = ("analysis",)
-FREE_OF_ENGINE = (
-    *("python", "container", "gpu", "gpus", "mix_cards", "port", "wait_for_card_s"),
-    *("ready_timeout_s", "stop_grace_s", "release_timeout_s", "release_tolerance_mib"),
-)
 # Of a connector's entry, what its launch is made of.
 LAUNCHED = ("kv_transfer_config", "env", "extra_args", "matches")
 
@@ -186,18 +180,19 @@ def date_of(folder: CampaignFolder, earlier: CampaignDocument | None) -> str:
 
 
 def refuse_change(config: CampaignConfig, earlier: CampaignDocument, folder: CampaignFolder) -> bool:
-    """Whether the config is another than the campaign was begun with, which has no cell yet.
+    """Whether the config is another than the campaign was begun with, where nothing was measured by what is another.
 
     Raises:
         ArtifactError: another version wrote ``campaign.json``.
-        ConfigError: it has cells; names the key.
+        ConfigError: something was; names the key.
     """
-    if not any(run.finished_cells() for run in folder.runs()):
+    measured = {run.connector_id for run in folder.runs() if run.finished_cells()}
+    if not measured:
         try:
             return any(True for _ in changed_keys(config, earlier))
         except ArtifactError:
             return True
-    changed = list(changed_keys(config, earlier))
+    changed = list(changed_keys(config, earlier, measured))
     if changed:
         key, was, now = changed[0]
         more = f" ({len(changed) - 1} more keys changed)" if len(changed) > 1 else ""
@@ -205,13 +200,18 @@ def refuse_change(config: CampaignConfig, earlier: CampaignDocument, folder: Cam
             f"{folder.campaign_file}: {key}: was {shown(was)} when campaign {earlier.campaign} was begun, and is {shown(now)} in the config{more}. "
             "What is measured by it is another campaign: undo the edit, or give the campaign another name."
         )
-    return False
+    return any(True for _ in changed_keys(config, earlier))
 
 
-def changed_keys(config: CampaignConfig, earlier: CampaignDocument) -> Iterator[tuple[str, Any, Any]]:
+def changed_keys(
+    config: CampaignConfig, earlier: CampaignDocument, measured: Container[str] | None = None
+) -> Iterator[tuple[str, Any, Any]]:
     """Keys that enter a hash and are another in ``config`` than in ``earlier``, with both values; none is a secret's.
 
     Connectors that ``earlier`` has not are no change: no cell of the others is another for them.
+
+    Args:
+        measured: connectors that have a cell, and alone are compared then; None compares all.
 
     Raises:
         ArtifactError: another version wrote ``earlier``.
@@ -220,23 +220,33 @@ def changed_keys(config: CampaignConfig, earlier: CampaignDocument) -> Iterator[
     # As a file has it, without secrets.
     stored = json.loads(to_json(campaign_document(config, date="", created_utc="")))["config"]
     now = _hashed(config_of(msgspec.structs.replace(earlier, config=stored)).to_json())
+    if measured is not None:
+        then["connectors"] = {c: entry for c, entry in then["connectors"].items() if c in measured}
     now["connectors"] = {c: entry for c, entry in now["connectors"].items() if c in then["connectors"]}
-    yield from _differing(then, now, "")
+    yield from differing(then, now, "")
 
 
 def _hashed(config: dict[str, Any]) -> dict[str, Any]:
-    engine = {key: value for key, value in config["engine"].items() if key not in FREE_OF_ENGINE}
     connectors = {c["id"]: {key: c[key] for key in LAUNCHED} for c in config["connectors"]}
-    kept = {key: value for key, value in config.items() if key not in FREE}
-    return {**kept, "engine": engine, "connectors": connectors}
+    return {**without_free_keys(config), "connectors": connectors}
 
 
-def _differing(then: Any, now: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
+def differing(then: Any, now: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield keys whose values are two, with both; a key that is not there is null."""
     if isinstance(then, dict) and isinstance(now, dict):
         for key in sorted({*then, *now}):
-            yield from _differing(then.get(key), now.get(key), f"{place}.{key}".lstrip("."))
-    elif unlike(then, now):
+            yield from differing(then.get(key), now.get(key), f"{place}.{key}".lstrip("."))
+    elif _unlike(then, now):
         yield place, then, now
+
+
+def _unlike(a: Any, b: Any) -> bool:
+    """Return whether two values are two: ``true``, ``1`` and ``1.0`` are one to Python, and three to an engine's command line and to a hash."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() != b.keys() or any(_unlike(value, b[key]) for key, value in a.items())
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) != len(b) or any(map(_unlike, a, b))
+    return type(a) is not type(b) or bool(a != b)
 
 
 def _readable(path: Path, kind: Any, void: dict[Path, str]) -> Any:

@@ -6,35 +6,199 @@ interval of the former does not hold what launches differ by. Plain with a conne
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from connector_tax.base.documents.aggregate import (
+    OF_ONE_LAUNCH,
     Aggregate,
     Interval,
     LatencyMetric,
     Metric,
+    Unit,
     read_aggregate,
 )
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.errors import ArtifactError, NotComparable
 from connector_tax.base.files import read_json
 from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
-from connector_tax.base.statistics.mover import Bounded, change
-from connector_tax.read.compare.changes import LATENCIES, Change, Comparison, InNeither, Number, Rate, Side
+from connector_tax.base.statistics.mover import change
+from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 from connector_tax.read.figures.flags import flags_behind
+from connector_tax.read.figures.labels import label
 from connector_tax.read.figures.questions import (
     Tax,
+    blocks_of,
     phase_a_shape,
     rated_cells,
     reference_flags,
     reference_rate,
     why_absent,
 )
+from connector_tax.read.figures.words import listing
 from connector_tax.read.figures.words import rate as rate_text
 
-# Shown beside what decides, where both campaigns recorded steps.
+# Decide; steps are shown beside them where both campaigns recorded them.
+LATENCIES: tuple[LatencyMetric, ...] = ("ttft_p90", "tpot_p90")
 STEPS: tuple[Metric, ...] = ("step_p50_us", "callback_p50_us")
 FALLBACK = "fallback_lowest_rate"
+WORDS = {TAX: "worse", GAIN: "better", NO_TAX_FOUND: "not told apart", UNDETERMINED: "not known"}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two campaigns; ``name`` is A or B."""
+
+    name: str
+    path: Path
+    aggregate: Aggregate
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """Where taxes are compared; ``per_s`` is null where nothing can be, and ``sentence`` says why."""
+
+    per_s: float | None
+    a_ref_safe_per_s: float | None
+    b_ref_safe_per_s: float | None
+    sentence: str
+
+
+class Number(msgspec.Struct, frozen=True):
+    """One tax of one campaign, a ratio less one or microseconds; ``reason`` is null where there is a number."""
+
+    point: float | None
+    low: float | None
+    high: float | None
+    reason: str | None
+    source: Literal["launch", "blocks"] = "launch"
+    kind: str = OF_ONE_LAUNCH
+    overloaded: bool = False
+
+    @property
+    def value(self) -> Interval | None:
+        return None if self.point is None else Interval(self.point, self.low, self.high)
+
+
+def no_number(reason: str) -> Number:
+    return Number(None, None, None, reason)
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One tax in both; ``change`` is B's less A's, null for ``reason``."""
+
+    config: str
+    metric: Metric
+    unit: Unit
+    a: Number
+    b: Number
+    change: Interval | None
+    reason: str | None
+    word: str
+    regression: bool
+
+    @property
+    def decides(self) -> bool:
+        """Plain with a connector's settings is no connector: its tax is shown and is no regression."""
+        return is_connector(self.config)
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether it may be any amount, in one direction or both."""
+        return self.change is not None and None in (self.change.low, self.change.high)
+
+
+class OnlyIn(msgspec.Struct, frozen=True):
+    """A configuration that one side has, and why the other does not."""
+
+    side: str
+    config: str
+    reason: str
+
+
+class InNeither(msgspec.Struct, frozen=True):
+    """A configuration without a tax in A and in B.
+
+    Attributes:
+        skipped: preflight took it out of every campaign that planned it.
+        planned_in: the sides that planned it.
+    """
+
+    config: str
+    reason: str
+    skipped: bool
+    planned_in: tuple[str, ...]
+
+    @property
+    def withholds(self) -> bool:
+        """Whether both campaigns asked for a connector's tax, so that nobody can tell whether it rose."""
+        return len(self.planned_in) == 2 and not self.skipped and is_connector(self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What decides, and on what.
+
+    Attributes:
+        confidence: of every interval in it.
+        fail_above: a rise of a tax by more than this ratio is a regression, if the rise is significant.
+        deciding: the metrics that may be one.
+        allow_missing: a tax that cannot be compared is no reason to withhold a verdict.
+    """
+
+    a: Side
+    b: Side
+    confidence: float
+    fail_above: float
+    deciding: tuple[LatencyMetric, ...]
+    rate: Rate
+    changes: tuple[Change, ...]
+    only_in: tuple[OnlyIn, ...]
+    in_neither: tuple[InNeither, ...] = ()
+    allow_missing: bool = False
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.a, self.b
+
+    @property
+    def asked(self) -> list[Change]:
+        """Changes that may be a regression."""
+        return [c for c in self.changes if c.metric in self.deciding and c.decides]
+
+    @property
+    def decisive(self) -> list[Change]:
+        """Changes of which it is known whether they are a regression."""
+        return [c for c in self.asked if c.regression or (c.change is not None and not c.is_unbounded)]
+
+    @property
+    def lost(self) -> list[Change]:
+        return [c for c in self.asked if c.change is None]
+
+    @property
+    def unbounded(self) -> list[Change]:
+        """Changes that may be a regression and are not known to be one."""
+        return [c for c in self.asked if c.is_unbounded and not c.regression]
+
+    @property
+    def gone(self) -> bool:
+        """Whether B lacks a connector of A: one that no longer starts has no tax."""
+        return any(x.side == self.a.name and is_connector(x.config) for x in self.only_in)
+
+    @property
+    def regressions(self) -> list[Change]:
+        return [c for c in self.changes if c.regression]
+
+    @property
+    def exit_code(self) -> int:
+        """0: no regression, 1: at least one, 2: of some tax nobody can tell whether it rose."""
+        if self.regressions:
+            return 1
+        unknown = any(absent.withholds for absent in self.in_neither)
+        missing = (self.lost or self.gone or unknown) and not self.allow_missing
+        return 2 if not self.decisive or self.unbounded or missing else 0
 
 
 def read_side(name: str, path: Path) -> Side:
@@ -71,7 +235,7 @@ def compare(
     _one_shape(a, b)
     rate = common_rate(a, b)
     changes: list[Change] = []
-    only_in: list[tuple[str, str, str]] = []
+    only_in: list[OnlyIn] = []
     in_neither: list[InNeither] = []
     planned = [{c: side.aggregate.configs[c].status for c in side.aggregate.config_ids} for side in (a, b)]
     ids = [c for c in dict.fromkeys([*planned[0], *planned[1]]) if c not in ("plain", PLAIN_AGAIN)]
@@ -79,7 +243,7 @@ def compare(
         there = [side for side in (a, b) if _measured(side.aggregate, config, rate.per_s)]
         if len(there) == 1:
             other = b if there[0] is a else a
-            only_in.append((there[0].name, config, why_absent(other.aggregate, config)))
+            only_in.append(OnlyIn(there[0].name, config, why_absent(other.aggregate, config)))
         if not there:
             statuses = {
                 side.name: own[config] for side, own in zip((a, b), planned, strict=True) if config in own
@@ -88,18 +252,8 @@ def compare(
             in_neither.append(InNeither(config, _why_in_neither(a, b, config), skipped, tuple(statuses)))
         if len(there) == 2 and rate.per_s is not None:
             changes += _changes(a, b, config, rate.per_s, fail_above, deciding)
-    return Comparison(
-        a,
-        b,
-        confidence,
-        fail_above,
-        deciding,
-        rate,
-        tuple(changes),
-        tuple(only_in),
-        tuple(in_neither),
-        allow_missing,
-    )
+    found = (tuple(changes), tuple(only_in), tuple(in_neither), allow_missing)
+    return Comparison(a, b, confidence, fail_above, deciding, rate, *found)
 
 
 def _why_in_neither(a: Side, b: Side, config: str) -> str:
@@ -131,36 +285,26 @@ def common_rate(a: Side, b: Side) -> Rate:
     """ref_safe where it is one; else the highest rate that plain has in both, that is healthy in both and at which taxes of both
     can be compared: blocks are launched at a campaign's own reference rates alone.
     """
-    safe = (reference_rate(a.aggregate, "ref_safe"), reference_rate(b.aggregate, "ref_safe"))
-    for side, value in zip((a, b), safe, strict=True):
-        if value is None:
-            return Rate(None, safe, f"{side.name} has no reference rates, so it has no tax at one.")
-    first, second = (v or 0.0 for v in safe)
-    there = "both" if first == second else f"A and {rate_text(second)} in B"
-    differ = f"ref_safe is {rate_text(first)} in {there}"
-    fallen = [side.name for side in (a, b) if FALLBACK in reference_flags(side.aggregate)]
-    if fallen:
+    first, second = (reference_rate(side.aggregate, "ref_safe") for side in (a, b))
+
+    def found(code: str, per_s: float | None = None, sides: list[str] | None = None) -> Rate:
+        rates = ["-" if r is None else rate_text(r) for r in (first, second, per_s)]
+        words = label("comparison_rate", code).format(*rates, sides=listing(sides or []))
+        return Rate(per_s, first, second, words)
+
+    if first is None or second is None:
+        return found("missing", sides=[s.name for s, r in ((a, first), (b, second)) if r is None])
+    if fallen := [side.name for side in (a, b) if FALLBACK in reference_flags(side.aggregate)]:
         # Also where both fell back to the same rate: nobody knows how much of a tax there is queueing.
-        return Rate(
-            None,
-            safe,
-            f"{differ}, and that of {' and '.join(fallen)} is a fallback, so none can be compared.",
-        )
+        return found("fallback", sides=fallen)
     if first == second:
-        return Rate(first, safe, f"At ref_safe, {rate_text(first)} in both.")
+        return found("equal", first)
     measured = [{cell.rate_per_s for cell in rated_cells(side.aggregate, "a", "plain")} for side in (a, b)]
     # Below ref_safe nothing is saturated, by its definition.
     healthy = [r for r in measured[0] & measured[1] if r <= min(first, second)]
     if not healthy:
-        return Rate(None, safe, f"{differ}, and plain has no rate in both that is healthy in both.")
-    like = [r for r in healthy if _some_alike(a, b, r)]
-    chosen = max(like or healthy)
-    kinds = " and has taxes of one kind in both" if like and chosen < max(healthy) else ""
-    return Rate(
-        chosen,
-        safe,
-        f"{differ}; compared at {rate_text(chosen)}, the highest rate that both measured and that is healthy in both{kinds}.",
-    )
+        return found("none", None)
+    return found("highest", max([r for r in healthy if _some_alike(a, b, r)] or healthy))
 
 
 def _some_alike(a: Side, b: Side, rate_per_s: float) -> bool:
@@ -189,8 +333,16 @@ def _changes(
         value = None if why_not else _difference(first.value, second.value)
         rose = value is not None and value.point > fail_above and value.low is not None and value.low > 0
         regression = metric in deciding and rose and is_connector(config)
-        found.append(Change(config, metric, first, second, value, regression, why_not))
+        unit: Unit = "ratio" if metric in LATENCIES else "us"
+        word = word_of(value, regression)
+        found.append(Change(config, metric, unit, first, second, value, why_not or None, word, regression))
     return found
+
+
+def word_of(change: Interval | None, regression: bool) -> str:
+    if change is None:
+        return "not available"
+    return "worse" if regression else WORDS[change.told]
 
 
 def _ttft_is_no_tax(aggregate: Aggregate, config: str) -> bool:
@@ -200,17 +352,17 @@ def _ttft_is_no_tax(aggregate: Aggregate, config: str) -> bool:
 def _why_not(a: Number, b: Number) -> str:
     """Empty where the two can be compared; else in which campaign there is no number, and why."""
     lost = {name: found.reason for name, found in (("A", a), ("B", b)) if found.value is None}
-    if len(lost) == 2 and lost["A"] == lost["B"]:
-        return f"in A and in B {lost['A']}"
-    if lost:
+    if lost or a.source == b.source:
         return "; ".join(f"in {name} {reason}" for name, reason in lost.items())
-    if a.of_one_launch == b.of_one_launch:
-        return ""
-    return f"A's is {a.kind}, B's {b.kind}: the two are not compared, blocks at this rate in both would do"
+    return f"{a.kind} in A, {b.kind} in B"
 
 
 def _difference(a: Interval | None, b: Interval | None) -> Interval | None:
-    return None if a is None or b is None else Interval(*change(_bounded(a), _bounded(b)))
+    return (
+        None
+        if a is None or b is None
+        else Interval(*change((a.point, a.low, a.high), (b.point, b.low, b.high)))
+    )
 
 
 def _measured(aggregate: Aggregate, config: str, rate_per_s: float | None) -> bool:
@@ -229,14 +381,23 @@ def tax_at(aggregate: Aggregate, config: str, metric: Metric, rate_per_s: float)
     """The campaign's own tax at that rate."""
     tax = next((t for t in _standing(aggregate, config, rate_per_s) if t.metric == metric), None)
     if tax is None:
-        return Number(None, f"no {metric} at {rate_text(rate_per_s)}")
+        return no_number(f"no {metric} at {rate_text(rate_per_s)}")
+    known = tax.interval if tax.available else None
     return Number(
-        tax.interval if tax.available else None,
-        tax.reason or "not available",
-        tax.kind,
+        None if known is None else known.point,
+        None if known is None else known.low,
+        None if known is None else known.high,
+        reason=(tax.reason or "not available") if known is None else None,
+        source="launch" if blocks_of(tax) is None else "blocks",
+        kind=tax.kind,
         overloaded=bool(tax.overloaded),
-        flags=tuple(flags_behind(aggregate, tax)),
     )
+
+
+def flags_at(aggregate: Aggregate, config: str, metric: Metric, rate_per_s: float | None) -> list[str]:
+    """Flags of the cells behind the campaign's own tax at that rate."""
+    standing = () if rate_per_s is None else _standing(aggregate, config, rate_per_s)
+    return [flag for tax in standing if tax.metric == metric for flag in flags_behind(aggregate, tax)]
 
 
 def number_of(
@@ -245,14 +406,10 @@ def number_of(
     """The tax that stands in the campaign at the rate of ``reference``, or why there is none."""
     aggregate = side.aggregate
     if FALLBACK in reference_flags(aggregate):
-        return Number(None, f"{reference} is a fallback there, so nobody knows how much of a tax is queueing")
+        return no_number(f"{reference} is a fallback")
     if not any(t.metric == metric for t in _standing(aggregate, config, rate_per_s)):
-        return Number(None, why_absent(aggregate, config))
+        return no_number(why_absent(aggregate, config))
     found = tax_at(aggregate, config, metric, rate_per_s)
-    if found.value is not None and found.value.point <= -1:
-        return Number(None, "it is no ratio of latencies", found.kind)
-    return found
-
-
-def _bounded(value: Interval) -> Bounded:
-    return value.point, value.low, value.high
+    return (
+        no_number("it is no ratio of latencies") if found.point is not None and found.point <= -1 else found
+    )

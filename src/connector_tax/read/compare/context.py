@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from connector_tax.base.documents.identity import kinds_of
 from connector_tax.base.documents.rates import REFERENCES
-from connector_tax.read.compare.changes import Comparison, Side
+from connector_tax.read.compare.comparison import Comparison, Side, flags_at
 from connector_tax.read.figures.labels import label
 from connector_tax.read.figures.questions import (
     on_embedded_engine,
@@ -16,7 +16,6 @@ from connector_tax.read.figures.questions import (
     source_note,
     virtual_name,
 )
-from connector_tax.read.figures.words import clean
 
 CONFIG_HASH = "config hash"
 # Of the settings those that change the load or what a launch is like.
@@ -50,8 +49,19 @@ def differences(comparison: Comparison) -> list[Difference]:
     """Engine, versions, GPU, host, settings, client, reference rates and flags, in that order."""
     sides, changes = (comparison.a, comparison.b), comparison.changes
     configs = {c.config for c in changes}
-    first = _facts(comparison.a, sorted({f for c in changes for f in c.a.flags}))
-    second = _facts(comparison.b, sorted({f for c in changes for f in c.b.flags}))
+    first, second = (
+        _facts(
+            side,
+            sorted(
+                {
+                    flag
+                    for c in changes
+                    for flag in flags_at(side.aggregate, c.config, c.metric, comparison.rate.per_s)
+                }
+            ),
+        )
+        for side in sides
+    )
     settings = [_settings(side) for side in sides]
     if all(settings):
         for facts, own in zip((first, second), settings, strict=True):
@@ -95,7 +105,7 @@ def has_to_be_alike(side: Side) -> dict[str, str]:
 
 def _device_of_series(side: Side) -> str:
     """Cards count by their names, since another card of the same kind is no other device."""
-    if embedded(side):
+    if on_embedded_engine(side.aggregate):
         return "the embedded engine"
     if (clock := side.aggregate.provenance.clock) is not None:
         return f"virtual {virtual_name(clock)}"
@@ -172,70 +182,20 @@ def _text(value: object) -> str:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """What qualifies every number."""
-    sides = (comparison.a, comparison.b)
+    """Return what qualifies every number."""
+    a, b = (side.aggregate.provenance for side in comparison.sides)
     found = []
-    if identity(comparison.a) == identity(comparison.b):
-        found.append("A and B are one campaign: they are not independent.")
-    for side in sides:
-        note = source_note(side.aggregate)
-        found += [f"{side.name}: {note}."] if note else []
-        found += [f"{side.name}: {f}: {label('rate_flag', f)}" for f in reference_flags(side.aggregate)]
-    if len({embedded(side) for side in sides}) == 2:
-        found.append("One is of the embedded engine and the other is not: their difference means nothing.")
-    found += _devices(*sides)
-    if any(n.of_one_launch for c in comparison.changes for n in (c.a, c.b)):
-        found.append("An interval of one launch does not hold what launches differ by; `repeats` would.")
-    return found
-
-
-def qualifiers(comparison: Comparison) -> list[str]:
-    """Of the notes those that belong to a verdict: a campaign against itself, and flags of the reference rates, by name."""
-    sides = (comparison.a, comparison.b)
-    same = ["A and B are one campaign"] if identity(comparison.a) == identity(comparison.b) else []
-    flags = {side.name: reference_flags(side.aggregate) for side in sides}
-    return same + [
-        f"the reference rates of {name} are flagged {', '.join(map(clean, found))}"
-        for name, found in flags.items()
-        if found
-    ]
-
-
-def _devices(a: Side, b: Side) -> list[str]:
-    """Two clocks that go by different documents are two engines, and so are a clock and a GPU."""
-    first, second = a.aggregate.provenance.clock, b.aggregate.provenance.clock
-    if (first is None) != (second is None):
-        return [
-            "One is of a virtual GPU and the other is not: these are two engines, and taxes differ with the device as well."
-        ]
-    if first is not None and second is not None and first.sha256 != second.sha256:
-        return [
-            f"The clocks went by different documents, {virtual_name(first)} and {virtual_name(second)}: these are two engines, and "
-            "taxes differ with the device as well."
-        ]
-    return []
-
-
-def on_device(comparison: Comparison) -> str:
-    """What the last line begins with, since it gets quoted."""
-    a, b = _device(comparison.a), _device(comparison.b)
-    if a == b:
-        return "" if a == REAL else f"On {a}: "
-    return f"A on {a}, B on {b}: "
-
-
-REAL = "a real device"
-
-
-def _device(side: Side) -> str:
-    if embedded(side):
-        return "the embedded engine"
-    clock = side.aggregate.provenance.clock
-    return REAL if clock is None else f"a virtual {clean(clock.name or 'GPU', 96)}"
-
-
-def embedded(side: Side) -> bool:
-    return on_embedded_engine(side.aggregate)
+    for side in comparison.sides:
+        flags = reference_flags(side.aggregate)
+        about = [source_note(side.aggregate), *(f"{flag}: {label('rate_flag', flag)}" for flag in flags)]
+        found += [f"{side.name}: {text}" for text in about if text]
+    clocks = [None if (clock := p.clock) is None else clock.sha256 for p in (a, b)]
+    codes = {
+        "same_campaign": identity(comparison.a) == identity(comparison.b),
+        "two_engines": a.measured_on.kind != b.measured_on.kind or clocks[0] != clocks[1],
+        "one_launch": any(n.value and n.source == "launch" for c in comparison.changes for n in (c.a, c.b)),
+    }
+    return [*(label("comparison_note", code) for code, holds in codes.items() if holds), *found]
 
 
 def identity(side: Side) -> tuple[object, ...]:

@@ -15,7 +15,6 @@ from connector_tax.read.figures.questions import (
     blocks_of,
     excluded_cells,
     phase_a_shape,
-    reference_flags,
     reference_rate,
 )
 
@@ -165,12 +164,6 @@ def launches(taxes: Sequence[Tax]) -> str:
     named = [f"{c} (phase {phase_word(p)})" for c, p in sorted(others.items())]
     instead = f"Not of phase A: {listing(named, 9)}." if named else ""
     return " ".join(filter(None, (over, alone, instead)))
-
-
-def of_reference_rates(aggregate: Aggregate) -> str:
-    """What qualifies them, as the flags under the headline say it; nothing where nothing does."""
-    flags = reference_flags(aggregate)
-    return f"Reference rates carry: {', '.join(flags)}." if flags else ""
 
 
 def no_step_times(aggregate: Aggregate) -> str:

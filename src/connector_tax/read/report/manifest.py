@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -42,30 +41,27 @@ AS_IT_RAN = "# As it ran: "
 TITLE = "# Runs\n\nOne table per campaign, written by `scripts/build_manifest.py`. The same rows for programs: `results/<campaign>/MANIFEST.tsv`.\n"
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestRow:
-    """One (configuration, phase); the names are the columns."""
-
-    date: str
-    phase: str
-    config: str
-    status: str
-    reason: str
-    order: str
-    started_utc: str
-    vllm_version: str
-    vllm_git_sha: str
-    mooncake_version: str
-    nixl_version: str
-    lmcache_version: str
-    gpu: str
-    step_timing_available: str
-    result_directory: str
-    receipt_sha256: str
-    launch_command: str
-
-
-COLUMNS = tuple(f.name for f in fields(ManifestRow))
+COLUMNS = (
+    "date",
+    "phase",
+    "config",
+    "status",
+    "reason",
+    "order",
+    "started_utc",
+    "vllm_version",
+    "vllm_git_sha",
+    "mooncake_version",
+    "nixl_version",
+    "lmcache_version",
+    "gpu",
+    "step_timing_available",
+    "result_directory",
+    "receipt_sha256",
+    "launch_command",
+)
+# One (configuration, phase), by column.
+ManifestRow = dict[str, str]
 
 
 def build_manifest(root: Path, manifest: Path | None = None) -> list[Path]:
@@ -123,38 +119,40 @@ def manifest_rows(folder: CampaignFolder, document: CampaignDocument, project: P
     for run in sorted(started, key=place):
         planned = run.connector_id in document.order.get(run.phase, ())
         ran[run.phase] += planned
-        rows.append(_row(run, ran[run.phase] if planned else None, started[run], project))
+        rows.append(_row(run, str(ran[run.phase]) if planned else "", started[run] or "", project))
     return rows
 
 
-def _row(run: RunFolder, position: int | None, started_utc: str | None, project: Path) -> ManifestRow:
+def _row(run: RunFolder, order: str, started_utc: str, project: Path) -> ManifestRow:
     receipt, fault = _receipt(run)
     engine = _engine(run, receipt)
     versions: Versions = {} if engine is None else engine.known_versions
     emulated = bool(versions.get("emulator")) or (engine is not None and engine.kind == "emulator")
-    return ManifestRow(
-        date=run.path.parent.name[:10],
-        phase=phase_label(run.phase),
-        config=run.connector_id,
-        status=receipt.status if receipt else "unreadable" if fault else "unfinished",
-        reason=(receipt.reason or "")
-        if receipt
-        else fault or "no receipt yet; start the campaign again to finish it",
-        order=str(position) if position else NOT_KNOWN,
-        started_utc=started_utc or NOT_KNOWN,
-        vllm_version="embedded engine" if emulated else _known(versions.get("vllm")),
-        vllm_git_sha=_known(versions.get("vllm_git_sha") or (engine.vllm_wheel if engine else None)),
-        mooncake_version=_known(versions.get("mooncake")),
-        nixl_version=_known(versions.get("nixl")),
-        lmcache_version=_known(versions.get("lmcache")),
-        gpu=_gpu(engine),
-        step_timing_available=str(receipt.step_timing_available).lower()
-        if receipt and receipt.status == "measured"
-        else NOT_KNOWN,
-        result_directory=_relative(run.path, project),
-        receipt_sha256=_checksum(run.receipt) if receipt or fault else NOT_KNOWN,
-        launch_command=_launch_command(run, project) or NOT_KNOWN,
-    )
+    timed = receipt.step_timing_available if receipt and receipt.status == "measured" else None
+    status, reason = "unfinished", "no receipt yet; start the campaign again to finish it"
+    if receipt is not None:
+        status, reason = receipt.status, receipt.reason or ""
+    elif fault:
+        status, reason = "unreadable", fault
+    found: dict[str, Fact] = {
+        "date": run.path.parent.name[:10],
+        "phase": phase_label(run.phase),
+        "config": run.connector_id,
+        "status": status,
+        "order": order,
+        "started_utc": started_utc,
+        "vllm_version": "embedded engine" if emulated else versions.get("vllm"),
+        "vllm_git_sha": versions.get("vllm_git_sha") or (engine.vllm_wheel if engine else None),
+        **{f"{name}_version": versions.get(name) for name in ("mooncake", "nixl", "lmcache")},
+        "gpu": _gpu(engine),
+        "step_timing_available": None if timed is None else str(timed).lower(),
+        "result_directory": str(run.path.relative_to(project))
+        if run.path.is_relative_to(project)
+        else run.path.name,
+        "receipt_sha256": _checksum(run.receipt) if receipt or fault else None,
+        "launch_command": _launch_command(run, project),
+    }
+    return {c: reason if c == "reason" else str(found[c] or NOT_KNOWN) for c in COLUMNS}
 
 
 def _gpu(engine: EngineIdentity | None) -> str:
@@ -229,18 +227,10 @@ def _launch_command(run: RunFolder, project: Path) -> str | None:
     return shortened.replace(f"{home}/", "~/") if len(home) > 1 else shortened
 
 
-def _relative(path: Path, project: Path) -> str:
-    return str(path.relative_to(project)) if path.is_relative_to(project) else path.name
-
-
-def _known(value: Fact) -> str:
-    return str(value) if value else NOT_KNOWN
-
-
 def tsv(found: Sequence[ManifestRow]) -> str:
     """Tab-separated, one header line; tabs and line breaks inside values become blanks."""
     lines = ["\t".join(COLUMNS)]
-    lines += ["\t".join(_one_line(getattr(row, c)) for c in COLUMNS) for row in found]
+    lines += ["\t".join(_one_line(row[c]) for c in COLUMNS) for row in found]
     return "\n".join(lines) + "\n"
 
 
@@ -257,7 +247,7 @@ def _table(campaign: str, found: Sequence[ManifestRow]) -> str:
     head = "| " + " | ".join(c.replace("_", " ") for c in COLUMNS) + " |"
     lines = [f"## {campaign}", "", head, "|" + "---|" * len(COLUMNS)]
     for row in found:
-        values = [_cell(c, getattr(row, c)) for c in COLUMNS]
+        values = [_cell(c, row[c]) for c in COLUMNS]
         lines.append("| " + " | ".join(values) + " |")
     return "\n".join(lines)
 

@@ -98,7 +98,7 @@ def taxes_markdown(page: Page) -> str:
 
 @cache
 def _template(name: str, *, autoescape: bool = True) -> Template:
-    environment = Environment(  # nosec B701: Markdown alone is not escaped
+    environment = Environment(  # nosec B701  # Markdown alone is not escaped
         loader=FileSystemLoader([WORDS, drill.HERE]),
         autoescape=autoescape,
         undefined=StrictUndefined,

@@ -16,12 +16,3 @@ def with_part(text: str, name: str, part: str) -> str:
     if pattern.search(text):
         return pattern.sub(lambda _: section, text, count=1)
     return f"{text.rstrip()}\n\n{section}\n"
-
-
-def part_of(text: str, name: str) -> str | None:
-    """What stands between the two lines; None where they are not there."""
-    pattern = re.compile(
-        f"^{re.escape(begin_line(name))}\n(.*?)\n<!-- end {re.escape(name)} -->$", re.DOTALL | re.MULTILINE
-    )
-    found = pattern.search(text)
-    return found.group(1) if found else None

@@ -17,6 +17,7 @@ from connector_tax.base.plan.duration import expected_left_s
 from connector_tax.base.plan.guess import expected_of, guessed_rates
 from connector_tax.base.records.cell import Phase, is_repeat, phase_word
 from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.base.templates import columns
 from connector_tax.base.units import duration_text
 
 
@@ -56,26 +57,16 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
 def _table(config: CampaignConfig, folder: CampaignFolder, date: str, found: start.Standing) -> list[str]:
     phases = [p for p in config.phases if not is_repeat(p)]
     blocks = [p for p in config.phases if is_repeat(p)]
-    planned = found.rates or guessed_rates(config, expected_of(config))
-    heads = [f"phase {phase_word(p)}" for p in phases] + ["repeats"] * bool(blocks)
-    width = max(len(c) for c in config.connector_ids)
-    lines = [" " * width + "  " + "".join(f"{head:<24}" for head in heads)]
+    planned, known = found.rates or guessed_rates(config, expected_of(config)), found.rates is not None
+    rows = [["", *(f"phase {phase_word(p)}" for p in phases), *["repeats"] * bool(blocks)]]
     for connector_id in config.connector_ids:
+        left = [p for p in config.phases if connector_id in found.left.get(p, ())]
         states = [
-            _state(
-                config,
-                folder.run(date, connector_id, p),
-                planned,
-                connector_id in found.left.get(p, ()),
-                known=found.rates is not None,
-            )
-            for p in phases
+            _state(config, folder.run(date, connector_id, p), planned, p in left, known=known) for p in phases
         ]
-        if blocks:
-            ended = sum(connector_id not in found.left.get(p, ()) for p in blocks)
-            states.append(f"{ended} of {len(blocks)} blocks")
-        lines.append((f"{connector_id:<{width}}  " + "".join(f"{text:<24}" for text in states)).rstrip())
-    return lines
+        ended = len(blocks) - sum(p in left for p in blocks)
+        rows.append([connector_id, *states, *[f"{ended} of {len(blocks)} blocks"] * bool(blocks)])
+    return columns(rows)
 
 
 def _time_left(found: start.Standing, left_s: float) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from connector_tax.base.documents.aggregate import Aggregate
 from connector_tax.base.statistics.laws import student_quantile
+from connector_tax.base.templates import columns
 
 # A block's own launch, and the mean of plain's two.
 LAUNCHES_IN_A_RATIO = 1.5
@@ -133,19 +134,19 @@ def proposal(spreads: list[Spread], costs: Costs, hours: float, confidence: floa
             f"{hours:g} h leave no room for {FEWEST_BLOCKS} blocks: everything else takes {costs.wall_s(0, 0.0) / 3600:.1f} h. "
             "Shorten Phase B, or measure fewer configurations."
         ]
-    words = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
-    lines = [
-        f"{words.get(s.metric, s.metric)}: launches differ by {s.between:.1%}, {s.requests:g} requests of one leave {s.within:.1%} open"
-        for s in spreads
-    ]
-    heads = "".join(f"{words.get(s.metric, s.metric):>12}" for s in spreads)
-    lines += [f"what {hours:g} h buy: half of the headline's expected {confidence * 100:g} % interval", ""]
-    lines.append(f"{'repeats':>8} {'requests':>9} {'hours':>6} {heads}")
     best = min(found, key=lambda s: (round(s.worst, 4), s.hours))
+    rows = [["repeats", "requests", "hours", *(s.metric for s in spreads), ""]]
     for split in found:
-        widths = "".join(f"{split.half_widths[s.metric]:>12.1%}" for s in spreads)
-        lines.append(
-            f"{split.repeats:>8} {split.requests:>9} {split.hours:>6.1f} {widths}{'  <-' if split is best else ''}"
-        )
-    lines.append(f"so: repeats: {best.repeats}, repeat_requests: {best.requests}")
-    return lines
+        widths = [f"{split.half_widths[s.metric]:.1%}" for s in spreads]
+        of = [str(split.repeats), str(split.requests), f"{split.hours:.1f}"]
+        rows.append([*of, *widths, "<-" if split is best else ""])
+    return [
+        *(
+            f"{s.metric}: launches differ by {s.between:.1%}, {s.requests:g} requests of one leave {s.within:.1%} open"
+            for s in spreads
+        ),
+        f"what {hours:g} h buy: half of the headline's expected {confidence * 100:g} % interval",
+        "",
+        *columns(rows),
+        f"so: repeats: {best.repeats}, repeat_requests: {best.requests}",
+    ]

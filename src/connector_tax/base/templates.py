@@ -1,0 +1,38 @@
+"""Templates: the words around facts, in Jinja files beside the code that has the facts."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
+from connector_tax.base.opening import printable
+
+MOST_CHARACTERS = 20_000
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines whose columns are as wide as they have to be."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _one_line(value: Any) -> Any:
+    """Return text as one printable line: names come from files that anybody may have written."""
+    return printable(value, MOST_CHARACTERS) if type(value) is str else value
+
+
+@cache
+def template(path: Path) -> Template:
+    """Return a template; every value in it is one printable line, and in HTML escaped."""
+    environment = Environment(  # nosec B701: text that is no HTML is not escaped
+        loader=FileSystemLoader(path.parent),
+        autoescape=path.name.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_one_line,
+    )
+    environment.filters["columns"] = columns
+    return environment.get_template(path.name)

@@ -1,0 +1,502 @@
+"""Campaigns along axes: one YAML file to an ordinary config for each, measured one after another, and all taxes in one table.
+
+An entry of an axis is a set of overrides of the base campaign. Campaigns do not change: each refuses by itself results of another config,
+so a sweep guards nothing.
+"""
+
+import copy
+import itertools
+import math
+import os
+import re
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psutil
+import yaml
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import checked, parse_campaign
+from connector_tax.base.config.model import CampaignConfig
+from connector_tax.base.documents.aggregate import Aggregate
+from connector_tax.base.documents.rates import Reference
+from connector_tax.base.errors import ArtifactError, ConfigError
+from connector_tax.base.files import Document, write_text_if_changed
+from connector_tax.base.opening import printable
+from connector_tax.base.plan import read_campaign_file, start
+from connector_tax.base.prctl import killed_with_parent
+from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.redaction import published
+from connector_tax.base.seeds import stream
+from connector_tax.read.compare.comparison import LATENCIES, flags_at, number_of, read_side
+from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.questions import reference_flags, reference_rate, source_note
+from connector_tax.read.figures.words import METRICS, clean, rate, with_interval
+from connector_tax.read.report.status import seconds_left, worker_of
+
+# More would be years on a GPU, and is most likely an axis too many.
+MOST_CAMPAIGNS = 500
+# A job ends its engine, whose grace a campaign sets, and asks the driver for the memory: the next campaign finds a card that is free.
+MOST_ENDING_S = 300.0
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of an axis; ``overrides`` are keys of a campaign file, nested as there."""
+
+    axis: str
+    name: str
+    place: str
+    overrides: Foreign
+
+
+@dataclass(frozen=True, slots=True)
+class SweepCell:
+    """One campaign.
+
+    Attributes:
+        entries: axis -> name of its entry.
+        mapping: the campaign file; references to the environment stand in it as they were written.
+        config: the same, checked.
+    """
+
+    name: str
+    entries: Mapping[str, str]
+    mapping: Foreign
+    config: CampaignConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """
+    Attributes:
+        path: of the sweep's own file.
+        axes: axis -> names of its entries.
+        cells: in the order of the file, the last axis fastest.
+        order: the same as they are measured.
+        excluded: how many combinations are left out.
+    """
+
+    name: str
+    path: Path
+    base: str
+    axes: Mapping[str, tuple[str, ...]]
+    cells: tuple[SweepCell, ...]
+    order: tuple[SweepCell, ...]
+    excluded: int
+
+    @property
+    def folder(self) -> Path:
+        return checked.PROJECT_ROOT / "sweeps" / self.name
+
+    def config_file(self, cell: SweepCell) -> Path:
+        return self.folder / f"{cell.name}.yaml"
+
+    @property
+    def word(self) -> str:
+        """Its file as a shell takes it."""
+        return shlex.quote(str(self.path))
+
+
+def load_sweep(path: Path) -> Sweep:
+    """Read a sweep, and check every campaign that it makes.
+
+    Raises:
+        ConfigError: unreadable, no valid sweep, or one of its campaigns is not valid; names the place.
+    """
+    value = checked.checked(checked.read_yaml(path, "config/sweep.yaml"), "sweep", str(path))
+    base = checked.read_yaml(checked.PROJECT_ROOT / value["base"])
+    parse_campaign(base, where=value["base"])
+    axes = {axis: _entries(axis, entries, path) for axis, entries in value["axes"].items()}
+    cells: dict[str, SweepCell] = {}
+    for combination in _combinations(value, axes, path):
+        cell = _cell(value["sweep"], base, combination, path)
+        # Without case, as some file systems have it.
+        other = cells.setdefault(cell.name.lower(), cell)
+        if other is not cell:
+            both = f"{_words(other.entries)}, and {_words(cell.entries)}"
+            raise ConfigError(
+                f"{path}: axes: two campaigns have one name, {cell.name}: {both}. Rename an entry."
+            )
+    every = tuple(cells.values())
+    drawn = stream(value["seed"], "sweep", value["sweep"]).permutation(len(every))
+    return Sweep(
+        value["sweep"],
+        path,
+        value["base"],
+        {axis: tuple(e.name for e in entries) for axis, entries in axes.items()},
+        every,
+        tuple(every[k] for k in drawn) if value["order"] == "seeded" else every,
+        math.prod(map(len, axes.values())) - len(every),
+    )
+
+
+def _entries(axis: str, entries: Sequence[Foreign], path: Path) -> list[Entry]:
+    found: dict[str, Entry] = {}
+    for k, entry in enumerate(entries):
+        place = f"axes.{axis}[{k}]"
+        if entry["name"] in found:
+            raise ConfigError(
+                f"{path}: {place}.name: {entry['name']!r} is the name of {found[entry['name']].place} as well; give each its own."
+            )
+        if "campaign" in entry["set"]:
+            raise ConfigError(
+                f"{path}: {place}.set.campaign: the name of a campaign is made of the sweep's and its entries'. Leave it out."
+            )
+        found[entry["name"]] = Entry(axis, entry["name"], place, entry["set"])
+    return list(found.values())
+
+
+def _combinations(value: Foreign, axes: Mapping[str, list[Entry]], path: Path) -> Iterator[tuple[Entry, ...]]:
+    rules = [
+        {axis: [names] if isinstance(names, str) else names for axis, names in rule.items()}
+        for rule in value["exclude"]
+    ]
+    for k, rule in enumerate(rules):
+        for axis, names in rule.items():
+            if axis not in axes:
+                raise ConfigError(
+                    f"{path}: exclude[{k}]: {axis!r} is no axis of this sweep ({', '.join(axes)})."
+                )
+            known = [e.name for e in axes[axis]]
+            if wrong := [name for name in names if name not in known]:
+                raise ConfigError(
+                    f"{path}: exclude[{k}].{axis}: {wrong[0]!r} is no entry of that axis ({', '.join(known)})."
+                )
+    size, kept = math.prod(map(len, axes.values())), None
+    if size <= 100 * MOST_CAMPAIGNS:
+        kept = [
+            c
+            for c in itertools.product(*axes.values())
+            if not any(all(e.name in rule.get(e.axis, [e.name]) for e in c) for rule in rules)
+        ]
+    if kept is None or len(kept) > MOST_CAMPAIGNS:
+        raise ConfigError(
+            f"{path}: axes: make {size if kept is None else len(kept)} campaigns; {MOST_CAMPAIGNS} at most. Take fewer entries, or exclude combinations."
+        )
+    if not kept:
+        raise ConfigError(f"{path}: exclude: leaves none of {size} campaigns. Leave out fewer combinations.")
+    yield from kept
+
+
+def _cell(sweep: str, base: Foreign, combination: Sequence[Entry], path: Path) -> SweepCell:
+    name, entries = "-".join([sweep, *(e.name for e in combination)]), {e.axis: e.name for e in combination}
+    for one, other in itertools.combinations(combination, 2):
+        # What is measured must not depend on the order of axes.
+        for key, _, _ in start.differing(_with({}, one, other), _with({}, other, one), ""):
+            raise ConfigError(
+                f"{path}: {other.place}.set.{key}: {one.place} sets it as well, to another value. Give a key to one axis alone."
+            )
+    mapping = _with({**base, "campaign": name}, *combination)
+    try:
+        config = parse_campaign(mapping, where=f"{path}: campaign {name} ({_words(entries)})")
+    except ConfigError:
+        for entry in combination:
+            # Whose mistake it is: an entry's that makes one of the base alone, else the combination's.
+            parse_campaign(_with(base, entry), where=f"{path}: {entry.place} ({entry.name}), set")
+        raise
+    return SweepCell(name, entries, mapping, config)
+
+
+def _with(base: Foreign, *entries: Entry) -> Foreign:
+    def merge(into: dict[str, Any], overrides: Foreign) -> dict[str, Any]:
+        for key, value in overrides.items():
+            both = isinstance(value, dict) and isinstance(into.get(key), dict)
+            into[key] = merge(into[key], value) if both else copy.deepcopy(value)
+        return into
+
+    found = copy.deepcopy(dict(base))
+    for entry in entries:
+        merge(found, entry.overrides)
+    return found
+
+
+def _words(entries: Mapping[str, str], without: str = "") -> str:
+    """``release v031, model small``."""
+    return ", ".join(f"{axis} {name}" for axis, name in entries.items() if axis != without)
+
+
+def write_configs(sweep: Sweep) -> list[Path]:
+    """Write a config for each campaign; one with the same content is left alone.
+
+    Raises:
+        ConfigError: a secret stands in the base or in an entry. It would be in as many files as there are campaigns.
+    """
+    texts = {}
+    for cell in sweep.cells:
+        # Under a key of its own, since a document holds its config so.
+        if published({"config": cell.mapping})["config"] != cell.mapping:
+            raise ConfigError(
+                f"{sweep.path}: campaign {cell.name}: a secret stands in it, in {sweep.base} or in an entry, and would be written into a file "
+                "for each campaign. Put it into the environment and write ${NAME} for it."
+            )
+        body = yaml.safe_dump(cell.mapping, sort_keys=False, allow_unicode=True, width=120)
+        head = printable(f"# Made by connector-tax sweep of {sweep.path} and {sweep.base}; edit those.", 1000)
+        texts[sweep.config_file(cell)] = f"{head}\n{body}"
+    for path, text in texts.items():
+        write_text_if_changed(path, Document(text))
+    return list(texts)
+
+
+def refuse_unset(sweep: Sweep) -> None:
+    """Raise for a variable that is not set before anything is measured, and not when its campaign's turn comes in a night or two.
+
+    Raises:
+        ConfigError: an interpreter or a model refers to it.
+    """
+    for cell in sweep.cells:
+        for key in ("python", "model"):
+            if found := re.search(r"\$\{(\w+)\}", getattr(cell.config.engine, key) or ""):
+                raise ConfigError(
+                    f"{sweep.path}: campaign {cell.name}: engine.{key}: {found[0]}: that environment variable is not set. "
+                    f"Export {found[1]}, then start again."
+                )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """
+    Attributes:
+        codes: campaign -> exit code, of those that came to an end.
+        interrupted: the signal that ended the sweep; None where it went through.
+        at: the campaign that was at work then; None between two.
+    """
+
+    codes: dict[str, int] = field(default_factory=dict)
+    interrupted: int | None = None
+    at: str | None = None
+
+    @property
+    def failed(self) -> list[str]:
+        return [name for name, code in self.codes.items() if code]
+
+
+def run_all(commands: Mapping[str, Sequence[str]], folder: Path, say: Callable[[str], None]) -> Outcome:
+    """Run every campaign's command once in ``folder``, in that order; one that fails stops no other.
+
+    Snakemake keeps Ctrl-C and SIGTERM to itself, or ends when its jobs have: so a campaign's processes are a group, and whoever ends the
+    sweep ends the group. Killed outright, the sweep takes Snakemake with it; its jobs then end in order.
+    """
+    outcome = Outcome()
+    group = 0
+
+    def pass_on() -> None:
+        if group and outcome.interrupted is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(group, outcome.interrupted)
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        # A second one must not interrupt the clean-up that the first one started.
+        if outcome.interrupted is None:
+            outcome.interrupted = signum
+            pass_on()
+
+    before = {s: handler for s in ENDING if (handler := signal.getsignal(s)) != signal.SIG_IGN}
+    for signum in before:
+        signal.signal(signum, interrupt)
+    try:
+        for k, (name, command) in enumerate(commands.items(), start=1):
+            if outcome.interrupted is not None:
+                break
+            say(f"campaign {k} of {len(commands)}: {name}")
+            # A group, and no session: a scheduler that divides cores by session would set engine and client apart.
+            with subprocess.Popen(
+                command, cwd=folder, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=killed_with_parent
+            ) as process:
+                group = process.pid
+                pass_on()  # a signal that came while it was started
+                code = process.wait()
+            if left := _wait_until_gone(group):
+                say(
+                    f"still at work {MOST_ENDING_S:g} s after their Snakemake ended, and not waited for any longer: {', '.join(left)}. "
+                    "They may hold a card or a port."
+                )
+            group = 0
+            if outcome.interrupted is not None:
+                outcome.at = name
+                break
+            outcome.codes[name] = code
+            if code:
+                say(f"campaign {name} failed: {code_text(code)}")
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+    return outcome
+
+
+def _wait_until_gone(group: int) -> list[str]:
+    """Return the group's processes that are at work after the longest time. A zombie is not: some containers' first process asks after none."""
+    deadline = time.monotonic() + MOST_ENDING_S
+    while True:
+        left = []
+        for process in psutil.process_iter():
+            with suppress(ProcessLookupError, psutil.NoSuchProcess):
+                if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                    left.append(f"process {process.pid}")
+        if not left or time.monotonic() >= deadline:
+            return left
+        time.sleep(0.1)
+
+
+def code_text(code: int) -> str:
+    """``exit code 1``; ``ended by SIGKILL``."""
+    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where a campaign stands.
+
+    Attributes:
+        code: ``not_started``, ``at_work``, ``changed``, ``stopped``, ``measured``, ``finished`` or ``unreadable``.
+        ended, runs: launches of configurations that have a true receipt, and all.
+        left_s: expected, by rates that are guessed as long as Phase A is not measured.
+        why: of a state that wants a reason.
+    """
+
+    code: str
+    ended: int
+    runs: int
+    left_s: float = 0.0
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        return printable(self.code.replace("_", " ") + f": {self.why}" * bool(self.why))
+
+
+def state_of(config: CampaignConfig, results: Path, gpus: int | None = None) -> State:
+    """Read where a campaign stands from its folder.
+
+    Args:
+        gpus: engines side by side at most, where a campaign has more cards.
+    """
+    folder = CampaignFolder(results / config.campaign)
+    runs = sum(len(config.members(phase)) for phase in config.phases)
+    try:
+        if folder.root.is_symlink():
+            raise ArtifactError("it is a link, which is not followed")
+        folder.links()
+        if not folder.campaign_file.exists():
+            return State("not_started", 0, runs, seconds_left(config, folder, None, gpus))
+        document = read_campaign_file(folder.campaign_file)
+        # What is in variables that this shell has not is not known; a start that wants them says so.
+        changed = [
+            key
+            for key, was, now in start.changed_keys(config, document)
+            if "${" not in str(now) or "${" in str(was)
+        ]
+        found = start.standing(config, folder, document.date)
+        left_s = seconds_left(config, folder, document.date, gpus)
+        ended = runs - sum(map(len, found.left.values()))
+        if (worker := worker_of(folder)) is not None:
+            return State("at_work", ended, runs, left_s, f"process {worker}")
+        if changed:
+            return State("changed", ended, runs, left_s, ", ".join(changed))
+        made = (
+            folder.reference_rates,
+            folder.aggregate,
+            folder.aggregate_csv,
+            folder.figures / "index.json",
+            folder.report,
+            folder.manifest,
+        )
+        missing = [str(path.relative_to(folder.root)) for path in made if not path.exists()]
+        since_ns = folder.aggregate.stat().st_mtime_ns if folder.aggregate.exists() else 0
+        receipts = [run.receipt for run in folder.runs() if run.receipt.exists()]
+        if since_ns and any(receipt.stat().st_mtime_ns > since_ns for receipt in receipts):
+            missing.append("an analysis of its newest runs")
+    # Also where a folder may not be entered, or a run that begins anew removes its own.
+    except (ArtifactError, OSError) as error:
+        return State("unreadable", 0, runs, why=str(error))
+    code = "stopped" if found.left else "measured" if missing else "finished"
+    why = [f"without {', '.join(missing)}"] if missing and not found.left else []
+    return State(code, ended, runs, left_s, "; ".join([*why, *(f"{c} failed" for c in sorted(found.failed))]))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def table_of(sweep: Sweep, results: Path, across: str | None, reference: Reference) -> Table:
+    """Every tax of every campaign: connectors in rows, the entries of one axis in columns.
+
+    Args:
+        across: the axis in the columns; None takes the first.
+
+    Raises:
+        ConfigError: there is no such axis.
+    """
+    axis = across or next(iter(sweep.axes))
+    if axis not in sweep.axes:
+        raise ConfigError(f"--across {axis}: {sweep.path} has the axes {', '.join(sweep.axes)}.")
+    found: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
+    for cell in sweep.cells:
+        rows = found.setdefault(_words(cell.entries, axis), {})
+        for row, text in _numbers(cell, results, reference):
+            rows.setdefault(row, {})[cell.entries[axis]] = clean(text)
+    return Table(
+        ("campaigns", "connector", "what", *(f"{axis} {name}" for name in sweep.axes[axis])),
+        tuple(
+            (others, *row, *(texts.get(name, "-") for name in sweep.axes[axis]))
+            for others, rows in found.items()
+            for row, texts in rows.items()
+        ),
+    )
+
+
+def _numbers(cell: SweepCell, results: Path, reference: Reference) -> Iterator[tuple[tuple[str, str], str]]:
+    """A campaign's rows: what they are of, and the number, or why there is none."""
+    state, side, why = state_of(cell.config, results), None, ""
+    try:
+        if state.code not in ("changed", "unreadable") and (results / cell.name / "aggregate.json").exists():
+            found = read_side(cell.name, results / cell.name)
+            if (other := found.aggregate.campaign) == cell.name:
+                side = found
+            else:
+                why = f"results of campaign {other}"
+    except (ArtifactError, OSError) as error:
+        why = f"unreadable: {error}"
+    yield ("", "campaign"), state.text
+    at = None if side is None else reference_rate(side.aggregate, reference)
+    if side is not None:
+        yield ("", "measured on"), _source(side.aggregate)
+        yield ("", "intervals"), f"{side.aggregate.provenance.confidence * 100:g} %"
+        flags = [f"{flag}: {label('rate_flag', flag)}" for flag in reference_flags(side.aggregate)]
+        yield ("", reference), "; ".join(["-" if at is None else rate(at), *flags])
+    for connector in cell.config.connectors:
+        if connector.id in ("plain", PLAIN_AGAIN):
+            continue
+        for metric in LATENCIES:
+            row = clean(connector.label), f"{METRICS[metric]} tax"
+            if metric == "ttft_p90" and connector.ttft_is_no_tax:
+                continue
+            if side is None or at is None:
+                yield row, why or (state.text if side is None else f"no {reference}")
+                continue
+            tax = number_of(side, connector.id, metric, reference, at)
+            marks = [
+                tax.kind,
+                *["saturated"] * tax.overloaded,
+                *flags_at(side.aggregate, connector.id, metric, at),
+            ]
+            yield row, ", ".join([with_interval(tax.value), *marks]) if tax.value else tax.reason or ""
+
+
+def _source(aggregate: Aggregate) -> str:
+    version = aggregate.provenance.versions.get("vllm")
+    return (
+        "; ".join(filter(None, [f"vLLM {version}" if version else "", source_note(aggregate)])) or "unknown"
+    )
