@@ -26,7 +26,7 @@ def _one_line(value: Any) -> Any:
 @cache
 def template(path: Path) -> Template:
     """Return a template; every value in it is one printable line, and in HTML escaped."""
-    environment = Environment(  # nosec B701: text that is no HTML is not escaped
+    environment = Environment(  # nosec B701  # text that is no HTML is not escaped
         loader=FileSystemLoader(path.parent),
         autoescape=path.name.endswith(".html.j2"),
         undefined=StrictUndefined,

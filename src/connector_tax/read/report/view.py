@@ -250,6 +250,7 @@ class Page:
     n_cells: int
     n_unusable: int
     n_failed: int
+    n_metrics_missed: int
     flags: Sequence[tuple[str, int]]
     problems: Sequence[ProblemRow]
     outputs: Mapping[str, int]
@@ -324,6 +325,7 @@ def page_view(aggregate: Aggregate, left: Left | None = None, bundled: bool = Fa
         n_cells=len(cells),
         n_unusable=sum(not c.usable for c in cells),
         n_failed=sum(c.n[2] + c.n[3] for c in cells if c.n),
+        n_metrics_missed=sum(c.n_metrics_missed for c in aggregate.measured()),
         flags=flags.most_common(),
         problems=aggregate.problems,
         outputs=Counter(o.verdict for o in aggregate.outputs),
