@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from checkout import Project
 
+from connector_tax.read.figures.labels import label
+
 pytestmark = pytest.mark.emulated
 
 
@@ -39,6 +41,6 @@ def test_conversations_hit_the_prefix_cache_and_are_taxed(project: Project) -> N
         assert 0.3 < cell["prefix_cache_hit_share"] < 0.7
     assert {t["metric"] for t in aggregate["taxes"] if t["phase"] == "c"} >= {"ttft_p90", "tpot_p90"}
     report = (project.results / "report.html").read_text()
-    assert "<h3>Conversations</h3>" in report
+    assert label("table", "conversations") in report
     assert "talk" in report
     assert "Nothing to be done" in project.snakemake().stderr
