@@ -136,6 +136,23 @@ def test_a_parcel_of_another_campaign_is_refused(
     assert files(here) == before
 
 
+def test_a_parcel_from_a_host_with_another_interpreter_is_taken(
+    there: CampaignFolder, tmp_path: Path
+) -> None:
+    """A start there wrote into campaign.json what may change at any time, and nothing of it could be taken home."""
+    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
+    own = {"engine": {"python": "/home/me/python", "port": 9000}, "analysis": {"confidence": 0.9}}
+    write(
+        here,
+        "campaign.json",
+        json.dumps({**json.loads(there.campaign_file.read_text()), "config": own}),
+    )
+    taken = take(tmp_path / "1.tar.gz", here)
+    assert RUN in taken.units
+    assert json.loads(here.campaign_file.read_text())["config"] == own
+
+
 def test_a_parcel_of_another_campaign_is_refused_where_there_is_none_yet(
     there: CampaignFolder, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.config.model import without_free_keys
 from connector_tax.base.errors import OF_THE_DISK, ArtifactError
 from connector_tax.base.files import read_json, sync_beneath, sync_folder, to_json, write_text, writing_failed
 from connector_tax.base.opening import is_bare, read_whole, shown
@@ -348,12 +349,12 @@ def _check_same_campaign(archive: Path, there: CampaignFolder, here: CampaignFol
 
 
 def _asked(document: Any) -> dict[str, Any]:
-    """``campaign.json`` without the settings of its analysis, which are nothing that was measured."""
+    """``campaign.json`` without what may be another on another host: where its interpreter is, for instance."""
     if not isinstance(document, dict) or not isinstance(document.get("config"), dict):
         raise ArtifactError(
             "campaign.json of the archive or of this folder has another form. Nothing was taken."
         )
-    return {**document, "config": {k: v for k, v in document["config"].items() if k != "analysis"}}
+    return {**document, "config": without_free_keys(document["config"])}
 
 
 def _replace(new: Path, old: Path) -> None:

@@ -12,6 +12,18 @@ from connector_tax.base.records.gpu import VirtualGpu
 
 ONLY_WHERE_SET = ("model_sha256", "virtual_gpu", "gpus", "mix_cards", "wait_for_card_s", "container")
 Runtime = Literal["podman", "docker"]
+# Keys that enter no hash, and may change at any time.
+FREE = ("analysis",)
+FREE_OF_ENGINE = (
+    *("python", "container", "gpu", "gpus", "mix_cards", "port", "wait_for_card_s"),
+    *("ready_timeout_s", "stop_grace_s", "release_timeout_s", "release_tolerance_mib"),
+)
+
+
+def without_free_keys(config: Foreign) -> Foreign:
+    """Return the config of a ``campaign.json`` without what may change at any time."""
+    engine = {key: value for key, value in config.get("engine", {}).items() if key not in FREE_OF_ENGINE}
+    return {**{key: value for key, value in config.items() if key not in FREE}, "engine": engine}
 
 
 @dataclass(frozen=True, slots=True)

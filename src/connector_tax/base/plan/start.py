@@ -19,6 +19,7 @@ from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.parcel import put_back
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.config import CampaignConfig
+from connector_tax.base.config.model import without_free_keys
 from connector_tax.base.config.sweep import unlike
 from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.preflight import PreflightStatus
@@ -33,12 +34,6 @@ from connector_tax.base.plan.cells import cells_of, spec_hash
 from connector_tax.base.records.cell import Phase
 from connector_tax.base.records.rates import ReferenceRates
 
-# Keys that enter no hash, and may change at any time.
-FREE = ("analysis",)
-FREE_OF_ENGINE = (
-    *("python", "container", "gpu", "gpus", "mix_cards", "port", "wait_for_card_s"),
-    *("ready_timeout_s", "stop_grace_s", "release_timeout_s", "release_tolerance_mib"),
-)
 # Of a connector's entry, what its launch is made of.
 LAUNCHED = ("kv_transfer_config", "env", "extra_args", "matches")
 
@@ -225,10 +220,8 @@ def changed_keys(config: CampaignConfig, earlier: CampaignDocument) -> Iterator[
 
 
 def _hashed(config: dict[str, Any]) -> dict[str, Any]:
-    engine = {key: value for key, value in config["engine"].items() if key not in FREE_OF_ENGINE}
     connectors = {c["id"]: {key: c[key] for key in LAUNCHED} for c in config["connectors"]}
-    kept = {key: value for key, value in config.items() if key not in FREE}
-    return {**kept, "engine": engine, "connectors": connectors}
+    return {**without_free_keys(config), "connectors": connectors}
 
 
 def _differing(then: Any, now: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
