@@ -220,8 +220,24 @@ def test_a_connector_more_is_measured_and_one_less_is_another_campaign(tmp_path:
     assert list(now.void) == [found.folder.preflight_status]
     open_campaign(config, found.folder)
     assert found.folder.reference_rates.exists()
+    found.measure("nixl_both", receipt=False)
     with pytest.raises(ConfigError, match=r"connectors\.nixl_both"):
         open_campaign(replace(config, connectors=config.connectors[:2]), found.folder)
+
+
+def test_an_entry_by_which_nothing_was_measured_may_change(tmp_path: Path) -> None:
+    """Preflight skipped it for a variable that is not right: mending that was another campaign."""
+    found = begun(tmp_path)
+    shutil.rmtree(found.run("noop_connector", "a").path)
+    found.skip("noop_connector", "it does not start")
+    plain, noop = found.config.connectors
+    found.config = replace(found.config, connectors=(plain, replace(noop, env={"A": "1"})))
+    with pytest.raises(ConfigError, match=r"connectors\.plain\.env\.A"):
+        open_campaign(replace(found.config, connectors=(replace(plain, env={"A": "1"}), noop)), found.folder)
+    open_campaign(found.config, found.folder)
+    assert not found.folder.preflight_status.exists()
+    assert stands(found).left["a"] == ("noop_connector",)
+    open_campaign(replace(found.config, connectors=(plain,)), found.folder)
 
 
 def test_a_config_may_change_as_long_as_nothing_is_measured(tmp_path: Path) -> None:

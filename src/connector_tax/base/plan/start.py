@@ -6,7 +6,7 @@ other receipt is void: the next start removes it, and measures the cells that ar
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -181,18 +181,19 @@ def date_of(folder: CampaignFolder, earlier: CampaignDocument | None) -> str:
 
 
 def refuse_change(config: CampaignConfig, earlier: CampaignDocument, folder: CampaignFolder) -> bool:
-    """Whether the config is another than the campaign was begun with, which has no cell yet.
+    """Whether the config is another than the campaign was begun with, where nothing was measured by what is another.
 
     Raises:
         ArtifactError: another version wrote ``campaign.json``.
-        ConfigError: it has cells; names the key.
+        ConfigError: something was; names the key.
     """
-    if not any(run.finished_cells() for run in folder.runs()):
+    measured = {run.connector_id for run in folder.runs() if run.finished_cells()}
+    if not measured:
         try:
             return any(True for _ in changed_keys(config, earlier))
         except ArtifactError:
             return True
-    changed = list(changed_keys(config, earlier))
+    changed = list(changed_keys(config, earlier, measured))
     if changed:
         key, was, now = changed[0]
         more = f" ({len(changed) - 1} more keys changed)" if len(changed) > 1 else ""
@@ -200,13 +201,18 @@ def refuse_change(config: CampaignConfig, earlier: CampaignDocument, folder: Cam
             f"{folder.campaign_file}: {key}: was {shown(was)} when campaign {earlier.campaign} was begun, and is {shown(now)} in the config{more}. "
             "What is measured by it is another campaign: undo the edit, or give the campaign another name."
         )
-    return False
+    return any(True for _ in changed_keys(config, earlier))
 
 
-def changed_keys(config: CampaignConfig, earlier: CampaignDocument) -> Iterator[tuple[str, Any, Any]]:
+def changed_keys(
+    config: CampaignConfig, earlier: CampaignDocument, measured: Container[str] | None = None
+) -> Iterator[tuple[str, Any, Any]]:
     """Keys that enter a hash and are another in ``config`` than in ``earlier``, with both values; none is a secret's.
 
     Connectors that ``earlier`` has not are no change: no cell of the others is another for them.
+
+    Args:
+        measured: connectors that have a cell, and alone are compared then; None compares all.
 
     Raises:
         ArtifactError: another version wrote ``earlier``.
@@ -215,6 +221,8 @@ def changed_keys(config: CampaignConfig, earlier: CampaignDocument) -> Iterator[
     # As a file has it, without secrets.
     stored = json.loads(to_json(campaign_document(config, date="", created_utc="")))["config"]
     now = _hashed(config_of(msgspec.structs.replace(earlier, config=stored)).to_json())
+    if measured is not None:
+        then["connectors"] = {c: entry for c, entry in then["connectors"].items() if c in measured}
     now["connectors"] = {c: entry for c, entry in now["connectors"].items() if c in then["connectors"]}
     yield from _differing(then, now, "")
 
