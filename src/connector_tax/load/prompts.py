@@ -1,6 +1,6 @@
 """Prompt files of other tools -> the prompts that workers read (``run.workload.datasets``).
 
-What a file is, is told by its content; one whose name ends in ``.gz`` is unpacked.
+What a file is, is told by its content; one whose name ends in ``.gz`` is unpacked. Plain text has no name of a table or of JSON.
 
 =================================================  ==================================================================
 ``[{"conversations": [{"from": "human", ...`` ...  ShareGPT: the first thing that a human says, and how long its answer is
@@ -34,6 +34,8 @@ from connector_tax.run.workload.lengths import MOST_TOKENS, Distribution, Length
 _JSON_LIST = re.compile(rb"\s*\[\s*[{\]]")
 # A tab is text.
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+# A line of such a file is no prompt: the first one of a table has the names of its columns.
+_NO_TEXT = frozenset({".csv", ".tsv", ".json", ".jsonl"})
 _HUMAN = frozenset({"human", "user"})
 _OWN_KEYS = ({"prompt", "output_tokens"}, {"messages", "output_tokens"})
 
@@ -135,6 +137,11 @@ def _prompts(source: Path, chars_per_token: float) -> Iterator[_Asked | None]:
         return _share_gpt(source, chars_per_token)
     if JSON_LINES.match(head):
         return _json_lines(source, chars_per_token)
+    if Path(source.name.removesuffix(".gz")).suffix.lower() in _NO_TEXT:
+        raise ConfigError(
+            f"{source}: named {source.name}, and holds no JSON objects. Its lines are not taken for prompts: give one JSON object per line, "
+            '{"prompt": "..."}, or plain text, one prompt a line, in a .txt file.'
+        )
     return _plain_text(source)
 
 

@@ -145,6 +145,22 @@ def test_plain_text_is_a_prompt_a_line(tmp_path: Path) -> None:
     assert [p.content for p in found] == ["[INST] one", "  two\u2028three\t!"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("prompts.csv", 'prompt,answer\n"Hello,\nyou",4\n'),
+        ("prompts.TSV", "prompt\nHello\n"),
+        ("prompts.json", '["Hello", "Goodbye"]'),
+        ("prompts.jsonl", '"Hello"\n"Goodbye"\n'),
+    ],
+)
+def test_lines_of_a_table_or_of_json_are_no_prompts(tmp_path: Path, name: str, text: str) -> None:
+    """The names of columns were sent as a prompt, and a cell of two lines as two."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=r'give one JSON object per line, \{"prompt"'):
+        write_prompts(tmp_path / name, tmp_path / "out", output_lengths=None, seed=1)
+
+
 def test_a_limit_takes_the_first_ones(tmp_path: Path) -> None:
     lines = [{"prompt": str(k), "output_tokens": k} for k in range(1, 9)]
     assert [p.content for p in converted(tmp_path, lines, limit=3)] == ["1", "2", "3"]
