@@ -22,6 +22,10 @@ Status = Literal[
 ]
 
 
+# Of an answer of so many tokens that all came at one instant nobody knows when they were made: no engine makes them in one step.
+WHOLE_FROM_TOKENS = 8
+
+
 class Answered(Protocol):
     """What latencies are made of; the fields of ``RequestRecord``, wherever they stand."""
 
@@ -52,9 +56,11 @@ def ttft_ns(request: Answered) -> int | None:
 
 
 def tpot_ns(request: Answered) -> float | None:
-    """Mean time per output token after the first; None unless ``ok`` with two tokens or more."""
+    """Mean time per output token after the first; None unless ``ok`` with two tokens or more, and of an answer that came whole."""
     first, last, tokens = request.t_first_token_ns, request.t_last_token_ns, request.completion_tokens
     if request.status != "ok" or first is None or last is None or tokens is None or tokens < 2:
+        return None
+    if first == last and tokens >= WHOLE_FROM_TOKENS:
         return None
     return (last - first) / (tokens - 1)
 

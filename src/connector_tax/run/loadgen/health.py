@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from connector_tax.base.documents.health import Health, SessionHealth
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.records.request import WHOLE_FROM_TOKENS, RequestRecord
 from connector_tax.base.records.sessions import read_sessions
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.statistics.percentiles import percentile
@@ -33,10 +33,8 @@ LIMIT_P99 = 0.05
 MAX_RATE_ERROR = 0.005
 MAX_WORKER_CPU_SHARE = 0.95
 MAX_DIFFERENCE_P50 = 0.15
-# Answers whose first and last token came at one instant, of those long enough that no engine makes them in one step: none of
-# them has a TPOT, and a TTFT only of its end.
+# Answers whose first and last token came at one instant, of those of ``WHOLE_FROM_TOKENS``: none of them has a TPOT, and a TTFT only of its end.
 MAX_WHOLE_SHARE = 0.1
-WHOLE_FROM_TOKENS = 8
 STALL_US = 10_000
 # Before its time by more than that a request was sent too early; clocks of two cores differ by less.
 EARLY_NS = 1_000_000
