@@ -26,7 +26,13 @@ PARTS = (
 
 # A cell counts only where the client kept time. These tests ask what the pipeline does with cells, on hosts that may stop a
 # process for a second; so no cell of theirs is refused for that. tests/unit/load_without_server/test_health.py holds the limits themselves.
-LIMITS_ON_THE_CLIENT = ("MAX_RATE_ERROR", "MAX_WORKER_CPU_SHARE", "MAX_DIFFERENCE_P50", "MAX_WHOLE_SHARE")
+LIMITS_ON_THE_CLIENT = (
+    "MAX_RATE_ERROR",
+    "MAX_WORKER_CPU_SHARE",
+    "MAX_DIFFERENCE_P50",
+    "MAX_WHOLE_SHARE",
+    "MOST_AWAY_MS",
+)
 
 
 class Project:

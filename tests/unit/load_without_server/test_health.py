@@ -73,11 +73,21 @@ def test_lateness_counts_by_its_share_of_ttft_and_e2e_at_the_median() -> None:
     assert said(cell(lambda seq: request(seq, beyond * e2e_ms))) == ["client late", "client late"]
 
 
-def test_one_stall_however_long_is_no_median() -> None:
-    """A tenth of the cell is late by a second: flagged, and not refused."""
-    stalled = cell(lambda seq: request(seq, 1000.0 if 40 <= seq < 50 else 0.0))
-    figures = health(SPEC, replace(stalled, stall_max_us=1e6))
+def test_a_short_stall_is_flagged_and_not_refused() -> None:
+    stalled = cell(lambda seq: request(seq, 200.0 if 40 <= seq < 50 else 0.0))
+    start_ns = stalled.window.window_start_ns
+    figures = health(SPEC, replace(stalled, stall_max_us=2e5, away_ns=[(start_ns, start_ns + 200_000_000)]))
     assert (figures.bottleneck, figures.client_stalled) == ((), True)
+
+
+@pytest.mark.parametrize(("since_ms", "said_of"), [(0, ["client away"]), (-200, []), (-600, [])])
+def test_a_worker_that_was_away_for_long_in_the_window_costs_the_cell(
+    since_ms: int, said_of: list[str]
+) -> None:
+    """Stopped for a second, it made a TTFT p90 of 11 ms one of 433 ms, in a cell that counted."""
+    stalled = cell()
+    since_ns = stalled.window.window_start_ns + since_ms * 1_000_000
+    assert said(replace(stalled, away_ns=[(since_ns, since_ns + 400_000_000)])) == said_of
 
 
 def test_a_client_that_falls_ever_further_behind_is_a_bottleneck() -> None:

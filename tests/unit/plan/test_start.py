@@ -94,13 +94,24 @@ def test_a_receipt_whose_cell_is_lost_or_damaged_is_void(tmp_path: Path, what: s
     before = listing(found.root)
     now = stands(found)
     assert now.left == {"b": ("plain",)}
-    assert list(now.void) == [run.receipt] and f"cell {cell.cell_id}" in now.void[run.receipt]
+    removed = [cell.cell_json, run.receipt] if what == "its document" else [run.receipt]
+    assert list(now.void) == removed and f"cell {cell.cell_id}" in now.void[run.receipt]
     assert listing(found.root) == before
     said: list[str] = []
     open_campaign(found.config, found.folder, say=said.append)
-    assert len(said) == 1 and cell.cell_id in said[0]
-    assert before.keys() - listing(found.root).keys() == {str(run.receipt.relative_to(found.root))}
+    assert len(said) == len(removed) and all(cell.cell_id in line for line in said)
+    assert before.keys() - listing(found.root).keys() == {str(p.relative_to(found.root)) for p in removed}
     assert found.folder.reference_rates.exists()
+
+
+def test_a_cell_whose_document_was_edited_is_measured_again(tmp_path: Path) -> None:
+    """It was taken for the cell that it says it is, and the next receipt listed it as it was by then."""
+    found = over(tmp_path)
+    run = found.run("plain", "b")
+    cell = run.finished_cells()[0]
+    write_json(cell.cell_json, {**read_json(cell.cell_json), "verdict": "invalid", "reasons": ["by hand"]})
+    open_campaign(found.config, found.folder)
+    assert not cell.cell_json.exists() and cell.requests.exists()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 99}'])

@@ -105,7 +105,7 @@ def standing(config: CampaignConfig, folder: CampaignFolder, date: str, *, chang
         ids = []
         for connector_id in config.members(phase):
             run = folder.run(date, connector_id, phase)
-            receipt, why = _true_receipt(config, run)
+            receipt, why = _true_receipt(config, run, void)
             if receipt is not None and not follows(receipt):
                 why = f"{run.receipt}: {receipt.status}, which followed from what is not there any more"
                 receipt = None
@@ -258,8 +258,14 @@ def _readable(path: Path, kind: Any, void: dict[Path, str]) -> Any:
         return None
 
 
-def _true_receipt(config: CampaignConfig, run: RunFolder) -> tuple[Receipt | None, str]:
-    """The receipt, where its cells are on disk; else why it is void, empty where there is none."""
+def _true_receipt(
+    config: CampaignConfig, run: RunFolder, void: dict[Path, str]
+) -> tuple[Receipt | None, str]:
+    """The receipt, where its cells are on disk; else why it is void, empty where there is none.
+
+    Args:
+        void: gets each ``cell.json`` that is not as the receipt lists it. It lists the cell's other files, and nobody else says what it was.
+    """
     if run.is_link or not run.receipt.is_file():
         return None, ""
     try:
@@ -269,9 +275,18 @@ def _true_receipt(config: CampaignConfig, run: RunFolder) -> tuple[Receipt | Non
     named = (receipt.campaign, receipt.connector, receipt.phase)
     if named != (config.campaign, run.connector_id, run.phase):
         return None, f"{run.receipt}: is of {' '.join(named)}"
+    lost: dict[str, str] = {}
     for cell in receipt.cells:
-        if (why := damage(run.cell(cell.cell_id), cell.files)) is not None:
-            return None, f"{run.receipt}: cell {cell.cell_id}: {why}"
+        folder = run.cell(cell.cell_id)
+        if (why := damage(folder, cell.files)) is not None:
+            lost[cell.cell_id] = why
+            own = {name: entry for name, entry in cell.files.items() if name == folder.cell_json.name}
+            # Not what lies behind a link.
+            if damage(folder, {}) is None and folder.cell_json.is_file() and damage(folder, own) is not None:
+                void[folder.cell_json] = f"{folder.cell_json}: is not as {run.receipt.name} lists it"
+    if lost:
+        cell_id, why = next(iter(lost.items()))
+        return None, f"{run.receipt}: cell {cell_id}: {why}"
     return receipt, ""
 
 

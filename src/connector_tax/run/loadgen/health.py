@@ -36,6 +36,8 @@ MAX_DIFFERENCE_P50 = 0.15
 # Answers whose first and last token came at one instant, of those of ``WHOLE_FROM_TOKENS``: none of them has a TPOT, and a TTFT only of its end.
 MAX_WHOLE_SHARE = 0.1
 STALL_US = 10_000
+# What is due or comes while a worker is away is late by as much: so long a stop is in the percentiles.
+MOST_AWAY_MS = 250.0
 # Before its time by more than that a request was sent too early; clocks of two cores differ by less.
 EARLY_NS = 1_000_000
 # Fewer requests tell nothing about a trend.
@@ -71,6 +73,7 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
         *_out_of_cpu(result.worker_cpu_share),
         *_out_of_sockets(unsent),
         *_not_streamed(whole),
+        *_away(result),
     ]
     if spec.arrival != "offline":
         # All of an offline batch is due at T0, and no client sends it at once.
@@ -168,6 +171,19 @@ def _not_streamed(whole: float | None) -> Iterator[str]:
         yield (
             f"not streamed: {whole:.0%} of the answers came whole, all tokens at one instant, so TTFT and TPOT are none; "
             "server or client waited for a core, or something between them gathers events"
+        )
+
+
+def _away(result: SessionResult) -> Iterator[str]:
+    window = result.window
+    inside = (
+        min(until, window.t_stop_ns) - max(since, window.window_start_ns) for since, until in result.away_ns
+    )
+    longest_ms = max(inside, default=0) / 1e6
+    if longest_ms > MOST_AWAY_MS:
+        yield (
+            f"client away: a worker stood still for {longest_ms:.0f} ms of the window at once, stopped or without a core; "
+            f"{MOST_AWAY_MS:.0f} ms are allowed"
         )
 
 

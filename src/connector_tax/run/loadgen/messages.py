@@ -107,6 +107,7 @@ class Finished(msgspec.Struct, array_like=True, tag=14):
     """Nothing is in flight any more; all batches are out. Microseconds and seconds are in the names.
 
     Attributes:
+        away_ns: from when to when the worker was away, each time.
         failure: what of the worker's own broke and ended its share of the cell; None where nothing did.
     """
 
@@ -114,6 +115,7 @@ class Finished(msgspec.Struct, array_like=True, tag=14):
     stall_max_us: float
     cpu_s: float
     rss_mib: float
+    away_ns: list[tuple[int, int]]
     failure: str | None = None
 
 

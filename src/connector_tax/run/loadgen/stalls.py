@@ -22,6 +22,8 @@ class StallWatch:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.counts = [0] * (len(EDGES_US) + 1)
         self.max_us = 0.0
+        # From when to when this process was away, each time.
+        self.away_ns: list[tuple[int, int]] = []
         # Of the next heartbeat; None until the cell begins.
         self._due_ns: int | None = None
         # When this process was last back from a stall.
@@ -43,17 +45,20 @@ class StallWatch:
         """What the last answer waited behind may be a stall whose heartbeat has not had its turn yet."""
         self._timer.close()
         if self._due_ns is not None and (now_ns := monotonic_ns()) > self._due_ns:
-            self._note(now_ns - self._due_ns)
+            self._note(self._due_ns, now_ns)
 
-    def _note(self, late_ns: int) -> None:
-        late_us = late_ns / 1e3
+    def _note(self, due_ns: int, now_ns: int) -> None:
+        if now_ns - due_ns > AWAY_NS:
+            self.away_ns.append((due_ns, now_ns))
+        late_us = (now_ns - due_ns) / 1e3
         self.counts[sum(late_us > edge for edge in EDGES_US)] += 1
         self.max_us = max(self.max_us, late_us)
 
     def _beat(self) -> None:
         assert self._due_ns is not None, "the timer is armed by begin"
-        late_ns = monotonic_ns() - self._due_ns
-        self._note(late_ns)
+        now_ns = monotonic_ns()
+        late_ns = now_ns - self._due_ns
+        self._note(self._due_ns, now_ns)
         if late_ns > AWAY_NS:
             self._back_ns = monotonic_ns()
         # Skip beats that were missed; one stall is one entry.

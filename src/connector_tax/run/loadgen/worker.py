@@ -193,7 +193,7 @@ class Worker:
             cell.stalls,
             cell.generator.failure or (cell.log.failure if cell.log is not None else None),
         )
-        self.mailbox.send(Finished(stalls.counts, stalls.max_us, cpu_s, rss_mib, failure))
+        self.mailbox.send(Finished(stalls.counts, stalls.max_us, cpu_s, rss_mib, stalls.away_ns, failure))
 
 
 def _end_if_failed(preparing: "asyncio.Task[None]") -> None:
