@@ -76,7 +76,7 @@ def test_lateness_counts_by_its_share_of_ttft_and_e2e_at_the_median() -> None:
 def test_a_short_stall_is_flagged_and_not_refused() -> None:
     stalled = cell(lambda seq: request(seq, 200.0 if 40 <= seq < 50 else 0.0))
     start_ns = stalled.window.window_start_ns
-    figures = health(SPEC, replace(stalled, stall_max_us=2e5, away_ns=[(start_ns, start_ns + 200_000_000)]))
+    figures = health(SPEC, replace(stalled, stall_max_us=2e5, away_ns=[[(start_ns, start_ns + 200_000_000)]]))
     assert (figures.bottleneck, figures.client_stalled) == ((), True)
 
 
@@ -87,7 +87,16 @@ def test_a_worker_that_was_away_for_long_in_the_window_costs_the_cell(
     """Stopped for a second, it made a TTFT p90 of 11 ms one of 433 ms, in a cell that counted."""
     stalled = cell()
     since_ns = stalled.window.window_start_ns + since_ms * 1_000_000
-    assert said(replace(stalled, away_ns=[(since_ns, since_ns + 400_000_000)])) == said_of
+    assert said(replace(stalled, away_ns=[[(since_ns, since_ns + 400_000_000)]])) == said_of
+
+
+@pytest.mark.parametrize(("workers", "said_of"), [(1, ["client away"]), (2, [])])
+def test_many_short_stops_of_one_worker_cost_the_cell(workers: int, said_of: list[str]) -> None:
+    """Ten of 40 ms each: of one worker they are over 250 ms and 2 % of the window, of two 200 ms each."""
+    whole = cell()
+    stops = [whole.window.window_start_ns + i * 100_000_000 for i in range(10)]
+    away = [[(at, at + 40_000_000) for at in stops[i::workers]] for i in range(workers)]
+    assert said(replace(whole, away_ns=away)) == said_of
 
 
 def test_a_client_that_falls_ever_further_behind_is_a_bottleneck() -> None:

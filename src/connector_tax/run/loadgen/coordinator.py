@@ -319,7 +319,7 @@ class Coordinator:
             token_ns={e.seq: array("q", e.token_ns) for e in ended if e.token_ns is not None},
             stall_counts=[sum(c) for c in zip(*(r.stall_counts for r in reports), strict=True)],
             stall_max_us=max((r.stall_max_us for r in reports), default=0.0),
-            away_ns=[away for r in reports for away in r.away_ns],
+            away_ns=[r.away_ns for r in reports],
             worker_cpu_s=[r.cpu_s for r in reports],
             worker_cpu_share=worker_cpu_share,
             coordinator_cpu_s=coordinator_cpu_s,

@@ -38,6 +38,8 @@ MAX_WHOLE_SHARE = 0.1
 STALL_US = 10_000
 # What is due or comes while a worker is away is late by as much: so long a stop is in the percentiles.
 MOST_AWAY_MS = 250.0
+# Of the window, in all its stops; where that is less than one stop may take, one stop's limit.
+MOST_AWAY_SHARE = 0.02
 # Before its time by more than that a request was sent too early; clocks of two cores differ by less.
 EARLY_NS = 1_000_000
 # Fewer requests tell nothing about a trend.
@@ -176,14 +178,17 @@ def _not_streamed(whole: float | None) -> Iterator[str]:
 
 def _away(result: SessionResult) -> Iterator[str]:
     window = result.window
-    inside = (
-        min(until, window.t_stop_ns) - max(since, window.window_start_ns) for since, until in result.away_ns
-    )
-    longest_ms = max(inside, default=0) / 1e6
-    if longest_ms > MOST_AWAY_MS:
+    inside_ms = [
+        [(min(until, window.t_stop_ns) - max(since, window.window_start_ns)) / 1e6 for since, until in away]
+        for away in result.away_ns
+    ]
+    longest_ms = max((ms for away in inside_ms for ms in away), default=0.0)
+    in_all_ms = max((sum(ms for ms in away if ms > 0) for away in inside_ms), default=0.0)
+    most_in_all_ms = max(MOST_AWAY_MS, MOST_AWAY_SHARE * (window.t_stop_ns - window.window_start_ns) / 1e6)
+    if longest_ms > MOST_AWAY_MS or in_all_ms > most_in_all_ms:
         yield (
-            f"client away: a worker stood still for {longest_ms:.0f} ms of the window at once, stopped or without a core; "
-            f"{MOST_AWAY_MS:.0f} ms are allowed"
+            f"client away: a worker stood still for {longest_ms:.0f} ms of the window at once and {in_all_ms:.0f} ms in all, "
+            f"stopped or without a core; {MOST_AWAY_MS:.0f} and {most_in_all_ms:.0f} ms are allowed"
         )
 
 

@@ -15,7 +15,7 @@ class SessionResult:
         requests: by ``seq``; one for every sample scheduled before ``window.t_stop_ns``.
         token_ns: by ``seq``, where ``Observe.token_times`` asked for it.
         stall_counts: heartbeats by lateness, all workers together; see ``stalls.EDGES_US``.
-        away_ns: from when to when a worker was away, each time.
+        away_ns: of each worker, from when to when it was away, each time.
         worker_cpu_s: one per worker, while the cell ran.
         aborted: why the cell was ended from outside, at once or in order; None where it was not.
         deaths: workers that ended or broke in the middle, and how.
@@ -34,7 +34,7 @@ class SessionResult:
     aborted: str | None
     deaths: list[str]
     given_up: str | None = None
-    away_ns: list[tuple[int, int]] = field(default_factory=list)
+    away_ns: list[list[tuple[int, int]]] = field(default_factory=list)
     # Of a core, one per worker, while the window lasted.
     worker_cpu_share: list[float] = field(default_factory=list)
 
