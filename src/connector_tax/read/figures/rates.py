@@ -27,7 +27,7 @@ LATENCIES: dict[str, tuple[Latency, str]] = {
     "fig1_ttft_vs_rate": ("ttft_ms", "TTFT p90 (ms)"),
     "fig2_tpot_vs_rate": ("tpot_ms", "TPOT p90 (ms per output token)"),
 }
-CRITERIA = {"throughput": "x", "waiting": "+", "ttft_growth": "1"}
+CRITERIA = {"throughput": "_", "waiting": "+", "ttft_growth": "1"}
 REQUESTED = "requested send rate (req/s)"
 GREY = "#333333"
 # Neighbouring lines are set apart sideways by this factor per configuration, so their intervals can be told apart.
@@ -71,10 +71,13 @@ def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
             legend.append(axes.axvline(at, color="#777777", linestyle=dashes, zorder=0, label=words))
     for strip in below:
         _strip(strip, fired, [short_label(aggregate.label_of(c)) for c in fired])
+        marks = {"saturated": "x"} | {
+            f"criterion: {label('saturation', code)}": marker for code, marker in CRITERIA.items()
+        }
         legend += [
-            Line2D([], [], linestyle="none", marker=marker, color=GREY, label=f"saturated: {label('saturation', code)}")
-            for code, marker in CRITERIA.items()
-        ]  # fmt: skip
+            Line2D([], [], linestyle="none", marker=marker, color=GREY, label=words)
+            for words, marker in marks.items()
+        ]
     [axes, *below][-1].set_xlabel(REQUESTED)
     # A configuration without any point has no line, and its cells are named all the same.
     lost = {

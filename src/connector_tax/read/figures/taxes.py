@@ -28,6 +28,7 @@ from connector_tax.read.figures.style import (
     FORM,
     Drawn,
     Omitted,
+    Row,
     ends_of,
     error_bar,
     look_of,
@@ -45,6 +46,11 @@ GAP = "#B2182B"
 HATCH_OF = {"ref_safe": "", "ref_load": "////"}
 # Of Figure 5, where an interval does not exclude zero.
 HATCHES = {NO_TAX_FOUND: "////", UNDETERMINED: "...."}
+# Of the CSV beside each figure; a tax of one launch has no blocks.
+BAR_COLUMNS = (
+    "config metric reference rate_per_s input_tokens output_tokens phase blocks point low high n n_plain"
+)
+CELL_COLUMNS = "config input_tokens output_tokens rate_per_s kind point low high n n_plain verdict"
 # Prompt and output tokens -> the tax there.
 Grid = dict[tuple[int, int], Tax]
 
@@ -102,35 +108,15 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         legend.append(Line2D([], [], color=GAP, linewidth=2, marker="|", label="gap: what load adds"))
     if floors:
         legend.append(Patch(facecolor=FLOOR, label="plain against itself"))
-    shown = [tax for r in names for m in metrics for tax in taxes[m, r].values()]
+    shown = [tax for m in metrics for r in names for tax in taxes[m, r].values()]
     some = {tax.config for tax in shown}
     lacking = [f"{METRICS[m].removesuffix(' p90')} of {c} at {r}" for r in names for m in METRICS for c in order
                if c in some and c not in taxes[m, r]]  # fmt: skip
-    rows = [
-        {
-            "config": tax.config,
-            "metric": tax.metric,
-            "reference": tax.reference,
-            "rate_per_s": tax.rate_per_s,
-            "input_tokens": tax.input_tokens,
-            "output_tokens": tax.output_tokens,
-            "phase": tax.phase,
-            "blocks": blocks_of(tax),
-            "point": tax.point,
-            "low": tax.low,
-            "high": tax.high,
-            "n": tax.n,
-            "n_plain": tax.n_plain,
-        }
-        for m in metrics
-        for r in names
-        for tax in taxes[m, r].values()
-    ]
     return finished(
         aggregate,
         name,
         figure,
-        rows,
+        [_columns(tax, BAR_COLUMNS) for tax in shown],
         n=[t.n for t in shown],
         n_plain=[t.n_plain for t in shown],
         lists={
@@ -141,6 +127,10 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         },
         legend=legend,
     )
+
+
+def _columns(tax: Tax, names: str) -> Row:
+    return {name: getattr(tax, name, None) for name in names.split()}
 
 
 def _gap(aggregate: Aggregate, config: str, metric: LatencyMetric) -> Interval | None:
@@ -225,28 +215,12 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     bar = figure.colorbar(mesh, ax=panels, location="bottom", shrink=0.8, aspect=50, extend=extend)
     bar.set_label("tax of TTFT p90 (%); hatched: interval covers 0")
     percent_axis(bar.ax.xaxis)
-    rows = [
-        {
-            "config": tax.config,
-            "input_tokens": tax.input_tokens,
-            "output_tokens": tax.output_tokens,
-            "rate_per_s": tax.rate_per_s,
-            "kind": tax.kind,
-            "point": tax.point,
-            "low": tax.low,
-            "high": tax.high,
-            "n": tax.n,
-            "n_plain": tax.n_plain,
-            "verdict": tax.verdict,
-        }
-        for tax in taxes
-    ]
     missing = [f"{c} {i}x{o}" for c, i, o in product(order, inputs, outputs) if (i, o) not in every[c]]
     return finished(
         aggregate,
         name,
         figure,
-        rows,
+        [_columns(tax, CELL_COLUMNS) for tax in taxes],
         n=[t.n for t in taxes],
         n_plain=[t.n_plain for t in taxes],
         lists={
