@@ -13,6 +13,7 @@ from connector_tax.read.figures.captions import finished, left_out, omitted
 from connector_tax.read.figures.labels import label
 from connector_tax.read.figures.questions import rated_cells, reference_rate
 from connector_tax.read.figures.style import (
+    FORM,
     Drawn,
     Omitted,
     error_bar,
@@ -25,15 +26,15 @@ from connector_tax.read.figures.words import listing, rate, short_label
 
 LATENCIES: dict[str, tuple[Latency, str]] = {
     "fig1_ttft_vs_rate": ("ttft_ms", "TTFT p90 (ms)"),
-    "fig2_tpot_vs_rate": ("tpot_ms", "TPOT p90 (ms per output token)"),
+    "fig2_tpot_vs_rate": ("tpot_ms", "TPOT p90 (ms)"),
 }
 CRITERIA = {"throughput": "_", "waiting": "+", "ttft_growth": "1"}
 REQUESTED = "requested send rate (req/s)"
 GREY = "#333333"
 # Neighbouring lines are set apart sideways by this factor per configuration, so their intervals can be told apart.
 SIDESTEP = 1.022
-# Of Figure 3's markers, in points: where all keep up they lie on one another, and the earlier ones show behind the later.
-LARGEST, SMALLEST = 13.0, 4.0
+# Of Figure 3's markers, against the usual: where all keep up they lie on one another, and the earlier ones show behind the later.
+LARGEST, SMALLEST = 2.6, 0.8
 
 
 def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
@@ -48,7 +49,8 @@ def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         return omitted("no_points", quantity=axis_label.partition(" (")[0])
     fired = {c: [cell for cell in cells[c] if cell.saturation_criteria.fired] for c in lines}
     with_strip = any(fired.values())
-    strip_height = (0.4 + 0.19 * len(lines)) * with_strip
+    form = FORM.get()
+    strip_height = (0.3 + 1.5 * form.small / 72 * len(lines) / form.tallness) * with_strip
     figure = new_figure(9.6, 4.4 + strip_height)
     heights = [4.4, strip_height][: 1 + with_strip]
     axes, *below = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False).flat
@@ -61,7 +63,7 @@ def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         for x, (cell, value) in zip(xs, points, strict=True):
             error_bar(axes, x, value, colour=look.colour)
             if cell.saturation_criteria.fired:
-                axes.plot(x, value.point, "x", color=GREY, markersize=10, zorder=5)
+                axes.plot(x, value.point, "x", color=GREY, markersize=2 * form.mark, zorder=5)
     rate_axis(axes, {cell.rate_per_s for c in lines for cell in cells[c]})
     plain_log_axis(axes)
     axes.set_ylabel(axis_label)
@@ -133,11 +135,16 @@ def draw_throughput(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     figure = new_figure(9.6, 5.0)
     axes = figure.subplots()
     legend: list[Artist] = axes.plot(rates, rates, color="#555555", linestyle="--", zorder=5, label="achieved = requested (y = x)")  # fmt: skip
-    ring: Any = {"linestyle": "none", "marker": "o", "markersize": 17, "markerfacecolor": "none"}
+    ring: Any = {
+        "linestyle": "none",
+        "marker": "o",
+        "markersize": 3.4 * FORM.get().mark,
+        "markerfacecolor": "none",
+    }
     for position, (config, own) in enumerate(lines.items()):
         look, size = look_of(config), LARGEST - (LARGEST - SMALLEST) * position / len(lines)
         points = [(cell.rate_per_s, cell.effective_throughput_per_s) for cell in own]
-        legend += axes.plot(*zip(*points, strict=True), color=look.colour, marker=look.marker, markersize=size,
+        legend += axes.plot(*zip(*points, strict=True), color=look.colour, marker=look.marker, markersize=size * FORM.get().mark,
                             label=short_label(aggregate.label_of(config)))  # fmt: skip
         for x, y in points:
             if x == knees.get(config):
@@ -149,7 +156,7 @@ def draw_throughput(aggregate: Aggregate, name: str) -> Drawn | Omitted:
                       va="top", fontsize="small")  # fmt: skip
     if knees:
         words = "knee: lowest saturated rate"
-        legend.append(Line2D([], [], markeredgecolor=GREY, label=words, **{**ring, "markersize": 9}))
+        legend.append(Line2D([], [], markeredgecolor=GREY, label=words, **ring))
     rate_axis(axes, rates)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")

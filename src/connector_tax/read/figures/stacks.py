@@ -12,6 +12,7 @@ from connector_tax.base.records.connector import MATCHED, PLAIN_AGAIN
 from connector_tax.read.figures.captions import MEASURED, finished, launches, left_out, omitted, saturated
 from connector_tax.read.figures.questions import Tax, main_taxes, reference_rate, why_absent
 from connector_tax.read.figures.style import (
+    FORM,
     Drawn,
     Omitted,
     Row,
@@ -85,7 +86,9 @@ def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
                     start += value.point
             y = place + OFFSETS[-1]
             error_bar(axes, y, stack.total, horizontal=True, colour=WHOLE)
-            axes.plot(stack.total.point, y, "|", color=WHOLE, markersize=10, markeredgewidth=1.8)
+            axes.plot(
+                stack.total.point, y, "|", color=WHOLE, markersize=2 * FORM.get().mark, markeredgewidth=1.8
+            )
             texts.append(percent(stack.total.point))
             write_behind(axes, y, ends_of(stack.total), texts[-1])
             ends += ends_of(stack.total)
@@ -114,7 +117,7 @@ def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         Patch(facecolor=look_of(NOOP).colour, label="framework: the no-op connector"),
         Patch(facecolor="#FFFFFF", edgecolor=WHISKER, hatch="////", label="implementation: the rest"),
         Line2D([], [], color=WHISKER, marker="o", label="a part's interval"),
-        Line2D([], [], color=WHOLE, marker="|", markersize=9, label="whole tax"),
+        Line2D([], [], color=WHOLE, marker="|", markersize=2 * FORM.get().mark, label="whole tax"),
     ]
     at = reference_rate(aggregate, "ref_safe")
     whole = [c for c in order if any(c in found and not found[c].parts for found in stacks.values())]

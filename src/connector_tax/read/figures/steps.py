@@ -78,8 +78,9 @@ def draw_durations(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     axes.set_xscale("log")
     axes.set_xlim(max(low, 1e-3) / 1.05, max(high, 1e-3) * 1.05)
     plain_numbers(axes.xaxis)
+    axes.xaxis.set_major_formatter(lambda us, _: f"{us / 1000:,.10g}")
     axes.set_ylim(0, 1)
-    axes.set_xlabel("step duration (µs)")
+    axes.set_xlabel("step duration (ms)")
     axes.set_ylabel("share of steps")
     rows = [
         {"config": c, "share": round(float(share), 6), "step_duration_us": value}

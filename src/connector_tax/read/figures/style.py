@@ -41,6 +41,7 @@ class Form:
         formats: suffixes of the files.
         titled: whether the title stands above the picture; a paper has it in the caption.
         narrow: panels stand below each other.
+        mark: size of markers, points.
     """
 
     suffix: str = ""
@@ -50,6 +51,7 @@ class Form:
     formats: tuple[str, ...] = ("svg", "png")
     titled: bool = True
     narrow: bool = False
+    mark: float = 5.0
 
     @property
     def small(self) -> float:
@@ -58,7 +60,7 @@ class Form:
 
 
 PAGE = Form()
-_PAPER: dict[str, Any] = {"text": 8.0, "formats": ("pdf", "svg"), "titled": False}
+_PAPER: dict[str, Any] = {"text": 8.0, "mark": 3.5, "formats": ("pdf", "svg"), "titled": False}
 FORMS = {
     "page": (PAGE,),
     "paper": (
@@ -127,7 +129,6 @@ _STYLE: Any = {
     "legend.title_fontsize": "small",
     "legend.frameon": False,
     "lines.linewidth": 1.3,
-    "lines.markersize": 5,
     "pdf.fonttype": 42,  # TrueType, which can be searched and edited; Type 3 is refused by many a publisher
     "savefig.dpi": 160,
     "svg.fonttype": "path",
@@ -170,7 +171,8 @@ def drawing_style(salt: str, form: Form = PAGE) -> Iterator[None]:
     try:
         with matplotlib.rc_context():
             matplotlib.rcdefaults()
-            matplotlib.rcParams.update(_STYLE | {"font.size": form.text, "svg.hashsalt": salt})
+            sizes = {"font.size": form.text, "lines.markersize": form.mark}
+            matplotlib.rcParams.update(_STYLE | sizes | {"svg.hashsalt": salt})
             yield
     finally:
         FORM.reset(before)
@@ -228,7 +230,14 @@ def error_bar(
 
     def draw(values: list[float], marker: str, zorder: float) -> None:
         places = (values, [at] * len(values)) if horizontal else ([at] * len(values), values)
-        axes.plot(*places, marker=marker, markersize=6, linewidth=1.2, color=colour, zorder=zorder)
+        axes.plot(
+            *places,
+            marker=marker,
+            markersize=1.2 * FORM.get().mark,
+            linewidth=1.2,
+            color=colour,
+            zorder=zorder,
+        )
 
     # A line whose end marks are the caps; Axes.errorbar builds the same from four artists, ten times slower.
     draw([min(ends_of(value)), max(ends_of(value))], "|" if horizontal else "_", 3)
@@ -255,7 +264,7 @@ def plain_log_axis(axes: Axes) -> None:
 
 def plain_numbers(axis: Axis) -> None:
     """Label a logarithmic axis 20, 50, 100; one shorter than a decade gets ticks as a linear one has them."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
     axis.set_major_formatter("{x:,.10g}")
     axis.set_minor_formatter(NullFormatter())
 
@@ -272,10 +281,10 @@ def row_axis(axes: Axes, names: Sequence[str], ends: Iterable[float], texts: Ite
     """
     low, high = min(0.0, *ends), max(0.0, *ends)
     span = max(high - low, 1e-6)
-    room = 0.06 + 0.027 * max(map(len, texts), default=0)
+    room = 0.06 + (0.05 if FORM.get().narrow else 0.027) * max(map(len, texts), default=0)
     axes.set_xlim(low - span * (0.06 if low < 0 else 0.02), high + span * room)
     axes.axvline(0, color="#333333", linewidth=0.9)
-    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.grid(axis="y", visible=False)

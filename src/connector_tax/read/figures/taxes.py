@@ -68,6 +68,7 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     if len(names) == 2 and safe == load:  # the same bar twice would look like agreement
         names = {"ref_safe": "ref_safe = ref_load"}
 
+    form = FORM.get()
     figure = new_figure(10.4, 1.0 + (0.1 + 0.29 * len(names)) * len(order), len(metrics))
     floors = []
     for axes, metric in zip(side_by_side(figure, len(metrics)), metrics, strict=True):
@@ -90,7 +91,7 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
                 write_behind(axes, y, ends_of(value), texts[-1])
                 ends += ends_of(value)
             if gap and len(points) == 2:
-                axes.plot(points, [row, row], color=GAP, linewidth=2, marker="|", markersize=7)
+                axes.plot(points, [row, row], color=GAP, linewidth=2, marker="|", markersize=1.4 * form.mark)
         row_axis(axes, [short_label(aggregate.label_of(c)) for c in order], ends, texts)
         percent_axis(axes.xaxis)
         axes.set_xlabel(f"tax of {METRICS[metric]} (%)")
@@ -167,14 +168,14 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     widest, tallest = max(len(line) for cell in cells for line in cell), max(map(len, cells))
     wide = max(len(outputs) * (0.57 * form.small * widest + 3), 0.57 * form.small * max(map(len, names)))
     panel = (wide + form.small) / 72
-    space = (form.width or 11.0) - 0.07 * form.text
+    space = (form.width or 11.0) - 0.09 * form.text
     columns = max(1, min(len(order), 4, int(space / (0.85 * panel))))
     lines = -(-len(order) // columns)
     high = len(inputs) * (1.35 * tallest * form.small + 4) + 2.2 * form.text
     height = (lines * high + 6 * form.text) / 72
-    figure = new_figure(columns * panel + 1.0, height / form.tallness)
+    figure = new_figure(columns * panel + 0.1 * form.text, height / form.tallness)
     panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
-    fits = min(1.0, (figure.get_figwidth() - 0.07 * form.text) / columns / panel)
+    fits = min(1.0, (figure.get_figwidth() - 0.09 * form.text) / columns / panel)
     points = sorted(abs(tax.point) for tax in taxes if tax.point is not None)
     # One saturated cell must not bleach the rest: the scale ends at three times the median, the text has the number.
     limit = max(min(points[-1], 3 * points[len(points) // 2]), 0.02)
