@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from connector_tax.base.documents.aggregate import aggregate_of
-from connector_tax.base.documents.figures import Entry, Files
-from connector_tax.read.figures.draw_all import FIGURES
-from connector_tax.read.figures.style import Drawn, drawing_style
-from connector_tax.read.figures.words import TITLE_LIMIT, clean
+from connector_tax.read.figures.draw_all import FIGURES, entry_of
+from connector_tax.read.figures.style import drawing_style
 from connector_tax.read.report.page import Figure, render
 from connector_tax.read.report.view import Page, page_view
 
@@ -29,10 +27,4 @@ def page_of(aggregate: Mapping[str, Any]) -> str:
 
 def _figure(name: str, aggregate: Mapping[str, Any]) -> Figure:
     with drawing_style(name):
-        found = FIGURES[name](aggregate_of(aggregate))
-    number = int(name[3])
-    if not isinstance(found, Drawn):
-        return Figure(Entry(name=name, number=number, drawn=False, reason=clean(found.reason)))
-    files = Files(svg=f"{name}.svg", csv=f"{name}.csv")
-    title, caption = clean(found.title, TITLE_LIMIT), clean(found.caption, 4000)
-    return Figure(Entry(name=name, number=number, drawn=True, title=title, caption=caption, files=files))
+        return Figure(entry_of(name, FIGURES[name](aggregate_of(aggregate))))

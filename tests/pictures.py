@@ -14,15 +14,14 @@ from matplotlib.transforms import Bbox
 
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures.draw_all import FIGURES
-from connector_tax.read.figures.forms import FORMS, Form
-from connector_tax.read.figures.style import Drawn, Omitted, drawing_style
+from connector_tax.read.figures.style import FORMS, Drawn, Form, Omitted, drawing_style
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 BASELINES = Path(__file__).parent / "data" / "figures"
 EVERY_FORM = [form for forms in FORMS.values() for form in forms]
 # Pixels per inch of what is compared: small type is five pixels high.
-DPI = {"page": 50, "paper": 80, "slides": 36}
+DPI = {"page": 50, "paper": 80}
 # Pictures are compared in squares of so many pixels: a label that is another one changes few of them, and those much.
 SQUARE = 12
 # Of the root mean square of the differences in a square, black to white being 1. The same letters with other edges are below it, and
@@ -30,8 +29,12 @@ SQUARE = 12
 TOLERANCE = 0.12
 
 
+def purpose_of(form: Form) -> str:
+    return next(purpose for purpose, forms in FORMS.items() if form in forms)
+
+
 def form_name(form: Form) -> str:
-    return form.purpose + form.suffix
+    return purpose_of(form) + form.suffix
 
 
 def drawn(name: str, aggregate: dict[str, Any], form: Form) -> Drawn | Omitted:
@@ -44,7 +47,7 @@ def grey(name: str, aggregate: dict[str, Any], form: Form) -> np.ndarray:
     with drawing_style(name + form.suffix, form):
         result = FIGURES[name](aggregate_of(aggregate))
         assert isinstance(result, Drawn), result
-        result.figure.set_dpi(DPI[form.purpose])
+        result.figure.set_dpi(DPI[purpose_of(form)])
         canvas = FigureCanvasAgg(result.figure)
         canvas.draw()
         pixels = np.asarray(canvas.buffer_rgba())[..., :3] / 255

@@ -65,7 +65,7 @@ def test_the_burns_of_the_test_connectors_are_known() -> None:
 @pytest.mark.parametrize("name", [VIRTUAL[0], PUT_IN])
 def test_no_two_of_them_look_alike(name: str) -> None:
     looks = [look_of(connector) for connector in campaign(name)["connectors"]]
-    assert len({(look.colour, look.hatch) for look in looks}) == len(looks)
+    assert len({(look.colour, look.marker) for look in looks}) == len(looks)
 
 
 def test_docs_say_of_each_stand_in_what_runs_and_what_does_not() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from connector_tax.base.command import Command
 from connector_tax.read.figures.draw_all import draw_figures
-from connector_tax.read.figures.forms import FORMS
+from connector_tax.read.figures.style import FORMS
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,7 +16,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         choices=list(FORMS),
         default="page",
         help="page: SVG, PNG and CSV in figures/, which the report shows (default); paper: PDF and SVG for one and two columns in figures/paper/, with "
-        "the captions as text; slides: SVG and PNG of 1920x1080 in figures/slides/",
+        "the captions for LaTeX",
     )
 
 

@@ -1,4 +1,4 @@
-"""Figures for papers and slides: which files there are, what is in them, and what becomes of them."""
+"""Figures for papers: which files there are, what is in them, and what becomes of them."""
 
 import json
 import re
@@ -12,7 +12,6 @@ from typing import Any
 
 import matplotlib
 import pytest
-from matplotlib import image
 from matplotlib.font_manager import FontProperties, fontManager
 
 from connector_tax.cli import main
@@ -20,8 +19,7 @@ from connector_tax.read.bundle.packing import made_files
 from connector_tax.read.figures import draw_all
 from connector_tax.read.figures.captions import tex_text
 from connector_tax.read.figures.draw_all import FIGURES, draw_figures
-from connector_tax.read.figures.forms import FORMS, Form, drawn_as
-from connector_tax.read.figures.style import drawing_style, new_figure, save, side_by_side
+from connector_tax.read.figures.style import FORMS, Form, drawing_style, new_figure, save, side_by_side
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from whole_aggregate import EXAMPLE
@@ -46,8 +44,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(draw_all, "FIGURES", {name: FIGURES[name] for name in DRAWN})
         draw_figures(made)
-        for purpose in ("paper", "slides"):
-            main(["figures", "--root", str(made), "--for", purpose])
+        main(["figures", "--root", str(made), "--for", "paper"])
     return made
 
 
@@ -66,12 +63,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    "form", [form for forms in FORMS.values() for form in forms], ids=lambda f: f"{f.purpose}{f.suffix}"
+    "form", [form for forms in FORMS.values() for form in forms], ids=lambda f: f.suffix or "page"
 )
 def test_a_layout_is_settled_before_it_is_drawn_in_every_form(form: Form, tmp_path: Path) -> None:
     """The last bits of what the solver finds depend on addresses in memory; ``verify --reproduce`` of a sound bundle failed by chance."""
-    with drawing_style("any"), drawn_as(form):
-        figure = new_figure(6.0, 4.0)
+    with drawing_style("any", form):
+        figure = new_figure(6.0, 4.0, 2)
         for axes in side_by_side(figure, 2):
             axes.set_ylabel("TTFT p90 (ms)")
         save(figure, tmp_path, "any")
@@ -83,16 +80,7 @@ def test_a_paper_has_both_widths_as_pdf_and_svg_and_captions(root: Path) -> None
     names = {
         f"{name}{width}.{kind}" for name in DRAWN for width in ("_1col", "_2col") for kind in ("pdf", "svg")
     }
-    assert set(contents(root / "figures" / "paper")) == names | {"captions.json", "captions.tex"}
-
-
-def test_slides_are_pictures_of_1920_by_1080(root: Path) -> None:
-    folder = root / "figures" / "slides"
-    assert set(contents(folder)) == {f"{n}.{kind}" for n in DRAWN for kind in ("png", "svg")} | {
-        "captions.json"
-    }
-    for path in folder.glob("*.png"):
-        assert image.imread(path).shape[:2] == (1080, 1920)
+    assert set(contents(root / "figures" / "paper")) == names | {"captions.tex"}
 
 
 def test_pages_stay_where_they_were(root: Path) -> None:
@@ -132,18 +120,8 @@ def test_an_svg_needs_no_font(root: Path) -> None:
         assert "<dc:date>" not in path.read_text()
 
 
-def test_a_papers_picture_has_no_title_and_its_captions_have_all_of_it(root: Path) -> None:
+def test_captions_for_latex_have_all_that_stands_around_the_pages_pictures(root: Path) -> None:
     page = {e["name"]: e for e in json.loads((root / "figures" / "index.json").read_text())["figures"]}
-    for purpose in ("paper", "slides"):
-        found = json.loads((root / "figures" / purpose / "captions.json").read_text())
-        assert found["schema"] == 1
-        for entry in found["figures"]:
-            own = page[entry["name"]]
-            assert (entry["title"], entry["caption"]) == (own["title"], own["caption"])
-            assert {root / "figures" / purpose / file for file in entry["files"]} <= set(
-                root.glob("figures/*/*")
-            )
-            assert entry["left_out"] == {}
     tex = (root / "figures" / "paper" / "captions.tex").read_text()
     for name, entry in page.items():
         assert f"\\csname connectorTaxCaption@{name}\\endcsname{{%" in tex
@@ -151,7 +129,7 @@ def test_a_papers_picture_has_no_title_and_its_captions_have_all_of_it(root: Pat
 
 
 def test_text_of_a_pdf_is_text(root: Path) -> None:
-    """Words are drawn as letters of a font, not as shapes: a claim that is moved out is not in there, an axis is."""
+    """Words are drawn as letters of a font, not as shapes: a title that is moved out is not in there, an axis is."""
     data = (root / "figures" / "paper" / "fig4_tax_bars_1col.pdf").read_bytes()
     streams = [
         zlib.decompressobj().decompress(s)
@@ -160,19 +138,18 @@ def test_text_of_a_pdf_is_text(root: Path) -> None:
     ]
     shown = b"".join(b"".join(re.findall(rb"\((?:\\.|[^()\\])*\)", s)) for s in streams if b"BT" in s)
     text = re.sub(rb"[()\\\x00]", b"", shown)  # two bytes a letter
-    assert b"against plain" in text
-    assert b"a tax for" not in text
+    assert b"tax of TTFT p90" in text
+    assert b"Tax of TTFT" not in text
 
 
 def test_the_same_numbers_give_the_same_bytes(root: Path, tmp_path: Path, only: Callable[..., None]) -> None:
     only("fig1_ttft_vs_rate", "fig4_tax_bars")
     again = campaign(tmp_path / "again")
-    for purpose in ("paper", "slides"):
-        draw_figures(again, purpose)
-        found, before = contents(again / "figures" / purpose), contents(root / "figures" / purpose)
-        pictures = {name for name in found if name.startswith("fig")}
-        assert len(pictures) == {"paper": 8, "slides": 4}[purpose]
-        assert all(found[name] == before[name] for name in pictures)
+    draw_figures(again, "paper")
+    found, before = contents(again / "figures" / "paper"), contents(root / "figures" / "paper")
+    pictures = {name for name in found if name.startswith("fig")}
+    assert len(pictures) == 8
+    assert all(found[name] == before[name] for name in pictures)
     assert not (again / "figures" / "index.json").exists()
 
 
@@ -182,21 +159,20 @@ def test_drawing_the_page_again_draws_anew_what_lies_beside_it(
     """A paper's figures of an earlier aggregate would say something else than the page's."""
     only("fig4_tax_bars")
     root = campaign(tmp_path / "example")
-    draw_figures(root, "slides")
-    before = contents(root / "figures" / "slides")
+    draw_figures(root, "paper")
+    before = contents(root / "figures" / "paper")
 
     def rename(aggregate: dict[str, Any]) -> None:
         aggregate["configs"]["mooncake_both"]["label"] = "another name"
 
     campaign(root, rename)
     draw_figures(root)
-    after = contents(root / "figures" / "slides")
+    after = contents(root / "figures" / "paper")
     assert set(after) == set(before)
     assert all(after[name] != before[name] for name in before if name.startswith("fig4"))
-    assert not (root / "figures" / "paper").exists()
-    shutil.rmtree(root / "figures" / "slides")
+    shutil.rmtree(root / "figures" / "paper")
     draw_figures(root)
-    assert not (root / "figures" / "slides").exists()
+    assert not (root / "figures" / "paper").exists()
 
 
 def test_what_cannot_be_drawn_is_said_with_its_reason(tmp_path: Path, only: Callable[..., None]) -> None:
@@ -208,58 +184,26 @@ def test_what_cannot_be_drawn_is_said_with_its_reason(tmp_path: Path, only: Call
     root = campaign(tmp_path / "example", no_steps)
     entries = {e.name: e for e in draw_figures(root, "paper")}
     assert not entries["fig6_step_cdf"].drawn and "step times" in entries["fig6_step_cdf"].reason
-    rows = {
-        r["name"]: r
-        for r in json.loads((root / "figures" / "paper" / "captions.json").read_text())["figures"]
-    }
-    assert rows["fig6_step_cdf"]["files"] == []
-    assert set(rows["fig6_step_cdf"]["left_out"]) == {"fig6_step_cdf_1col", "fig6_step_cdf_2col"}
     assert "fig6" not in (root / "figures" / "paper" / "captions.tex").read_text()
-
-
-def test_a_heatmap_of_too_many_shapes_is_left_out_of_one_column_alone(
-    tmp_path: Path, only: Callable[..., None]
-) -> None:
-    """Numbers too small to be read are none."""
-    only("fig5_shape_heatmaps")
-
-    def more_shapes(aggregate: dict[str, Any]) -> None:
-        own = [t for t in aggregate["taxes"] if t["phase"] == "b"]
-        for tokens in (2048, 4096, 8192):
-            for tax in [t for t in own if t["output_tokens"] == 64]:
-                cell = tax["cell_id"].replace("x64", f"x{tokens}")
-                aggregate["taxes"].append({**tax, "output_tokens": tokens, "cell_id": cell})
-
-    root = campaign(tmp_path / "example", more_shapes)
-    draw_figures(root, "paper")
-    row = json.loads((root / "figures" / "paper" / "captions.json").read_text())["figures"][0]
-    assert row["left_out"].keys() == {"fig5_shape_heatmaps_1col"}
-    assert "too many for numbers of a readable size" in row["left_out"]["fig5_shape_heatmaps_1col"]
-    assert row["files"] == ["fig5_shape_heatmaps_2col.pdf", "fig5_shape_heatmaps_2col.svg"]
 
 
 def test_a_bundle_has_the_page_alone(root: Path) -> None:
     """``verify --reproduce`` makes what is in it again, with no word on forms."""
-    assert not [path for path in made_files(root) if path.parent.name in ("paper", "slides")]
+    assert not [path for path in made_files(root) if path.parent.name == "paper"]
 
 
 def test_what_latex_reads_as_its_own_is_escaped() -> None:
     assert tex_text('50 % of & c#1 ~ {x} $5 \\ ^ <>|"`') == (
-        r"50~\% of \& c\#1 \textasciitilde{} \{x\} \$5 \textbackslash{} \textasciicircum{} "
+        r"50 \% of \& c\#1 \textasciitilde{} \{x\} \$5 \textbackslash{} \textasciicircum{} "
         r"\textless{}\textgreater{}\textbar{}''\textasciigrave{}"
     )
-    # A name may break behind each of its lines, and a number not before its unit.
-    assert tex_text("nixl_both +5 ms") == r"nixl\_\discretionary{}{}{}both +5~ms"
-    # Letters that LaTeX would join into another one.
-    assert tex_text("--for --- B'' a,,b") == "-{}-for -{}-{}- B'{}' a,{},b"
-    assert (
-        tex_text("\u22125\u00a0\u00b5s \u00d7 \u2026")
-        == r"\ensuremath{-}5~\textmu{}s \ensuremath{\times} \ldots{}"
-    )
+    # A name may break behind each of its lines.
+    assert tex_text("nixl_both") == r"nixl\_\discretionary{}{}{}both"
+    assert tex_text("\u22125 \u00b5s \u2026") == r"\ensuremath{-}5 \textmu{}s \ldots{}"
 
 
 def test_help_says_what_each_form_is() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "connector_tax", "figures", "--help"], capture_output=True, text=True
     )
-    assert "--for {page,paper,slides}" in done.stdout
+    assert "--for {page,paper}" in done.stdout

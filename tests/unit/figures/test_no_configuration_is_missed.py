@@ -38,4 +38,5 @@ def test_a_measured_connector_without_a_number_is_named(
         assert f"Without a number here: {config}." in caption(name, aggregate)
     if campaign == "huge taxes":  # its cells do not keep up at any rate, so it has no line
         for name in ("fig1_ttft_vs_rate", "fig2_tpot_vs_rate"):
-            assert f"{config} at 4 req/s" in caption(name, aggregate).partition("No point:")[2]
+            lost = caption(name, aggregate).partition("No point:")[2].partition(".")[0]
+            assert config in lost and "4 req/s" in lost

@@ -24,14 +24,14 @@ from pictures import EVERY_FORM, TOLERANCE, baseline, difference, drawn, form_na
 from whole_aggregate import EXAMPLE
 
 from connector_tax.base.records.connector import MATCHED
-from connector_tax.read.figures.direct import apart
 from connector_tax.read.figures.draw_all import FIGURES
-from connector_tax.read.figures.forms import FORMS, Form
-from connector_tax.read.figures.style import _LOOKS, Drawn, Omitted
+from connector_tax.read.figures.style import _LOOKS, FORMS, PAGE, Drawn, Form
 
 EVERY = [pytest.param(name, form, id=f"{form_name(form)}-{name}") for form in EVERY_FORM for name in FIGURES]
 # Bytes of a baseline.
 LARGEST = 40_000
+# Points. Numbers in the cells of a heat map may be a little smaller.
+LEAST = {"": 6.5, "fig5": 5.6}
 # Two that are in a campaign together, and in Figure 8's stack.
 SWAPPED = ("mooncake_both", "lmcache_only")
 
@@ -89,7 +89,7 @@ def test_a_picture_of_another_size_is_another_picture() -> None:
     assert difference(np.ones((25, 25)), np.ones((25, 25))) == 0
 
 
-FOR_OTHERS = [p for p in EVERY if not p.values[1].is_page]
+FOR_OTHERS = [p for p in EVERY if p.values[1] is not PAGE]
 
 
 def busy(aggregate: dict[str, Any]) -> dict[str, Any]:
@@ -114,19 +114,17 @@ def test_all_type_is_whole_and_large_enough_and_none_lies_on_another(
 @pytest.mark.parametrize(("name", "form"), [p for p in FOR_OTHERS if p.values[1].suffix != "_2col"])
 def test_so_it_is_with_long_names_and_large_numbers(name: str, form: Form, example: dict[str, Any]) -> None:
     result = drawn(name, busy(example), form)
-    if isinstance(result, Omitted):
-        assert name == "fig5_shape_heatmaps" and "too many" in result.reason
-    else:
-        assert_readable(name, form, result)
+    assert isinstance(result, Drawn)
+    assert_readable(name, form, result)
 
 
 def assert_readable(name: str, form: Form, result: Drawn) -> None:
     figure = result.figure
     found = [(text, box) for text, box in texts_of(figure) if text.get_rotation() % 90 == 0]
     assert len(found) > 8
-    least = 8.0 if name == "fig5_shape_heatmaps" and form.purpose == "slides" else form.least
+    least = LEAST["fig5" if name.startswith("fig5") else ""]
     for text, box in found:
-        assert text.get_fontsize() >= least - 1e-6, text
+        assert text.get_fontsize() >= least, text
         assert box.x0 >= -0.5 and box.y0 >= -0.5, f"cut: {text}"
         assert box.x1 <= figure.bbox.width + 0.5 and box.y1 <= figure.bbox.height + 0.5, f"cut: {text}"
     for (one, a), (other, b) in itertools.combinations(found, 2):
@@ -134,7 +132,7 @@ def assert_readable(name: str, form: Form, result: Drawn) -> None:
         assert min(width, height) < figure.dpi / 72, f"{one.get_text()!r} lies on {other.get_text()!r}"
 
 
-@pytest.mark.parametrize("form", [f for f in EVERY_FORM if not f.is_page], ids=form_name)
+@pytest.mark.parametrize("form", [f for f in EVERY_FORM if f is not PAGE], ids=form_name)
 def test_numbers_of_figure_5_stay_in_their_cells(
     form: Form, of_example: Callable[[str, Form], Drawn]
 ) -> None:
@@ -155,14 +153,12 @@ def test_a_form_has_its_size_and_its_units(
     result = of_example(name, form)
     figure = result.figure
     titled = figure.get_suptitle()
-    if form.purpose == "paper":
+    if form is not PAGE:
         assert figure.get_figwidth() == {"_1col": 3.4, "_2col": 7.0}[form.suffix]
         assert figure.get_figheight() < 9.9
         assert not titled
     else:
         assert re.sub(r"\s", " ", titled) == re.sub(r"\s", " ", result.title)
-    if form.purpose == "slides":
-        assert (round(figure.get_figwidth() * 144), round(figure.get_figheight() * 144)) == (1920, 1080)
     labels = [label for axes in figure.axes for label in (axes.get_xlabel(), axes.get_ylabel()) if label]
     assert labels
     for label in labels:
@@ -221,10 +217,8 @@ def test_no_two_series_are_told_apart_by_colour_alone(
         [line for line in axes.lines if len(line.get_xdata()) > 2 and line.get_linestyle() != "None"]
         for axes in figure.axes
     ]
-    if name == "fig8_additivity":
-        groups.append([p for p in figure.axes[0].patches if p.get_hatch()])
     pairs = [pair for group in groups for pair in itertools.combinations(group, 2)]
-    if name != "fig5_shape_heatmaps":  # whose panels have one each, and whose cells say their numbers
+    if name[:4] not in ("fig5", "fig8"):  # whose cells say their numbers, and whose bars are named
         assert pairs
     for one, other in pairs:
         assert told_apart(one, other), (shape_of(one), colour_of(one), colour_of(other))
@@ -249,31 +243,6 @@ def test_no_two_known_configurations_look_alike() -> None:
             continue
         lines = [Line2D([], [], color=look.colour, marker=look.marker) for look in (a, b)]
         assert told_apart(*lines), (one, other)
-
-
-# ---- Names at the ends of lines.
-
-
-def test_names_are_moved_apart_and_no_further_than_need_be() -> None:
-    assert apart([0.2, 0.8], 0.1) == [0.2, 0.8]
-    assert apart([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
-    assert apart([0.5, 0.49, 0.51, 0.9], 0.1) == pytest.approx([0.5, 0.4, 0.6, 0.9])
-    assert apart([1.0, 0.99], 0.1) == pytest.approx([0.95, 0.85])
-    assert apart([0.0], 0.1) == pytest.approx([0.05])
-
-
-def test_more_names_than_fit_stick_out_alike() -> None:
-    found = apart([0.1] * 12, 0.1)
-    assert sorted(found) == pytest.approx([0.5 + 0.1 * (k - 5.5) for k in range(12)])
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_names_keep_the_order_of_the_lines_and_their_distance(seed: int) -> None:
-    wanted = np.random.default_rng(seed).uniform(0, 1, 9).tolist()
-    found = apart(wanted, 0.08)
-    assert np.argsort(found).tolist() == np.argsort(wanted).tolist()
-    assert np.diff(sorted(found)).min() >= 0.08 - 1e-9
-    assert min(found) >= 0.04 - 1e-9 and max(found) <= 0.96 + 1e-9
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures.draw_all import FIGURES
+from connector_tax.read.figures.labels import label
 from connector_tax.read.figures.style import Drawn, Omitted, drawing_style
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -44,33 +45,23 @@ def test_figure_9_says_what_became_of_plain(aggregate: dict[str, Any]) -> None:
     """Its cell there is lost, or all of it."""
     aggregate["attribution"] = []
     aggregate["cells"] = [c for c in aggregate["cells"] if (c["config"], c["rate_per_s"]) != ("plain", 2.0)]
-    alone = "so nobody's decoding steps can be set beside plain's"
-    assert reason("fig9", aggregate) == f"plain has no usable cell in phase A at ref_safe (2 req/s), {alone}"
+    words = label("omitted", "no_plain_steps")
+    assert reason("fig9", aggregate) == words.format(plain="plain has no usable number here")
     aggregate["configs"]["plain"] |= {"status": "failed", "reason": "the engine died at start"}
-    assert reason("fig9", aggregate) == f"plain failed: the engine died at start, {alone}"
-
-
-# What qualifies their numbers.
-
-
-def interval_there(row: dict[str, Any], part: str) -> bool:
-    return row[part]["point"] is not None
+    assert reason("fig9", aggregate) == words.format(plain="plain failed: the engine died at start")
 
 
 @pytest.mark.parametrize(
-    ("lost", "words"),
+    ("lost", "code"),
     [
-        (("plain",), "plain has no decoding steps in phase A at ref_safe (2 req/s), so nobody's decoding steps can be set beside plain's"),
-        (
-            tuple(c for c in EXAMPLE["configs"] if c != "plain"),
-            "no connector has decoding steps in phase A at ref_safe (2 req/s) to set beside plain's",
-        ),
-        ((), "plain or each connector has too few decoding steps in phase A at ref_safe (2 req/s) for an interval"),
+        (("plain",), "no_plain_steps"),
+        (tuple(c for c in EXAMPLE["configs"] if c != "plain"), "no_decoding_steps"),
+        ((), "few_decoding_steps"),
     ],
     ids=["plain", "connectors", "nobody"],
-)  # fmt: skip
+)
 def test_figure_9_says_whose_steps_are_missing(
-    lost: tuple[str, ...], words: str, aggregate: dict[str, Any]
+    lost: tuple[str, ...], code: str, aggregate: dict[str, Any]
 ) -> None:
     aggregate["attribution"] = []
     for cell in aggregate["cells"]:
@@ -78,7 +69,11 @@ def test_figure_9_says_whose_steps_are_missing(
             cell["step"] = {"available": False, "reason": "no records"}
         elif (cell.get("step") or {}).get("available"):
             cell["step"]["by_kind"]["decode_only"]["n"] = 9
-    assert reason("fig9", aggregate) == words
+    said = reason("fig9", aggregate)
+    assert said.startswith(label("omitted", code).partition("{")[0])
+    assert [c for c in EXAMPLE["configs"] if f"{c} has no usable number" in said] == [
+        c for c in lost if EXAMPLE["configs"][c]["status"] == "measured"
+    ]
 
 
 def caption(name: str, aggregate: dict[str, Any]) -> str:
@@ -92,7 +87,7 @@ def test_figure_6_names_who_has_no_line(aggregate: dict[str, Any]) -> None:
     for cell in aggregate["cells"]:
         if (cell["config"], cell["phase"], cell["rate_per_s"]) == ("lmcache_only", "a", at):
             cell["step"] = {"available": False, "reason": "this cell has no step records"}
-    assert "Without steps here: lmcache_only." in caption("fig6", aggregate)
+    assert "Without a number here: lmcache_only." in caption("fig6", aggregate)
 
 
 @pytest.mark.parametrize("name", ["fig6", "fig7", "fig8", "fig9"])
@@ -104,7 +99,7 @@ def test_a_figure_of_one_rate_excludes_cells_of_that_rate_alone(name: str, aggre
         c for c in aggregate["cells"] if (c["config"], c["phase"], c["rate_per_s"]) == ("plain", "a", 2.0)
     )
     aggregate["cells"].append({**one, **lost, "config": config, "rate_per_s": 64.0, "cell_id": "r64"})
-    assert "Excluded cells: none." in caption(name, aggregate)
+    assert "Excluded cells" not in caption(name, aggregate)
     aggregate["cells"].append({**one, **lost, "config": config, "cell_id": "r2"})
     assert f"Excluded cells: {config} r2 (the engine died)." in caption(name, aggregate)
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from matplotlib.text import Text
 
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.read.compare.comparison import Comparison, Side, compare
 from connector_tax.read.compare.text import comparison_text
 from connector_tax.read.figures.draw_all import FIGURES
-from connector_tax.read.figures.fig4_tax_bars import Drawn
 from connector_tax.read.figures.questions import source_note
-from connector_tax.read.figures.style import drawing_style
+from connector_tax.read.figures.style import Drawn, drawing_style
 from connector_tax.read.report.manifest import _gpu
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -58,7 +58,7 @@ def test_every_picture_says_that_the_device_was_a_clock(virtual: Aggregate) -> N
     with drawing_style("x"):
         result = FIGURES["fig4_tax_bars"](aggregate_of(virtual))
     assert isinstance(result, Drawn)
-    (shown,) = [t for t in result.figure.texts if t.get_text() == note]
+    (shown,) = [t for t in result.figure.findobj(Text) if t.get_text().replace("\n", " ") == note]
     renderer = result.figure.canvas.get_renderer()  # type: ignore[attr-defined]
     assert shown.get_window_extent(renderer).x1 <= result.figure.bbox.x1
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.base.documents.aggregate import aggregate_of
-from connector_tax.read.figures import fig5_shape_heatmaps, fig8_additivity
+from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -17,13 +17,13 @@ def made(name: str, folder: Path) -> dict[str, Any]:
 
 
 def test_figure_8_names_the_second_launch_of_plain_that_cost_its_taxes_a_block(tmp_path: Path) -> None:
-    drawn = fig8_additivity.draw(aggregate_of(made("lost block of plain's second launch", tmp_path)))
+    drawn = FIGURES["fig8_additivity"](aggregate_of(made("lost block of plain's second launch", tmp_path)))
     assert isinstance(drawn, Drawn)
     assert "Excluded cells: plain_again r1/r4_256x16 (" in drawn.caption
 
 
 def test_figure_5_names_the_cell_of_phase_a_whose_tax_another_phase_stands_in_for(tmp_path: Path) -> None:
-    drawn = fig5_shape_heatmaps.draw(aggregate_of(made("lost cell of a connector", tmp_path)))
+    drawn = FIGURES["fig5_shape_heatmaps"](aggregate_of(made("lost cell of a connector", tmp_path)))
     assert isinstance(drawn, Drawn)
     assert "Excluded cells: mooncake_both a/r4_256x16 (" in drawn.caption
 

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.base.files import to_json
-from connector_tax.read.figures import fig5_shape_heatmaps, fig7_decomposition
+from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.report.view import page_view
@@ -95,7 +95,7 @@ def test_no_amplification_and_no_part_is_made_of_both_kinds(once: dict[str, Any]
     assert (split["kind"], split["parts"], split["implementation"]["point"]) == ("of one launch", 0, None)
     why = "noop_connector's tax is over 4 blocks, nixl_both's of one launch: the two are not combined"
     assert why in split["implementation"]["reason"]
-    drawn = fig7_decomposition.draw(aggregate_of(once))
+    drawn = FIGURES["fig7_decomposition"](aggregate_of(once))
     assert isinstance(drawn, Drawn) and "Not split: nixl_both." in drawn.caption
     row = one(once["two_parts"], config="nixl_both", metric="ttft_p90")
     assert row["rest"]["reason"] == "this tax is of one launch, the no-op connector's over 4 blocks"
@@ -134,7 +134,7 @@ def test_a_rate_and_shape_has_one_tax_in_every_table_and_picture(lose: Lose) -> 
     assert taxed == {p: (str(main["point"]), "over 3 blocks") for p in "ab"}
     other = one(rows, config="mooncake_both", phase="b", cell_id="r4_64x8")
     assert other["tax_ttft_p90_kind"] == "of one launch"
-    drawn = fig5_shape_heatmaps.draw(aggregate_of(value))
+    drawn = FIGURES["fig5_shape_heatmaps"](aggregate_of(value))
     assert isinstance(drawn, Drawn)
     tile = one(drawn.data_rows, config="mooncake_both", input_tokens=256, output_tokens=16)
     assert (tile["point"], tile["low"], tile["kind"]) == (main["point"], main["low"], "over 3 blocks")

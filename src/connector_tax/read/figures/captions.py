@@ -1,99 +1,179 @@
-"""Captions of figures for papers and slides, as files beside them: ``captions.json``, and ``captions.tex`` for LaTeX."""
+"""What stands above and below a picture: codes with names in, the words of ``labels.yaml`` out; and captions for LaTeX."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
+
+from connector_tax.base.documents.aggregate import Aggregate, MeasuredCell, TaxBase
 from connector_tax.base.documents.figures import Entry
-from connector_tax.base.files import write_json, write_text
-from connector_tax.read.figures.words import hold_together
+from connector_tax.base.records.cell import phase_word
+from connector_tax.base.records.connector import is_connector
+from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.questions import Tax, blocks_of, phase_a_shape, source_note
+from connector_tax.read.figures.style import Drawn, Omitted, Row, set_around
+from connector_tax.read.figures.words import listing
 
-COMMAND = "connectorTaxCaption"
+# Statuses of configurations that have a number somewhere.
+MEASURED = ("measured", "partial")
+OF_BLOCKS = re.compile(r"(a|b|r[1-9]\d*)\Z")
+# Names in one list.
+MOST_LISTED = 12
+# By code.
+Lists = Mapping[str, Sequence[str]]
+
+
+def finished(
+    aggregate: Aggregate,
+    name: str,
+    figure: Figure,
+    data_rows: list[Row],
+    *,
+    n: Iterable[int],
+    n_plain: Iterable[int] = (),
+    lists: Lists,
+    legend: Sequence[Artist] = (),
+    rate_per_s: float | None = None,
+    shape: bool = True,
+) -> Drawn:
+    """Put title, keys and source around the panels, and write the caption.
+
+    Args:
+        n, n_plain: observations behind each number, with the connector and without.
+        lists: what is left out, saturated, or of other launches than the rest.
+        rate_per_s: the only rate that the figure is of; None where it is of several.
+        shape: whether it is of Phase A's shape alone.
+    """
+    title = label("title", name)
+    if rate_per_s is not None:
+        title += label("condition", "rate").format(rate=rate_per_s)
+    if shape and (own := phase_a_shape(aggregate)) is not None:
+        title += label("condition", "shape").format(input=own[0], output=own[1])
+    numbers = {"confidence": 100 * aggregate.provenance.confidence, "n": span(n), "n_plain": span(n_plain)}
+    caption = label("caption", name).format(**numbers)
+    listed = [
+        label("listed", code).format(listing(names, MOST_LISTED)) for code, names in lists.items() if names
+    ]
+    set_around(figure, title, source_note(aggregate), legend)
+    return Drawn(figure, title, " ".join([caption, *listed]), data_rows)
+
+
+def omitted(code: str, **values: Any) -> Omitted:
+    return Omitted(label("omitted", code).format(**values))
+
+
+def span(counts: Iterable[int]) -> str:
+    """``"200 to 1,920"``."""
+    known = [n for n in counts if n]
+    ends = [min(known), max(known)] if known else []
+    return " to ".join(dict.fromkeys(f"{n:,}" for n in ends)) or "unknown"
+
+
+def launches(taxes: Sequence[Tax]) -> Lists:
+    """List over how many blocks of launches taxes are, and where some are, which are not; and those that are not of Phase A."""
+    blocks = sorted({n for tax in taxes if (n := blocks_of(tax)) is not None})
+    once = {tax.config: str(tax.phase) for tax in taxes if blocks_of(tax) is None}
+    return {
+        "blocks": [*map(str, blocks)],
+        "once": list(once) if blocks else [],
+        "other_phase": [f"{c} (phase {phase_word(p)})" for c, p in once.items() if p not in ("a", "None")],
+    }
+
+
+def saturated(aggregate: Aggregate, taxes: Iterable[TaxBase]) -> Lists:
+    """List which sides of these taxes did not keep up."""
+    found = {"plain" if side == "plain" else tax.config for tax in taxes for side in tax.overloaded}
+    return {"saturated": [c for c in aggregate.config_ids if c in found]}
+
+
+def left_out(
+    aggregate: Aggregate,
+    phase: str,
+    drawn: Collection[str] | None = None,
+    *,
+    taxes: Iterable[Tax] = (),
+    rate_per_s: float | None = None,
+    among: Collection[str] | None = None,
+    every: bool = False,
+) -> Lists:
+    """List what is not in the picture: skipped configurations, those without a number, and cells that do not count.
+
+    Args:
+        drawn: the configurations that the figure has a number of; None where the figure names the others by itself.
+        taxes: those drawn; of one over blocks of launches the cells of its blocks count as well, and of one of another phase that phase's.
+        rate_per_s: the rate that the figure is of; None where it is of several.
+        among: the configurations that the figure is about; None where it is about all.
+        every: whether plain vLLM belongs in the picture, too.
+    """
+    status = {c: aggregate.configs[c].status for c in aggregate.config_ids if among is None or c in among}
+    at = {(tax.rate_per_s, tax.shape, blocks_of(tax) or str(tax.phase)) for tax in taxes}
+    over_blocks = {(rate, shape) for rate, shape, which in at if isinstance(which, int)}
+    cells = [
+        f"{cell.config} {'' if cell.phase == phase else f'{cell.phase}/'}{cell.cell_id} "
+        f"({'; '.join(cell.reasons) or label('listed', 'unreadable')})"
+        for cell in aggregate.cells
+        if (
+            cell.phase == phase
+            or (cell.rate_per_s, cell.shape, cell.phase) in at
+            or ((cell.rate_per_s, cell.shape) in over_blocks and OF_BLOCKS.match(cell.phase))
+        )
+        and not isinstance(cell, MeasuredCell)
+        and cell.recorded
+        and rate_per_s in (None, cell.rate_per_s)
+        and (among is None or cell.config in among)
+    ]
+    without = [c for c, s in status.items() if s in MEASURED and (every or is_connector(c))]
+    return {
+        "absent": [f"{c} ({s})" for c, s in status.items() if s not in MEASURED],
+        "no_number": [] if drawn is None else [c for c in without if c not in drawn],
+        "excluded": cells,
+    }
+
+
 # What LaTeX reads as its own, and what pdfLaTeX lacks in its oldest encoding of fonts (OT1), which a document has by default.
-_TEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "%": r"\%",
-    "&": r"\&",
-    "#": r"\#",
-    # Names of configurations are long words, which may break here and nowhere else.
-    "_": r"\_\discretionary{}{}{}",
-    "`": r"\textasciigrave{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': "''",
-    "\N{MINUS SIGN}": r"\ensuremath{-}",
-    "\N{MICRO SIGN}": r"\textmu{}",
-    "\N{GREEK SMALL LETTER MU}": r"\textmu{}",
-    "\N{NO-BREAK SPACE}": "~",
-    "\N{MULTIPLICATION SIGN}": r"\ensuremath{\times}",
-    "\N{HORIZONTAL ELLIPSIS}": r"\ldots{}",
-    "\N{GREATER-THAN OR EQUAL TO}": r"\ensuremath{\geq}",
-    "\N{LESS-THAN OR EQUAL TO}": r"\ensuremath{\leq}",
-    "\N{ALMOST EQUAL TO}": r"\ensuremath{\approx}",
-    "\N{INFINITY}": r"\ensuremath{\infty}",
-    "\N{RIGHTWARDS ARROW}": r"\ensuremath{\rightarrow}",
-    "\N{THIN SPACE}": r"\,",
-    "\N{NARROW NO-BREAK SPACE}": r"\,",
-}
-# Two of them side by side are one other letter: two hyphens are a dash.
-_LIGATURES = re.compile(r"(?<=-)(?=-)|(?<=')(?=')|(?<=,)(?=,)")
+_TEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        # Names of configurations are long words, which may break here and nowhere else.
+        "_": r"\_\discretionary{}{}{}",
+        "`": r"\textasciigrave{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': "''",
+        "\N{MINUS SIGN}": r"\ensuremath{-}",
+        "\N{MICRO SIGN}": r"\textmu{}",
+        "\N{HORIZONTAL ELLIPSIS}": r"\ldots{}",
+        **{letter: "\\" + letter for letter in "{}$%&#"},
+    }
+)
 _HEAD = r"""% Captions of the figures in this folder. \input this file in the preamble, then
 %   \begin{figure}\includegraphics{fig4_tax_bars_1col}\caption{\connectorTaxCaption{fig4_tax_bars}}\end{figure}
 \providecommand{\connectorTaxCaption}[1]{\csname connectorTaxCaption@#1\endcsname}
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Caption:
-    """
-    Attributes:
-        files: those with the picture, in each form of the purpose.
-        left_out: of the forms that have no picture: name of the file without its suffix -> why.
-    """
-
-    entry: Entry
-    files: Sequence[str]
-    left_out: Mapping[str, str]
+def tex_text(text: str) -> str:
+    """Return it as LaTeX sets it; letters of other scripts stay, and are the business of the document's fonts."""
+    return text.translate(_TEX)
 
 
-def write_captions(captions: Sequence[Caption], note: str, folder: Path, *, tex: bool) -> None:
-    """``captions.json`` and, with ``tex``, ``captions.tex`` in ``folder``.
+def captions_tex(entries: Iterable[Entry], note: str) -> str:
+    """Return a macro with a caption for each figure that was drawn.
 
     Args:
         note: what every picture of the campaign must say about itself; stands in the pictures as well.
     """
-    rows = [
-        {
-            "name": c.entry.name,
-            "number": c.entry.number,
-            "title": c.entry.title,
-            "caption": c.entry.caption,
-            "files": list(c.files),
-            "left_out": dict(c.left_out),
-        }
-        for c in captions
-    ]
-    write_json(folder / "captions.json", {"schema": 1, "note": note, "figures": rows})
-    if tex:
-        drawn = [c.entry for c in captions if c.entry.drawn]
-        write_text(folder / "captions.tex", _HEAD + "".join(_definition(e, note) for e in drawn))
-
-
-def _definition(entry: Entry, note: str) -> str:
-    ending = "" if entry.title.endswith(".") else "."
-    text = f"\\textbf{{{tex_text(entry.title)}{ending}}} {tex_text(entry.caption)}"
-    behind = f" {tex_text(note)}." if note else ""
-    return f"\\expandafter\\def\\csname {COMMAND}@{entry.name}\\endcsname{{%\n  {text}{behind}%\n}}\n"
-
-
-def tex_text(text: str) -> str:
-    """As LaTeX sets it, numbers tied to their units; letters of other scripts stay, and are the business of the document's fonts."""
-    apart = _LIGATURES.split(hold_together(text))
-    return "{}".join("".join(_TEX.get(letter, letter) for letter in piece) for piece in apart)
+    found = _HEAD
+    for entry in entries:
+        if entry.drawn:
+            text = " ".join(filter(None, [tex_text(entry.caption), tex_text(note)]))
+            found += (
+                f"\\expandafter\\def\\csname connectorTaxCaption@{entry.name}\\endcsname{{%\n"
+                f"  \\textbf{{{tex_text(entry.title)}.}} {text}%\n}}\n"
+            )
+    return found

@@ -1,14 +1,15 @@
 """Every figure of a campaign: ``aggregate.json`` in, ``figures/`` out, replaced as a whole.
 
-``index.json`` lists all of them with their captions, or with the reason for leaving them out. Figures for papers and slides lie in
-``figures/paper/`` and ``figures/slides/``, with their captions as text; drawing the page's draws those that are there anew, so that none of
-an earlier aggregate stays beside them.
+``index.json`` lists all of them with their captions, or with the reason for leaving them out. Figures for papers lie in
+``figures/paper/``, with their captions for LaTeX; drawing the page's draws those that are there anew, so that none of an earlier
+aggregate stays beside them.
 """
 
 import csv
 import io
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,41 +18,33 @@ from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.documents.aggregate import Aggregate, read_aggregate
 from connector_tax.base.documents.figures import Entry, FigureIndex, Files
 from connector_tax.base.files import publish_folder, write_json, write_text
-from connector_tax.read.figures import (
-    fig1_ttft_vs_rate,
-    fig2_tpot_vs_rate,
-    fig3_throughput,
-    fig4_tax_bars,
-    fig5_shape_heatmaps,
-    fig6_step_cdf,
-    fig7_decomposition,
-    fig8_additivity,
-    fig9_attribution,
-)
-from connector_tax.read.figures.captions import Caption, write_captions
-from connector_tax.read.figures.forms import FORMS, Purpose
+from connector_tax.read.figures import rates, stacks, steps, taxes
+from connector_tax.read.figures.captions import captions_tex
 from connector_tax.read.figures.questions import source_note
-from connector_tax.read.figures.style import Drawn, Omitted, Row, drawing_style, save
-from connector_tax.read.figures.words import TITLE_LIMIT, clean
+from connector_tax.read.figures.style import FORMS, Drawn, Omitted, Row, drawing_style, save
+from connector_tax.read.figures.words import clean
 
 FIGURES: dict[str, Callable[[Aggregate], Drawn | Omitted]] = {
-    "fig1_ttft_vs_rate": fig1_ttft_vs_rate.draw,
-    "fig2_tpot_vs_rate": fig2_tpot_vs_rate.draw,
-    "fig3_throughput": fig3_throughput.draw,
-    "fig4_tax_bars": fig4_tax_bars.draw,
-    "fig5_shape_heatmaps": fig5_shape_heatmaps.draw,
-    "fig6_step_cdf": fig6_step_cdf.draw,
-    "fig7_decomposition": fig7_decomposition.draw,
-    "fig8_additivity": fig8_additivity.draw,
-    "fig9_attribution": fig9_attribution.draw,
+    name: partial(draw, name=name)
+    for name, draw in {
+        "fig1_ttft_vs_rate": rates.draw_latency,
+        "fig2_tpot_vs_rate": rates.draw_latency,
+        "fig3_throughput": rates.draw_throughput,
+        "fig4_tax_bars": taxes.draw_bars,
+        "fig5_shape_heatmaps": taxes.draw_shapes,
+        "fig6_step_cdf": steps.draw_durations,
+        "fig7_decomposition": stacks.draw_decomposition,
+        "fig8_additivity": stacks.draw_additivity,
+        "fig9_attribution": steps.draw_attribution,
+    }.items()
 }
 
 
-def draw_figures(root: Path, purpose: Purpose = "page") -> list[Entry]:
+def draw_figures(root: Path, purpose: str = "page") -> list[Entry]:
     """Draw all figures of the campaign at ``root`` and return what ``index.json`` lists.
 
     Args:
-        purpose: the page's go into ``figures/``, others into a folder of their name in it.
+        purpose: the page's go into ``figures/``, those of a paper into a folder in it.
 
     Raises:
         ArtifactError: there is no aggregate, it has another form, or the disk is full.
@@ -63,53 +56,38 @@ def draw_figures(root: Path, purpose: Purpose = "page") -> list[Entry]:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     if purpose != "page":
-        found = _for(purpose, aggregate, temporary)
+        entries = _draw(aggregate, temporary, purpose)
         folder.figures.mkdir(exist_ok=True)
         publish_folder(temporary, folder.figures / purpose)
-        return found
-    entries = [_one(name, aggregate, temporary) for name in FIGURES]
-    write_json(temporary / "index.json", msgspec.to_builtins(FigureIndex(figures=tuple(entries))))
-    write_json(temporary / "omitted.json", {e.name: e.reason for e in entries if not e.drawn})
-    for other in FORMS:
-        if other != "page" and (folder.figures / other).is_dir():
-            (temporary / other).mkdir()
-            _for(other, aggregate, temporary / other)
+        return entries
+    entries = _draw(aggregate, temporary, "page")
+    if (folder.figures / "paper").is_dir():
+        (temporary / "paper").mkdir()
+        _draw(aggregate, temporary / "paper", "paper")
     publish_folder(temporary, folder.figures)
     return entries
 
 
-def _for(purpose: Purpose, aggregate: Aggregate, folder: Path) -> list[Entry]:
-    """Figures and their captions for a paper or slides; the entries are the page's."""
-    entries, captions = [], []
-    for name in FIGURES:
-        files: list[str] = []
-        left_out: dict[str, str] = {}
-        results: list[Drawn] = []
+def _draw(aggregate: Aggregate, folder: Path, purpose: str) -> list[Entry]:
+    entries = []
+    for name, draw in FIGURES.items():
         for form in FORMS[purpose]:
             with drawing_style(name + form.suffix, form):
-                result = FIGURES[name](aggregate)
-                if isinstance(result, Omitted):
-                    left_out[name + form.suffix] = clean(result.reason)
-                    continue
-                results.append(result)
-                files += save(result.figure, folder, name)
-        entry = _entry(name, results[0] if results else Omitted(next(iter(left_out.values()))))
-        entries.append(entry)
-        captions.append(Caption(entry, tuple(files), left_out))
-    write_captions(captions, source_note(aggregate), folder, tex=purpose == "paper")
+                result = draw(aggregate)
+                if isinstance(result, Drawn):
+                    save(result.figure, folder, name)
+        if isinstance(result, Drawn) and purpose == "page":
+            write_text(folder / f"{name}.csv", _csv(result.data_rows, aggregate.measured_on.text))
+        entries.append(entry_of(name, result))
+    if purpose == "page":
+        write_json(folder / "index.json", msgspec.to_builtins(FigureIndex(figures=tuple(entries))))
+        write_json(folder / "omitted.json", {e.name: e.reason for e in entries if not e.drawn})
+    else:
+        write_text(folder / "captions.tex", captions_tex(entries, source_note(aggregate)))
     return entries
 
 
-def _one(name: str, aggregate: Aggregate, folder: Path) -> Entry:
-    with drawing_style(name):
-        result = FIGURES[name](aggregate)
-        if isinstance(result, Drawn):
-            save(result.figure, folder, name)
-            write_text(folder / f"{name}.csv", _csv(result.data_rows, aggregate.measured_on.text))
-    return _entry(name, result)
-
-
-def _entry(name: str, result: Drawn | Omitted) -> Entry:
+def entry_of(name: str, result: Drawn | Omitted) -> Entry:
     number = int(name[3])
     if isinstance(result, Omitted):
         return Entry(name=name, number=number, drawn=False, reason=clean(result.reason))
@@ -117,7 +95,7 @@ def _entry(name: str, result: Drawn | Omitted) -> Entry:
         name=name,
         number=number,
         drawn=True,
-        title=clean(result.title, TITLE_LIMIT),
+        title=result.title,
         caption=clean(result.caption, 4000),
         files=Files(svg=f"{name}.svg", png=f"{name}.png", csv=f"{name}.csv"),
     )

@@ -3,9 +3,7 @@
 Nothing is computed but look-ups; what is not known is None, so that a figure asks once and leaves out what it is not told.
 """
 
-import re
-from collections.abc import Collection, Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Collection
 
 from connector_tax.base.documents.aggregate import (
     Aggregate,
@@ -18,69 +16,21 @@ from connector_tax.base.documents.identity import DeviceIdentity
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import is_connector
+from connector_tax.read.figures.labels import label
 
 Tax = TaxRow | MainTaxRow
-OF_BLOCKS = re.compile(r"(a|b|r[1-9]\d*)\Z")
-
-
-class OfConfig(Protocol):
-    @property
-    def config(self) -> str: ...
-
-
-Row = TypeVar("Row", bound=OfConfig)
-
-
-def in_order(aggregate: Aggregate, found: Iterable[Row]) -> list[Row]:
-    """As the campaign lists their configuration; unknown ones come last."""
-    place = {config: k for k, config in enumerate(aggregate.config_ids)}
-    return sorted(found, key=lambda row: place.get(row.config, len(place)))
 
 
 def why_absent(aggregate: Aggregate, config: str) -> str:
     """``"mooncake_both was skipped: <reason>"``, for a configuration a figure needs and does not have."""
     state = aggregate.configs.get(config)
-    if state is None:
-        return f"{config} is not part of this campaign"
-    word = {
-        "measured": "has no usable number here",
-        "partial": "was measured in part only",
-        "skipped": "was skipped",
-        "failed": "failed",
-        "missing": "is missing",
-    }[state.status]
-    return f"{config} {word}" + (f": {state.bare_reason}" if state.bare_reason else "")
-
-
-def why_no_number(aggregate: Aggregate, config: str) -> str:
-    """``"it was skipped: <reason>"``: the same behind the configuration's name."""
-    state = aggregate.configs.get(config)
-    if state is None:
-        return "it is not part of this campaign"
-    reason = state.bare_reason
-    if state.status == "missing":
-        return f"it was {reason or 'not measured'}"
-    if state.status == "failed" and reason.startswith("failed"):
-        return f"it {reason}"
-    word = {
-        "measured": "it has no usable number here",
-        "partial": "it was measured in part only",
-        "skipped": "it was skipped",
-        "failed": "it failed",
-    }[state.status]
-    return f"{word}: {reason}" if reason else word
+    words = f"{config} {label('absent', 'not_asked' if state is None else state.status)}"
+    return f"{words}: {state.bare_reason}" if state is not None and state.bare_reason else words
 
 
 def connectors_or_all(configs: Collection[str]) -> list[str]:
     """Return the connectors among them; where there is none, all: plain vLLM with a connector's settings is no connector."""
     return [c for c in configs if is_connector(c)] or list(configs)
-
-
-def without_number(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, str]:
-    """Return connectors of the campaign that have no tax there -> why, in the campaign's order."""
-    taxes = {t.config: t for t in aggregate.chosen_taxes if (t.metric, t.reference) == (metric, reference)}
-    lost = [c for c in aggregate.config_ids if is_connector(c) and not (c in taxes and taxes[c].known)]
-    return {c: (taxes[c].reason if c in taxes else None) or why_no_number(aggregate, c) for c in lost}
 
 
 def rated_cells(aggregate: Aggregate, phase: str, config: str) -> list[MeasuredCell]:
@@ -95,40 +45,6 @@ def phase_a_shape(aggregate: Aggregate) -> tuple[int, int] | None:
     return next((cell.shape for cell in aggregate.cells if cell.phase == "a"), None)
 
 
-def excluded_cells(
-    aggregate: Aggregate,
-    phase: str,
-    taxes: Iterable[Tax] = (),
-    rate_per_s: float | None = None,
-    among: Collection[str] | None = None,
-) -> list[str]:
-    """``"mooncake_both r32_4096x256 (engine died)"`` for each cell that was left out; ``"plain r1/r4_256x16 (...)"`` of another phase.
-
-    Args:
-        taxes: what is drawn; the cells of blocks of launches at the rates and shapes of those over blocks count as well, and those of
-            another phase at the rates and shapes of the taxes that are drawn from it.
-        rate_per_s: of the only rate that the figure is of; None where it is of several.
-        among: the configurations that the figure is about; None where it is about all.
-    """
-    drawn = list(taxes)
-    over_blocks = {(tax.rate_per_s, tax.shape) for tax in drawn if blocks_of(tax) is not None}
-    of_phase = {(str(tax.phase), tax.rate_per_s, tax.shape) for tax in drawn}
-    return [
-        f"{cell.config} {'' if cell.phase == phase else f'{cell.phase}/'}{cell.cell_id} "
-        f"({'; '.join(cell.reasons) or 'files missing or unreadable'})"
-        for cell in aggregate.cells
-        if (
-            cell.phase == phase
-            or (cell.phase, cell.rate_per_s, cell.shape) in of_phase
-            or ((cell.rate_per_s, cell.shape) in over_blocks and OF_BLOCKS.match(cell.phase))
-        )
-        and not isinstance(cell, MeasuredCell)
-        and cell.recorded
-        and rate_per_s in (None, cell.rate_per_s)
-        and (among is None or cell.config in among)
-    ]
-
-
 def reference_rate(aggregate: Aggregate, reference: Reference) -> float | None:
     return None if aggregate.reference_rates is None else aggregate.reference_rates.per_s(reference)
 
@@ -137,26 +53,9 @@ def reference_flags(aggregate: Aggregate) -> tuple[str, ...]:
     return () if aggregate.reference_rates is None else aggregate.reference_rates.flags
 
 
-def saturation_rate(aggregate: Aggregate, config: str) -> float | None:
-    found = aggregate.saturation.get(config)
-    return None if found is None else found.saturation_rate_per_s
-
-
 def blocks_of(tax: Tax) -> int | None:
     """Over how many blocks of launches it was taken; None for one launch."""
     return tax.blocks if isinstance(tax, MainTaxRow) else None
-
-
-def tax_rows(aggregate: Aggregate, *, metric: str, reference: str, phase: str) -> list[TaxRow]:
-    """Taxes of one phase's cells with a number, of configurations other than plain."""
-    return [
-        tax
-        for tax in aggregate.taxes
-        if (tax.metric, tax.reference, tax.phase) == (metric, reference, phase)
-        and tax.available
-        and tax.known
-        and tax.config != "plain"
-    ]
 
 
 def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, Tax]:
@@ -166,7 +65,7 @@ def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str
         for tax in aggregate.chosen_taxes
         if (tax.metric, tax.reference) == (metric, reference) and tax.known
     }
-    return {tax.config: tax for tax in in_order(aggregate, (found[config] for config in sorted(found)))}
+    return {c: found[c] for c in aggregate.config_ids if c in found}
 
 
 def standing_tax(aggregate: Aggregate, row: TaxRow) -> Tax:
@@ -192,19 +91,11 @@ def virtual_name(gpu: VirtualGpu | DeviceIdentity) -> str:
 
 def on_embedded_engine(aggregate: Aggregate) -> bool:
     """Whether its numbers are those of a model of a server."""
-    provenance = aggregate.provenance
-    return bool(provenance.versions.get("emulator")) or provenance.engine_kind == "emulator"
+    return aggregate.provenance.measured_on.kind == "embedded_engine"
 
 
 def source_note(aggregate: Aggregate) -> str:
     """What every picture of this campaign must say about itself; empty for a campaign on a GPU."""
     provenance = aggregate.provenance
-    if on_embedded_engine(aggregate):
-        return "Embedded engine: numbers of a model, they say nothing about real connectors"
-    if (gpu := provenance.clock) is not None:
-        return f"Virtual {virtual_name(gpu)}: the device was a clock, without kernels, memory traffic or transfers"
-    if provenance.gpu or not (provenance.versions or provenance.host):
-        return ""
-    cores = provenance.host.get("cores")
-    with_cores = f" with {cores:.0f} cores" if isinstance(cores, int | float) and cores else ""
-    return f"CPU host{with_cores}: not the numbers of a GPU"
+    gpu = "" if (clock := provenance.clock) is None else virtual_name(clock)
+    return label("note", provenance.measured_on.kind).format(gpu=gpu)

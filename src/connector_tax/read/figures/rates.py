@@ -1,0 +1,179 @@
+"""Figures 1 to 3: TTFT p90, TPOT p90 and achieved throughput against the send rate, a line per configuration."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from connector_tax.base.documents.aggregate import Aggregate, Latency, MeasuredCell
+from connector_tax.base.documents.rates import REFERENCES
+from connector_tax.read.figures.captions import finished, left_out, omitted
+from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.questions import rated_cells, reference_rate
+from connector_tax.read.figures.style import (
+    FORM,
+    Drawn,
+    Omitted,
+    error_bar,
+    look_of,
+    new_figure,
+    plain_log_axis,
+    rate_axis,
+)
+from connector_tax.read.figures.words import listing, rate, short_label
+
+LATENCIES: dict[str, tuple[Latency, str]] = {
+    "fig1_ttft_vs_rate": ("ttft_ms", "TTFT p90 (ms)"),
+    "fig2_tpot_vs_rate": ("tpot_ms", "TPOT p90 (ms)"),
+}
+CRITERIA = {"throughput": "_", "waiting": "+", "ttft_growth": "1"}
+REQUESTED = "requested send rate (req/s)"
+GREY = "#333333"
+# Neighbouring lines are set apart sideways by this factor per configuration, so their intervals can be told apart.
+SIDESTEP = 1.022
+# Of Figure 3's markers, against the usual: where all keep up they lie on one another, and the earlier ones show behind the later.
+LARGEST, SMALLEST = 2.6, 0.8
+
+
+def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
+    quantity, axis_label = LATENCIES[name]
+    cells = {c: rated_cells(aggregate, "a", c) for c in aggregate.config_ids}
+    lines = {
+        config: points
+        for config, own in cells.items()
+        if (points := [(c, v) for c in own if (v := c.latency(quantity).p90.interval) and v.point > 0])
+    }
+    if not lines:
+        return omitted("no_points", quantity=axis_label.partition(" (")[0])
+    fired = {c: [cell for cell in cells[c] if cell.saturation_criteria.fired] for c in lines}
+    with_strip = any(fired.values())
+    form = FORM.get()
+    strip_height = (0.3 + 1.5 * form.small / 72 * len(lines) / form.tallness) * with_strip
+    figure = new_figure(9.6, 4.4 + strip_height)
+    heights = [4.4, strip_height][: 1 + with_strip]
+    axes, *below = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False).flat
+    legend: list[Artist] = []
+    for position, (config, points) in enumerate(lines.items()):
+        look, aside = look_of(config), SIDESTEP ** (position - (len(lines) - 1) / 2)
+        xs = [cell.rate_per_s * aside for cell, _ in points]
+        legend += axes.plot(xs, [v.point for _, v in points], color=look.colour, marker=look.marker,
+                            label=short_label(aggregate.label_of(config)))  # fmt: skip
+        for x, (cell, value) in zip(xs, points, strict=True):
+            error_bar(axes, x, value, colour=look.colour)
+            if cell.saturation_criteria.fired:
+                axes.plot(x, value.point, "x", color=GREY, markersize=2 * form.mark, zorder=5)
+    rate_axis(axes, {cell.rate_per_s for c in lines for cell in cells[c]})
+    plain_log_axis(axes)
+    axes.set_ylabel(axis_label)
+    for reference, dashes in zip(REFERENCES, ("--", ":"), strict=True):
+        if (at := reference_rate(aggregate, reference)) is not None:
+            words = f"{reference} ({rate(at)})"
+            legend.append(axes.axvline(at, color="#777777", linestyle=dashes, zorder=0, label=words))
+    for strip in below:
+        _strip(strip, fired, [short_label(aggregate.label_of(c)) for c in fired])
+        marks = {"saturated": "x"} | {
+            f"criterion: {label('saturation', code)}": marker for code, marker in CRITERIA.items()
+        }
+        legend += [
+            Line2D([], [], linestyle="none", marker=marker, color=GREY, label=words)
+            for words, marker in marks.items()
+        ]
+    [axes, *below][-1].set_xlabel(REQUESTED)
+    # A configuration without any point has no line, and its cells are named all the same.
+    lost = {
+        c: [rate(cell.rate_per_s) for cell in own if cell not in [drawn for drawn, _ in lines.get(c, ())]]
+        for c, own in cells.items()
+    }
+    rows = [
+        {
+            "config": config,
+            "rate_per_s": cell.rate_per_s,
+            f"{quantity}_p90": value.point,
+            "low": value.low,
+            "high": value.high,
+            "n": cell.n_window,
+            "saturated_because": "+".join(cell.saturation_criteria.fired),
+        }
+        for config, points in lines.items()
+        for cell, value in points
+    ]
+    lists = {"no_point": [f"{c} at {listing(at, 9)}" for c, at in lost.items() if at]}
+    n = [cell.n_window for points in lines.values() for cell, _ in points]
+    return finished(
+        aggregate, name, figure, rows, n=n, lists={**lists, **left_out(aggregate, "a")}, legend=legend
+    )
+
+
+def _strip(axes: Axes, fired: Mapping[str, Sequence[MeasuredCell]], names: Sequence[str]) -> None:
+    """Draw a row per configuration: which criteria fired at which rate."""
+    for row, (config, cells) in enumerate(fired.items()):
+        for cell in cells:
+            for column, (criterion, marker) in enumerate(CRITERIA.items()):
+                if criterion in cell.saturation_criteria.fired:
+                    axes.plot(
+                        cell.rate_per_s * 1.15 ** (column - 1), row, marker, color=look_of(config).colour
+                    )
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", visible=False)
+
+
+def draw_throughput(aggregate: Aggregate, name: str) -> Drawn | Omitted:
+    """Draw it with the line of a server that keeps up (y = x) and the knees."""
+    every = {c: rated_cells(aggregate, "a", c) for c in aggregate.config_ids}
+    lines = {c: [cell for cell in own if cell.effective_throughput_per_s > 0] for c, own in every.items()}
+    lines = {c: own for c, own in lines.items() if own}
+    if not lines:
+        return omitted("no_throughput")
+    cells = [cell for own in lines.values() for cell in own]
+    rates = sorted({cell.rate_per_s for cell in cells})
+    saturation = {c: s.saturation_rate_per_s for c, s in aggregate.saturation.items() if c in lines}
+    knees = {c: knee for c, knee in saturation.items() if knee is not None}
+    figure = new_figure(9.6, 5.0)
+    axes = figure.subplots()
+    legend: list[Artist] = axes.plot(rates, rates, color="#555555", linestyle="--", zorder=5, label="achieved = requested (y = x)")  # fmt: skip
+    ring: Any = {
+        "linestyle": "none",
+        "marker": "o",
+        "markersize": 3.4 * FORM.get().mark,
+        "markerfacecolor": "none",
+    }
+    for position, (config, own) in enumerate(lines.items()):
+        look, size = look_of(config), LARGEST - (LARGEST - SMALLEST) * position / len(lines)
+        points = [(cell.rate_per_s, cell.effective_throughput_per_s) for cell in own]
+        legend += axes.plot(*zip(*points, strict=True), color=look.colour, marker=look.marker, markersize=size * FORM.get().mark,
+                            label=short_label(aggregate.label_of(config)))  # fmt: skip
+        for x, y in points:
+            if x == knees.get(config):
+                axes.plot(x, y, markeredgecolor=look.colour, **ring)
+    # Below all points at each knee its rate, every other one further down, so that neighbours do not meet.
+    for k, knee in enumerate(sorted({*knees.values()} & {*rates}, reverse=True)):
+        lowest = min(cell.effective_throughput_per_s for cell in cells if cell.rate_per_s == knee)
+        axes.annotate(rate(knee), (knee, lowest), xytext=(3, -11 - 12 * (k % 2)), textcoords="offset points",
+                      va="top", fontsize="small")  # fmt: skip
+    if knees:
+        words = "knee: lowest saturated rate"
+        legend.append(Line2D([], [], markeredgecolor=GREY, label=words, **ring))
+    rate_axis(axes, rates)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_yticks(rates)
+    axes.set_xlabel(REQUESTED)
+    axes.set_ylabel("achieved throughput (req/s)")
+    rows = [
+        {
+            "config": cell.config,
+            "requested_per_s": cell.rate_per_s,
+            "achieved_per_s": cell.effective_throughput_per_s,
+            "low": None,
+            "high": None,
+            "n": cell.n_window,
+            "saturation_rate_per_s": knees.get(cell.config),
+        }
+        for cell in cells
+    ]
+    n = [cell.n_window for cell in cells]
+    return finished(aggregate, name, figure, rows, n=n, lists=left_out(aggregate, "a"), legend=legend)
