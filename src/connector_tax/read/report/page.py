@@ -13,7 +13,6 @@ from string import ascii_uppercase
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markupsafe import Markup
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config.checked import PROJECT_ROOT
@@ -72,9 +71,9 @@ def closing_lines(root: Path) -> str:
     """
     folder = CampaignFolder(root)
     page = _page_of(folder, read_aggregate(folder.aggregate))
-    answer = Markup(_template("answer.html.j2").render(page=page)).striptags()
-    text = _template("closing.txt.j2", autoescape=False).render(
-        page=page, answer=answer, root=root, report=folder.report.absolute()
+    answer, closing = _template("answer.html.j2"), _template("closing.txt.j2", autoescape=False)
+    text = closing.render(
+        page=page, answer=answer.render(page=page), root=root, report=folder.report.absolute()
     )
     return "\n".join(map(printable, text.splitlines()))
 
