@@ -377,5 +377,7 @@ def test_a_name_that_cannot_be_shown_is_named_all_the_same(
 @pytest.mark.parametrize("options", [[], ["--reproduce"]])
 def test_a_folder_that_is_no_bundle_is_a_mistake_and_no_finding(tmp_path: Path, options: list[str]) -> None:
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(ArtifactError, match=r"no bundle, since it has no manifest-sha256\.txt\. Give an archive"):
+    with pytest.raises(
+        ArtifactError, match=r"no bundle, since it has no manifest-sha256\.txt\. Give an archive"
+    ):
         command("verify").call([str(tmp_path), *options])
