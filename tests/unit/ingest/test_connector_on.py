@@ -190,7 +190,13 @@ def test_a_counter_that_may_rise_late_is_unknown_in_a_short_cell(
     tmp_path: Path, duration_s: int, found: list[str]
 ) -> None:
     """LMCache adds to its counters every ten seconds."""
-    cell = {"warmup_s": 1, "duration_s": duration_s, "min_completed": 10, "max_cell_s": 40}
+    cell = {
+        "warmup_s": 1,
+        "duration_s": duration_s,
+        "min_completed": 10,
+        "max_cell_s": 40,
+        "drain_timeout_s": 1,
+    }
     campaign = Campaign(tmp_path / "demo", campaign_config(**{**SECTIONS, "cell": cell}))
     campaign.decisions[NIXL]["counters"] = {"lmcache:lookups_total": 32}
     campaign._write_preflight()
