@@ -36,7 +36,6 @@ venv:
 
 demo: env  ## the whole study on the embedded engine, four to nine minutes
 	$(SNAKEMAKE) --quiet rules --configfile config/demo.yaml
-	@echo "report: $$PWD/results/demo/report.html"
 
 SHAPE := Qwen3-Coder-30B-A3B-Instruct
 demo-vllm: env  ## real vLLM and real connectors on a virtual GPU, asynchronous and synchronous, about an hour and a half
@@ -44,12 +43,10 @@ demo-vllm: env  ## real vLLM and real connectors on a virtual GPU, asynchronous 
 	  && "$$ENGINE_PYTHON" scripts/make_model_folder.py config/models/$(SHAPE).json "$$MODEL_FOLDER" \
 	  && $(SNAKEMAKE) --quiet rules --configfile config/virtual-gpu.yaml \
 	  && $(SNAKEMAKE) --quiet rules --configfile config/virtual-gpu-sync.yaml
-	@echo "reports: $$PWD/results/virtual-gpu/report.html and $$PWD/results/virtual-gpu-sync/report.html"
 
 demo-cpu: env  ## a small campaign on real vLLM whose model really runs, on two CPU cores, about twenty minutes
 	engine=$$(scripts/make_engine_env.sh) && "$$engine" scripts/make_tiny_model.py $(CACHE)/tiny-model \
 	  && ENGINE_PYTHON=$$engine TINY_MODEL=$(CACHE)/tiny-model $(SNAKEMAKE) --quiet rules --configfile config/vllm-cpu.yaml
-	@echo "report: $$PWD/results/vllm-cpu/report.html"
 
 gpu-smoke: env  ## plain, no-op and NIXL on this host's GPU by the vLLM of ENGINE_PYTHON, with a report, about ten minutes; says what is missing
 	@$(BIN)/connector-tax gpu-smoke

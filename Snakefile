@@ -25,6 +25,10 @@ onstart:
     STUDY.begin()
 
 
+onsuccess:
+    STUDY.say_result()
+
+
 onerror:
     STUDY.say_why(workflow.scheduler.failed, log)
 

@@ -1,4 +1,4 @@
-"""Try step timing and the no-op connector on every vLLM release from 0.11 on; prints the tables of docs/releases.md.
+"""Try step timing and the no-op connector on every vLLM release from 0.11 on; prints the tables that docs/releases.md sums up.
 
 Downloads one wheel after the other (15 MB each, the newest may be 350 MB) and installs none.
 """

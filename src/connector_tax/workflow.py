@@ -3,20 +3,23 @@
 Rules stay thin: whatever needs an ``if`` is decided here and can be tested without Snakemake.
 """
 
+import atexit
 import os
 import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
-from contextlib import ExitStack, redirect_stderr
+from contextlib import ExitStack, redirect_stderr, suppress
 from dataclasses import dataclass, field
 from io import StringIO
+from logging import LogRecord
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import msgspec
 from snakemake.cli import parse_args
+from snakemake.common import NOTHING_TO_BE_DONE_MSG
 from snakemake.io import report
 
 from connector_tax.base.artifacts.layout import RECEIPT, CampaignFolder, RunFolder
@@ -322,6 +325,22 @@ class Study:
             said.append("The same command goes on.")
         if said:
             print(published_text("\n".join(["", "Why it ended:", *said])), file=sys.stderr, flush=True)
+
+    def say_result(self) -> None:
+        """Have the report's closing lines stand below all that Snakemake says; nothing where the report is not of this analysis."""
+        made = [p.stat().st_mtime_ns for p in (self.folder.aggregate, self.folder.report) if p.is_file()]
+        if len(made) == 2 and made[0] <= made[1]:
+            # Here, since only the end of a run needs it.
+            from connector_tax.read.report.page import closing_lines
+
+            with suppress(ConnectorTaxError):  # a page of another version
+                atexit.register(print, published_text(closing_lines(self.folder.root)), flush=True)
+
+    def say_result_of_nothing(self, record: LogRecord) -> bool:
+        """As a filter of Snakemake's log: its success hook is silent where there is nothing to be done. Lets every record pass."""
+        if record.msg == NOTHING_TO_BE_DONE_MSG and not self.for_a_job:
+            self.say_result()
+        return True
 
     def take_over_settings(self) -> None:
         """Where nothing is measured, only the settings of the analysis are taken over: the rest of ``campaign.json`` says how the results

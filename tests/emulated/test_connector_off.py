@@ -30,6 +30,10 @@ ENTRIES: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.fixture(scope="module")
 def aggregate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     project = Project(tmp_path_factory.mktemp("off") / "project")
+    # The embedded engine adds to its counters at once, and its cells here are short.
+    project.replace(
+        "src/connector_tax/read/ingest/connector_on.py", ("\nMOST_LATE_S = ", "\nMOST_LATE_S = 0 * ")
+    )
     entries = {
         i: {
             "label": i,

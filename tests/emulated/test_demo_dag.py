@@ -10,6 +10,7 @@ import pytest
 from checkout import Project
 
 from connector_tax.base.config import load_campaign
+from connector_tax.read.report.page import closing_lines
 from connector_tax.run.rehearsal.campaign import rehearse
 
 pytestmark = pytest.mark.emulated
@@ -50,7 +51,10 @@ def test_the_study_runs_ends_in_a_report_and_is_then_done(project: Project) -> N
         assert (run / name).is_file(), name
     assert "## test\n" in (results.parent / "MANIFEST.md").read_text()
 
-    assert "Nothing to be done" in project.snakemake().stderr
+    closing = closing_lines(results).splitlines()
+    assert done.stdout.splitlines()[-3:] == closing and closing[0] == f"report: {results / 'report.html'}"
+    again = project.snakemake()
+    assert "Nothing to be done" in again.stderr and again.stdout.splitlines()[-3:] == closing
     # Of a file between two that are there Snakemake does not ask by itself.
     status = results / "preflight" / "preflight_status.json"
     for made, rule in (

@@ -1,4 +1,4 @@
-"""What the virtual GPU does on real vLLM releases, one interpreter for each; prints the rows of docs/releases.md.
+"""What the virtual GPU does on real vLLM releases, one interpreter for each; prints the rows that docs/releases.md sums up.
 
     export MODEL_FOLDER=...   # of the model's shape, see scripts/make_model_folder.py
     .venv/bin/python tests/perf/releases.py ENGINE_PYTHON [ENGINE_PYTHON ...] [--duration-s 6] [--modes async sync] [--trials]

@@ -3,12 +3,15 @@
 import os
 import sys
 
+from snakemake.logging import logger
+
 from connector_tax.workflow import code, only_reads, open_study, put_own_python_first, requested_targets
 
 MEASURING = not only_reads(requested_targets(sys.argv[1:], os.environ))
 CONFIG_NAME = ", ".join(map(str, workflow.overwrite_configfiles)) or "config/config.yaml"
 STUDY = open_study(config, CONFIG_NAME, measuring=MEASURING, environment=os.environ)
 FOLDER, LOGS = STUDY.folder, STUDY.logs
+logger.addFilter(STUDY.say_result_of_nothing)
 
 # Where a batch system hands out the cards, it also counts them.
 if workflow.local_exec:

@@ -38,6 +38,7 @@ rule draw:
         "python scripts/plot_connector_tax.py --root {params.root:q} 2>&1 | tee {log:q}"
 
 
+# What it prints stands at the end of the run. The log is the last word, by which `last_words` knows the command.
 rule write_report:
     input:
         FOLDER.aggregate,
@@ -50,7 +51,7 @@ rule write_report:
         root=FOLDER.root,
         code=code("scripts/build_report.py"),
     shell:
-        "python scripts/build_report.py --root {params.root:q} 2>&1 | tee {log:q}"
+        "python scripts/build_report.py --root {params.root:q} &> {log:q}"
 
 
 rule write_manifest:

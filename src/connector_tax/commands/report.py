@@ -6,7 +6,7 @@ from pathlib import Path
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.command import Command
 from connector_tax.base.documents.aggregate import read_aggregate
-from connector_tax.read.report.page import build_report, taxes_markdown
+from connector_tax.read.report.page import build_report, closing_lines, taxes_markdown
 from connector_tax.read.report.view import page_view
 
 
@@ -21,7 +21,8 @@ def _run(args: argparse.Namespace) -> int:
     if args.markdown:
         print(taxes_markdown(page_view(read_aggregate(CampaignFolder(args.root).aggregate))))
     else:
-        print(f"wrote {build_report(args.root)}")
+        build_report(args.root)
+        print(closing_lines(args.root))
     return 0
 
 

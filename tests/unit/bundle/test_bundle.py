@@ -372,3 +372,12 @@ def test_a_name_that_cannot_be_shown_is_named_all_the_same(
     (copy / os.fsdecode(b"\xff")).write_text("")
     assert command("verify").call([str(copy)]) == 1
     assert capsys.readouterr().out.splitlines()[0] == "'\\udcff': was added"
+
+
+@pytest.mark.parametrize("options", [[], ["--reproduce"]])
+def test_a_folder_that_is_no_bundle_is_a_mistake_and_no_finding(tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(
+        ArtifactError, match=r"no bundle, since it has no manifest-sha256\.txt\. Give an archive"
+    ):
+        command("verify").call([str(tmp_path), *options])

@@ -185,6 +185,26 @@ def test_counters_of_its_own_are_asked_for_where_prompts_are_long_enough(campaig
     assert of_all(campaign) == [["counter"]] * 3
 
 
+@pytest.mark.parametrize(("duration_s", "found"), [(5, []), (12, ["counter"])])
+def test_a_counter_that_may_rise_late_is_unknown_in_a_short_cell(
+    tmp_path: Path, duration_s: int, found: list[str]
+) -> None:
+    """LMCache adds to its counters every ten seconds."""
+    cell = {
+        "warmup_s": 1,
+        "duration_s": duration_s,
+        "min_completed": 10,
+        "max_cell_s": 40,
+        "drain_timeout_s": 1,
+    }
+    campaign = Campaign(tmp_path / "demo", campaign_config(**{**SECTIONS, "cell": cell}))
+    campaign.decisions[NIXL]["counters"] = {"lmcache:lookups_total": 32}
+    campaign._write_preflight()
+    campaign.measure(NIXL, counters_delta={"lmcache:lookups_total": 0.0, QUERIES: 9.0})
+    assert of_all(campaign) == [found] * 3
+    assert {"connector_unproved" in flags_of(cell) for cell in cells(campaign)} == {not found}
+
+
 def test_counters_are_asked_for_in_conversations_too(campaign: Campaign) -> None:
     """Their plan says nothing of the prompts' lengths, so counters that took a prompt of 32 tokens were asked of none of them."""
     for folder in campaign.measure(NIXL):

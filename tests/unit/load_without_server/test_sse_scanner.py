@@ -193,6 +193,12 @@ EVENTS_AND_TOKENS = {
     "a call of a tool": ([delta(content=""), delta(tool_calls=CALL), delta(tool_calls=CALL)], 2, 2, 3),
     "a refusal": ([delta(content=""), delta(refusal="no"), delta(content="")], 1, 2, 2),
     "the role in each": ([*3 * [delta(role="assistant", content="x")], delta(role="assistant")], 4, 1, 4),
+    "the role in each, the first token silent": (
+        [*2 * [delta(role="assistant", content="")], delta(role="assistant", content="x")],
+        2,
+        2,
+        3,
+    ),
     "a token without text, first": ([text(""), text("a"), text("b")], 3, 1, 3),
     "a token without text, last": ([text("a"), text("b"), text("")], 3, 1, 3),
     "tokens without text": ([text(""), text(""), text("")], 3, 1, 3),

@@ -15,6 +15,7 @@ import yaml
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.supervisor import RECORD
 from connector_tax.base.config import parse_campaign
+from connector_tax.base.documents.receipt import Launch, Launches
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document
@@ -28,7 +29,7 @@ from connector_tax.run.measure.preflight import run_preflight
 from connector_tax.run.measure.run import measure_run
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT
+from builders import ROOT, Campaign
 
 
 @pytest.fixture
@@ -166,3 +167,22 @@ def test_an_earlier_launch_is_put_aside_where_an_older_one_was_removed(campaign:
     run.stdout.write_text("of the third")
     assert archive_earlier_attempt(run) == 4
     assert (run.path / "attempt_3" / run.stdout.name).read_text() == "of the third"
+
+
+def test_a_launch_whose_folder_was_removed_keeps_its_number(campaign: CampaignFolder) -> None:
+    """``launches.json`` names it, so that no receipt has two launches of one number."""
+    run = campaign.run("2026-01-01", "plain", "a")
+    run.path.mkdir(parents=True)
+    write_json(run.launches, Launches(launches=tuple(Launch(attempt=n, elapsed_s=1.0) for n in (1, 2))))
+    run.stdout.write_text("of the second")
+    assert archive_earlier_attempt(run) == 3
+    assert (run.path / "attempt_2" / run.stdout.name).read_text() == "of the second"
+
+
+def test_a_launch_that_only_its_cells_name_keeps_its_number(tmp_path: Path) -> None:
+    """A phase that was a guest in another one's launch has no ``launches.json``."""
+    made = Campaign(tmp_path / "demo")
+    made.measure("plain", attempt=4)
+    run = made.run("plain", "a")
+    assert not run.launches.exists()
+    assert archive_earlier_attempt(run) == 5

@@ -11,11 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.config import parse_campaign
+from connector_tax.base.config import EngineConfig, parse_campaign
+from connector_tax.base.documents.identity import EngineIdentity, Versions
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document
@@ -130,6 +132,28 @@ def test_idle_times_of_an_earlier_version_or_other_lengths_are_taken_anew(tmp_pa
     del earlier["prompt_s"], earlier["token_s"]
     remembered.write_text(json.dumps(earlier))
     assert set(decision(preflight(tmp_path), "plain")["prompt_s"]) == {"64", "96", "128"}
+
+
+def test_a_package_that_comes_later_has_only_its_own_connectors_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured already is not launched once more for it."""
+    original = module.identity_with_model
+    installed: Versions = {"lmcache": None}
+
+    def identity(engine: EngineConfig, cards: Cards) -> EngineIdentity:
+        found = original(engine, cards)
+        return msgspec.structs.replace(found, versions={**found.versions, **installed})
+
+    monkeypatch.setattr(module, "identity_with_model", identity)
+    needs = [{"module": "lmcache", "install": "pip install lmcache"}]
+    folder = preflight(tmp_path, modules=needs)
+    logs = [folder.preflight / f"verify_{i}.log" for i in ("plain", "tried")]
+    for log in logs:
+        log.unlink()
+    installed["lmcache"] = "0.3.1"
+    preflight(tmp_path, modules=needs)
+    assert [log.exists() for log in logs] == [False, True]
 
 
 def test_a_consumers_bootstrap_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) -> None:

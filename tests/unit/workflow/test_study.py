@@ -1,5 +1,6 @@
 """What decides whether a Snakemake run may measure, and what it takes over from an earlier start."""
 
+import atexit
 import errno
 import fcntl
 import json
@@ -18,9 +19,11 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import Campaign, campaign_config
+from whole_aggregate import example
 
 from connector_tax import workflow
 from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.files import write_json
 from connector_tax.workflow import Study, only_reads, open_study, requested_targets
 
 
@@ -96,6 +99,23 @@ def begin(started: Study) -> None:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.mark.parametrize(("age_s", "said"), [(-1, 1), (1, 0)])
+def test_a_run_ends_with_what_a_report_of_this_analysis_says(
+    here: Path, monkeypatch: pytest.MonkeyPatch, age_s: int, said: int
+) -> None:
+    started, at_exit = study(True), list[tuple[Any, ...]]()
+    monkeypatch.setattr(atexit, "register", lambda *call, **_: at_exit.append(call))
+    started.say_result()
+    write_json(started.folder.aggregate, example())
+    started.folder.report.touch()
+    at_s = started.folder.aggregate.stat().st_mtime - age_s
+    os.utime(started.folder.report, (at_s, at_s))
+    started.say_result()
+    printed = [call[1] for call in at_exit if call[0] is print]
+    assert len(printed) == said
+    assert all(text.startswith(f"report: {here}/results/demo/report.html\n") for text in printed)
 
 
 def test_the_date_of_the_first_start_is_kept(here: Path) -> None:

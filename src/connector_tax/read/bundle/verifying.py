@@ -42,8 +42,13 @@ def verify(bundle: Path) -> Verified:
     """Compare each file with the manifest; an archive is unpacked into a temporary folder for it.
 
     Raises:
-        ArtifactError: there is nothing, or neither a folder nor a regular file.
+        ArtifactError: there is nothing, a folder that is no bundle, or neither a folder nor a regular file.
     """
+    if is_folder(bundle) and not os.path.lexists(bundle / MANIFEST):
+        raise ArtifactError(
+            f"{bundle}: no bundle, since it has no {MANIFEST}. Give an archive, the folder it was unpacked into, or, without --reproduce, "
+            "results/<campaign>."
+        )
     try:
         with as_folder(bundle) as folder:
             return _compared_with_manifest(folder)

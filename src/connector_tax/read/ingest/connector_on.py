@@ -24,7 +24,7 @@ from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of, is_regula
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.steptime import cut
-from connector_tax.base.units import MOST_NS
+from connector_tax.base.units import MOST_NS, NS_PER_S
 from connector_tax.read.ingest.cells import CellData
 from connector_tax.read.ingest.samples import Counted
 from connector_tax.read.ingest.steps import read_steps
@@ -33,6 +33,8 @@ from connector_tax.read.ingest.steps import read_steps
 UNPROVED = "connector_unproved"
 # A connector that stops in the middle of a cell: so many requests were sent and answered after the counter moved last, and such a share of all.
 STOPPED_REQUESTS, STOPPED_SHARE = 10, 0.25
+# LMCache adds to its counters every ten seconds: one that did not rise in a shorter cell may do so later.
+MOST_LATE_S = 10.0
 # In 21 cells of seven connectors on vLLM, hooks took 1.1 to 75 times what preflight saw, and those of a connector that does nothing 10 us of
 # a decode step. One that was called took some time, however little.
 IDLE_SHARE = 0.25
@@ -180,7 +182,9 @@ def _judged(cell: CellData, launch: Sequence[CellData], said: Off | None, known:
         said: what the launch's log says.
     """
     wanted = [name for name, tokens in known.counters.items() if _longest_prompt(cell) >= tokens]
-    rises = dict(cell.document.counters_delta or {})
+    brief = cell.window.drained_ns - cell.window.t0_ns < MOST_LATE_S * NS_PER_S
+    counted = (cell.document.counters_delta or {}).items()
+    rises = {name: rise for name, rise in counted if rise or name == EXTERNAL_QUERIES or not brief}
     queries = _around(cell, launch)
     answers = [r for r in cell.requests if r.status == "ok"]
     if (rise := _rise(queries)) is not None and _sent_since(queries[0][0], queries, answers):

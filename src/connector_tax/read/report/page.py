@@ -16,11 +16,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.documents.aggregate import read_aggregate
+from connector_tax.base.documents.aggregate import Aggregate, read_aggregate
 from connector_tax.base.documents.figures import Entry, read_figure_index
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import write_text
-from connector_tax.base.opening import read_whole
+from connector_tax.base.opening import printable, read_whole
 from connector_tax.read.figures.labels import WORDS, label
 from connector_tax.read.ingest.campaign import UNREADABLE
 from connector_tax.read.report.drill import view as drill
@@ -56,14 +56,33 @@ def build_report(root: Path) -> Path:
     folder = CampaignFolder(root)
     folder.links()
     aggregate = read_aggregate(folder.aggregate)
-    # Where the raw results are elsewhere nobody here knows which runs have ended.
-    left = _what_is_left(folder) if folder.runs() or not aggregate.cells else None
-    bundled = (PROJECT_ROOT / "published" / f"{aggregate.campaign}.tar.xz").is_file()
-    page, figures = page_view(aggregate, left, bundled), figures_view(folder)
+    page, figures = _page_of(folder, aggregate), figures_view(folder)
     drilling = read_drilling(root, cells_in_order(aggregate))
     text = fitting(drilling, lambda drills: render(page, figures, drills))
     write_text(folder.report, text)
     return folder.report
+
+
+def closing_lines(root: Path) -> str:
+    """Return where the report of a campaign is, what it says, and what to try next: three lines.
+
+    Raises:
+        ArtifactError: there is no aggregate that can be read.
+    """
+    folder = CampaignFolder(root)
+    page = _page_of(folder, read_aggregate(folder.aggregate))
+    answer, closing = _template("answer.html.j2"), _template("closing.txt.j2", autoescape=False)
+    text = closing.render(
+        page=page, answer=answer.render(page=page), root=root, report=folder.report.absolute()
+    )
+    return "\n".join(map(printable, text.splitlines()))
+
+
+def _page_of(folder: CampaignFolder, aggregate: Aggregate) -> Page:
+    # Where the raw results are elsewhere nobody here knows which runs have ended.
+    left = _what_is_left(folder) if folder.runs() or not aggregate.cells else None
+    bundled = (PROJECT_ROOT / "published" / f"{aggregate.campaign}.tar.xz").is_file()
+    return page_view(aggregate, left, bundled)
 
 
 def _what_is_left(folder: CampaignFolder) -> Left | None:

@@ -155,6 +155,7 @@ class EventScanner:
         "_quiet_bytes",
         "_rest",
         "_return",
+        "_role_only",
         "counts",
         "done",
         "output_ids",
@@ -169,6 +170,8 @@ class EventScanner:
         self._return = False
         # Of whole events since the last token.
         self._quiet_bytes = 0
+        # The first event with choices held a role alone, and is no token whatever usage says.
+        self._role_only = False
         # Indices in ``times`` of the first and the last event that says something; -1: none did.
         self._first_said = self._last_said = -1
         self.times = array("q")
@@ -262,13 +265,13 @@ class EventScanner:
             if choice.text or ((delta := choice.delta) is not None and delta.says_something):
                 says_something = True
             elif delta is not None and delta.role is not None:
-                # A chat endpoint's first deltas may carry only the role.
                 role_only = True
         if says_something:
             self._last_said = len(self.times)
             if self._first_said < 0:
                 self._first_said = self._last_said
-        elif role_only and self._first_said < 0:
+        elif role_only and not (self._role_only or self.times):
+            self._role_only = True
             return False
         if self.output_ids is not None:
             self.output_ids += found.ids(payload)

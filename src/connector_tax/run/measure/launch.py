@@ -2,14 +2,16 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from connector_tax.base.artifacts.launches import timed_launch
+from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.artifacts.launches import read_launches, timed_launch
 from connector_tax.base.artifacts.layout import RUN_FILES, VIRTUAL_GPU, RunFolder
 from connector_tax.base.documents.cell import About, IdleUse, RunConfig
+from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.plan import launch_spec
 from connector_tax.base.records.cell import CellSpec
@@ -163,15 +165,23 @@ def _placement(run: Run) -> Placement | None:
 
 def archive_earlier_attempt(run: RunFolder) -> int:
     """Move what an earlier launch of this run left beside its cells out of the way; numbers this one."""
-    # Not their count: somebody may have removed an old one to make room.
-    numbers = [p.name.removeprefix("attempt_") for p in run.path.glob("attempt_*")]
-    attempts = max((int(n) for n in numbers if is_number(n)), default=0) + 1
+    folders = [p.name.removeprefix("attempt_") for p in run.path.glob("attempt_*")]
+    archived = max((int(n) for n in folders if is_number(n)), default=0)
+    # Somebody may have removed a folder to make room; its launch keeps its number.
+    last = max([archived, *(x.attempt for x in read_launches(run.launches)), *_attempts_of_cells(run)])
     if run.launch_sh.exists() or run.stdout.exists():
-        keep = run.path / f"attempt_{attempts}"
+        last = max(last, archived + 1)
+        keep = run.path / f"attempt_{last}"
         keep.mkdir(parents=True)
         for name in (*RUN_FILES, VIRTUAL_GPU):
             if (run.path / name).exists():
                 shutil.move(run.path / name, keep / name)
-        attempts += 1
     shutil.rmtree(run.step_log.parent, ignore_errors=True)
-    return attempts
+    return last + 1
+
+
+def _attempts_of_cells(run: RunFolder) -> Iterator[int]:
+    """Yield the numbers of the launches that finished cells name: a guest's are in no ``launches.json``."""
+    for cell in run.finished_cells():
+        with suppress(ArtifactError):  # the analysis names it
+            yield read_cell(cell).attempt or 0

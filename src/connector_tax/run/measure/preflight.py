@@ -252,10 +252,13 @@ KILLED = ("SIGKILL", "ended unexpectedly")
 
 def _decide(bench: Bench, connector: ConnectorSpec, unusable: dict[str, str]) -> Decision:
     identity = bench.identity
-    # The card as well: another one may be too small, and is another speed.
+    # The card as well: another one may be too small, and is another speed. Not packages of other connectors, which one of those may wait for.
     hashed = {
         k: v for k, v in msgspec.to_builtins(identity).items() if k in ("versions", "gpu", "virtual_gpu")
     }
+    others = {m.module for c in bench.config.connectors for m in c.modules}
+    others -= {m.module for m in connector.modules}
+    hashed["versions"] = {k: v for k, v in identity.versions.items() if k not in others}
     tried_hash = launch_hash(bench.config, connector.id, **hashed)
     skip = _reason_before_launch(bench.config.engine, connector, unusable, identity)
     if skip is not None:
