@@ -58,11 +58,7 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
-_COUNT, _IN_FLIGHT, _SEED = (
-    number(int, 1, MOST_REQUESTS),
-    number(int, 1, MOST_IN_FLIGHT),
-    number(int, 0, MOST_SEED),
-)
+_IN_FLIGHT, _SEED = number(int, 1, MOST_IN_FLIGHT), number(int, 0, MOST_SEED)
 _SECONDS, _SECONDS_OR_0 = number(float, None, MOST_SECONDS), number(float, 0, MOST_SECONDS)
 
 # Of these groups one option may be given, or has to be.
@@ -166,7 +162,12 @@ _OPTIONS: dict[str, list[tuple[str, Any, Any, str]]] = {
         ),
     ],
     "how long": [
-        ("--num-prompts=N", _COUNT, None, "send so many requests (or sessions), then end"),
+        (
+            "--num-prompts=N",
+            number(int, 1, MOST_REQUESTS),
+            None,
+            "send so many requests (or sessions), then end",
+        ),
         ("--duration=S", _SECONDS_OR_0, None, "shortest window in seconds (default: 60)"),
         (
             "--min-completed=N",

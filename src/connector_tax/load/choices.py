@@ -112,6 +112,9 @@ def load_of(args: argparse.Namespace) -> Load:
             parse_lengths(text)
     finite = args.num_prompts is not None
     low, high = _range("--token-ids", args.token_ids, "such as 1000,100000", int, 0, MOST_TOKEN_ID, ",")
+    percentiles = _numbers(
+        "--percentiles", args.percentiles.replace("p", ""), f"{_LIST}50,90,99", float, 1e-9, 100 - 1e-9
+    )
     sweep = None
     if args.find_rate is not None:
         wanted = "in requests per second, such as 0.5:64"
@@ -165,9 +168,7 @@ def load_of(args: argparse.Namespace) -> Load:
         sweep=sweep,
         slo=slo,
         goodput=goodput,
-        percentiles=_numbers(
-            "--percentiles", args.percentiles.replace("p", ""), f"{_LIST}50,90,99", float, 1e-9, 100 - 1e-9
-        ),
+        percentiles=tuple(sorted({*percentiles, *(limit.q for limit in slo)})),
         workers=args.workers,
         token_times=not args.no_token_times and not args.no_stream,
         event_log=args.event_log,

@@ -79,13 +79,13 @@ def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
 def _over_time(axes: Axes, chosen: Sequence[RequestRecord], window: CellWindow) -> None:
     shown = chosen[:: -(-len(chosen) // MOST_POINTS) or 1]
     at_s = np.array([(r.t_sched_ns - window.window_start_ns) / 1e9 for r in shown])
-    for name in ("e2e_ms", "ttft_ms"):
-        # Of one that failed nothing is drawn: no latency, or an infinite one.
-        values = np.array([next(iter(latencies_ms([r])[name]), np.nan) for r in shown])
+    for name in ("e2e", "ttft"):
+        # Of one that has no such latency nothing is drawn.
+        values = np.array([getattr(r, f"{name}_ns") for r in shown], dtype=np.float64) / 1e6
         if np.isfinite(values).any():
-            drawn = np.where(np.isfinite(values), values, np.nan)
-            axes.plot(at_s, drawn, ".", markersize=2.5, color=COLOURS[name], label=NAMES[name])
-    failed = at_s[[r.status != "ok" for r in shown]] if shown else at_s
+            key = f"{name}_ms"
+            axes.plot(at_s, values, ".", markersize=2.5, color=COLOURS[key], label=NAMES[key])
+    failed = at_s[np.array([r.status != "ok" for r in shown], dtype=bool)]
     if failed.size:
         low = axes.get_ylim()[0] or 1.0
         axes.plot(failed, np.full(failed.size, low), "x", markersize=4, color="#A02020", label="failed")

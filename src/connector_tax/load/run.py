@@ -71,7 +71,7 @@ class _Run:
                     # Also where nobody reads any more.
                     self._write(spec, cell, requests)
         except KeyboardInterrupt:
-            shown = any(cell.cell_id == spec.cell_id for cell in self.cells)
+            shown = spec.cell_id in [cell.cell_id for cell in self.cells]
             lost = "may lack in --out" if shown else "was not over: its numbers and requests are lost"
             print(f"{spec.cell_id} {lost}", file=sys.stderr)
             raise
@@ -91,9 +91,7 @@ class _Run:
                 should_abort=self.interrupt.should_abort,
             )
             hits = hits_between(before, self.cache.now())
-        limits = {limit.q for limit in load.slo}
-        percentiles = tuple(sorted({*load.percentiles, *limits}))
-        cell = result_of(spec, outcome, percentiles=percentiles, limits=load.goodput, hits=hits)
+        cell = result_of(spec, outcome, percentiles=load.percentiles, limits=load.goodput, hits=hits)
         return cell, outcome.requests
 
     def _write(self, spec: CellSpec, cell: LoadCell, requests: list[RequestRecord]) -> None:

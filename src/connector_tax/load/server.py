@@ -140,7 +140,7 @@ _FAILURES = (
     (
         "ALERT_HANDSHAKE_FAILURE|^https.*(ReadError|RemoteProtocolError)",
         "it ended the connection of TLS without an answer",
-        "If it wants a certificate of the client, name one that it takes as --client-cert; otherwise it takes no cipher of this host, or is no HTTP "
+        "If it wants a certificate of the client, name one as --client-cert that it takes; otherwise it takes no cipher of this host, or is no HTTP "
         "server",
     ),
     (
