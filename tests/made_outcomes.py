@@ -53,16 +53,8 @@ def failed(seq: int, at_s: float, *, after_s: float = 0.1, error: str = "HTTP 50
 
 def summary_of(**changes: Any) -> Summary:
     """Of a load that measured nothing."""
-    whole = {
-        "version": "",
-        "started_utc": "",
-        "base_url": "",
-        "model": "",
-        "api": "",
-        "nonce": 0,
-        "workers": 1,
-    }
-    return Summary(**{**whole, "cells": (), **changes})
+    whole: dict[str, Any] = dict.fromkeys(("version", "started_utc", "base_url", "model", "api"), "")
+    return Summary(**{**whole, "nonce": 0, "workers": 1, "cells": (), **changes})
 
 
 def outcome_of(
