@@ -63,151 +63,130 @@ _SECONDS, _SECONDS_OR_0 = number(float, None, MOST_SECONDS), number(float, 0, MO
 
 # Of these groups one option may be given, or has to be.
 _ONE_OF = {"load (one of)": True, "what is sent (one of)": False}
-# Group -> options: names=METAVAR; the type, the choices, or bool for a switch; the default, [] for what may be repeated, and ... for what
-# has to be given; help. Another metavar behind --client-key would be taken for a secret, and blanked.
-_OPTIONS: dict[str, list[tuple[str, Any, Any, str]]] = {
+# Group -> options: names=METAVAR; the type, the choices, or bool for a switch; help; the default where there is one, [] for what may be
+# repeated, and ... for what has to be given. Another metavar behind --client-key would be taken for a secret, and blanked.
+_OPTIONS: dict[str, list[tuple[Any, ...]]] = {
     "server": [
-        ("--base-url", str, ..., "http(s)://host:port, with a path and /v1 or without"),
-        ("--model", str, None, "the name the server serves; may be left out where it serves one"),
-        ("--api", ("completions", "chat"), "completions", "endpoint"),
-        (
-            "--api-key-env=NAME",
-            str,
-            None,
-            f"variable that holds the server's key (default: {DEFAULT_KEY}, if set)",
-        ),
-        ("--header=NAME:VALUE", str, [], "further header; may be repeated"),
-        ("--ca-file", str, None, "file of certificates to verify the server with"),
-        ("--client-cert=<file>", str, None, "certificate to show to the server (PEM)"),
-        ("--client-key=<file>", str, None, "its key (PEM, without a password), if in a file of its own"),
-        ("--insecure", bool, False, "take any certificate"),
+        ("--base-url", str, "http(s)://host:port, with a path and /v1 or without", ...),
+        ("--model", str, "the name the server serves; may be left out where it serves one"),
+        ("--api", ("completions", "chat"), "endpoint", "completions"),
+        ("--api-key-env=NAME", str, f"variable that holds the server's key (default: {DEFAULT_KEY}, if set)"),
+        ("--header=NAME:VALUE", str, "further header; may be repeated", []),
+        ("--ca-file", str, "file of certificates to verify the server with"),
+        ("--client-cert=<file>", str, "certificate to show to the server (PEM)"),
+        ("--client-key=<file>", str, "its key (PEM, without a password), if in a file of its own"),
+        ("--insecure", bool, "take any certificate"),
     ],
     "load (one of)": [
-        ("--rates", str, None, "open loop: requests per second, comma-separated: 0.5,1,2"),
-        ("--rate", str, None, "open loop: one rate"),
+        ("--rates", str, "open loop: requests per second, comma-separated: 0.5,1,2"),
+        ("--rate", str, "open loop: one rate"),
         (
             "--interval=S",
             number(float, 1 / MOST_RATE_PER_S, 1 / LEAST_RATE_PER_S),
-            None,
             "open loop: S seconds from one send to the next, which is a rate of 1 / S",
         ),
-        ("--concurrency", _IN_FLIGHT, None, "closed loop: so many requests in flight"),
-        ("--max-throughput", bool, False, "closed loop at the in-flight cap"),
-        ("--offline", bool, False, "all of --num-prompts at once"),
-        ("--trace", Path, None, "arrivals and lengths of a trace: Mooncake (JSONL) or Azure (CSV)"),
-        ("--find-rate=LOW:HIGH", str, None, "the highest rate that holds --slo, by bisection"),
+        ("--concurrency", _IN_FLIGHT, "closed loop: so many requests in flight"),
+        ("--max-throughput", bool, "closed loop at the in-flight cap"),
+        ("--offline", bool, "all of --num-prompts at once"),
+        ("--trace", Path, "arrivals and lengths of a trace: Mooncake (JSONL) or Azure (CSV)"),
+        ("--find-rate=LOW:HIGH", str, "the highest rate that holds --slo, by bisection"),
     ],
     "arrivals": [
         (
             "--arrival",
             ("fixed", "poisson", "gamma"),
-            "fixed",
             "how requests of an open loop follow one another (default: %(default)s)",
+            "fixed",
         ),
         # Beyond these shapes every arrival is due at once, or the process is a fixed one.
         (
             "--gamma-shape",
             number(float, 0.01, 10_000),
-            None,
             "for --arrival gamma; above 1 arrivals are more regular than poisson",
         ),
-        (
-            "--ramp-up=S",
-            _SECONDS,
-            None,
-            "seconds until --concurrency, or --rate from --ramp-from, is reached",
-        ),
+        ("--ramp-up=S", _SECONDS, "seconds until --concurrency, or --rate from --ramp-from, is reached"),
         (
             "--ramp-from=RATE",
             number(float, LEAST_RATE_PER_S, MOST_RATE_PER_S),
-            None,
             "the rate with which --ramp-up begins",
         ),
-        ("--speed", number(float, 1e-6, 1e6), None, "plays a trace so many times as fast (default: 1)"),
+        ("--speed", number(float, 1e-6, 1e6), "plays a trace so many times as fast (default: 1)"),
         (
             "--inflight-cap",
             _IN_FLIGHT,
-            256,
             "arrivals of an open loop beyond so many in flight are dropped (default: %(default)d)",
+            256,
         ),
     ],
     "what is sent (one of)": [
-        ("--shape", str, "4096,256", "input,output tokens (default: %(default)s)"),
-        ("--shapes", str, None, "several: 512x64,512x256"),
-        ("--sessions", Path, None, "conversations (JSONL)"),
-        ("--prompts", Path, None, "prompts: ShareGPT, JSONL with prompt or messages, or text"),
+        ("--shape", str, "input,output tokens (default: %(default)s)", "4096,256"),
+        ("--shapes", str, "several: 512x64,512x256"),
+        ("--sessions", Path, "conversations (JSONL)"),
+        ("--prompts", Path, "prompts: ShareGPT, JSONL with prompt or messages, or text"),
     ],
     "prompts and answers": [
         (
             "--input-length=DIST",
             str,
-            None,
             "lengths in place of a shape's: 512, uniform:A,B, normal:M,SD, lognormal:M,SD, file:F",
         ),
-        ("--output-length=DIST", str, None, "likewise, also for prompts of a file that says no length"),
-        ("--honor-eos", bool, False, "let the model end answers (else ignore_eos)"),
-        ("--no-stream", bool, False, "answers in one piece: no TTFT, TPOT and ITL"),
-        ("--text", bool, False, "words in place of token ids, also for completions"),
-        ("--temperature", number(float, 0, 1e6), None, "default: 0"),
-        ("--top-p", number(float, None, 1), None, "above 0, at most 1"),
-        ("--top-k", number(int, -1, MOST_REQUESTS), None, "-1 means all tokens"),
-        ("--extra-body=JSON", str, None, "further members of every request"),
-        ("--token-ids", str, "1000,30000", "range that prompts draw from: low,high (default: %(default)s)"),
-        ("--keep-failed-sessions", bool, False, "go on after a failed turn"),
+        ("--output-length=DIST", str, "likewise, also for prompts of a file that says no length"),
+        ("--honor-eos", bool, "let the model end answers (else ignore_eos)"),
+        ("--no-stream", bool, "answers in one piece: no TTFT, TPOT and ITL"),
+        ("--text", bool, "words in place of token ids, also for completions"),
+        ("--temperature", number(float, 0, 1e6), "default: 0"),
+        ("--top-p", number(float, None, 1), "above 0, at most 1"),
+        ("--top-k", number(int, -1, MOST_REQUESTS), "-1 means all tokens"),
+        ("--extra-body=JSON", str, "further members of every request"),
+        ("--token-ids", str, "range that prompts draw from: low,high (default: %(default)s)", "1000,30000"),
+        ("--keep-failed-sessions", bool, "go on after a failed turn"),
         (
             "--chars-per-token",
             number(float, 0.01, 1000),
-            4.0,
             "characters per token of ShareGPT answers, to tell their length (default: %(default)g)",
+            4.0,
         ),
     ],
     "how long": [
-        (
-            "--num-prompts=N",
-            number(int, 1, MOST_REQUESTS),
-            None,
-            "send so many requests (or sessions), then end",
-        ),
-        ("--duration=S", _SECONDS_OR_0, None, "shortest window in seconds (default: 60)"),
+        ("--num-prompts=N", number(int, 1, MOST_REQUESTS), "send so many requests (or sessions), then end"),
+        ("--duration=S", _SECONDS_OR_0, "shortest window in seconds (default: 60)"),
         (
             "--min-completed=N",
             number(int, 0, MOST_REQUESTS),
-            None,
             "fewest completed requests of the window (default: 200)",
         ),
         (
             "--warmup=S",
             _SECONDS_OR_0,
-            None,
             "seconds before the window, which do not count (default: 10; 0 with --num-prompts)",
         ),
-        ("--max-seconds --max-cell=S", _SECONDS, 900, "longest time of a cell (default: %(default)d)"),
+        ("--max-seconds --max-cell=S", _SECONDS, "longest time of a cell (default: %(default)d)", 900),
         (
             "--drain-timeout=S",
             _SECONDS_OR_0,
-            120,
             "longest wait for requests in flight at the end (default: %(default)d)",
+            120,
         ),
-        ("--request-timeout=S", _SECONDS, None, "give up a request that takes longer (default: never)"),
+        ("--request-timeout=S", _SECONDS, "give up a request that takes longer (default: never)"),
     ],
     "what is wanted": [
-        ("--slo", str, None, "limits of a cell: ttft_p90=500ms,tpot_p90=50ms"),
-        ("--goodput", str, None, "limits of a good request: ttft=500ms,tpot=50ms,e2e=10s"),
-        ("--percentiles", str, "50,90,99", "percentiles of every latency (default: %(default)s)"),
+        ("--slo", str, "limits of a cell: ttft_p90=500ms,tpot_p90=50ms"),
+        ("--goodput", str, "limits of a good request: ttft=500ms,tpot=50ms,e2e=10s"),
+        ("--percentiles", str, "percentiles of every latency (default: %(default)s)", "50,90,99"),
         (
             "--precision",
             number(ratio_of, 0.001, 1),
-            "5%",
             "how exactly --find-rate has to find the rate (default: 5%%)",
+            "5%",
         ),
     ],
     "output": [
-        ("--out", _folder, ..., "folder for requests, summary.json, summary.csv and load.html"),
-        ("--event-log", bool, False, "write every event to OUT/events_*.jsonl"),
-        ("--no-token-times", bool, False, "no ITL; less work per token"),
-        ("--workers", _workers, None, "load-generator processes, or auto (default)"),
-        ("--seed", _SEED, 0, "of the schedule (default: %(default)d)"),
-        ("--nonce", _SEED, None, "of the prompts; by default each run has new ones"),
+        ("--out", _folder, "folder for requests, summary.json, summary.csv and load.html", ...),
+        ("--event-log", bool, "write every event to OUT/events_*.jsonl"),
+        ("--no-token-times", bool, "no ITL; less work per token"),
+        ("--workers", _workers, "load-generator processes, or auto (default)"),
+        ("--seed", _SEED, "of the schedule (default: %(default)d)", 0),
+        ("--nonce", _SEED, "of the prompts; by default each run has new ones"),
     ],
 }
 
@@ -218,11 +197,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         group: Any = parser.add_argument_group(title)
         if title in _ONE_OF:
             group = group.add_mutually_exclusive_group(required=_ONE_OF[title])
-        for names, kind, default, about in options:
+        for names, kind, about, *given in options:
             flags, _, metavar = names.partition("=")
+            default = given[0] if given else None
             how: dict[str, Any] = {"type": kind, "metavar": metavar or None}
             if kind is bool:
-                how = {"action": "store_true"}
+                how, default = {"action": "store_true"}, False
             elif isinstance(kind, tuple):
                 how = {"choices": kind}
             elif default == []:
