@@ -5,6 +5,7 @@ What the analysis must find is then known beforehand.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,15 @@ ABOUT = About(
 Change = Callable[[list[RequestRecord]], list[RequestRecord]]
 
 
+@cache
+def _shipped(base: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "config" / base).read_text())
+    return found
+
+
 def campaign_config(base: str = "demo.yaml", **sections: Any) -> CampaignConfig:
     """A shipped campaign with some of its keys replaced (mappings are merged one level deep)."""
-    value = yaml.safe_load((ROOT / "config" / base).read_text())
+    value = dict(_shipped(base))
     for name, change in sections.items():
         value[name] = {**value.get(name, {}), **change} if isinstance(change, dict) else change
     return parse_campaign(value, where=base)

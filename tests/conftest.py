@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from connector_tax.base.config import load
+from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
+
 BUNDLE = Path(__file__).parents[1] / "published" / "virtual-h200.tar.xz"
 
 
@@ -50,3 +53,13 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
     os.fsync = lambda _: None
     yield
     os.fsync = real
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _connectors_are_parsed_once() -> Iterator[None]:
+    """Nearly every test has a campaign, and PyYAML needs a tenth of a second for the file that all of them name; what is made of it is a copy."""
+    shipped = PROJECT_ROOT / "config" / "connectors.yaml"
+    known = read_yaml(shipped)
+    load.read_yaml = lambda path: known if path == shipped else read_yaml(path)  # type: ignore[assignment]
+    yield
+    load.read_yaml = read_yaml

@@ -14,6 +14,15 @@ from connector_tax.base.plan import campaign_document
 
 ROOT = Path(__file__).parents[1]
 DATE = "2026-01-01"
+# A cell counts only where the client kept time. These tests ask what the pipeline does with cells, on hosts that may stop a
+# process for a second; so no cell of theirs is refused for that. tests/unit/load_without_server/test_health.py holds the limits themselves.
+LIMITS_ON_THE_CLIENT = (
+    "MAX_RATE_ERROR",
+    "MAX_WORKER_CPU_SHARE",
+    "MAX_DIFFERENCE_P50",
+    "MAX_WHOLE_SHARE",
+    "MOST_AWAY_MS",
+)
 
 
 def small_campaign(
@@ -49,11 +58,12 @@ def small_campaign(
 
 
 def environment(folder: CampaignFolder, **fault: str) -> dict[str, str]:
-    """Of a host with ``fault``: one or more of the variables of ``tests/injected``."""
+    """Of a host with ``fault``, one or more of the variables of ``tests/injected``, and no limits on the client."""
     given = {k: v for k, v in os.environ.items() if not k.startswith(("CONNECTOR_TAX_", "INJECTED_"))}
     paths = [str(Path(__file__).parent / "injected"), str(ROOT / "src")]
     cache = str(folder.root.parents[1] / "cache")
-    return {**given, **fault, "PYTHONPATH": os.pathsep.join(paths), "CONNECTOR_TAX_CACHE": cache}
+    own = {"PYTHONPATH": os.pathsep.join(paths), "CONNECTOR_TAX_CACHE": cache}
+    return {**given, **fault, **own, "INJECTED_LIFTED": " ".join(LIMITS_ON_THE_CLIENT)}
 
 
 def measure(

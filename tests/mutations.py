@@ -135,18 +135,6 @@ def without_rates(campaign: Campaign) -> None:
     campaign.folder.reference_rates.unlink()
 
 
-def growing(behaviour: Behaviour, blocks: float, _: float) -> Behaviour:
-    """Hooks take twice as long where 4,000 blocks are cached."""
-    if behaviour.hooks_us is None:
-        return behaviour
-    return replace(behaviour, hooks_us=tuple(v * (1 + blocks / 4000) for v in behaviour.hooks_us))
-
-
-def growing_levels(campaign: Campaign) -> None:
-    for connector in ("plain", "nixl_both"):
-        measure_levels(campaign, connector, growing)
-
-
 def levels(campaign: Campaign) -> None:
     for connector in ("plain", "nixl_both"):
         measure_levels(campaign, connector)
@@ -221,18 +209,6 @@ def unheard(window: Any, behaviour: Behaviour, rng: Any, most: int) -> list[str]
     return [line for line in named_hooks(window, behaviour, rng, most) if not (deaf and '"worker' in line)]
 
 
-def between_steps(window: Any, behaviour: Behaviour, rng: Any, most: int) -> list[str]:
-    """The scheduler's on_new_request, which vLLM calls between two steps, takes 80 us per step, 40 of them on the CPU."""
-    lines = [json.loads(line) for line in named_hooks(window, behaviour, rng, most)]
-    for line in lines:
-        if line["kind"] == "header" and line["process"] == "scheduler":
-            line["hooks"] = [*line["hooks"], "on_new_request"]
-        elif line["kind"] == "step" and line["hooks"]:
-            line["hooks"] += [80_000, 1]
-            line["hooks_cpu_ns"] += [40_000]
-    return [json.dumps(line) for line in lines]
-
-
 def virtual(value: dict[str, Any]) -> None:
     value["source"] = None
     value["provenance"] |= {"engine_kind": "virtual_gpu", "gpu": [], "virtual_gpu": IDENTITY}
@@ -256,16 +232,6 @@ def embedded(value: dict[str, Any]) -> None:
     value["put_in"] = {"launches": 1200, "asked": len(once), "held": sum(once.values()), "taxes": rows}
 
 
-def plain_flagged(value: dict[str, Any]) -> None:
-    """In block R1, behind whose tax alone: also its cell of Phase B' has Phase A's name."""
-    for cell in value["cells"]:
-        if (cell["config"], cell["phase"], cell["cell_id"]) in {
-            ("plain", "r1", SAFE),
-            ("plain", "b_prime", SAFE),
-        }:
-            cell["flags"] = ["client_limited"]
-
-
 def gains(**own: float) -> dict[str, float]:
     return dict.fromkeys(TAXES, 0.0) | own
 
@@ -275,8 +241,6 @@ NOTHING = gains()
 NOISY = replace(PLAIN, noise=0.6)
 FEW = {"cell": {"min_completed": 8, "duration_s": 2, "max_cell_s": 4}}
 ONE_RATE = {"phase_a": {"rates_per_s": [4]}}
-WIDE = {"phase_a": {"rates_per_s": [1, 2, 4, 8, 16]}}
-MATCHED = {"connectors": ["plain", "noop_connector", "mooncake_both", "plain_matched_mooncake_both"]}
 BURNING = {
     **BLOCKS,
     "connectors": ["plain", "burning_0", "burning_200", "burning_1000"],
@@ -300,49 +264,19 @@ BURNT = {
 LEVELS = {"cached_tokens": [0, 8000], "running": [1, 4], "output_tokens": 8, "duration_s": 5}
 
 MUTATIONS: dict[str, Mutation] = {
-    "sound": Mutation(),
     "sound over blocks": Mutation(BLOCKS),
     "lost cell of a connector": Mutation(then=lost("mooncake_both", "a")),
-    "lost cell of a connector in phases A and B": Mutation(then=lost("mooncake_both")),
     "lost cell of plain": Mutation(then=lost("plain", "a")),
-    "lost cell of the no-op connector": Mutation(then=lost("noop_connector")),
-    "lost shape": Mutation(then=lost("nixl_both", "b", cell_id="r4_64x8")),
-    "lost shape of plain": Mutation(then=lost("plain", "b", cell_id="r4_64x8")),
-    "lost highest rate": Mutation(WIDE, plain=replace(PLAIN, capacity_per_s=1e9), then=lost("nixl_both", "a", cell_id="r16_256x16")),
-    "lost highest rate of plain": Mutation(WIDE, plain=replace(PLAIN, capacity_per_s=1e9), then=lost("plain", "a", cell_id="r16_256x16")),
-    "lost block of a connector": Mutation(BLOCKS, then=lost("mooncake_both", "r1")),
-    "flag in a block that a connector lost": Mutation({"repeats": 3}, then=lost("mooncake_both", "r1"), told=plain_flagged),
-    "lost block of plain": Mutation(BLOCKS, then=lost("plain", "r1")),
     "lost block of plain's second launch": Mutation({"repeats": 3}, then=lost("plain_again", "r1")),
-    "too few blocks": Mutation({"repeats": 1}, then=lost("plain_again", "r1")),
-    "phase A lost but blocks have it": Mutation({"repeats": 3}, then=lost("mooncake_both", "a")),
     "every block of a connector lost": Mutation({"repeats": 3}, then=lost("mooncake_both", "r1", "r2", "r3", "b")),
     "everything of a connector lost": Mutation(then=gone("mooncake_both")),
-    "everything of a connector lost over blocks": Mutation(BLOCKS, then=gone("mooncake_both")),
     "no plain": Mutation(then=gone("plain")),
     "nothing but plain": Mutation(skipped=tuple(TAXES)),
     "nothing at all": Mutation(then=gone(*CONNECTORS)),
     "skipped subject": Mutation(skipped=("mooncake_both",)),
-    "skipped no-op connector": Mutation(skipped=("noop_connector",)),
-    "stack without parts": Mutation(skipped=("lmcache_only",)),
-    "stack alone": Mutation(skipped=("lmcache_only", "mooncake_both", "nixl_both", "noop_connector")),
     "failed run": Mutation(then=failed("nixl_both", "b")),
-    "gain in place of tax": Mutation(taxes=gains(mooncake_both=-0.2, nixl_both=-0.1)),
     "gains over blocks": Mutation(BLOCKS, taxes=gains(mooncake_both=-0.2, nixl_both=-0.1)),
-    "taxes and gains": Mutation(taxes=gains(mooncake_both=-0.2, nixl_both=0.2, lmcache_only=-0.15)),
-    "gains without the subject": Mutation(
-        BLOCKS, taxes=dict.fromkeys(TAXES, -0.2) | {"nixl_both": -0.1}, skipped=("mooncake_both",)
-    ),
-    "one tax beside gains": Mutation(
-        BLOCKS, taxes=gains(nixl_both=0.1, lmcache_only=-0.15, noop_connector=-0.05), skipped=("mooncake_both",)
-    ),
-    "one launch beside blocks": Mutation(
-        {"repeats": 3}, taxes=gains(nixl_both=0.3), skipped=("mooncake_both",), then=lost("nixl_both", "r1", "r2", "r3")
-    ),
-    "no taxes": Mutation(taxes=NOTHING),
     "no taxes over blocks": Mutation(BLOCKS, taxes=NOTHING),
-    "everyone gains": Mutation(taxes=dict.fromkeys(TAXES, -0.2)),
-    "noise": Mutation(plain=NOISY, taxes=gains(mooncake_both=0.1)),
     "noise over blocks": Mutation({"repeats": 1}, plain=NOISY, taxes=gains(mooncake_both=0.3)),
     "one connector is noisy": Mutation(
         taxes=gains(nixl_both=0.05, lmcache_only=0.06),
@@ -350,99 +284,27 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "huge taxes": Mutation(taxes=gains(mooncake_both=40.0, nixl_both=9.0)),
     "tiny taxes": Mutation(taxes=gains(mooncake_both=0.0006, nixl_both=0.004), plain=replace(PLAIN, noise=0.0005)),
-    "interfering stack": Mutation(BLOCKS, taxes={STACK: 1.2}),
-    "sharing stack": Mutation(BLOCKS, taxes={STACK: 0.2}),
-    "confidence 0.9": Mutation({"analysis": {"bootstrap_draws": 200, "confidence": 0.9}}),
-    "confidence 0.99": Mutation({"analysis": {"bootstrap_draws": 200, "confidence": 0.99}}),
-    "confidence 0.99 over blocks": Mutation({**BLOCKS, "analysis": {"bootstrap_draws": 200, "confidence": 0.99}}),
     "poisson arrivals": Mutation({"cell": {"arrival": "poisson"}}),
-    "one-sided intervals": Mutation(change=fail(every=11)),
     "one-sided intervals over blocks": Mutation(BLOCKS, change=fail(every=11)),
-    "open above": Mutation(changes={"mooncake_both": fail(every=11), STACK: fail(every=11)}),
-    "open above over blocks": Mutation(BLOCKS, changes={"mooncake_both": fail(every=11)}),
-    "requests of a block failed": Mutation({"repeats": 3}, changes={"mooncake_both/r1": fail(every=7)}),
-    "requests of a stack's block failed": Mutation({"repeats": 3}, changes={f"{STACK}/r1": fail(every=7)}),
     "requests of plain's block failed": Mutation({"repeats": 3}, changes={"plain/r1": fail(every=7)}),
-    "requests of three blocks of plain failed": Mutation(
-        {"repeats": 3}, changes={f"plain/r{k}": fail(every=7) for k in (1, 2, 3)}
-    ),
-    "requests of a block failed that plain lost": Mutation(
-        {"repeats": 3}, changes={"mooncake_both/r1": fail(every=7)}, then=lost("plain_again", "r1")
-    ),
-    "requests of one of two launches failed": Mutation(
-        {"repeats": 3}, changes={"mooncake_both/r1": fail(every=7)}, then=lost("mooncake_both", "b", "r2", "r3")
-    ),
-    "requests of the only block failed": Mutation({"repeats": 1}, changes={"mooncake_both/r1": fail(every=7)}, then=lost("plain_again", "r1")),
-    "requests failed in phase B alone": Mutation(changes={"mooncake_both/b": fail(every=7)}),
-    "requests of plain failed in phase B alone": Mutation(changes={"plain/b": fail(every=7)}),
-    "requests failed in phase B' alone": Mutation(
-        {"phase_b_prime": {"configs": ["plain", "mooncake_both"], "shapes": [[256, 16]]}},
-        behaviours={"noop_connector": replace(PLAIN.taxed(0.03), capacity_per_s=3.0)},
-        changes={"mooncake_both/b_prime": fail(every=7)},
-    ),
-    "phase B' stands in at ref_load": Mutation(
-        {"phase_b_prime": {"configs": ["plain", "mooncake_both", "nixl_both"], "shapes": [[256, 16]]}},
-        behaviours={"noop_connector": replace(PLAIN.taxed(0.03), capacity_per_s=3.0)},
-        then=both(lost("mooncake_both", "a"), lost("nixl_both", "b_prime")),
-    ),
-    "requests failed in phase A alone": Mutation(
-        ONE_RATE, plain=replace(PLAIN, capacity_per_s=1e9), changes={"mooncake_both/a": fail(every=7)}
-    ),
-    "plain's requests failed": Mutation(changes={"plain": fail(every=11)}),
     "p90 unavailable": Mutation(change=fail(every=7)),
     "few requests": Mutation(FEW),
-    "few requests over blocks": Mutation({**FEW, **BLOCKS}),
     "saturated everywhere": Mutation(plain=replace(PLAIN, capacity_per_s=1.2)),
-    "saturated everywhere over blocks": Mutation(BLOCKS, plain=replace(PLAIN, capacity_per_s=1.2)),
-    "plain saturated at the lowest rate": Mutation(
-        plain=replace(PLAIN, capacity_per_s=1.2),
-        behaviours={c: replace(PLAIN.taxed(0.1), capacity_per_s=1e9) for c in ("noop_connector", "nixl_both", STACK)},
-    ),
-    "one launch of the no-op connector beside blocks": Mutation({"repeats": 3}, then=lost("noop_connector", "r1", "r2", "r3")),
-    "one connector saturated": Mutation(behaviours={"mooncake_both": replace(PLAIN.taxed(0.3), capacity_per_s=3.0)}),
     "one connector saturated over blocks": Mutation(
         BLOCKS, behaviours={"mooncake_both": replace(PLAIN.taxed(0.3), capacity_per_s=3.0)}
     ),
-    "nobody saturated": Mutation(plain=replace(PLAIN, capacity_per_s=1e9)),
     "one reference rate": Mutation(ONE_RATE, plain=replace(PLAIN, capacity_per_s=1e9)),
-    "no reference rates on disk": Mutation(then=without_rates),
     "no step timing": Mutation(options={"step_timing": False}),
-    "hooks between steps": Mutation({"repeats": 2}, options={"step_lines": between_steps}),
-    "two blocks of a connector lost": Mutation({"repeats": 2}, then=lost("mooncake_both", "a", "b")),
-    "blocks of a connector that plain lost": Mutation(
-        {"repeats": 3}, then=both(lost("mooncake_both", "a", "b", "r3"), lost("plain", "r1"))
-    ),
     "hooks unheard": Mutation(
         behaviours={"nixl_both": PLAIN.taxed(0.2, hooks_us=(301.0, 20.0, 10.0))}, options={"step_lines": unheard}
     ),
-    "hooks dear": Mutation(behaviours={"mooncake_both": PLAIN.taxed(0.3, hooks_us=(1500.0, 300.0, 100.0))}),
     "observer": Mutation({"observer_effect": True}),
-    "observer's cell missing": Mutation(
-        {"observer_effect": True}, then=lost("nixl_both", "b", cell_id="r4_256x16_unrecorded")
-    ),
     "host tells": Mutation({"repeats": 3}, options={"host": host}),
     "levels": Mutation({"phase_d": LEVELS}, then=levels),
-    "levels that grow": Mutation({"phase_d": LEVELS}, then=growing_levels),
     "conversations": Mutation(then=talks),
-    "a run of conversations failed": Mutation(then=both(talks, failed("mooncake_both", "c"))),
-    "settings": Mutation(then=settings(mooncake_both={"x.y": {"plain": False, "own": True}}, nixl_both=None)),
     "matched baseline": Mutation(
         {"connectors": ["plain", "noop_connector", "mooncake_both", "plain_matched_mooncake_both"]},
         taxes={"plain_matched_mooncake_both": 0.2},
-        then=settings(mooncake_both=SWITCHED, plain_matched_mooncake_both=SWITCHED),
-    ),
-    "matched baseline alone": Mutation(
-        MATCHED,
-        taxes={"plain_matched_mooncake_both": 0.2},
-        then=both(settings(mooncake_both=SWITCHED, plain_matched_mooncake_both=SWITCHED), lost("mooncake_both"), lost("noop_connector")),
-    ),
-    "matched baseline without the no-op connector": Mutation(
-        MATCHED,
-        taxes={"plain_matched_mooncake_both": 0.2},
-        then=both(settings(mooncake_both=SWITCHED, plain_matched_mooncake_both=SWITCHED), gone("noop_connector")),
-    ),
-    "settings that gain": Mutation(
-        MATCHED, taxes={"plain_matched_mooncake_both": -0.1},
         then=settings(mooncake_both=SWITCHED, plain_matched_mooncake_both=SWITCHED),
     ),
     "answers": Mutation(then=answers),

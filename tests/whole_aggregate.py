@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from connector_tax.base.documents.aggregate import Attribution
-
 EXAMPLE = Path(__file__).parent / "data" / "aggregate_example.json"
 Part = TypeVar("Part")
 
@@ -51,11 +49,6 @@ def knee(rate_per_s: float | None) -> dict[str, Any]:
 
 def typed(value: Mapping[str, Any], kind: type[Part], **replaced: object) -> Part:
     return msgspec.convert({**value, **replaced}, kind)
-
-
-def attribution_of(aggregate: Mapping[str, Any], config: str, **replaced: object) -> Attribution:
-    """Of a configuration that may have none of its own."""
-    return typed(aggregate["attribution"][0], Attribution, config=config, **replaced)
 
 
 def hook(name: str, us: float, cpu_us: float | None) -> dict[str, Any]:

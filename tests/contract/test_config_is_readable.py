@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-import connector_tax.base.config.load
 from connector_tax.base.capacity import SMALLEST_FRACTION
 from connector_tax.base.config import CampaignConfig, parse_campaign
-from connector_tax.base.config.checked import PROJECT_ROOT, SCHEMAS
+from connector_tax.base.config.checked import SCHEMAS
 from connector_tax.base.documents.campaign import asked_of, campaign_of
 from connector_tax.base.documents.cell import cell_of
 from connector_tax.base.documents.preflight import PreflightStatus
@@ -116,11 +115,6 @@ REFUSED = {
 DEMO = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
 GPU = {"gpu": "h200", "kv_cache_bytes": 10**9}
 GPU |= {"step": {"base_us": 1, "per_prefill_token_us": 1, "per_decode_seq_us": 1, "per_context_token_us": 1}}
-CONNECTORS = {
-    PROJECT_ROOT / "config" / "connectors.yaml": yaml.safe_load(
-        (ROOT / "config" / "connectors.yaml").read_text()
-    )
-}
 
 
 def config_with(way: Way, value: Any) -> dict[str, Any]:
@@ -150,14 +144,6 @@ def put(config: dict[str, Any], way: Way, value: Any) -> None:
         inner = inner.setdefault(step, {}) if isinstance(inner, dict) else inner[int(step)]
     last = int(way[-1]) if isinstance(inner, list) else way[-1]
     inner[last] = deepcopy(value)
-
-
-@pytest.fixture(autouse=True)
-def connectors_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = connector_tax.base.config.load.read_yaml
-    monkeypatch.setattr(
-        connector_tax.base.config.load, "read_yaml", lambda path: CONNECTORS.get(path) or read(path)
-    )
 
 
 @pytest.mark.parametrize("name", [*CASES, *SPECIAL])

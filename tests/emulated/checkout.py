@@ -10,6 +10,9 @@ from typing import Any
 
 import yaml
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from host_faults import LIMITS_ON_THE_CLIENT
+
 ROOT = Path(__file__).parents[2]
 PARTS = (
     "Snakefile",
@@ -24,17 +27,6 @@ PARTS = (
 )
 
 
-# A cell counts only where the client kept time. These tests ask what the pipeline does with cells, on hosts that may stop a
-# process for a second; so no cell of theirs is refused for that. tests/unit/load_without_server/test_health.py holds the limits themselves.
-LIMITS_ON_THE_CLIENT = (
-    "MAX_RATE_ERROR",
-    "MAX_WORKER_CPU_SHARE",
-    "MAX_DIFFERENCE_P50",
-    "MAX_WHOLE_SHARE",
-    "MOST_AWAY_MS",
-)
-
-
 class Project:
     """A checkout of its own, so that a test can kill, edit and break it."""
 
@@ -44,7 +36,8 @@ class Project:
         for part in PARTS:
             source = ROOT / part
             if source.is_dir():
-                shutil.copytree(source, root / part, ignore=shutil.ignore_patterns("__pycache__"))
+                # With its byte code, which each process of the test would compile anew, but for what another test is just writing.
+                shutil.copytree(source, root / part, ignore=shutil.ignore_patterns("*.pyc.*"))
             else:
                 shutil.copy2(source, root / part)
         lifted = tuple((f"\n{name} = ", f"\n{name} = 1e9 + ") for name in LIMITS_ON_THE_CLIENT)

@@ -16,6 +16,23 @@ from connector_tax.run.rehearsal.campaign import rehearse
 pytestmark = pytest.mark.emulated
 
 
+@pytest.fixture(scope="module")
+def phase_a(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of Phase A, of which tests get copies."""
+    project = Project(tmp_path_factory.mktemp("measured") / "checkout")
+    project.configure()
+    done = project.snakemake("phase_a")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return project.results
+
+
+@pytest.fixture
+def measured(project: Project, phase_a: Path) -> Project:
+    """A checkout into which a measured Phase A was copied."""
+    shutil.copytree(phase_a, project.results)
+    return project
+
+
 def scramble_times(root: Path) -> None:
     """What ``git clone`` does: every file gets a time of its own, in no useful order."""
     for index, path in enumerate(sorted(root.rglob("*"), key=lambda p: hash(str(p)))):
@@ -84,8 +101,8 @@ def test_the_study_runs_ends_in_a_report_and_is_then_done(project: Project) -> N
     assert "measure_" not in again.stderr
 
 
-def test_another_rate_is_another_campaign_and_a_connector_more_is_measured_alone(project: Project) -> None:
-    assert project.snakemake("phase_a").returncode == 0
+def test_another_rate_is_another_campaign_and_a_connector_more_is_measured_alone(measured: Project) -> None:
+    project = measured
     before = project.cells()
 
     def add_a_rate(config):  # type: ignore[no-untyped-def]
@@ -107,9 +124,9 @@ def test_another_rate_is_another_campaign_and_a_connector_more_is_measured_alone
     assert {k.partition("_")[2].partition("/")[0] for k in after.keys() - before.keys()} == {"nixl_both"}
 
 
-def test_a_lost_and_a_damaged_cell_are_announced_and_measured_again_alone(project: Project) -> None:
+def test_a_lost_and_a_damaged_cell_are_announced_and_measured_again_alone(measured: Project) -> None:
     """Behind a receipt: Snakemake found nothing to do. A dry run removes nothing."""
-    assert project.snakemake("phase_a").returncode == 0
+    project = measured
     before = project.cells()
     lost, damaged = sorted(k for k in before if "_plain/" in k or "_noop_connector/" in k)[::2]
     shutil.rmtree(project.results / lost)
@@ -130,8 +147,8 @@ def test_a_lost_and_a_damaged_cell_are_announced_and_measured_again_alone(projec
     assert "Nothing to be done" in project.snakemake("phase_a").stderr
 
 
-def test_an_edited_load_generator_discards_nothing_and_says_so(project: Project) -> None:
-    assert project.snakemake("phase_a").returncode == 0
+def test_an_edited_load_generator_discards_nothing_and_says_so(measured: Project) -> None:
+    project = measured
     before = project.cells()
     source = project.root / "src" / "connector_tax" / "run" / "loadgen" / "cell.py"
     source.write_text(source.read_text() + "\n# edited\n")
@@ -142,9 +159,9 @@ def test_an_edited_load_generator_discards_nothing_and_says_so(project: Project)
     assert "another version of the load generator; kept" in again.stderr
 
 
-def test_a_campaign_that_is_half_measured_can_be_read_and_then_goes_on(project: Project) -> None:
+def test_a_campaign_that_is_half_measured_can_be_read_and_then_goes_on(measured: Project) -> None:
     """No reference rates and a receipt missing: figures of what there is, and a resume keeps every cell."""
-    assert project.snakemake("phase_a").returncode == 0
+    project = measured
     before = project.cells()
     (project.results / "reference_rates.json").unlink(missing_ok=True)
     next(project.results.glob("*_noop_connector/phase_a/receipt.json")).unlink()
@@ -156,8 +173,8 @@ def test_a_campaign_that_is_half_measured_can_be_read_and_then_goes_on(project: 
     assert project.cells() == before
 
 
-def test_a_changed_analysis_setting_reaches_the_analysis(project: Project) -> None:
-    assert project.snakemake("phase_a").returncode == 0
+def test_a_changed_analysis_setting_reaches_the_analysis(measured: Project) -> None:
+    project = measured
     before = project.cells()
     assert project.snakemake("analysis").returncode == 0
 
@@ -178,7 +195,7 @@ def test_an_edit_of_what_the_analysis_rests_on_runs_it_again_and_an_edit_of_the_
     project: Project,
 ) -> None:
     """TTFT is defined in base/records/request.py, which no room of the reading wing owns."""
-    rehearse(load_campaign(project.root / "config" / "test.yaml"), project.results.parent)
+    rehearse(load_campaign(project.root / "config" / "test.yaml"), project.results.parent, processes=1)
     shutil.move(project.results.with_name("test-rehearsed"), project.results)
     assert project.snakemake("analysis").returncode == 0
     package = project.root / "src" / "connector_tax"
@@ -246,7 +263,7 @@ def test_plain_that_cannot_run_stops_everything_with_its_reason(project: Project
 
 def test_a_reading_script_that_fails_is_a_rule_that_failed(project: Project) -> None:
     """Its message reaches the person and Snakemake its exit code, though a pipe into the log comes after it."""
-    rehearse(load_campaign(project.root / "config" / "test.yaml"), project.results.parent)
+    rehearse(load_campaign(project.root / "config" / "test.yaml"), project.results.parent, processes=1)
     shutil.move(project.results.with_name("test-rehearsed"), project.results)
     (project.root / "scripts" / "analyze.py").write_text("raise SystemExit('the reason why')\n")
     found = project.snakemake("analysis")

@@ -139,13 +139,13 @@ def test_a_failed_configuration_is_tried_again_when_it_is_asked_for(project: Pro
 
 
 def test_plain_that_fails_stops_everything_and_a_later_start_goes_on(project: Project) -> None:
-    """One message, an exit code, nothing measured lost; then the same command ends the campaign."""
+    """One message, an exit code, nothing measured lost; then the same command measures all of it."""
     project.configure(lambda config: short_campaign(config, "mooncake_both", "noop_connector"))
     assert project.snakemake("preflight").returncode == 0
     broken = project.root / "launch" / "launch_plain.sh"
     script = broken.read_text()
     broken.write_text("echo 'RuntimeError: plain is ill' >&2; exit 1\n")
-    stopped = project.snakemake("phase_b")
+    stopped = project.snakemake("phase_a")
     assert stopped.returncode != 0
     # Once where the job says it, and once at the end of all that Snakemake says of it.
     said, _, at_the_end = stopped.stderr.partition("Why it ended:\n")
@@ -161,7 +161,7 @@ def test_plain_that_fails_stops_everything_and_a_later_start_goes_on(project: Pr
     before = project.cells()
 
     broken.write_text(script)
-    again = project.snakemake("phase_b")
+    again = project.snakemake("phase_a")
     assert again.returncode == 0, again.stderr[-3000:]
     after = project.cells()
     assert {k: after[k] for k in before} == before

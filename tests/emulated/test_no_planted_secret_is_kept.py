@@ -133,7 +133,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
         "accuracy": {**demo["accuracy"], "prompts": 1},
     }
     (root / "planted.yaml").write_text(yaml.safe_dump(config))
-    yield Planted(root, root / "planted.yaml", {**os.environ, **INHERITED})
+    cache = str(tmp_path_factory.mktemp("cache"))
+    yield Planted(root, root / "planted.yaml", {**os.environ, **INHERITED, "CONNECTOR_TAX_CACHE": cache})
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """``connector-tax advance``: a campaign in sittings, packed on one checkout and taken over in another."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -77,4 +78,4 @@ def test_a_sitting_too_short_for_any_cell_says_how_long_it_has_to_be(campaign: P
     shorter = advance(campaign, "--minutes", "0.243")
     assert shorter.returncode == 2, shorter.stderr
     assert "phase A of plain: nothing of it was finished in the whole of this sitting" in shorter.stderr
-    assert "a launch and cell r10_256x16 may take 9 s, and 6 s are left" in shorter.stderr
+    assert re.search(r"a launch and cell r10_256x16 may take 9 s, and [0-6] s are left", shorter.stderr)

@@ -29,7 +29,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A campaign in virtual time, read to its report."""
     project = Rehearsed(tmp_path_factory.mktemp("study") / "checkout")
     project.configure()
-    rehearse(load_campaign(project.root / "config" / "test.yaml"), project.results.parent)
+    rehearse(load_campaign(project.root / "config" / "test.yaml"), project.results.parent, processes=1)
     # As it was rehearsed, so that a start that could measure finds nothing to do.
     costs = json.loads((project.results / "campaign.json").read_text())["config"]["engine"]["model_file"]
 

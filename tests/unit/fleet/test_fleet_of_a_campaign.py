@@ -56,7 +56,7 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CampaignC
     config = load_campaign(DEMO)
     wanted = ("plain", "noop_connector", "mooncake_both", "lmcache_only")
     config = replace(config, connectors=tuple(config.connector(c) for c in wanted))
-    root, _ = rehearse(config, tmp_path_factory.mktemp("fleet"))
+    root, _ = rehearse(config, tmp_path_factory.mktemp("fleet"), processes=1)
     return root, config
 
 

@@ -31,7 +31,7 @@ SECTION = {"step": None, "kv_cache_bytes": None, "operating_point": {}, "host": 
 def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = load_campaign(DEMO)
     config = replace(config, connectors=(config.connector("plain"),))
-    root, _ = rehearse(config, tmp_path_factory.mktemp("gpu_profile"))
+    root, _ = rehearse(config, tmp_path_factory.mktemp("gpu_profile"), processes=1)
     return root
 
 

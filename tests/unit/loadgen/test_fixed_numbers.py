@@ -15,6 +15,7 @@ from truth_server import Reply, answer_well, truth_server
 from connector_tax.base.records.target import target_of
 from connector_tax.run.loadgen.cell import measure_cell
 
+pytestmark = pytest.mark.usefixtures("shared_worker")
 FINITE = {"warmup_s": 0.0, "duration_s": 0.0, "min_completed": 0, "max_cell_s": 60.0}
 
 

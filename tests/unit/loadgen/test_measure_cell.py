@@ -19,6 +19,8 @@ from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.target import target_of
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 
+pytestmark = pytest.mark.usefixtures("shared_worker")
+
 
 def spec(**changes: Any) -> CellSpec:
     own = {

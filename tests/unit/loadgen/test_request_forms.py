@@ -18,6 +18,7 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.target import RequestForm, target_of
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 
+pytestmark = pytest.mark.usefixtures("shared_worker")
 SHORT = {
     "rate_per_s": 50.0,
     "warmup_s": 0.0,

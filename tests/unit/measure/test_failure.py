@@ -26,6 +26,7 @@ from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
 
 CONFIG = Path(__file__).parents[3] / "config"
 DATE = "2026-01-01"
+GROWTH = {"configs": ["nixl_both"], "shapes": [{"input_tokens": 64, "output_tokens": 8}]}
 
 
 @pytest.fixture(autouse=True)
@@ -190,16 +191,13 @@ def test_an_engine_that_dies_in_every_cell_is_given_up_over_sittings_too(tmp_pat
 
 def test_one_launch_measures_the_cells_of_another_phase_after_its_own(tmp_path: Path) -> None:
     """Their receipt comes when that phase is measured, which then has nothing to launch for."""
-    folder = campaign(
-        tmp_path,
-        phase_b_prime={"configs": ["nixl_both"], "shapes": [{"input_tokens": 64, "output_tokens": 8}]},
-    )
+    folder = campaign(tmp_path, phase_a_rates_per_s=[10.0], phase_b_prime=GROWTH)
     assert measure_run(folder.campaign_file, "nixl_both", "a", then="b_prime") == ()
     own, its = (run_of(folder, "nixl_both", phase) for phase in ("a", "b_prime"))
     (cell,) = its.finished_cells()
     document = read_cell(cell)
     assert document.phase == "b_prime" and document.summary.n_ok > 0
-    assert read_receipt(own).status == "measured" and len(read_receipt(own).cells) == 3
+    assert read_receipt(own).status == "measured" and len(read_receipt(own).cells) == 1
     assert not its.receipt.exists()
     assert measured(folder, "nixl_both", "b_prime").status == "measured"
     assert its.launch_sh.read_text() == own.launch_sh.read_text()
@@ -211,15 +209,11 @@ def test_one_launch_measures_the_cells_of_another_phase_after_its_own(tmp_path: 
 
 
 def test_an_engine_that_dies_in_the_other_phases_cell_is_launched_again_without_it(tmp_path: Path) -> None:
-    folder = campaign(
-        tmp_path,
-        "die_on_output:8",
-        phase_b_prime={"configs": ["nixl_both"], "shapes": [{"input_tokens": 64, "output_tokens": 8}]},
-    )
+    folder = campaign(tmp_path, "die_on_output:8", phase_a_rates_per_s=[10.0], phase_b_prime=GROWTH)
     (death,) = measure_run(folder.campaign_file, "nixl_both", "a", then="b_prime")
     assert death.phase == "b_prime" and "8 tokens kill this engine" in death.cause
     receipt = read_receipt(run_of(folder, "nixl_both"))
-    assert receipt.status == "measured" and len(receipt.cells) == 3
+    assert receipt.status == "measured" and len(receipt.cells) == 1
     assert not list(run_of(folder, "nixl_both", "b_prime").finished_cells())
 
 
@@ -235,14 +229,13 @@ def test_plain_that_fails_is_an_error_without_a_receipt(tmp_path: Path, connecto
 
 
 def test_plain_that_dies_in_every_cell_is_tried_again_by_the_next_start(tmp_path: Path) -> None:
-    folder = campaign(tmp_path, "die_on_output:16")
+    folder = campaign(tmp_path, "die_on_output:16", phase_a_rates_per_s=[10.0])
     with pytest.raises(EngineError, match="16 tokens kill this engine"):
         measure_run(folder.campaign_file, "plain", "a")
     with pytest.raises(EngineError, match="16 tokens kill this engine"):
         measure_run(folder.campaign_file, "plain", "a")
-    assert (
-        len(list(run_of(folder, "plain").path.glob("attempt_*"))) == 7
-    )  # the eighth launch's files lie beside
+    # Two launches each time; the fourth one's files lie beside.
+    assert len(list(run_of(folder, "plain").path.glob("attempt_*"))) == 3
 
 
 @pytest.mark.parametrize(
@@ -269,7 +262,7 @@ def test_a_launch_that_the_host_spoilt_leaves_no_receipt(tmp_path: Path) -> None
 
 
 def test_an_engine_that_answers_with_http_500_leaves_invalid_cells_with_its_own_words(tmp_path: Path) -> None:
-    folder = campaign(tmp_path, "http500:1")
+    folder = campaign(tmp_path, "http500:1", phase_a_rates_per_s=[10.0])
     receipt = measured(folder, "nixl_both")
     assert receipt.status == "measured"
     document = read_cell(run_of(folder, "nixl_both").cell("r10_256x16"))
@@ -280,7 +273,7 @@ def test_an_engine_that_answers_with_http_500_leaves_invalid_cells_with_its_own_
 
 
 def test_hits_in_an_external_cache_spoil_a_cell_unless_the_connector_fakes_them(tmp_path: Path) -> None:
-    folder = campaign(tmp_path, "external_hits:2")
+    folder = campaign(tmp_path, "external_hits:2", phase_a_rates_per_s=[10.0])
     assert measured(folder, "nixl_both").status == "measured"
     document = read_cell(run_of(folder, "nixl_both").cell("r10_256x16"))
     assert document.verdict == "invalid"
@@ -325,7 +318,7 @@ def test_a_count_of_deaths_that_somebody_edited_is_one_message(tmp_path: Path) -
 
 def test_plain_without_a_valid_cell_stops_everything_at_once_and_is_tried_again(tmp_path: Path) -> None:
     """All others were measured first, and the next start found nothing to do: its bad cells had a receipt."""
-    folder = campaign(tmp_path, fault="http500:1")
+    folder = campaign(tmp_path, fault="http500:1", phase_a_rates_per_s=[10.0])
     measure = [sys.executable, "scripts/measure.py", "--campaign-file", str(folder.campaign_file)]
     run = run_of(folder, "plain")
     times = []
@@ -338,7 +331,7 @@ def test_plain_without_a_valid_cell_stops_everything_at_once_and_is_tried_again(
         )
         assert told.returncode == 2
         assert "plain cannot be measured in phase A, and every tax is taken against plain" in told.stderr
-        assert "none of its 3 cells is valid; r10_256x16: " in told.stderr
+        assert "none of its 1 cells is valid; r10_256x16: " in told.stderr
         assert not run.receipt.exists()
         times.append({cell.cell_id: cell.cell_json.stat().st_mtime_ns for cell in run.finished_cells()})
     assert times[0].keys() == times[1].keys() and all(times[1][c] > t for c, t in times[0].items())

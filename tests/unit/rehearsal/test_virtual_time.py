@@ -99,7 +99,7 @@ def test_a_rehearsed_campaign_is_read_and_analysed_like_a_measured_one(
     small: CampaignConfig, tmp_path: Path
 ) -> None:
     levels = PhaseDConfig((0, 1600), (1, 2), warmup_s=0.25, duration_s=0.75)
-    root, times = rehearse(replace(small, phase_d=levels), tmp_path)
+    root, times = rehearse(replace(small, phase_d=levels), tmp_path, processes=1)
     data = read_campaign(root)
     assert data.problems == ()
     assert all(c.usable and c.steps is not None for c in data.cells())
@@ -118,7 +118,7 @@ def test_the_same_seed_is_the_same_day(small: CampaignConfig, tmp_path: Path) ->
     """And another seed is another day with the same schedules."""
 
     def requests(folder: str, seed: int) -> str:
-        root, _ = rehearse(small, tmp_path / folder, seed=seed)
+        root, _ = rehearse(small, tmp_path / folder, seed=seed, processes=1)
         return next(root.glob("*_plain/phase_a/cells/r20*/requests*")).read_text()
 
     first = requests("a", 1)
@@ -141,7 +141,7 @@ def test_a_rehearsed_campaign_with_a_stopping_rule_says_where_its_cells_ended(tm
         cell=replace(config.cell, min_completed=25, max_completed=100, stop_half_width=0.2),
         analysis=replace(config.analysis, bootstrap_draws=200),
     )
-    root, _ = rehearse(ruled, tmp_path)
+    root, _ = rehearse(ruled, tmp_path, processes=1)
     analyse(root)
     found = json.loads((root / "aggregate.json").read_text())
     cells = [c for c in found["cells"] if c["phase"] == "a"]
