@@ -149,7 +149,7 @@ def write_prompts(
     """
     drawn = None if output_lengths is None else Lengths(output_lengths, seed, "output")
     lines: list[bytes] = []
-    left_out = 0
+    left_out, unsaid = 0, ""
     for place, prompt in _prompts(source, read(source, into), chars_per_token):
         if prompt is None:
             left_out += 1
@@ -157,16 +157,18 @@ def write_prompts(
         if drawn is not None:
             prompt["output_tokens"] = drawn.of(len(lines))
         if prompt["output_tokens"] is None:
-            raise ConfigError(
-                f"{source}: {place} does not say how long its answer shall be. Give --output-length, such as 128 or "
-                "lognormal:256,200, or output_tokens in every line."
-            )
+            unsaid = unsaid or place
         lines.append(msgspec.json.encode(prompt))
         if len(lines) == limit:
             break
     if not lines:
         of = f" of its {left_out} entries has a human's turn and the answer. {_SHARE_GPT_WANTED}"
         raise ConfigError(f"{source}: none{of}" if left_out else f"{source}: holds no prompt.")
+    if unsaid:
+        raise ConfigError(
+            f"{source}: {unsaid} does not say how long its answer shall be. Give --output-length, such as 128 or "
+            "lognormal:256,200, or output_tokens in every line."
+        )
     if left_out:
         print(
             f"{source}: {left_out} of {left_out + len(lines)} entries are left out: no human's turn (from, value) has an answer "

@@ -171,22 +171,19 @@ def test_what_is_packed_is_unpacked(tmp_path: Path) -> None:
     assert write_prompts(source, tmp_path / "into", output_lengths=LENGTHS, seed=0) == 2
 
 
-OWN = {"prompt": "a", "output_tokens": 1}
-
-
 @pytest.mark.parametrize(
     ("content", "what"),
     [
         ("one\ntwo\n", r"line 1 does not say how long its answer shall be\. Give --output-length"),
         ([{"prompt": "a", "output_tokens": 1}, {"text": "b"}], "line 2 does not say"),
-        ([OWN, {"question": "b"}], "line 2: no prompt: wanted is one of the keys prompt, .* Found: .*question"),
+        ([{"prompt": "a"}, {"question": "b"}], "line 2: no prompt: wanted is one of the keys prompt, .* Found: .*question"),
         ([{"prompt": ""}], "line 1: prompt: a text or a list of token ids is wanted"),
         ([{"prompt": ["a", "b"]}], "line 1: prompt: a text"),
         ([{"prompt": "a", "output_tokens": 0}], "line 1: output_tokens: 0 is not"),
         ([{"prompt": "a", "output_tokens": True}], "line 1: output_tokens: True is not"),
         ([{"messages": [{"content": "a"}]}], "line 1: messages: a list of objects with role"),
-        ([OWN, ["b"]], "line 2: no JSON object"),
-        ('{"prompt": "a", "output_tokens": 1}\n{"prompt": "b"', "line 2: .*char 14"),
+        ([{"prompt": "a"}, ["b"]], "line 2: no JSON object"),
+        ('{"prompt": "a"}\n{"prompt": "b"', "line 2: .*char 14"),
         ('[{"conversations": [{"from": "human"', "JSON list that cannot be read .*truncated.*ShareGPT"),
         ([[{"conversations": "x"}]], r"at `\$\[0\].conversations`"),
         ([[{"prompt": "a"}]], "none of its 1 entries has a human's turn"),
