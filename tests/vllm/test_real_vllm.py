@@ -55,6 +55,7 @@ def campaign(
     config["phase_b_prime"] = {}
     config["phase_a"]["rates_per_s"] = [4]
     config["cell"].update(warmup_s=1, duration_s=4, min_completed=10)
+    config["engine"]["ready_timeout_s"] = 600  # others run beside it
     (work / "campaign.yaml").write_text(yaml.safe_dump(config))
     environment = {**os.environ, "ENGINE_PYTHON": engine_python, "TINY_MODEL": str(tiny_model)}
     # Locks of its own: other tests measure beside it.
