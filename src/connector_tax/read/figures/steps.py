@@ -138,7 +138,7 @@ def draw_attribution(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         ]
     row_axis(axes, [short_label(aggregate.label_of(c)) for c in order], every, texts)
     axes.xaxis.set_major_formatter("{x:,.6g}")
-    axes.set_xlabel("mean decoding step less plain's (µs)")
+    axes.set_xlabel("mean step less plain's (µs)")
     at = reference_rate(aggregate, "ref_safe")
     return finished(
         aggregate,

@@ -273,27 +273,27 @@ def percent_axis(axis: Axis) -> None:
     axis.set_major_formatter(PercentFormatter(1, symbol=" %"))
 
 
-def row_axis(axes: Axes, names: Sequence[str], ends: Iterable[float], texts: Iterable[str]) -> None:
+def row_axis(axes: Axes, names: Sequence[str], ends: Sequence[float], texts: Iterable[str]) -> None:
     """Lay out bars to the right of names: a row each from above, and an x axis from the lowest end to the highest.
 
     Args:
         texts: what ``write_behind`` wrote, which needs room.
     """
-    low, high = min(0.0, *ends), max(0.0, *ends)
+    low, high = min([0.0, *ends]), max([0.0, *ends])
     span = max(high - low, 1e-6)
     room = 0.06 + (0.05 if FORM.get().narrow else 0.027) * max(map(len, texts), default=0)
     axes.set_xlim(low - span * (0.06 if low < 0 else 0.02), high + span * room)
     axes.axvline(0, color="#333333", linewidth=0.9)
-    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(3 if FORM.get().narrow else 5, steps=[1, 2, 5, 10]))
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
 
 
-def write_behind(axes: Axes, y: float, ends: Iterable[float], text: str, colour: str = "#000000") -> None:
+def write_behind(axes: Axes, y: float, ends: Sequence[float], text: str, colour: str = "#000000") -> None:
     """Write to the right of a bar and of its whisker."""
-    axes.annotate(text, (max(0.0, *ends), y), xytext=(6, 0), textcoords="offset points", va="center", fontsize="small",
+    axes.annotate(text, (max([0.0, *ends]), y), xytext=(6, 0), textcoords="offset points", va="center", fontsize="small",
                   color=colour)  # fmt: skip
 
 

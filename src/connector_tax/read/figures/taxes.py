@@ -166,7 +166,7 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
 
     # Cells are as large as their numbers need, and panels stand side by side as the width allows.
     widest, tallest = max(len(line) for cell in cells for line in cell), max(map(len, cells))
-    wide = max(len(outputs) * (0.57 * form.small * widest + 3), 0.57 * form.small * max(map(len, names)))
+    wide = max(len(outputs) * (0.57 * form.small * widest + 3), 0.6 * form.small * max(map(len, names)))
     panel = (wide + form.small) / 72
     space = (form.width or 11.0) - 0.09 * form.text
     columns = max(1, min(len(order), 4, int(space / (0.85 * panel))))
@@ -206,7 +206,7 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         axes.tick_params(length=0)
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
-        axes.set_title(names[position], loc="left", fontsize="small")
+        axes.set_title(names[position], loc="left", fontsize=form.small * fits)
         if position % columns == 0:
             axes.set_ylabel("prompt (tokens)")
         if position + columns >= len(order):
