@@ -5,7 +5,7 @@
   const cells = [...section.querySelectorAll("details.cell")];
   const css = (name) => getComputedStyle(section).getPropertyValue(name).trim();
   const COLOURS = [["--calm", "--tax", "--deep"], ["--b0", "--b1", "--b2"]];
-  const HEIGHT = 170;
+  const HEIGHT = 150;
   const dataOf = (cell) => JSON.parse(cell.querySelector("script").textContent);
   const nameOf = (cell) => [cell.closest(".config"), cell].map((one) => one.querySelector("summary").textContent.trim()).join(", ");
 
@@ -24,7 +24,7 @@
       const isMark = name.dataset.series === "failed";
       const isLine = figure.dataset.table === "samples" || name.dataset.series === "median";
       const stroke = css(isMark ? "--bad" : COLOURS[k][names.indexOf(name)]);
-      const options = { label: name.textContent + (k ? ", other cell" : ""), stroke, scale: isMark ? "mark" : "y" };
+      const options = { label: name.textContent + (k ? ", other cell" : ""), stroke, width: 1.5, scale: isMark ? "mark" : "y" };
       if (!isLine) {
         Object.assign(options, { paths: () => null, points: { show: true, size: isMark ? 7 : 4, fill: stroke } });
       }
@@ -49,7 +49,7 @@
       width: figure.clientWidth,
       height: HEIGHT,
       scales: { x: { time: false }, y: { range: (u, low, high) => [Math.min(0, low), 1.06 * Math.max(0, high) || 1] }, mark: { range: [0, 1.03] } },
-      axes: [{ ...axis, values: (u, ticks) => ticks.map((t) => `${t} s`) }, { ...axis, size: 58 }],
+      axes: [{ ...axis, size: 28, values: (u, ticks) => ticks.map((t) => `${t} s`) }, { ...axis, size: 58 }],
       series: [{ label: "at", value: (u, t) => (t == null ? "--" : `${t} s`) }, ...series.map((one) => one.options)],
       cursor: { y: false, sync: { key, scales: ["x", null] }, hover: { skip: [null], prox: 30 } },
       hooks: { drawClear: [shade] },
