@@ -83,59 +83,40 @@ def _named_hooks(
 
 
 @dataclass(frozen=True)
-class Series:
-    """As it stands in a page's drawing: seconds and the panel's unit."""
-
-    name: str
-    look: str
-    at: list[float]
-    values: list[float]
-
-
-@dataclass(frozen=True)
 class Opened:
-    """A drill-down of a page, read back."""
+    """A drill-down of a page, read back.
+
+    Attributes:
+        text: what it says, without its data.
+        launched: what the nearest line above it says that its connector was launched with.
+    """
 
     anchor: str
     text: str
-    panels: dict[str, list[Series]]
+    data: dict[str, Any]
     launched: str
 
 
 def opened(page: str) -> dict[str, Opened]:
     """By what its summary says, with the configuration's before it."""
     found = {}
-    for config in re.split(
-        r'(?=<details class="config">)',
-        page.partition('<section id="drill-downs">')[2].partition("</section>")[0],
-    )[1:]:
-        label = unescape(re.search(r"<summary>(.*?)</summary>", config).group(1))  # type: ignore[union-attr]
-        launched = " ".join(map(unescape, re.findall(r"<p>Launched with <code>(.*?)</code></p>", config)))
-        for cell in re.split(r'(?=<details class="cell")', config)[1:]:
-            head = re.match(
-                r'<details class="cell" id="(cell-\d+)" name="cell"><summary>(.*?)</summary>', cell
+    for config in page.split('<details class="more config">')[1:]:
+        label = unescape(_between(config, "<summary>", "</summary>"))
+        above, *cells = config.split('<details class="cell" ')
+        for cell in cells:
+            launched = re.findall(r"Launched with <code>(.*?)</code>", above)
+            above = cell.partition("</details>")[2] if "Launched with" in cell else above
+            body = cell.partition("</details>")[0]
+            data = json.loads(_between(body, '<script type="application/json">', "</script>"))
+            text = re.sub(r"<script.*?</script>", " ", body.partition("</summary>")[2], flags=re.DOTALL)
+            found[f"{label}, {unescape(_between(body, '<summary>', '</summary>'))}"] = Opened(
+                _between(body, 'id="', '"'),
+                " ".join(unescape(re.sub(r"<[^>]+>", " ", text)).split()),
+                data,
+                unescape(launched[-1]) if launched else "",
             )
-            assert head is not None
-            figures = re.findall(r'<figure data-k="(\w+)">(.*?)</figure>', cell, re.DOTALL)
-            panels = {key: _series(figure) for key, figure in figures}
-            text = " ".join(
-                unescape(
-                    re.sub(r"<[^>]+>", " ", re.sub(r"<figure.*?</figure>", " ", cell, flags=re.DOTALL))
-                ).split()
-            )
-            found[f"{label}, {unescape(head.group(2))}"] = Opened(head.group(1), text, panels, launched)
     return found
 
 
-def _series(figure: str) -> list[Series]:
-    end, low, high = (float(re.search(rf'data-{k}="([^"]+)"', figure).group(1)) for k in ("x", "lo", "hi"))  # type: ignore[union-attr]
-    found = []
-    for look, name, d in re.findall(r'<path class="(\w)\d" data-n="([^"]+)" d="([^"]+)"', figure):
-        x = y = 0
-        at, values = [], []
-        for a, b in re.findall(r"[ml](-?\d+) ?(-?\d+)", d):
-            x, y = x + int(a), y + int(b)
-            at.append(end * x / 4000)
-            values.append(low + (high - low) * (1000 - y) / 1000)
-        found.append(Series(unescape(name), look, at, values))
-    return found
+def _between(text: str, begin: str, end: str) -> str:
+    return text.partition(begin)[2].partition(end)[0]

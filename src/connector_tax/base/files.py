@@ -31,7 +31,7 @@ _HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class Document(str):
-    """JSON of ``to_json``. Its secrets are blanked by its structure; read as text, a key that is an id would blank what stands behind."""
+    """Text whose secrets were blanked by its structure: JSON of ``to_json``, where a key that is an id would blank what stands behind, or a page."""
 
 
 def write_text(path: Path, text: str) -> None:

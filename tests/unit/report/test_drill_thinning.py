@@ -1,58 +1,76 @@
-"""What is drawn of many values: every part of the time keeps its smallest and its largest, and nothing is drawn that was not there."""
+"""What the page holds of many values: every run of rows keeps its smallest and largest, and nothing stands there that was not measured."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector_tax.read.report.drill.thinning import extremes, medians, part_of
+from connector_tax.read.report.drill import table
 
 END = 60.0
-TIMES = st.floats(0, END, allow_nan=False)
-VALUES = st.floats(-1e9, 1e9, allow_nan=False) | st.sampled_from([0.0, 1.0])
-POINTS = st.lists(st.tuples(TIMES, VALUES), max_size=200)
+TIMES = st.floats(-5, END + 5, allow_nan=False)
+VALUES = st.none() | st.floats(-1e9, 1e9, allow_nan=False) | st.sampled_from([0.0, 1.0])
+ROWS = st.lists(st.tuples(TIMES, VALUES, VALUES), max_size=200)
 
 
-def arrays(points: list[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
-    found = np.array(points, dtype=np.float64).reshape(-1, 2)
-    return found[:, 0], found[:, 1]
+def columns_of(
+    rows: list[tuple[float, float | None, float | None]],
+) -> tuple[list[float], dict[str, list[float | None]]]:
+    return [r[0] for r in rows], {"a": [r[1] for r in rows], "b": [r[2] for r in rows]}
 
 
-@given(POINTS, st.integers(1, 40))
-def test_each_part_keeps_its_smallest_and_its_largest_value(
-    points: list[tuple[float, float]], parts: int
+def rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
+
+
+def column(found: dict[str, object], name: str) -> list[float | None]:
+    """One that never changes is written once."""
+    own, t = found.get(name), found["t"]
+    assert isinstance(t, list)
+    return own if isinstance(own, list) else [own] * len(t)
+
+
+@given(ROWS, st.integers(4, 80))
+def test_rows_are_those_that_were_given_and_hold_the_extremes(
+    rows: list[tuple[float, float | None, float | None]], most: int
 ) -> None:
-    at, values = arrays(points)
-    chosen = extremes(at, values, END, parts)
-    assert np.all(np.diff(at[chosen]) >= 0) and np.unique(chosen).size == chosen.size
-    if at.size <= 2 * parts:
-        assert chosen.size == at.size
+    at, columns = columns_of(rows)
+    found = table(at, columns, END, most)
+    inside = sorted((r for r in rows if 0 <= r[0] <= END), key=lambda r: r[0])
+    if all(a is None and b is None for _, a, b in inside):
+        assert found == {}
         return
-    part = [min(int(t * (parts / END)), parts - 1) for t in at]
-    for k in set(part):
-        whole = [v for p, v in zip(part, values, strict=True) if p == k]
-        kept = [values[i] for i in chosen if part[i] == k]
-        assert len(kept) <= 2 and {min(kept), max(kept)} == {min(whole), max(whole)}
-        assert len(kept) == len({min(whole), max(whole)})
+    assert found["of"] == len(inside)
+    t = found["t"]
+    assert isinstance(t, list) and t == sorted(t) and len(t) <= most
+    shown = list(zip(t, column(found, "a"), column(found, "b"), strict=True))
+    given_rows = [(round(r[0], 3), rounded(r[1]), rounded(r[2])) for r in inside]
+    assert set(shown) <= set(given_rows)
+    if len(inside) <= most:
+        assert shown == given_rows
+    for k in (1, 2):
+        known = [r[k] for r in given_rows if r[k] is not None]
+        kept = [r[k] for r in shown if r[k] is not None]
+        assert ([min(kept), max(kept)] == [min(known), max(known)]) if known else not kept
 
 
-def test_of_equal_values_the_first_in_time_is_drawn() -> None:
-    at = np.array([3.0, 1.0, 2.0, 0.5, 2.5])
-    assert extremes(at, np.array([1.0, 0.0, 1.0, 1.0, 0.0]), 4.0, 1).tolist() == [3, 1]
+def test_every_run_of_rows_keeps_its_extremes() -> None:
+    """Forty rows for one column are twenty runs, each with its smallest and its largest value."""
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=1000)
+    found = table(np.arange(1000) / 20, {"a": values}, END, 40)
+    shown = set(column(found, "a"))
+    for run in np.array_split(values, 20):
+        assert {rounded(run.min()), rounded(run.max())} <= shown
 
 
-@given(POINTS, st.integers(1, 12))
-def test_a_coarser_drawing_is_one_of_the_finer(points: list[tuple[float, float]], parts: int) -> None:
-    """Twice as many parts: each spike of the coarse one stands in the fine one, too."""
-    at, values = arrays(points)
-    coarse, fine = (extremes(at, values, END, n) for n in (parts, 2 * parts))
-    assert set(np.round(values[coarse], 6)) <= set(np.round(values[fine], 6))
+def test_values_of_nothing_are_gaps_and_times_outside_the_cell_are_left_out() -> None:
+    found = table(
+        [3, -1, 1, 61, 2], {"a": [3.0, 9.0, float("inf"), 9.0, None], "b": [1] * 5, "c": [None] * 5}, END, 9
+    )
+    assert found == {"of": 3, "t": [1, 2, 3], "a": [None, None, 3], "b": 1}
 
 
-@given(POINTS, st.integers(1, 40))
-def test_medians_are_those_of_all_values_of_a_part(points: list[tuple[float, float]], parts: int) -> None:
-    at, values = arrays(points)
-    middle, found = medians(at, values, END, parts)
-    part = part_of(at, END, parts)
-    assert middle.tolist() == pytest.approx([(k + 0.5) * END / parts for k in sorted(set(part.tolist()))])
-    assert found.tolist() == [float(np.median(values[part == k])) for k in sorted(set(part.tolist()))]
+@pytest.mark.parametrize("columns", [{"a": []}, {}])
+def test_nothing_makes_no_table(columns: dict[str, list[float]]) -> None:
+    assert table([], columns, END, 9) == {}

@@ -5,7 +5,7 @@ It holds no time of building: the same inputs give the same bytes.
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,24 +19,24 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.aggregate import Aggregate, read_aggregate
 from connector_tax.base.documents.figures import Entry, read_figure_index
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import write_text
+from connector_tax.base.files import Document, write_text
 from connector_tax.base.opening import printable, read_whole
+from connector_tax.base.redaction import published_text
 from connector_tax.read.figures.labels import WORDS, label
 from connector_tax.read.ingest.campaign import UNREADABLE
-from connector_tax.read.report.drill import view as drill
-from connector_tax.read.report.drill.view import NONE, DrillDowns, Drilling, grouped, read_drilling
+from connector_tax.read.report.drill import NONE, DrillDowns, read_drill_downs
 from connector_tax.read.report.left import unfinished
 from connector_tax.read.report.numbers import Number, tick
-from connector_tax.read.report.view import Left, Page, cells_in_order, page_view
+from connector_tax.read.report.view import Left, Page, page_view
 
-STYLES, SCRIPTS = (WORDS / "page.css", drill.STYLE), (WORDS / "page.js", drill.SCRIPT)
+# The first is of every page, the rest of pages on which a cell can be opened.
+STYLES = ("page.css", "vendor/uPlot.min.css", "drill.css")
+SCRIPTS = ("page.js", "vendor/uPlot.iife.min.js", "drill.js")
 # The other figures' numbers are drawn on the page itself; of these the third says something where somebody saturates.
 SHOWN = (6, 7, 8)
 OF_SATURATION = 3
 # What may stand in a data URI in an attribute as it is.
 PLAIN = " !$()*+,/:;=?@[]^_`{|}~.-"
-# What figures and tables leave of it is the drill-downs' room.
-MOST_PAGE_BYTES = 4_900_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,8 @@ def build_report(root: Path) -> Path:
     folder.links()
     aggregate = read_aggregate(folder.aggregate)
     page, figures = _page_of(folder, aggregate), figures_view(folder)
-    drilling = read_drilling(root, cells_in_order(aggregate))
-    text = fitting(drilling, lambda drills: render(page, figures, drills))
-    write_text(folder.report, text)
+    drills = read_drill_downs(root, [row.key for group in page.cells for row in group.cells])
+    write_text(folder.report, render(page, figures, drills))
     return folder.report
 
 
@@ -93,23 +92,6 @@ def _what_is_left(folder: CampaignFolder) -> Left | None:
         return None
 
 
-def fitting(
-    drilling: Drilling, rendered: Callable[[DrillDowns], str], most_bytes: int = MOST_PAGE_BYTES
-) -> str:
-    """The page with all drill-downs as finely drawn as it has room for; where it has none for all, with fewer."""
-    # What lies beside the drawings is the same in each of them, and found once.
-    beside = 0
-    for parts, cells in drilling.choices:
-        drawn = drilling.drawn_bytes(parts, cells)
-        if beside + drawn <= most_bytes or not cells:
-            text = rendered(drilling.at(parts, cells))
-            size = len(text.encode())
-            if size <= most_bytes or not cells:
-                return text
-            beside = size - drawn
-    raise AssertionError("the last choice has no cell")
-
-
 def taxes_markdown(page: Page) -> str:
     """Return the page's table of taxes for an issue or a README, with its source."""
     return _template("taxes.md.j2", autoescape=False).render(page=page).strip()
@@ -118,19 +100,20 @@ def taxes_markdown(page: Page) -> str:
 @cache
 def _template(name: str, *, autoescape: bool = True) -> Template:
     environment = Environment(  # nosec B701  # Markdown alone is not escaped
-        loader=FileSystemLoader([WORDS, drill.HERE]),
+        loader=FileSystemLoader(WORDS),
         autoescape=autoescape,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {"label": _label, "digits": _digits, "tick": tick}
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.tests["quantity"] = lambda value: isinstance(value, Number)
     return environment.get_template(name)
 
 
 def _label(code: object, kind: str) -> str:
-    return label(kind, str(code))
+    return printable(label(kind, str(code)))
 
 
 def _digits(value: float) -> str:
@@ -143,22 +126,24 @@ def render(page: Page, figures: Sequence[Figure], drills: DrillDowns = NONE) -> 
     Args:
         drills: what can be opened of which cell; without them the page says what that needs.
     """
-    # Our own files and drawings, the only texts that are not escaped. The browser runs this script and no other.
-    css, script = ("".join(path.read_text(encoding="utf-8") for path in paths) for paths in (STYLES, SCRIPTS))
+    # Our own files and a library, the only texts that are not escaped. The browser runs this script and no other.
+    css, script = (
+        "\n".join((WORDS / name).read_text(encoding="utf-8") for name in names[: None if drills.of else 1])
+        for names in (STYLES, SCRIPTS)
+    )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return _template("page.html.j2").render(
+    text = _template("page.html.j2").render(
         page=page,
         markdown=taxes_markdown(page),
         figures=[f for f in figures if f.entry.drawn and _is_shown(page, f)],
         not_drawn=[f.entry for f in figures if not f.entry.drawn],
         drills=drills,
         letters=dict(zip((flag for flag, _ in page.flags), ascii_uppercase, strict=False)),
-        drill_template=drill.TEMPLATE.name,
-        groups=grouped([row for group in page.cells for row in group.cells], drills),
         css=css,
-        script=script,
         script_hash=f"sha256-{digest}",
     )
+    # After secrets were taken out: an assignment in a library's code may look like one.
+    return Document(published_text(text).replace("<script></script>", f"<script>{script}</script>"))
 
 
 def _is_shown(page: Page, figure: Figure) -> bool:

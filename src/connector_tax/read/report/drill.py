@@ -1,0 +1,243 @@
+"""Drill-downs: raw files of each cell -> columns over time and facts, which ``report.html`` shows when the cell is opened.
+
+Times are seconds from the cell's T0, rounded to milliseconds; other values keep four digits. Words and plots are
+``workflow/report/drill.*``.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from connector_tax.base.artifacts.layout import CellFolder
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.opening import printable
+from connector_tax.base.parallel import each_in
+from connector_tax.base.records.host import GpuReading, HostReading
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.redaction import excerpt, redacted
+from connector_tax.base.statistics.cell import in_window
+from connector_tax.base.units import NS_PER_MS, NS_PER_S
+from connector_tax.read.analysis import processes_for
+from connector_tax.read.ingest import CellData, read_campaign
+from connector_tax.read.ingest.steps import StepTable
+from connector_tax.read.ingest.timeline import Moment, read_timeline
+
+Key = tuple[str, str, str]
+Columns = Mapping[str, ArrayLike]
+T = TypeVar("T")
+
+# Rows of a table in all cells of a page. One row of all three tables takes at most 120 bytes: 3.6 MB.
+MOST_ROWS = 30_000
+# Runs of consecutive steps that have a median each.
+MEDIANS = 60
+MOST_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class DrillDown:
+    """What the page shows of one cell.
+
+    Attributes:
+        folder: of its raw files, below the campaign's.
+        data: ``times`` (begin and end of the window, end of the cell), ``statuses`` that ``failed`` numbers, and the tables
+            ``requests``, ``steps`` and ``samples``; see ``table``.
+        counts: requests of the window, and those of them that are ok.
+        lost: why files cannot be shown.
+        launch: the connector's configuration as it was launched; empty for plain.
+        hooks: name, percent of a step, microseconds and calls per step; means of steps whose hook times are known.
+        unheard: why no hook time is known; empty where the records do not say.
+        thinned: whether step records were left out of a published campaign.
+        failures: status, count and first error.
+        throttled: what held the GPU's clocks down, in percent of samples.
+    """
+
+    anchor: str
+    folder: str
+    data: Mapping[str, object]
+    counts: tuple[int, int]
+    lost: Sequence[str]
+    launch: str
+    hooks: Sequence[tuple[str, float, float, float]]
+    unheard: str
+    thinned: bool
+    failures: Sequence[tuple[str, int, str]]
+    throttled: Sequence[tuple[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class DrillDowns:
+    """
+    Attributes:
+        of: by configuration, phase and cell id; a cell whose raw files are not there is missing.
+        failed: why nothing could be read; empty where it could.
+        kept: the rule by which a published campaign was thinned; empty of a whole one.
+    """
+
+    of: Mapping[Key, DrillDown]
+    failed: str = ""
+    kept: str = ""
+
+
+NONE = DrillDowns({})
+
+
+def read_drill_downs(root: Path, order: Sequence[Key]) -> DrillDowns:
+    """Read the raw results of the page's cells; a campaign that cannot be read is no reason to have no page."""
+    try:
+        with each_in(processes_for(root)) as each:
+            campaign = read_campaign(root, each=each)
+            raw = {
+                (cell.config, cell.phase, cell.cell_id): (cell, run.folder.cell(cell.cell_id))
+                for run in campaign.runs
+                for cell in run.cells
+            }
+            keys = [key for key in order if key in raw]
+            drill = partial(drill_down, root=root, most_rows=MOST_ROWS // max(1, len(keys)))
+            found = each(drill, [(f"cell-{n}", *raw[key]) for n, key in enumerate(keys, 1)])
+            of = dict(zip(keys, found, strict=True))
+    except ArtifactError as error:
+        return DrillDowns({}, failed=printable(str(error).replace(f"{root}/", "")))
+    thinned = campaign.document.thinned
+    return DrillDowns(of, kept=printable(thinned.rule) if thinned else "")
+
+
+def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int) -> DrillDown:
+    """Show what can be read of a cell: its anchor, records and folder; a file that cannot be read is named."""
+    anchor, cell, folder = raw
+    window, lost = cell.window, list[str]()
+
+    def read(load: Callable[[], T], otherwise: T) -> T:
+        try:
+            return load()
+        except ArtifactError as error:
+            lost.append(printable(str(error), MOST_CHARS))
+            return otherwise
+
+    def seconds(times_ns: Sequence[int]) -> list[float]:
+        return [(t - window.t0_ns) / NS_PER_S for t in times_ns]
+
+    steps = read(cell.steps.load, None) if cell.steps else None
+    moments = read(partial(read_timeline, folder.metrics), [])
+    hosts = [m.host or HostReading() for m in moments]
+    times = seconds([window.window_start_ns, window.t_stop_ns, window.drained_ns])
+    fit = partial(table, end=times[-1], most_rows=most_rows)
+    statuses = sorted({r.status for r in cell.requests} - {"ok"})
+    held = Counter(reason for h in hosts if h.gpu for reason in h.gpu.clock_reasons or ())
+    inside = in_window(cell.requests, window)
+    launched = cell.document.kv_transfer_config
+    return DrillDown(
+        anchor=anchor,
+        folder=printable(str(folder.path.relative_to(root))),
+        data={
+            "times": times,
+            "statuses": [status.replace("_", " ") for status in statuses],
+            "requests": fit(
+                seconds([r.t_sched_ns for r in cell.requests]), _requests(cell.requests, statuses)
+            ),
+            "steps": fit(steps.began_s + times[0], _steps(steps)) if steps and steps.n else {},
+            "samples": fit(seconds([m.t_ns for m in moments]), _samples(moments, hosts)),
+        },
+        counts=(len(inside), sum(r.status == "ok" for r in inside)),
+        lost=lost,
+        launch=printable(json.dumps(redacted(launched), ensure_ascii=False)) if launched else "",
+        hooks=_hooks(steps) if steps and steps.unheard is None else (),
+        unheard=printable(steps.unheard or "", MOST_CHARS) if steps else "",
+        thinned=bool(cell.document.steps_left_out),
+        failures=_failures(cell.requests),
+        throttled=[(printable(reason, MOST_CHARS), 100 * n / len(hosts)) for reason, n in held.most_common()],
+    )
+
+
+def table(at: ArrayLike, columns: Columns, end: float, most_rows: int) -> dict[str, object]:
+    """Return columns over ``t`` from 0 to ``end``, and ``of`` how many rows they are; a column without a value is missing.
+
+    A column of one value throughout is that value. Of more than ``most_rows``, runs of consecutive rows keep those in which a
+    column is smallest or largest.
+    """
+    t = np.array(at, dtype=np.float64)
+    order = np.argsort(t, kind="stable")
+    order = order[(t[order] >= 0) & (t[order] <= end)]
+    every = {name: np.array(own, dtype=np.float64)[order] for name, own in columns.items()}
+    found = {name: own for name, own in every.items() if np.isfinite(own).any()}
+    if not found:
+        return {}
+    values = np.array(list(found.values()))
+    known, kept = np.isfinite(values), np.arange(order.size)
+    if order.size > most_rows:
+        low, high = (np.where(known, values, far) for far in (np.inf, -np.inf))
+        runs = np.array_split(kept, max(1, most_rows // (2 * len(values))))
+        kept = np.unique([run[[*low[:, run].argmin(1), *high[:, run].argmax(1)]] for run in runs])
+    rows = {"t": [round(v, 3) for v in t[order][kept].tolist()]}
+    for name, own, is_known in zip(found, values[:, kept].tolist(), known[:, kept], strict=True):
+        rows[name] = [float(f"{v:.4g}") if k else None for v, k in zip(own, is_known, strict=True)]
+    return {"of": order.size} | {k: v if k == "t" or len(set(v)) > 1 else v[0] for k, v in rows.items()}
+
+
+def _requests(requests: Sequence[RequestRecord], statuses: Sequence[str]) -> Columns:
+    ns = {name: [getattr(r, f"{name}_ns") for r in requests] for name in ("ttft", "e2e", "tpot")}
+    failed = [None if r.status == "ok" else statuses.index(r.status) for r in requests]
+    return {name: np.array(own, dtype=np.float64) / NS_PER_MS for name, own in ns.items()} | {
+        "failed": failed
+    }
+
+
+def _steps(steps: StepTable) -> Columns:
+    ms = steps.step_duration_us / 1e3
+    runs = np.array_split(ms, min(MEDIANS, ms.size))
+    return {"step": ms, "median": np.concatenate([np.full(run.size, np.median(run)) for run in runs])}
+
+
+def _samples(moments: Sequence[Moment], hosts: Sequence[HostReading]) -> Columns:
+    gpus = [h.gpu or GpuReading() for h in hosts]
+    return {
+        "running": [m.running for m in moments],
+        "waiting": [m.waiting for m in moments],
+        "stolen": _stolen(hosts),
+        "work_us": [np.mean(h.cpu_work_us or np.nan) for h in hosts],
+        "cpu_mhz": [np.median(h.cpu_mhz or np.nan) for h in hosts],
+        **{
+            name: [getattr(gpu, name) for gpu in gpus]
+            for name in ("sm_mhz", "mem_mhz", "temperature_c", "power_w")
+        },
+    }
+
+
+def _stolen(hosts: Sequence[HostReading]) -> ArrayLike:
+    """Return the percent of all cores' ticks since the sample before; NaN where counters are missing or ran backwards."""
+    ticks, stolen = (
+        np.diff(np.array([getattr(h, name) for h in hosts], dtype=np.float64), prepend=np.nan)
+        for name in ("cpu_ticks", "steal_ticks")
+    )
+    return 100 * stolen / np.where((stolen >= 0) & (stolen <= ticks) & (ticks > 0), ticks, np.nan)
+
+
+def _hooks(steps: StepTable) -> list[tuple[str, float, float, float]]:
+    """Return name, percent of a step, microseconds and calls per step of each hook, the largest first."""
+    known = ~np.isnan(steps.hooks.us).any(axis=1)
+    if not known.any():
+        return []
+    us, calls, step_us = (
+        own[known].mean(axis=0) for own in (steps.hooks.us, steps.hooks.calls, steps.step_duration_us)
+    )
+    return [
+        (printable(steps.hooks.names[k], MOST_CHARS), 100 * us[k] / step_us, us[k], calls[k])
+        for k in np.argsort(-us, kind="stable")
+        if us[k] > 0
+    ]
+
+
+def _failures(requests: Sequence[RequestRecord]) -> list[tuple[str, int, str]]:
+    """Return the statuses that are not ok, most frequent first, with the first error of each."""
+    counts = Counter(r.status for r in requests if r.status != "ok")
+    first = {r.status: r.error for r in reversed(requests) if r.error}
+    return [
+        (status.replace("_", " "), n, printable(excerpt(first.get(status, ""), MOST_CHARS), 2 * MOST_CHARS))
+        for status, n in counts.most_common()
+    ]
