@@ -41,9 +41,9 @@ def verdicts(headline: dict[str, Estimate], **more: object) -> dict[str, Verdict
     ("value", "width", "outcome", "label"),
     [
         (0.45, 0.01, "supported", "prior 45 % kept"),
-        (0.12, 0.02, "supported", "prior 45 % revised to 12.0 % [10.1 %, 13.9 %]"),
-        (0.05, 0.02, "refuted", "coupling; prior 45 % revised to 5.0 % [3.1 %, 6.9 %]"),
-        (0.047, 0.07, "undetermined", "prior 45 % revised to 4.7 % [-2.0 %, 11.3 %]"),
+        (0.12, 0.02, "supported", "prior 45 % revised"),
+        (0.05, 0.02, "refuted", "coupling; prior 45 % revised"),
+        (0.047, 0.07, "undetermined", "prior 45 % revised"),
         (0.24, 0.58, "undetermined", "prior 45 % open"),
         (0.30, 0.58, "undetermined", "prior 45 % kept"),
         (0.24, 0.05, "supported", "prior 45 % open"),
