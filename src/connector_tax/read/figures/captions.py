@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
-from connector_tax.base.documents.aggregate import Aggregate, MeasuredCell, TaxBase
+from connector_tax.base.documents.aggregate import Aggregate, MeasuredCell, TaxRow
 from connector_tax.base.documents.figures import Entry
 from connector_tax.base.records.cell import phase_word
 from connector_tax.base.records.connector import is_connector
@@ -82,7 +82,7 @@ def launches(taxes: Sequence[Tax]) -> Lists:
     }
 
 
-def saturated(aggregate: Aggregate, taxes: Iterable[TaxBase]) -> Lists:
+def saturated(aggregate: Aggregate, taxes: Iterable[TaxRow]) -> Lists:
     """List which sides of these taxes did not keep up."""
     found = {"plain" if side == "plain" else tax.config for tax in taxes for side in tax.overloaded}
     return {"saturated": [c for c in aggregate.config_ids if c in found]}

@@ -7,7 +7,6 @@ from collections.abc import Collection
 
 from connector_tax.base.documents.aggregate import (
     Aggregate,
-    MainTaxRow,
     MeasuredCell,
     TaxRow,
     VirtualGpu,
@@ -18,7 +17,7 @@ from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import is_connector
 from connector_tax.read.figures.labels import label
 
-Tax = TaxRow | MainTaxRow
+Tax = TaxRow
 
 
 def why_absent(aggregate: Aggregate, config: str) -> str:
@@ -55,14 +54,14 @@ def reference_flags(aggregate: Aggregate) -> tuple[str, ...]:
 
 def blocks_of(tax: Tax) -> int | None:
     """Over how many blocks of launches it was taken; None for one launch."""
-    return tax.blocks if isinstance(tax, MainTaxRow) else None
+    return None if tax.of_one_launch else tax.n_blocks
 
 
 def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, Tax]:
     """Per configuration, the one tax that stands for ``reference``, as the analysis chose it; those with a number."""
     found = {
         tax.config: tax
-        for tax in aggregate.chosen_taxes
+        for tax in aggregate.main_taxes
         if (tax.metric, tax.reference) == (metric, reference) and tax.known
     }
     return {c: found[c] for c in aggregate.config_ids if c in found}
@@ -71,7 +70,7 @@ def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str
 def standing_tax(aggregate: Aggregate, row: TaxRow) -> Tax:
     """The tax that stands for the configuration, rate and shape of one cell's: another where the analysis chose another, also one
     that has a reason in place of a number. A cell that is lost empties no place in which another one stands."""
-    chosen = next((tax for tax in aggregate.chosen_taxes if tax.place == row.place), row)
+    chosen = next((tax for tax in aggregate.main_taxes if tax.place == row.place), row)
     instead = not _is_there(aggregate, row) and _is_there(aggregate, chosen)
     return chosen if chosen.known or row.known or instead else row
 

@@ -50,7 +50,7 @@ HATCHES = {NO_TAX_FOUND: "////", UNDETERMINED: "...."}
 BAR_COLUMNS = (
     "config metric reference rate_per_s input_tokens output_tokens phase blocks point low high n n_plain"
 )
-CELL_COLUMNS = "config input_tokens output_tokens rate_per_s kind point low high n n_plain verdict"
+CELL_COLUMNS = "config input_tokens output_tokens rate_per_s n_blocks point low high n n_plain verdict"
 # Prompt and output tokens -> the tax there.
 Grid = dict[tuple[int, int], Tax]
 

@@ -21,12 +21,15 @@ from connector_tax.base.documents.figures import Entry, read_figure_index
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import Document, write_text
 from connector_tax.base.opening import printable, read_whole
+from connector_tax.base.plan import config_of, read_campaign_file
+from connector_tax.base.plan.start import standing
+from connector_tax.base.records.cell import phase_word
 from connector_tax.base.redaction import published_text
 from connector_tax.read.figures.labels import WORDS, label
 from connector_tax.read.ingest.campaign import UNREADABLE
 from connector_tax.read.report.drill import NONE, DrillDowns, read_drill_downs
-from connector_tax.read.report.left import unfinished
-from connector_tax.read.report.numbers import Number, tick
+from connector_tax.read.report.numbers import Number, bare, tick
+from connector_tax.read.report.tables import name as printed
 from connector_tax.read.report.view import Left, Page, page_view
 
 # The first is of every page, the rest of pages on which a cell can be opened.
@@ -57,7 +60,7 @@ def build_report(root: Path) -> Path:
     folder.links()
     aggregate = read_aggregate(folder.aggregate)
     page, figures = _page_of(folder, aggregate), figures_view(folder)
-    drills = read_drill_downs(root, [row.key for group in page.cells for row in group.cells])
+    drills = read_drill_downs(root, [row.key for _, rows in page.cells for row in rows])
     write_text(folder.report, render(page, figures, drills))
     return folder.report
 
@@ -79,17 +82,25 @@ def closing_lines(root: Path) -> str:
 
 def _page_of(folder: CampaignFolder, aggregate: Aggregate) -> Page:
     # Where the raw results are elsewhere nobody here knows which runs have ended.
-    left = _what_is_left(folder) if folder.runs() or not aggregate.cells else None
+    left = unfinished(folder) if folder.runs() or not aggregate.cells else None
     bundled = (PROJECT_ROOT / "published" / f"{aggregate.campaign}.tar.xz").is_file()
     return page_view(aggregate, left, bundled)
 
 
-def _what_is_left(folder: CampaignFolder) -> Left | None:
-    """None also where the plan is not known: the page lists among its problems why cells are not held against ``campaign.json``."""
+def unfinished(folder: CampaignFolder) -> Left | None:
+    """Return what is left of a campaign's own plan; None where all has ended, and where the plan is not known.
+
+    The page lists among its problems why cells are not held against ``campaign.json``.
+    """
     try:
-        return unfinished(folder)
+        document = read_campaign_file(folder.campaign_file)
+        config = config_of(document)
+        left = standing(config, folder, document.date).left
     except UNREADABLE:
         return None
+    runs = sum(len(config.members(p)) for p in config.phases)
+    phases = [(phase_word(p), ids if len(ids) < len(config.members(p)) else ()) for p, ids in left.items()]
+    return Left(runs - sum(map(len, left.values())), runs, phases) if left else None
 
 
 def taxes_markdown(page: Page) -> str:
@@ -106,7 +117,7 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"label": _label, "digits": _digits, "tick": tick}
+    environment.filters |= {"label": _label, "digits": _digits, "tick": tick, "bare": bare, "name": printed}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.tests["quantity"] = lambda value: isinstance(value, Number)
     return environment.get_template(name)
