@@ -210,7 +210,7 @@ def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         texts.append(percent(value.point))
         write_behind(axes, row, ends_of(value), texts[-1])
         ends += ends_of(value)
-    axes.axvline(bars[2].point, color="#777777", linewidth=0.9, linestyle="--", zorder=0)
+    axes.plot([bars[2].point] * 2, [1.6, 3.4], color="#777777", linewidth=0.9, linestyle="--", zorder=0)
     row_axis(axes, names, ends, texts)
     percent_axis(axes.xaxis)
     axes.set_xlabel("tax of TTFT p90 (%)")

@@ -21,9 +21,10 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator, PercentFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from connector_tax.base.documents.aggregate import Interval
+from connector_tax.read.figures.words import MINUS
 
 # Of the CSV beside a figure.
 Row = dict[str, str | int | float | None]
@@ -263,14 +264,15 @@ def plain_log_axis(axes: Axes) -> None:
 
 
 def plain_numbers(axis: Axis) -> None:
-    """Label a logarithmic axis 20, 50, 100; one shorter than a decade gets ticks as a linear one has them."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    """Label a logarithmic axis 20, 50, 100, and one of few decades more closely."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 30 * low else (1, 2, 3, 4, 6, 8)))
     axis.set_major_formatter("{x:,.10g}")
     axis.set_minor_formatter(NullFormatter())
 
 
 def percent_axis(axis: Axis) -> None:
-    axis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+    axis.set_major_formatter(lambda ratio, _: f"{100 * ratio:,.6g} %".replace("-", MINUS))
 
 
 def row_axis(axes: Axes, names: Sequence[str], ends: Sequence[float], texts: Iterable[str]) -> None:
@@ -284,7 +286,7 @@ def row_axis(axes: Axes, names: Sequence[str], ends: Sequence[float], texts: Ite
     room = 0.06 + (0.05 if FORM.get().narrow else 0.027) * max(map(len, texts), default=0)
     axes.set_xlim(low - span * (0.06 if low < 0 else 0.02), high + span * room)
     axes.axvline(0, color="#333333", linewidth=0.9)
-    axes.xaxis.set_major_locator(MaxNLocator(3 if FORM.get().narrow else 5, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(3 if FORM.get().narrow else 6, steps=[1, 2, 5, 10]))
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.grid(axis="y", visible=False)

@@ -172,7 +172,7 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     columns = max(1, min(len(order), 4, int(space / (0.85 * panel))))
     lines = -(-len(order) // columns)
     high = len(inputs) * (1.35 * tallest * form.small + 4) + 2.2 * form.text
-    height = (lines * high + 6 * form.text) / 72
+    height = (lines * high + 9 * form.text) / 72
     figure = new_figure(columns * panel + 0.1 * form.text, height / form.tallness)
     panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
     fits = min(1.0, (figure.get_figwidth() - 0.09 * form.text) / columns / panel)
@@ -209,9 +209,8 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         axes.set_title(names[position], loc="left", fontsize=form.small * fits)
         if position % columns == 0:
             axes.set_ylabel("prompt (tokens)")
-        if position + columns >= len(order):
+        if position >= columns * (lines - 1):
             axes.set_xlabel("output (tokens)")
-            axes.tick_params(labelbottom=True)
     extend = "both" if points[-1] > limit else "neither"
     bar = figure.colorbar(mesh, ax=panels, location="bottom", shrink=0.8, aspect=50, extend=extend)
     bar.set_label("tax of TTFT p90 (%); hatched: interval covers 0")
