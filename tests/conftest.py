@@ -10,7 +10,7 @@ import pytest
 from connector_tax.base.config import load
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 
-BUNDLE = Path(__file__).parents[1] / "published" / "virtual-h200.tar.xz"
+BUNDLE = Path(__file__).parents[1] / "published" / "virtual-h200-eight.tar.xz"
 
 
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
@@ -40,7 +40,7 @@ def published_campaign(made_once: MadeOnce) -> Path:
     """The published campaign's folder as its bundle holds it, unpacked once in a run, with whatever step tables tests made there."""
     from connector_tax.read.bundle.archive import unpack
 
-    return made_once("published", lambda folder: unpack(BUNDLE, folder)) / "results" / "virtual-h200"
+    return made_once("published", lambda folder: unpack(BUNDLE, folder)) / "results" / "virtual-h200-eight"
 
 
 @pytest.fixture(autouse=True, scope="session")

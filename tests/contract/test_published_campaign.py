@@ -22,7 +22,7 @@ from connector_tax.read.report.page import taxes_markdown
 from connector_tax.read.report.view import page_view
 
 ROOT = Path(__file__).parents[2]
-NAME = "virtual-h200"
+NAME = "virtual-h200-eight"
 PARTS = ("Snakefile", "workflow", "profiles", "scripts", "launch", "patches", "config", "src", "published")
 
 
@@ -142,7 +142,7 @@ def test_figures_and_report_are_made_again(made: Path) -> None:
 
 
 def test_readme_holds_its_taxes(aggregate: dict[str, Any]) -> None:
-    """``connector-tax report --root results/virtual-h200 --markdown`` after an analysis prints them."""
+    """``connector-tax report --root results/virtual-h200-eight --markdown`` after an analysis prints them."""
     made = taxes_markdown(page_view(aggregate_of(aggregate)))
     assert part_of((ROOT / "README.md").read_text(), f"taxes {NAME}") == made
 
