@@ -134,7 +134,8 @@ def draw_throughput(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     knees = {c: knee for c, knee in saturation.items() if knee is not None}
     figure = new_figure(9.6, 5.0)
     axes = figure.subplots()
-    legend: list[Artist] = axes.plot(rates, rates, color="#555555", linestyle="--", zorder=5, label="achieved = requested (y = x)")  # fmt: skip
+    legend: list[Artist] = []
+    legend += axes.plot(rates, rates, color="#555555", linestyle="--", zorder=5, label="achieved = requested (y = x)")  # fmt: skip
     ring: Any = {
         "linestyle": "none",
         "marker": "o",

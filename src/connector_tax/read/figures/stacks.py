@@ -243,7 +243,9 @@ def _sum(aggregate: Aggregate, whole: str, one: Interval, two: Interval) -> Inte
     return Interval(one.point + two.point, low, high)
 
 
-def _no_stack(aggregate: Aggregate, members: dict[str, tuple[str, ...]], taxes: dict[str, Tax]) -> Omitted:
+def _no_stack(
+    aggregate: Aggregate, members: dict[str, tuple[str, str, str]], taxes: dict[str, Tax]
+) -> Omitted:
     """Say of the stack that this campaign asked for, else of the first, whose tax is missing."""
     asked = [ids for whole, ids in members.items() if whole in aggregate.configs]
     of_h4 = [h for h in aggregate.hypotheses if h.id == "H4" and h.subject in aggregate.configs]

@@ -12,6 +12,7 @@ from connector_tax.read.figures.questions import connectors_or_all, rated_cells,
 from connector_tax.read.figures.style import (
     Drawn,
     Omitted,
+    Row,
     ends_of,
     error_bar,
     look_of,
@@ -82,7 +83,7 @@ def draw_durations(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     axes.set_ylim(0, 1)
     axes.set_xlabel("step duration (ms)")
     axes.set_ylabel("share of steps")
-    rows = [
+    rows: list[Row] = [
         {"config": c, "share": round(float(share), 6), "step_duration_us": value}
         for c, own in values.items()
         for share, value in zip(shares, own, strict=True)
@@ -116,7 +117,8 @@ def draw_attribution(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         return _no_attribution(aggregate)
     figure = new_figure(10.4, 1.0 + 0.5 * len(order))
     axes = figure.subplots()
-    every, texts, rows = [0.0], [], []
+    every, texts = [0.0], [""]
+    rows: list[Row] = []
     for row, config in enumerate(order):
         right = left = 0.0
         for part, (colour, hatch, _) in LOOKS.items():

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from connector_tax.base.documents.aggregate import Aggregate, Interval, LatencyMetric, TaxRow
-from connector_tax.base.documents.rates import REFERENCES
+from connector_tax.base.documents.rates import REFERENCES, Reference
 from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, UNDETERMINED
 from connector_tax.read.figures.captions import finished, launches, left_out, omitted, saturated
 from connector_tax.read.figures.questions import (
@@ -63,7 +63,7 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         return omitted("no_taxes")
     taxes = {place: {c: tax for c, tax in found.items() if c in order} for place, found in every.items()}
     metrics = [m for m in METRICS if any(taxes[m, r] for r in REFERENCES)]
-    names = {r: r for r in REFERENCES if any(taxes[m, r] for m in METRICS)}
+    names: dict[Reference, str] = {r: r for r in REFERENCES if any(taxes[m, r] for m in METRICS)}
     safe, load = (reference_rate(aggregate, r) for r in REFERENCES)
     if len(names) == 2 and safe == load:  # the same bar twice would look like agreement
         names = {"ref_safe": "ref_safe = ref_load"}
@@ -181,14 +181,15 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     limit = max(min(points[-1], 3 * points[len(points) // 2]), 0.02)
     norm = Normalize(-limit, limit)
     colours = colormaps["PuOr_r"].with_extremes(bad="#EDEDED")
-    mesh = None
     for position, axes in enumerate(panels.flat):
         if position >= len(order):
             axes.set_axis_off()
             continue
         grid = every[order[position]]
-        values = [[tax.point if (tax := grid.get((i, o))) else np.nan for o in outputs] for i in inputs]
-        mesh = axes.pcolormesh(values, cmap=colours, norm=norm, edgecolors="#FFFFFF", linewidth=1.5)
+        values = np.array(
+            [[tax.point if (tax := grid.get((i, o))) else np.nan for o in outputs] for i in inputs]
+        )
+        axes.pcolormesh(values, cmap=colours, norm=norm, edgecolors="#FFFFFF", linewidth=1.5)
         for (row, i), (column, o) in product(enumerate(inputs), enumerate(outputs)):
             text = texts[id(grid[i, o])] if (i, o) in grid else "n/a"
             _write(
@@ -197,7 +198,7 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
                 row,
                 grid.get((i, o)),
                 text,
-                colours(norm(values[row][column])),
+                colours(norm(values[row, column])),
                 form.small * fits,
             )
         axes.set_xticks(np.arange(len(outputs)) + 0.5, [f"{o:,}" for o in outputs])
@@ -212,7 +213,9 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         if position >= columns * (lines - 1):
             axes.set_xlabel("output (tokens)")
     extend = "both" if points[-1] > limit else "neither"
-    bar = figure.colorbar(mesh, ax=panels, location="bottom", shrink=0.8, aspect=50, extend=extend)
+    bar = figure.colorbar(
+        panels.flat[0].collections[0], ax=panels, location="bottom", shrink=0.8, aspect=50, extend=extend
+    )
     bar.set_label("tax of TTFT p90 (%); hatched: interval covers 0")
     percent_axis(bar.ax.xaxis)
     missing = [f"{c} {i}x{o}" for c, i, o in product(order, inputs, outputs) if (i, o) not in every[c]]
