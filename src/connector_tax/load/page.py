@@ -6,6 +6,7 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
@@ -73,7 +74,8 @@ def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
         _spread(spread, chosen)
         buffer = BytesIO()
         figure.savefig(buffer, format="png", metadata={"Software": None})
-    return "data:image/png;base64," + b64encode(buffer.getvalue()).decode()
+    # Markup, since a template cuts long text.
+    return Markup("data:image/png;base64,") + b64encode(buffer.getvalue()).decode()
 
 
 def _over_time(axes: Axes, chosen: Sequence[RequestRecord], window: CellWindow) -> None:

@@ -20,7 +20,7 @@ from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import RequestForm
 from connector_tax.load.demand import falls_short, unserved
 from connector_tax.load.measured import result_of
-from connector_tax.load.page import page
+from connector_tax.load.page import page, picture
 from connector_tax.load.slo import CellLimit, percentile_name
 from connector_tax.load.sweep import judge_cell, never_observed, too_short
 from connector_tax.load.table import cell_text
@@ -47,6 +47,15 @@ def steady(n: int = 100, every_s: float = 0.1, **changes: Any) -> list[RequestRe
 
 def on_page(cell: LoadCell) -> str:
     return page(summary_of(cells=(cell,)), None, ["data:"])
+
+
+def test_the_picture_of_many_requests_is_whole_on_the_page() -> None:
+    """Longer text than 20,000 characters is cut on a page, and a picture was."""
+    requests = [record(k, k * 0.01, e2e_s=0.1 + k % 7 / 10) for k in range(1000)]
+    cell = cell_of(spec_of(rate_per_s=100.0), requests)
+    drawn = picture(cell, requests)
+    assert len(drawn) > 20_000
+    assert f'src="{drawn}"' in page(summary_of(cells=(cell,)), None, [drawn])
 
 
 def test_a_request_without_a_latency_does_not_meet_a_limit_on_it() -> None:
