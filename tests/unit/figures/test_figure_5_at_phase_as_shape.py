@@ -91,7 +91,9 @@ def test_whose_launch_a_tax_is_of_stands_beside_each_configuration(aggregate: di
     main_tax(aggregate, "mooncake_both")["phase"] = "b"
     main_tax(aggregate, "lmcache_only").update(phase=None, n_blocks=4)
     rows = drawn(aggregate).data_rows
-    blocks = {r["config"]: r["n_blocks"] for r in rows if (r["input_tokens"], r["output_tokens"]) == (4096, 256)}
+    blocks = {
+        r["config"]: r["n_blocks"] for r in rows if (r["input_tokens"], r["output_tokens"]) == (4096, 256)
+    }
     assert (blocks["lmcache_only"], blocks["nixl_both"]) == (4, 1)
 
 
