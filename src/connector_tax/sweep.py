@@ -157,36 +157,33 @@ def _entries(axis: str, entries: Sequence[Foreign], path: Path) -> list[Entry]:
     return list(found.values())
 
 
-def _combinations(value: Foreign, axes: Mapping[str, list[Entry]], path: Path) -> Iterator[tuple[Entry, ...]]:
+def _combinations(value: Foreign, axes: Mapping[str, list[Entry]], path: Path) -> list[tuple[Entry, ...]]:
     rules = [
         {axis: [names] if isinstance(names, str) else names for axis, names in rule.items()}
         for rule in value["exclude"]
     ]
+    known = {axis: [e.name for e in entries] for axis, entries in axes.items()}
     for k, rule in enumerate(rules):
         for axis, names in rule.items():
-            if axis not in axes:
+            if unknown := [name for name in names if name not in known.get(axis, ())]:
                 raise ConfigError(
-                    f"{path}: exclude[{k}]: {axis!r} is no axis of this sweep ({', '.join(axes)})."
+                    f"{path}: exclude[{k}]: {axis} {unknown[0]!r} is not in this sweep ({known})."
                 )
-            known = [e.name for e in axes[axis]]
-            if wrong := [name for name in names if name not in known]:
-                raise ConfigError(
-                    f"{path}: exclude[{k}].{axis}: {wrong[0]!r} is no entry of that axis ({', '.join(known)})."
-                )
-    size, kept = math.prod(map(len, axes.values())), None
-    if size <= 100 * MOST_CAMPAIGNS:
-        kept = [
-            c
-            for c in itertools.product(*axes.values())
-            if not any(all(e.name in rule.get(e.axis, [e.name]) for e in c) for rule in rules)
-        ]
-    if kept is None or len(kept) > MOST_CAMPAIGNS:
+    size = math.prod(map(len, axes.values()))
+    # Beyond this not even what is excluded is gone through.
+    few = size <= 100 * MOST_CAMPAIGNS
+    kept = [
+        c
+        for c in itertools.product(*(axes.values() if few else ()))
+        if not any(all(e.name in rule.get(e.axis, [e.name]) for e in c) for rule in rules)
+    ]
+    n = len(kept) if few else size
+    if not 0 < n <= MOST_CAMPAIGNS:
         raise ConfigError(
-            f"{path}: axes: make {size if kept is None else len(kept)} campaigns; {MOST_CAMPAIGNS} at most. Take fewer entries, or exclude combinations."
+            f"{path}: axes: make {n} campaigns, those that exclude leaves; 1 to {MOST_CAMPAIGNS} are measured. Take fewer entries, or exclude "
+            "others."
         )
-    if not kept:
-        raise ConfigError(f"{path}: exclude: leaves none of {size} campaigns. Leave out fewer combinations.")
-    yield from kept
+    return kept
 
 
 def _cell(sweep: str, base: Foreign, combination: Sequence[Entry], path: Path) -> SweepCell:
@@ -424,14 +421,8 @@ def state_of(config: CampaignConfig, results: Path, gpus: int | None = None) -> 
     return State(code, ended, runs, left_s, "; ".join([*why, *(f"{c} failed" for c in sorted(found.failed))]))
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def table_of(sweep: Sweep, results: Path, across: str | None, reference: Reference) -> Table:
-    """Every tax of every campaign: connectors in rows, the entries of one axis in columns.
+def table_of(sweep: Sweep, results: Path, across: str | None, reference: Reference) -> list[list[str]]:
+    """Return every tax of every campaign, a head first: connectors in rows, the entries of one axis in columns.
 
     Args:
         across: the axis in the columns; None takes the first.
@@ -442,19 +433,20 @@ def table_of(sweep: Sweep, results: Path, across: str | None, reference: Referen
     axis = across or next(iter(sweep.axes))
     if axis not in sweep.axes:
         raise ConfigError(f"--across {axis}: {sweep.path} has the axes {', '.join(sweep.axes)}.")
+    columns = sweep.axes[axis]
     found: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
     for cell in sweep.cells:
         rows = found.setdefault(_words(cell.entries, axis), {})
         for row, text in _numbers(cell, results, reference):
             rows.setdefault(row, {})[cell.entries[axis]] = clean(text)
-    return Table(
-        ("campaigns", "connector", "what", *(f"{axis} {name}" for name in sweep.axes[axis])),
-        tuple(
-            (others, *row, *(texts.get(name, "-") for name in sweep.axes[axis]))
+    return [
+        ["campaigns", "connector", "what", *(f"{axis} {name}" for name in columns)],
+        *(
+            [others, *row, *(texts.get(name, "-") for name in columns)]
             for others, rows in found.items()
             for row, texts in rows.items()
         ),
-    )
+    ]
 
 
 def _numbers(cell: SweepCell, results: Path, reference: Reference) -> Iterator[tuple[tuple[str, str], str]]:

@@ -136,7 +136,7 @@ def _table(sweep: "Sweep", results: Path, args: argparse.Namespace) -> None:
     from connector_tax.sweep import table_of
 
     table = table_of(sweep, results, args.across, args.reference)
-    for row in (table.head, ("---",) * len(table.head), *table.rows):
+    for row in (table[0], ["---"] * len(table[0]), *table[1:]):
         print(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in row)} |")
     if args.page is not None:
         page = template(Path(__file__).parents[1] / "sweep.html.j2")
