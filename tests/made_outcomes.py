@@ -6,6 +6,7 @@ from typing import Any
 
 from cell_specs import cell_spec
 
+from connector_tax.base.documents.load import Summary
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.run.loadgen.cell import CellOutcome
@@ -48,6 +49,12 @@ def record(
 def failed(seq: int, at_s: float, *, after_s: float = 0.1, error: str = "HTTP 500: no room") -> RequestRecord:
     nothing: dict[str, Any] = {"t_first_token_ns": None, "t_last_token_ns": None, "completion_tokens": None}
     return record(seq, at_s, e2e_s=after_s, status="http_error", error=error, **nothing)
+
+
+def summary_of(**changes: Any) -> Summary:
+    """Of a load that measured nothing."""
+    whole: dict[str, Any] = dict.fromkeys(("version", "started_utc", "base_url", "model", "api"), "")
+    return Summary(**{**whole, "nonce": 0, "workers": 1, "cells": (), **changes})
 
 
 def outcome_of(

@@ -61,10 +61,10 @@ def load_cells(options: list[str], out: Path, *, tokens_per_word: float | None =
     """
     given = [*options, "--base-url", "http://127.0.0.1:8000", "--model", "m", "--out", str(out)]
     load = load_of(command("load").parser().parse_args(given))
-    form = load.form
+    form = load.spec.asked
     if tokens_per_word is not None:
         form = msgspec.structs.replace(form, tokens_per_word=tokens_per_word, template_tokens=9.0)
-    return [spec for spec, _ in cells_of(load, contents_of(load), form)]
+    return [cell.spec for cell in cells_of(load, contents_of(load), form)]
 
 
 def campaign_cell() -> CellSpec:

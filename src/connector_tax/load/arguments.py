@@ -1,15 +1,16 @@
-"""The command line of ``connector-tax load``: what may be said."""
+"""The command line of ``connector-tax load``: a table of options with their types, bounds and defaults."""
 
 import argparse
-import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from connector_tax.base.units import ratio_of
 
 # Of a server's key, where no other variable is named.
 DEFAULT_KEY = "OPENAI_API_KEY"
-AUTO = None
 # A gap of eleven days; and more than all workers that may be asked for can send.
-LEAST_RATE_PER_S, MOST_RATE_PER_S = 1e-6, 1e5
+LEAST_RATE_PER_S, MOST_RATE_PER_S = 1e-6, 100_000
 # Two years; times are added up in 64 bits of nanoseconds.
 MOST_SECONDS = 63_072_000.0
 MOST_SEED = 2**63 - 1
@@ -17,8 +18,6 @@ MOST_REQUESTS = 10**9
 MOST_IN_FLIGHT = 10**6
 # By name; chosen by themselves they are fewer.
 MOST_ASKED_WORKERS = 64
-# Of a gamma process: beyond them every arrival is due at once, or the process is a fixed one.
-GAMMA_SHAPES = 0.01, 10_000.0
 
 EXAMPLES = """
 examples:
@@ -31,234 +30,8 @@ examples:
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """All of them, in groups."""
-    server = parser.add_argument_group("server")
-    server.add_argument(
-        "--base-url", required=True, help="http(s)://host:port, with a path and /v1 or without"
-    )
-    server.add_argument("--model", help="the name the server serves; may be left out where it serves one")
-    server.add_argument("--api", choices=["completions", "chat"], default="completions", help="endpoint")
-    server.add_argument(
-        "--api-key-env",
-        metavar="NAME",
-        help=f"variable that holds the server's key (default: {DEFAULT_KEY}, if set)",
-    )
-    server.add_argument(
-        "--header", action="append", default=[], metavar="NAME:VALUE", help="further header; may be repeated"
-    )
-    server.add_argument("--ca-file", help="file of certificates to verify the server with")
-    server.add_argument("--client-cert", metavar="<file>", help="certificate to show to the server (PEM)")
-    server.add_argument(
-        "--client-key",
-        # Another word behind an option of that name would be taken for a secret, and blanked.
-        metavar="<file>",
-        help="its key (PEM, without a password), if in a file of its own",
-    )
-    server.add_argument("--insecure", action="store_true", help="take any certificate")
-
-    load = parser.add_argument_group("load").add_mutually_exclusive_group(required=True)
-    load.add_argument("--rates", help="open loop: requests per second, comma-separated: 0.5,1,2")
-    load.add_argument("--rate", help="open loop: one rate")
-    load.add_argument(
-        "--interval",
-        dest="rate",
-        type=_interval,
-        metavar="S",
-        help="open loop: S seconds from one send to the next, which is a rate of 1 / S",
-    )
-    load.add_argument(
-        "--concurrency", type=_number(int, 1, MOST_IN_FLIGHT), help="closed loop: so many requests in flight"
-    )
-    load.add_argument("--max-throughput", action="store_true", help="closed loop at the in-flight cap")
-    load.add_argument("--offline", action="store_true", help="all of --num-prompts at once")
-    load.add_argument(
-        "--trace", type=Path, help="arrivals and lengths of a trace: Mooncake (JSONL) or Azure (CSV)"
-    )
-    load.add_argument(
-        "--find-rate", metavar="LOW:HIGH", help="the highest rate that holds --slo, by bisection"
-    )
-
-    pattern = parser.add_argument_group("arrivals")
-    pattern.add_argument(
-        "--arrival",
-        choices=["fixed", "poisson", "gamma"],
-        default="fixed",
-        help="how requests of an open loop follow one another (default: %(default)s)",
-    )
-    pattern.add_argument(
-        "--gamma-shape",
-        type=_number(float, *GAMMA_SHAPES),
-        help="for --arrival gamma; above 1 arrivals are more regular than poisson",
-    )
-    pattern.add_argument(
-        "--ramp-up",
-        type=_seconds(),
-        metavar="S",
-        help="seconds until --concurrency, or --rate from --ramp-from, is reached",
-    )
-    pattern.add_argument(
-        "--ramp-from", type=_rate, metavar="RATE", help="the rate with which --ramp-up begins"
-    )
-    pattern.add_argument(
-        "--speed",
-        type=_number(float, 1e-6, 1e6),
-        default=1.0,
-        help="plays a trace so many times as fast (default: %(default)g)",
-    )
-    pattern.add_argument(
-        "--inflight-cap",
-        type=_number(int, 1, MOST_IN_FLIGHT),
-        default=256,
-        help="arrivals of an open loop beyond so many in flight are dropped (default: %(default)d)",
-    )
-
-    prompts = parser.add_argument_group("prompts and answers")
-    shapes = prompts.add_mutually_exclusive_group()
-    shapes.add_argument("--shape", default="4096,256", help="input,output tokens (default: %(default)s)")
-    shapes.add_argument("--shapes", help="several: 512x64,512x256")
-    shapes.add_argument("--sessions", type=Path, help="conversations (JSONL)")
-    shapes.add_argument(
-        "--prompts", type=Path, help="prompts: ShareGPT, JSONL with prompt or messages, or text"
-    )
-    prompts.add_argument(
-        "--input-length",
-        metavar="DIST",
-        help="lengths in place of a shape's: 512, uniform:A,B, normal:M,SD, lognormal:M,SD, file:F",
-    )
-    prompts.add_argument(
-        "--output-length", metavar="DIST", help="likewise, also for prompts of a file that says no length"
-    )
-    prompts.add_argument(
-        "--honor-eos", action="store_true", help="let the model end answers (else ignore_eos)"
-    )
-    prompts.add_argument(
-        "--no-stream", action="store_true", help="answers in one piece: no TTFT, TPOT and ITL"
-    )
-    prompts.add_argument(
-        "--text", action="store_true", help="words in place of token ids, also for completions"
-    )
-    prompts.add_argument(
-        "--temperature", type=_number(float, 0, 1e6), default=0.0, help="default: %(default)g"
-    )
-    prompts.add_argument("--top-p", type=_number(float, None, 1.0), help="above 0, at most 1")
-    prompts.add_argument("--top-k", type=_number(int, -1, MOST_REQUESTS), help="-1 means all tokens")
-    prompts.add_argument("--extra-body", metavar="JSON", help="further members of every request")
-    prompts.add_argument(
-        "--token-ids",
-        default="1000,30000",
-        help="range that prompts draw from: low,high (default: %(default)s)",
-    )
-    prompts.add_argument("--keep-failed-sessions", action="store_true", help="go on after a failed turn")
-    prompts.add_argument(
-        "--chars-per-token",
-        type=_number(float, 0.01, 1000.0),
-        default=4.0,
-        help="characters per token of ShareGPT answers, to tell their length (default: %(default)g)",
-    )
-
-    length = parser.add_argument_group("how long")
-    length.add_argument(
-        "--num-prompts",
-        type=_number(int, 1, MOST_REQUESTS),
-        metavar="N",
-        help="send so many requests (or sessions), then end",
-    )
-    length.add_argument(
-        "--duration", type=_seconds(0), metavar="S", help="shortest window in seconds (default: 60)"
-    )
-    length.add_argument(
-        "--min-completed",
-        type=_number(int, 0, MOST_REQUESTS),
-        metavar="N",
-        help="fewest completed requests of the window (default: 200)",
-    )
-    length.add_argument(
-        "--warmup",
-        type=_seconds(0),
-        metavar="S",
-        help="seconds before the window, which do not count (default: 10; 0 with --num-prompts)",
-    )
-    length.add_argument(
-        "--max-seconds",
-        "--max-cell",
-        type=_seconds(),
-        default=900,
-        metavar="S",
-        help="longest time of a cell (default: %(default)d)",
-    )
-    length.add_argument(
-        "--drain-timeout",
-        type=_seconds(0),
-        default=120,
-        metavar="S",
-        help="longest wait for requests in flight at the end (default: %(default)d)",
-    )
-    length.add_argument(
-        "--request-timeout",
-        type=_seconds(),
-        metavar="S",
-        help="give up a request that takes longer (default: never)",
-    )
-
-    wanted = parser.add_argument_group("what is wanted")
-    wanted.add_argument("--slo", help="limits of a cell: ttft_p90=500ms,tpot_p90=50ms")
-    wanted.add_argument("--goodput", help="limits of a good request: ttft=500ms,tpot=50ms,e2e=10s")
-    wanted.add_argument(
-        "--percentiles", default="50,90,99", help="percentiles of every latency (default: %(default)s)"
-    )
-    wanted.add_argument(
-        "--precision", default="5%", help="how exactly --find-rate has to find the rate (default: 5%%)"
-    )
-
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--out",
-        type=_folder,
-        required=True,
-        help="folder for requests, summary.json, summary.csv and load.html",
-    )
-    output.add_argument("--event-log", action="store_true", help="write every event to OUT/events_*.jsonl")
-    output.add_argument("--no-token-times", action="store_true", help="no ITL; less work per token")
-    output.add_argument(
-        "--workers", type=_workers, default=AUTO, help="load-generator processes, or auto (default)"
-    )
-    output.add_argument(
-        "--seed", type=_number(int, 0, MOST_SEED), default=0, help="of the schedule (default: %(default)d)"
-    )
-    output.add_argument(
-        "--nonce", type=_number(int, 0, MOST_SEED), help="of the prompts; by default each run has new ones"
-    )
-
-
-def _workers(text: str) -> int | None:
-    if text == "auto":
-        return AUTO
-    return int(_number(int, 1, MOST_ASKED_WORKERS)(text))
-
-
-def _seconds(least: float | None = None) -> Callable[[str], float]:
-    return _number(float, least, MOST_SECONDS)
-
-
-def _interval(text: str) -> str:
-    return repr(1 / _seconds()(text))
-
-
-def _rate(text: str) -> float:
-    return _number(float, LEAST_RATE_PER_S, MOST_RATE_PER_S)(text)
-
-
-def _folder(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("it names no folder")
-    return Path(text)
-
-
-def _number(
-    kind: type[int] | type[float], least: float | None = None, most: float = math.inf
-) -> Callable[[str], float]:
-    """A finite number from ``least``, or above 0 where that is None, to ``most``. argparse prints what it raises."""
+def number(kind: Callable[[str], float], least: float | None, most: float) -> Callable[[str], float]:
+    """Return a parser of numbers from ``least``, or above 0 where that is None, to ``most``. argparse prints what it raises."""
 
     def parse(text: str) -> float:
         try:
@@ -267,10 +40,171 @@ def _number(
             wanted = "whole number" if kind is int else "number"
             raise argparse.ArgumentTypeError(f"{text[:40]!r} is no {wanted}") from None
         # Compared before anything else: a whole number may be too large for a float.
-        if not (value > 0 if least is None else value >= least) or not value <= most or value == math.inf:
+        if not (value > 0 if least is None else value >= least) or not value <= most:
             bound = "above 0" if least is None else f"{least:,g} or more"
-            upto = "" if most == math.inf else f", and at most {most:,.0f}"
-            raise argparse.ArgumentTypeError(f"{text[:40]}: it has to be {bound}{upto}")
+            raise argparse.ArgumentTypeError(f"{text[:40]}: it has to be {bound}, and at most {most:,.10g}")
         return value
 
     return parse
+
+
+def _workers(text: str) -> float | None:
+    return None if text == "auto" else number(int, 1, MOST_ASKED_WORKERS)(text)
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("it names no folder")
+    return Path(text)
+
+
+_IN_FLIGHT, _SEED = number(int, 1, MOST_IN_FLIGHT), number(int, 0, MOST_SEED)
+_SECONDS, _SECONDS_OR_0 = number(float, None, MOST_SECONDS), number(float, 0, MOST_SECONDS)
+
+# Of these groups one option may be given, or has to be.
+_ONE_OF = {"load (one of)": True, "what is sent (one of)": False}
+# Group -> options: names=METAVAR; the type, the choices, or bool for a switch; help; the default where there is one, [] for what may be
+# repeated, and ... for what has to be given. Another metavar behind --client-key would be taken for a secret, and blanked.
+_OPTIONS: dict[str, list[tuple[Any, ...]]] = {
+    "server": [
+        ("--base-url", str, "http(s)://host:port, with a path and /v1 or without", ...),
+        ("--model", str, "the name the server serves; may be left out where it serves one"),
+        ("--api", ("completions", "chat"), "endpoint", "completions"),
+        ("--api-key-env=NAME", str, f"variable that holds the server's key (default: {DEFAULT_KEY}, if set)"),
+        ("--header=NAME:VALUE", str, "further header; may be repeated", []),
+        ("--ca-file", str, "file of certificates to verify the server with"),
+        ("--client-cert=<file>", str, "certificate to show to the server (PEM)"),
+        ("--client-key=<file>", str, "its key (PEM, without a password), if in a file of its own"),
+        ("--insecure", bool, "take any certificate"),
+    ],
+    "load (one of)": [
+        ("--rates", str, "open loop: requests per second, comma-separated: 0.5,1,2"),
+        ("--rate", str, "open loop: one rate"),
+        (
+            "--interval=S",
+            number(float, 1 / MOST_RATE_PER_S, 1 / LEAST_RATE_PER_S),
+            "open loop: S seconds from one send to the next, which is a rate of 1 / S",
+        ),
+        ("--concurrency", _IN_FLIGHT, "closed loop: so many requests in flight"),
+        ("--max-throughput", bool, "closed loop at the in-flight cap"),
+        ("--offline", bool, "all of --num-prompts at once"),
+        ("--trace", Path, "arrivals and lengths of a trace: Mooncake (JSONL) or Azure (CSV)"),
+        ("--find-rate=LOW:HIGH", str, "the highest rate that holds --slo, by bisection"),
+    ],
+    "arrivals": [
+        (
+            "--arrival",
+            ("fixed", "poisson", "gamma"),
+            "how requests of an open loop follow one another (default: %(default)s)",
+            "fixed",
+        ),
+        # Beyond these shapes every arrival is due at once, or the process is a fixed one.
+        (
+            "--gamma-shape",
+            number(float, 0.01, 10_000),
+            "for --arrival gamma; above 1 arrivals are more regular than poisson",
+        ),
+        ("--ramp-up=S", _SECONDS, "seconds until --concurrency, or --rate from --ramp-from, is reached"),
+        (
+            "--ramp-from=RATE",
+            number(float, LEAST_RATE_PER_S, MOST_RATE_PER_S),
+            "the rate with which --ramp-up begins",
+        ),
+        ("--speed", number(float, 1e-6, 1e6), "plays a trace so many times as fast (default: 1)"),
+        (
+            "--inflight-cap",
+            _IN_FLIGHT,
+            "arrivals of an open loop beyond so many in flight are dropped (default: %(default)d)",
+            256,
+        ),
+    ],
+    "what is sent (one of)": [
+        ("--shape", str, "input,output tokens (default: %(default)s)", "4096,256"),
+        ("--shapes", str, "several: 512x64,512x256"),
+        ("--sessions", Path, "conversations (JSONL)"),
+        ("--prompts", Path, "prompts: ShareGPT, JSONL with prompt or messages, or text"),
+    ],
+    "prompts and answers": [
+        (
+            "--input-length=DIST",
+            str,
+            "lengths in place of a shape's: 512, uniform:A,B, normal:M,SD, lognormal:M,SD, file:F",
+        ),
+        ("--output-length=DIST", str, "likewise, also for prompts of a file that says no length"),
+        ("--honor-eos", bool, "let the model end answers (else ignore_eos)"),
+        ("--no-stream", bool, "answers in one piece: no TTFT, TPOT and ITL"),
+        ("--text", bool, "words in place of token ids, also for completions"),
+        ("--temperature", number(float, 0, 1e6), "default: 0"),
+        ("--top-p", number(float, None, 1), "above 0, at most 1"),
+        ("--top-k", number(int, -1, MOST_REQUESTS), "-1 means all tokens"),
+        ("--extra-body=JSON", str, "further members of every request"),
+        ("--token-ids", str, "range that prompts draw from: low,high (default: %(default)s)", "1000,30000"),
+        ("--keep-failed-sessions", bool, "go on after a failed turn"),
+        (
+            "--chars-per-token",
+            number(float, 0.01, 1000),
+            "characters per token of ShareGPT answers, to tell their length (default: %(default)g)",
+            4.0,
+        ),
+    ],
+    "how long": [
+        ("--num-prompts=N", number(int, 1, MOST_REQUESTS), "send so many requests (or sessions), then end"),
+        ("--duration=S", _SECONDS_OR_0, "shortest window in seconds (default: 60)"),
+        (
+            "--min-completed=N",
+            number(int, 0, MOST_REQUESTS),
+            "fewest completed requests of the window (default: 200)",
+        ),
+        (
+            "--warmup=S",
+            _SECONDS_OR_0,
+            "seconds before the window, which do not count (default: 10; 0 with --num-prompts)",
+        ),
+        ("--max-seconds --max-cell=S", _SECONDS, "longest time of a cell (default: %(default)d)", 900),
+        (
+            "--drain-timeout=S",
+            _SECONDS_OR_0,
+            "longest wait for requests in flight at the end (default: %(default)d)",
+            120,
+        ),
+        ("--request-timeout=S", _SECONDS, "give up a request that takes longer (default: never)"),
+    ],
+    "what is wanted": [
+        ("--slo", str, "limits of a cell: ttft_p90=500ms,tpot_p90=50ms"),
+        ("--goodput", str, "limits of a good request: ttft=500ms,tpot=50ms,e2e=10s"),
+        ("--percentiles", str, "percentiles of every latency (default: %(default)s)", "50,90,99"),
+        (
+            "--precision",
+            number(ratio_of, 0.001, 1),
+            "how exactly --find-rate has to find the rate (default: 5%%)",
+            "5%",
+        ),
+    ],
+    "output": [
+        ("--out", _folder, "folder for requests, summary.json, summary.csv and load.html", ...),
+        ("--event-log", bool, "write every event to OUT/events_*.jsonl"),
+        ("--no-token-times", bool, "no ITL; less work per token"),
+        ("--workers", _workers, "load-generator processes, or auto (default)"),
+        ("--seed", _SEED, "of the schedule (default: %(default)d)", 0),
+        ("--nonce", _SEED, "of the prompts; by default each run has new ones"),
+    ],
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """All of them, in groups."""
+    for title, options in _OPTIONS.items():
+        group: Any = parser.add_argument_group(title)
+        if title in _ONE_OF:
+            group = group.add_mutually_exclusive_group(required=_ONE_OF[title])
+        for names, kind, about, *given in options:
+            flags, _, metavar = names.partition("=")
+            default = given[0] if given else None
+            how: dict[str, Any] = {"type": kind, "metavar": metavar or None}
+            if kind is bool:
+                how, default = {"action": "store_true"}, False
+            elif isinstance(kind, tuple):
+                how = {"choices": kind}
+            elif default == []:
+                how["action"] = "append"
+            group.add_argument(*flags.split(), default=default, required=default is ..., help=about, **how)

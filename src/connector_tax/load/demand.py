@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,60 +16,78 @@ from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.sessions import read_sessions
 from connector_tax.base.statistics.cell import in_window
 from connector_tax.base.statistics.overload import MIN_THROUGHPUT_RATIO
-from connector_tax.base.units import s_to_ns
+from connector_tax.base.units import MOST_NS, s_to_ns
+from connector_tax.read.figures.labels import label
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.workload.arrivals import OPEN_LOOP
 
 # Requests by which it is told how long answers are, where the first tenth of a cell has fewer.
 FEW = 24
+# The end of what is not over.
+NEVER_NS = MOST_NS
 # Four that are all longer than four others are so by chance in one of 70 cases.
 FEWEST_OF_A_THIRD = 4
+# When something came due, and when it was over.
+Span = tuple[int, int]
 
 
 def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
-    """None for loads without a rate."""
+    """Return what came due, and what was done; None for loads without a rate."""
     if spec.arrival not in OPEN_LOOP:
         return None
     requests, ramp = outcome.requests, spec.ramp_from_per_s is not None
     spans = _spans(spec, requests, outcome.window.t_stop_ns)
     window = outcome.window if ramp else _when_full(spans, outcome.window)
-    chosen = in_window(requests, window)
     start_ns, stop_ns = window.window_start_ns, window.t_stop_ns
     return Demand(
         unit="requests" if spec.sessions is None else "sessions",
-        arrived=len(chosen) if spec.sessions is None else _sessions_begun(requests, window),
-        due=len(chosen),
-        done=sum(r.t_done_ns is not None and start_ns <= r.t_done_ns < stop_ns for r in requests),
+        arrived=sum(start_ns <= at_ns < stop_ns for at_ns, _ in spans),
+        due=len(in_window(requests, window)),
+        done=len(done_in(requests, window)),
         in_flight=(_in_flight(requests, start_ns), _in_flight(requests, stop_ns)),
         over_s=window.window_s,
         fills_s=UNSET if ramp else _fills_s(spans, outcome.window),
     )
 
 
-def _spans(spec: CellSpec, requests: list[RequestRecord], stop_ns: int) -> list[tuple[int, int | None]]:
-    """When what arrives came due and was over: a request, or a session with all of its turns so far, in which it asks for more.
+def done_in(requests: Sequence[RequestRecord], window: CellWindow) -> list[RequestRecord]:
+    """Return requests that were complete in the window, whenever they were due."""
+    return [
+        r
+        for r in requests
+        if r.t_done_ns is not None and window.window_start_ns <= r.t_done_ns < window.t_stop_ns
+    ]
+
+
+def _spans(spec: CellSpec, requests: list[RequestRecord], stop_ns: int) -> list[Span]:
+    """Return what arrives: requests, or sessions, each with all of its turns so far, in which it asks for more.
 
     A request that failed in the cell was in flight until then; one that the end of the cell cut off would have gone on.
     """
     if spec.sessions is None:
-        return [(r.t_sched_ns, _over_ns(r, stop_ns)) for r in requests]
-    begun: dict[int, int] = {}
-    over: dict[int, int] = {}
+        return [
+            (r.t_sched_ns, end_ns if r.status == "ok" or end_ns < stop_ns else NEVER_NS)
+            for r, end_ns in zip(requests, map(ended_ns, requests), strict=True)
+        ]
+    turns: dict[int | None, list[RequestRecord]] = {}
     for r in requests:
-        if r.session is not None:
-            begun[r.session] = min(begun.get(r.session, r.t_sched_ns), r.t_sched_ns)
-            if r.t_done_ns is not None:
-                over[r.session] = max(over.get(r.session, r.t_done_ns), r.t_done_ns)
-    return sorted((at_ns, over.get(session)) for session, at_ns in begun.items())
+        turns.setdefault(r.session, []).append(r)
+    return sorted(
+        (
+            min(r.t_sched_ns for r in those),
+            max((r.t_done_ns for r in those if r.t_done_ns is not None), default=NEVER_NS),
+        )
+        for those in turns.values()
+    )
 
 
-def _over_ns(request: RequestRecord, stop_ns: int) -> int | None:
-    if request.status == "ok":
-        return request.t_done_ns
-    return request.t_end_ns if request.t_end_ns is not None and request.t_end_ns < stop_ns else None
+def ended_ns(request: RequestRecord) -> int:
+    """Return when a request was complete or had failed."""
+    found = request.t_end_ns if request.t_done_ns is None else request.t_done_ns
+    return NEVER_NS if found is None else found
 
 
-def _fills_s(spans: list[tuple[int, int | None]], window: CellWindow) -> float | UnsetType:
+def _fills_s(spans: list[Span], window: CellWindow) -> float | UnsetType:
     """How long the longest lasted of those that began in the cell's first tenth, in which no queue had much time to grow; unset where that
     was over by the window's middle. A tenth in which hardly anything came due says little: then the first ``FEW`` are asked, of the
     first quarter. Behind a server that is asked for several times of what it can, the first tenth is a queue already.
@@ -76,22 +95,25 @@ def _fills_s(spans: list[tuple[int, int | None]], window: CellWindow) -> float |
     whole_ns = window.t_stop_ns - window.t0_ns
     few = [span for span in spans[:FEW] if span[0] < window.t0_ns + whole_ns // 4]
     early_ns = window.t0_ns + whole_ns // 10
-    asked_ns = max(early_ns, few[-1][0] + 1) if few else early_ns
+    asked_ns = max([early_ns, *(due_ns + 1 for due_ns, _ in few)])
     if _gets_longer(_lengths_ns(spans, asked_ns)):
         return UNSET
     longest_ns = max(_lengths_ns(spans, early_ns if _is_queue(few) else asked_ns), default=0)
-    full_ns = window.t0_ns + longest_ns
-    return longest_ns / 1e9 if full_ns > (window.window_start_ns + window.t_stop_ns) // 2 else UNSET
+    return longest_ns / 1e9 if window.t0_ns + longest_ns > _middle_ns(window) else UNSET
 
 
-def _lengths_ns(spans: list[tuple[int, int | None]], before_ns: int) -> list[int]:
+def _middle_ns(window: CellWindow) -> int:
+    return (window.window_start_ns + window.t_stop_ns) // 2
+
+
+def _lengths_ns(spans: list[Span], before_ns: int) -> list[int]:
     """Of what came due before that time and was over at some time."""
-    return [over_ns - due_ns for due_ns, over_ns in spans if over_ns is not None and due_ns < before_ns]
+    return [over_ns - due_ns for due_ns, over_ns in spans if over_ns < NEVER_NS and due_ns < before_ns]
 
 
-def _is_queue(spans: list[tuple[int, int | None]]) -> bool:
+def _is_queue(spans: list[Span]) -> bool:
     """Whether answers grow from nearly each request to the next one, as they do behind a queue and not by their length."""
-    e2e_ns = [over_ns - due_ns for due_ns, over_ns in spans if over_ns is not None]
+    e2e_ns = _lengths_ns(spans, NEVER_NS)
     longer = sum(later > earlier for earlier, later in pairwise(e2e_ns))
     return len(e2e_ns) > 3 and longer >= 0.8 * (len(e2e_ns) - 1)
 
@@ -108,66 +130,46 @@ def _gets_longer(e2e_ns: list[int]) -> bool:
     return longer >= 0.95 * third**2 and median(last) > 1.5 * median(first)
 
 
-def _when_full(spans: list[tuple[int, int | None]], window: CellWindow) -> CellWindow:
+def _when_full(spans: list[Span], window: CellWindow) -> CellWindow:
     """From when on as many requests end as begin: T0 and the longest answer, or session, of those that began before the window's middle.
 
     Until then what is in flight grows, however well the server keeps up, and would count as left over.
     """
-    middle_ns = (window.window_start_ns + window.t_stop_ns) // 2
+    middle_ns = _middle_ns(window)
     full_ns = min(window.t0_ns + max(_lengths_ns(spans, middle_ns), default=0), middle_ns)
     return replace(window, window_start_ns=max(window.window_start_ns, full_ns))
 
 
-def _sessions_begun(requests: list[RequestRecord], window: CellWindow) -> int:
-    first: dict[int, int] = {}
-    for r in requests:
-        if r.session is not None:
-            first[r.session] = min(first.get(r.session, r.t_sched_ns), r.t_sched_ns)
-    return sum(window.window_start_ns <= at_ns < window.t_stop_ns for at_ns in first.values())
-
-
 def _in_flight(requests: list[RequestRecord], at_ns: int) -> int:
-    def under_way(r: RequestRecord) -> bool:
-        ended_ns = r.t_done_ns if r.status == "ok" else r.t_end_ns
-        return r.status != "dropped" and r.t_sched_ns < at_ns and (ended_ns is None or ended_ns >= at_ns)
-
-    return sum(map(under_way, requests))
+    return sum(r.status != "dropped" and r.t_sched_ns < at_ns <= ended_ns(r) for r in requests)
 
 
 def planned_of(spec: CellSpec) -> int | None:
-    """Requests of a fixed number, all turns of sessions; None for a cell that ends by time."""
-    if spec.num_requests is None or spec.sessions is None:
-        return spec.num_requests
-    sessions = read_sessions(Path(spec.sessions))
+    """Return the requests of a fixed number, all turns of sessions; None for a cell that ends by time."""
     n = spec.num_requests
+    if n is None or spec.sessions is None:
+        return n
+    sessions = read_sessions(Path(spec.sessions))
     if sessions[0].arrival_s is not None and spec.arrival in OPEN_LOOP:
         n = min(n, len(sessions))
+    rounds, rest = divmod(n, len(sessions))
     turns = [len(session.turns) for session in sessions]
-    rounds, rest = divmod(n, len(turns))
     return rounds * sum(turns) + sum(turns[:rest])
 
 
 def cut_of(spec: CellSpec, outcome: CellOutcome) -> Cut | None:
-    """None where all of a fixed number was sent, and for other cells."""
-    planned = planned_of(spec)
-    if planned is None or outcome.window.min_completed_reached:
-        return None
+    """Return what was sent of a fixed number; None where all of it was, and for other cells."""
+    planned, session, window = planned_of(spec), outcome.session, outcome.window
     sent = sum(
         r.status != "dropped" and not (r.status == "aborted" and r.t_send_ns is None)
         for r in outcome.requests
     )
-    if sent >= planned:
+    if planned is None or window.min_completed_reached or sent >= planned:
         return None
-    return Cut(sent=sent, planned=planned, why=_what_cut(spec, outcome))
-
-
-def _what_cut(spec: CellSpec, outcome: CellOutcome) -> str:
-    session, window = outcome.session, outcome.window
-    if ended := session.aborted or session.given_up:
-        return ended
-    if session.deaths and window.t_stop_ns - window.t0_ns < s_to_ns(spec.max_cell_s):
-        return session.deaths[0]
-    return f"a cell lasts {spec.max_cell_s:g} s at most (--max-seconds)"
+    in_time = window.t_stop_ns - window.t0_ns < s_to_ns(spec.max_cell_s)
+    died = session.deaths[0] if session.deaths and in_time else None
+    limit = f"a cell lasts {spec.max_cell_s:g} s at most (--max-seconds)"
+    return Cut(sent=sent, planned=planned, why=session.aborted or session.given_up or died or limit)
 
 
 def scatter_of(spec: CellSpec) -> float:
@@ -196,26 +198,20 @@ def falls_short(demand: Demand, failed: float = 0.0, *, scatter: float = 0.0) ->
 
 def served_text(demand: Demand, rate_per_s: float) -> str:
     """By what came due in the window, which chance or sessions make another number than the rate."""
-    over_s = demand.over_s or math.inf
-    done, due = demand.done / over_s, demand.due / over_s
-    if demand.unit == "requests":
-        return f"served {done:.3g} of {due:.3g} requests/s"
-    return f"served {done:.3g} of {due:.3g} turns/s that came due at {rate_per_s:g} {demand.unit}/s"
+    return label("load", f"served_{demand.unit}").format(demand, rate_per_s)
 
 
 def unserved(spec: CellSpec, demand: Demand | None) -> str | None:
-    """What is to be said of an open loop that the server does not keep up with, so that its queue grows as long as the cell lasts.
+    """What is served by an open loop's server that does not keep up with it, so that its queue grows as long as the cell lasts.
 
     None where it keeps up or may do so, and where the cell does not tell: answers are long, or a ramp or sessions that go on ask for more
     as it goes on, so that the number in flight grows without a queue. A request that failed in the window, or was dropped, waits in no
     queue; one that failed after the window's end did.
     """
-    if demand is None or spec.rate_per_s is None or demand.fills_s:
-        return None
-    if spec.ramp_from_per_s is not None or spec.sessions is not None:
+    rises = spec.ramp_from_per_s is not None or spec.sessions is not None
+    if demand is None or not spec.rate_per_s or demand.fills_s or rises:
         return None
     at_start, at_end = demand.in_flight
-    in_window = demand.due - (at_end - at_start) - demand.done
-    if not falls_short(demand, max(in_window, 0), scatter=scatter_of(spec))[1]:
-        return None
-    return f"the server did not keep up: {served_text(demand, spec.rate_per_s)}; its queue grew, and latencies say how long the cell was"
+    failed = demand.due - (at_end - at_start) - demand.done
+    falls = falls_short(demand, max(failed, 0), scatter=scatter_of(spec))[1]
+    return served_text(demand, spec.rate_per_s) if falls else None

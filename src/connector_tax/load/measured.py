@@ -1,12 +1,23 @@
-"""Requests of a cell of ``connector-tax load`` -> its numbers, with intervals."""
+"""Requests of a cell of ``connector-tax load`` -> its numbers, with intervals, and what is to be known beside them."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from connector_tax.base.documents.load import LATENCIES, Goodput, Level, LoadCell, RequestLimit, Throughput
+from connector_tax.base.documents.load import (
+    LATENCIES,
+    Cut,
+    Demand,
+    Goodput,
+    Level,
+    LoadCell,
+    RequestLimit,
+    Throughput,
+)
+from connector_tax.base.opening import printable
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.seeds import stream
@@ -16,18 +27,23 @@ from connector_tax.base.statistics.gaps import gap_percentiles, read_gaps_ms
 from connector_tax.base.statistics.percentiles import percentile
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import s_to_ns
-from connector_tax.load.demand import cut_of, demand_of, planned_of, unserved
-from connector_tax.load.remarks import first_failure, flags_of, not_believed, remarks_of
+from connector_tax.load.demand import NEVER_NS, cut_of, demand_of, done_in, ended_ns, planned_of, unserved
 from connector_tax.load.slo import percentile_name
+from connector_tax.read.figures.labels import label
 from connector_tax.run.loadgen.cell import CellOutcome
+from connector_tax.run.loadgen.health import LIMIT_P50, LIMIT_P99
+from connector_tax.run.loadgen.prefix_hits import said_of
 
 CONFIDENCE = 0.95
 DRAWS = 2000
+# Of the text of a failure so much is shown.
+MOST_CHARS = 200
 # Why a percentile has no interval.
 ONE_BATCH = "requests of one offline batch wait for one another: the batch is one observation"
 CHANGES = "the rate changes while the cell lasts: its requests are of no one load"
 RISES = "the concurrency rises while the window lasts: its requests are of no one load"
 # Why a latency has no number.
+OVERLOADED = "the cell was overloaded: a percentile would say how long it was"
 IN_ONE_PIECE = "answers in one piece have none"
 
 
@@ -52,18 +68,28 @@ def result_of(
     if spec.sessions is None:
         hit = None if hits is None else bool(hits["hit_tokens"] or hits["store_hit_tokens"])
     planned, cut, demand = planned_of(spec), cut_of(spec, outcome), demand_of(spec, outcome)
-    counted = _completions(spec, requests, window)
-    # An overloaded cell has its flag, and no percentile.
-    queued = None if window.overloaded else unserved(spec, demand)
+    done, over_s = _completed(spec, requests, window)
+    per_s = over_s or math.inf
+    output = sum(r.completion_tokens or 0 for r in done)
+    why = _why_no_interval(spec, window)
+    goodput = None
+    if limits:
+        share = _share([is_good(r, limits) for r in chosen], why)
+        goodput = Goodput(limits, sum(is_good(r, limits) for r in done) / per_s, share)
     return LoadCell(
         cell_id=spec.cell_id,
         spec=spec,
         requests={"window": len(chosen), **dict(sorted(Counter(r.status for r in chosen).items()))},
         n_scheduled=len(requests) if planned is None else planned,
         rate_per_s=spec.rate_per_s if spec.rate_per_s and spec.sessions is None else None,
-        throughput=_throughput(counted),
-        latencies=_latencies(spec, outcome, percentiles),
-        goodput=_goodput(spec, chosen, counted, window, limits) if limits else None,
+        throughput=Throughput(
+            requests_per_s=len(done) / per_s,
+            output_tokens_per_s=output / per_s,
+            total_tokens_per_s=(output + sum(r.prompt_tokens or 0 for r in done)) / per_s,
+            over_s=over_s,
+        ),
+        latencies=_latencies(spec, outcome, percentiles, why),
+        goodput=goodput,
         prompt_tokens_mean=_mean([r.prompt_tokens for r in ok]),
         output_tokens_mean=_mean([r.completion_tokens for r in ok]),
         prefix_cache=None if hits is None else dict(hits),
@@ -74,66 +100,38 @@ def result_of(
         demand=demand,
         cut=cut,
         first_failure=first_failure(requests),
-        remarks=(*remarks_of(spec, outcome, cut), *([queued] if queued else [])),
-        failed=_share(
-            np.array([r.status != "ok" for r in chosen], dtype=np.float64),
-            _why_no_interval(spec, window),
-        ),
+        remarks=remarks_of(spec, outcome, cut, demand=demand, hits=hits, hit=hit),
+        failed=_share([r.status != "ok" for r in chosen], why),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Completions:
-    """What counts as completed, and the seconds by which it is divided."""
-
-    done: list[RequestRecord]
-    over_s: float
-
-    def per_s(self, amount: float) -> float:
-        return amount / self.over_s if self.over_s > 0 else 0.0
-
-
-def _completions(spec: CellSpec, requests: Sequence[RequestRecord], window: CellWindow) -> _Completions:
-    if spec.num_requests is not None:
-        chosen = in_window(requests, window)
-        ends = [r.t_done_ns if r.status == "ok" else r.t_end_ns for r in chosen]
-        known = [end for end in ends if end is not None]
-        if not window.min_completed_reached:
-            known.append(window.t_stop_ns)
-        over_s = max((max(known, default=0) - window.window_start_ns) / 1e9, 0.0)
-        return _Completions([r for r in chosen if r.status == "ok"], over_s)
-    done = [
-        r
-        for r in requests
-        if r.t_done_ns is not None and window.window_start_ns <= r.t_done_ns < window.t_stop_ns
-    ]
-    return _Completions(done, window.window_s)
-
-
-def _throughput(counted: _Completions) -> Throughput:
-    output = sum(r.completion_tokens or 0 for r in counted.done)
-    return Throughput(
-        requests_per_s=counted.per_s(len(counted.done)),
-        output_tokens_per_s=counted.per_s(output),
-        total_tokens_per_s=counted.per_s(output + sum(r.prompt_tokens or 0 for r in counted.done)),
-        over_s=counted.over_s,
-    )
+def _completed(
+    spec: CellSpec, requests: Sequence[RequestRecord], window: CellWindow
+) -> tuple[list[RequestRecord], float]:
+    """Return what counts as completed, and the seconds by which it is divided."""
+    if spec.num_requests is None:
+        return done_in(requests, window), window.window_s
+    chosen = in_window(requests, window)
+    ends = [end for end in map(ended_ns, chosen) if end < NEVER_NS]
+    if not window.min_completed_reached:
+        ends.append(window.t_stop_ns)
+    over_ns = max([0, *(end - window.window_start_ns for end in ends)])
+    return [r for r in chosen if r.status == "ok"], over_ns / 1e9
 
 
 def _latencies(
-    spec: CellSpec, outcome: CellOutcome, percentiles: tuple[float, ...]
+    spec: CellSpec, outcome: CellOutcome, percentiles: tuple[float, ...], why: str | None
 ) -> dict[str, dict[str, Level]]:
+    def none(reason: str) -> dict[str, Level]:
+        return {percentile_name(q): Level(None, reason=reason) for q in percentiles}
+
+    if outcome.window.overloaded:
+        return dict.fromkeys(LATENCIES, none(OVERLOADED))
     chosen = in_window(outcome.requests, outcome.window)
     found = latencies_ms(chosen)
     columns = {name: np.asarray(found[name], dtype=np.float64) for name in ("ttft_ms", "tpot_ms", "e2e_ms")}
     length = block_length([c for c in columns.values() if c.size == len(chosen)]) if chosen else 1
     rng = stream(spec.seed, "load", spec.cell_id)
-    if outcome.window.overloaded:
-        why: str | None = "the cell was overloaded: a percentile would say how long it was"
-        return {
-            name: {percentile_name(q): Level(None, reason=why) for q in percentiles} for name in LATENCIES
-        }
-    why = _why_no_interval(spec, outcome.window)
     estimates = {
         name: estimate_percentiles(values, percentiles, DRAWS, rng, length=length, confidence=CONFIDENCE)
         for name, values in columns.items()
@@ -141,15 +139,13 @@ def _latencies(
     tokens = [outcome.session.token_ns.get(r.seq) for r in chosen if r.status == "ok"]
     gaps = [read_gaps_ms(t) for t in tokens if t is not None]
     estimates["itl_ms"] = gap_percentiles(gaps, percentiles, DRAWS, rng, length=length, confidence=CONFIDENCE)
-    levels = {
+    return {
+        # One that failed has no latency of any kind, but in one piece nothing had one in the first place.
         name: {percentile_name(q): _level(estimates[name][q], columns.get(name), q, why) for q in percentiles}
+        if spec.asked.stream or name == "e2e_ms"
+        else none(IN_ONE_PIECE)
         for name in LATENCIES
     }
-    if spec.asked.stream:
-        return levels
-    none = {percentile_name(q): Level(None, reason=IN_ONE_PIECE) for q in percentiles}
-    # One that failed has no latency of any kind, but here nothing had one in the first place.
-    return {name: levels[name] if name == "e2e_ms" else none for name in LATENCIES}
 
 
 def _why_no_interval(spec: CellSpec, window: CellWindow) -> str | None:
@@ -178,31 +174,17 @@ def _level(estimate: Estimate, values: Floats | None, q: float, why: str | None)
     return Level(point, low, high, estimate.n, estimate.why_open(CONFIDENCE))
 
 
-def _goodput(
-    spec: CellSpec,
-    chosen: Sequence[RequestRecord],
-    counted: _Completions,
-    window: CellWindow,
-    limits: tuple[RequestLimit, ...],
-) -> Goodput:
-    values = np.array([is_good(r, limits) for r in chosen], dtype=np.float64)
-    good = sum(is_good(r, limits) for r in counted.done)
-    return Goodput(limits, counted.per_s(good), _share(values, _why_no_interval(spec, window)))
-
-
 def is_good(request: RequestRecord, limits: tuple[RequestLimit, ...]) -> bool:
     """Whether it completed and met every limit; a latency that it does not have, as TPOT of one token, is not met."""
     if request.status != "ok":
         return False
     found = latencies_ms([request])
-    return all(
-        values[0] <= limit.limit_ms if (values := found[f"{limit.metric}_ms"]) else False for limit in limits
-    )
+    return all(max(found[f"{limit.metric}_ms"], default=math.inf) <= limit.limit_ms for limit in limits)
 
 
-def _share(values: Floats, why: str | None) -> Level:
+def _share(those: Sequence[bool], why: str | None) -> Level:
     """Wilson's interval for as many independent requests as there are blocks of those that queue behind each other."""
-    n = values.size
+    n, values = len(those), np.array(those, dtype=np.float64)
     if not n:
         return Level(None, reason="no request was scheduled in the window")
     share = float(values.mean())
@@ -210,11 +192,98 @@ def _share(values: Floats, why: str | None) -> Level:
         return Level(share, None, None, n, why)
     effective = n / block_length([values]) if np.ptp(values) > 0 else float(n)
     z2 = 1.959964**2
-    centre = (share + z2 / (2 * effective)) / (1 + z2 / effective)
-    half = np.sqrt(z2 * (share * (1 - share) / effective + z2 / (4 * effective**2))) / (1 + z2 / effective)
-    return Level(share, float(max(centre - half, 0.0)), float(min(centre + half, 1.0)), n)
+    centre = (share * effective + z2 / 2) / (effective + z2)
+    half = math.sqrt(z2 * (share * (1 - share) * effective + z2 / 4)) / (effective + z2)
+    return Level(share, max(centre - half, 0.0), min(centre + half, 1.0), n)
 
 
 def _mean(values: Sequence[int | None]) -> float | None:
     known = [v for v in values if v is not None]
     return sum(known) / len(known) if known else None
+
+
+# --- In words
+
+
+def said(*rows: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return the words of the codes that hold: each row is whether it does, the code, and what its words name."""
+    return tuple(label("load", code).format(*named) for holds, code, *named in rows if holds)
+
+
+def not_believed(spec: CellSpec, outcome: CellOutcome) -> tuple[str, ...]:
+    """Why the numbers are the client's or nobody's."""
+    session, requests = outcome.session, outcome.requests
+    some_ok = any(r.status == "ok" for r in requests)
+    words = said(
+        (session.aborted, "aborted", session.aborted),
+        # A server that does not keep up is what was measured, and has its flag.
+        (session.given_up and not outcome.window.overloaded, "given_up", session.given_up),
+        (not some_ok, "none_ok", first_failure(requests) or "-"),
+        (some_ok and not in_window(requests, outcome.window), "none_counted", len(requests), spec.warmup_s),
+    )
+    return (*words, *(outcome.health.bottleneck or ()))
+
+
+def is_late(spec: CellSpec, outcome: CellOutcome) -> bool:
+    """Whether the client's own lateness shows; all of an offline batch is due at T0, and no client sends it at once."""
+    return bool(outcome.health.client_limited) and spec.arrival != "offline"
+
+
+def first_failure(requests: Sequence[RequestRecord]) -> str | None:
+    """As a status and the text of its error; of what the client itself dropped none."""
+    failed = next((r for r in requests if r.status not in ("ok", "dropped")), None)
+    return None if failed is None else f"{failed.status} ({printable(failed.error or '', MOST_CHARS)})"
+
+
+def flags_of(spec: CellSpec, outcome: CellOutcome, *, cut: Cut | None, hit: bool | None) -> tuple[str, ...]:
+    """
+    Args:
+        hit: whether the server's prefix cache had some of the prompts, and should not have had; None where nobody knows.
+
+    Of a fixed number ``not_all_sent`` stands for ``min_completed_not_reached``."""
+    health = outcome.health
+    own = [f for f in outcome.window.flags if spec.num_requests is None or f != "min_completed_not_reached"]
+    found = {
+        "not_all_sent": cut is not None,
+        "client_limited": is_late(spec, outcome),
+        "client_stalled": health.client_stalled,
+        "resends": health.resends,
+        "prefix_cache_hits": hit,
+        "prefix_cache_unchecked": hit is None,
+    }
+    return (*own, *(flag for flag, holds in found.items() if holds))
+
+
+def remarks_of(
+    spec: CellSpec,
+    outcome: CellOutcome,
+    cut: Cut | None,
+    *,
+    demand: Demand | None = None,
+    hits: Mapping[str, float | None] | None = None,
+    hit: bool | None = False,
+) -> tuple[str, ...]:
+    """In words for table and page. A client that was late is a remark, as its flag is in a campaign; one that was the bottleneck is not believed."""
+    requests, health, session = outcome.requests, outcome.health, outcome.session
+    n, dropped = len(requests), sum(r.status == "dropped" for r in requests)
+    overloaded, failure = outcome.window.overloaded, first_failure(requests)
+    # An overloaded cell has its flag, and no percentile.
+    served = None if overloaded else unserved(spec, demand)
+    late = [
+        f"{value:.1%} of {name.replace('_', ' ').upper().replace('P', 'p')}"
+        for name, value in (health.send_to_schedule_difference or {}).items()
+        if value is not None and abs(value) > (LIMIT_P50 if name.endswith("p50") else LIMIT_P99)
+    ]
+    is_remark = is_late(spec, outcome) and not health.bottleneck
+    return said(
+        (overloaded and session.given_up, "given_up", session.given_up),
+        (dropped, "dropped", dropped, n, spec.inflight_cap),
+        (cut, "cut", cut),
+        (health.client_stalled, "stalled", session.stall_max_us / 1e3),
+        (is_remark, "late", ", ".join(late), LIMIT_P50, LIMIT_P99),
+        (health.resends, "resent", sum(r.resends > 0 for r in requests), n, health.resends),
+        (failure and any(r.status == "ok" for r in requests), "first_failure", failure),
+        (served, "unserved", served),
+        (hit is None, "hits_unknown"),
+        (hit, "hits", said_of(hits)),
+    )

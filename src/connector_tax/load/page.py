@@ -6,15 +6,17 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from connector_tax.base.documents.load import Found, LoadCell
+from connector_tax.base.documents.load import Found, LoadCell, Summary
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.templates import template
-from connector_tax.load.remarks import said
+from connector_tax.load.measured import said
+from connector_tax.load.plan import Load
 from connector_tax.load.table import NAMES, summary_rows, view
 from connector_tax.read.figures.style import drawing_style, new_figure, plain_log_axis
 
@@ -25,50 +27,40 @@ COLOURS = {"ttft_ms": "#0072B2", "e2e_ms": "#D55E00", "tpot_ms": "#009E73"}
 MOST_POINTS = 4000
 
 
-def page(
-    title: str,
-    facts: Sequence[tuple[str, str]],
-    cells: Sequence[LoadCell],
-    pictures: Sequence[str],
-    found: Found | None,
-) -> str:
+def page(summary: Summary, load: Load | None, pictures: Sequence[str]) -> str:
     """
     Args:
-        facts: what the run was: name and value.
+        load: what was asked for; None says nothing of it.
         pictures: data URLs, one per cell.
     """
+    found, cells = summary.search, summary.cells
     return template(TEMPLATE).render(
-        title=title,
-        facts=facts,
+        summary=summary,
+        load=load,
         style=STYLE.read_text(),
-        found=found,
         found_lines=[] if found is None else found_lines(found),
         cells=[{**view(cell), "picture": picture} for cell, picture in zip(cells, pictures, strict=True)],
-        summary=summary_rows(cells),
-        percentiles=[q.removeprefix("p") for q in cells[0].latencies["e2e_ms"]] if cells else [],
+        rows=summary_rows(cells),
         most_points=MOST_POINTS,
     )
 
 
 def found_lines(found: Found) -> list[str]:
     """What a search came to."""
-    highest = None if found.highest_per_s is None else (found.highest_per_s, found.unit, found.fails_per_s)
-    capped = [f"{j.rate_per_s:g}" for j in found.judged if j.capped]
-    unsure = [f"{j.rate_per_s:g}" for j in found.judged if not j.sure and not j.capped]
-    return [
-        *said(
-            {
-                "highest": highest if found.fails_per_s is not None else None,
-                "highest_measured": highest if found.fails_per_s is None else None,
-                "none_holds": None if highest or not found.judged else ("",),
-                "none_judged": None if found.judged else ("",),
-                "unsure": (", ".join(unsure), found.unit) if unsure else None,
-                "capped": (", ".join(capped), found.unit) if capped else None,
-                "not_monotonic": None if found.monotonic else ("",),
-                "stopped": None if found.stopped is None else (found.stopped,),
-            }
-        )
-    ]
+    known, fails = found.highest_per_s is not None, found.fails_per_s is not None
+    capped = ", ".join(f"{j.rate_per_s:g}" for j in found.judged if j.capped)
+    unsure = ", ".join(f"{j.rate_per_s:g}" for j in found.judged if not j.sure and not j.capped)
+    words = said(
+        (known and fails, "highest", found),
+        (known and not fails, "highest_measured", found),
+        (not known and found.judged, "none_holds"),
+        (not found.judged, "none_judged"),
+        (unsure, "unsure", unsure, found.unit),
+        (capped, "capped", capped, found.unit),
+        (not found.monotonic, "not_monotonic"),
+        (found.stopped, "stopped", found.stopped),
+    )
+    return list(words)
 
 
 def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
@@ -82,21 +74,23 @@ def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
         _spread(spread, chosen)
         buffer = BytesIO()
         figure.savefig(buffer, format="png", metadata={"Software": None})
-    return "data:image/png;base64," + b64encode(buffer.getvalue()).decode()
+    # Markup, since a template cuts long text.
+    return Markup("data:image/png;base64,") + b64encode(buffer.getvalue()).decode()
 
 
 def _over_time(axes: Axes, chosen: Sequence[RequestRecord], window: CellWindow) -> None:
-    shown = chosen[:: -(-len(chosen) // MOST_POINTS) or 1] if chosen else []
-    at_s = [(r.t_sched_ns - window.window_start_ns) / 1e9 for r in shown]
-    for name in ("e2e_ms", "ttft_ms"):
-        values = [next(iter(latencies_ms([r])[name]), np.nan) for r in shown]
+    shown = chosen[:: -(-len(chosen) // MOST_POINTS) or 1]
+    at_s = np.array([(r.t_sched_ns - window.window_start_ns) / 1e9 for r in shown])
+    for name in ("e2e", "ttft"):
+        # Of one that has no such latency nothing is drawn.
+        values = np.array([getattr(r, f"{name}_ns") for r in shown], dtype=np.float64) / 1e6
         if np.isfinite(values).any():
-            drawn = [v if np.isfinite(v) else np.nan for v in values]
-            axes.plot(at_s, drawn, ".", markersize=2.5, color=COLOURS[name], label=NAMES[name])
-    failed = [at for at, r in zip(at_s, shown, strict=True) if r.status != "ok"]
-    if failed:
+            key = f"{name}_ms"
+            axes.plot(at_s, values, ".", markersize=2.5, color=COLOURS[key], label=NAMES[key])
+    failed = at_s[np.array([r.status != "ok" for r in shown], dtype=bool)]
+    if failed.size:
         low = axes.get_ylim()[0] or 1.0
-        axes.plot(failed, [low] * len(failed), "x", markersize=4, color="#A02020", label="failed")
+        axes.plot(failed, np.full(failed.size, low), "x", markersize=4, color="#A02020", label="failed")
     axes.set_xlabel("scheduled, seconds after the window's start")
     axes.set_ylabel("latency, ms")
     if axes.lines:
@@ -105,13 +99,14 @@ def _over_time(axes: Axes, chosen: Sequence[RequestRecord], window: CellWindow) 
 
 
 def _spread(axes: Axes, chosen: Sequence[RequestRecord]) -> None:
-    for name, found in latencies_ms(chosen).items():
-        values = np.sort(np.asarray(found, dtype=np.float64))
+    found = latencies_ms(chosen)
+    for name, colour in COLOURS.items():
+        values = np.sort(np.asarray(found[name], dtype=np.float64))
         finite = values[np.isfinite(values)]
-        if finite.size and name in COLOURS:
+        if finite.size:
             # Requests that failed keep their share: the curve ends below 100 %.
             share = np.arange(1, finite.size + 1) / values.size * 100
-            axes.step(finite, share, where="post", color=COLOURS[name], label=NAMES[name])
+            axes.step(finite, share, where="post", color=colour, label=NAMES[name])
     axes.set_xlabel("latency, ms")
     axes.set_ylabel("% of requests, at most")
     axes.set_ylim(0, 102)

@@ -5,44 +5,40 @@ import io
 import ipaddress
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from connector_tax import __version__
-from connector_tax.base.documents.load import Found, Judged, LoadCell, Summary
+from connector_tax.base.documents.load import Found, Judged, Level, LoadCell, Summary
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import write_json, write_lines, write_text
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.base.records.target import RequestForm, Target
+from connector_tax.base.records.target import Target
 from connector_tax.base.templates import columns
 from connector_tax.load import page as pages
-from connector_tax.load.cache_hits import CacheCounters
 from connector_tax.load.live import LiveLine
 from connector_tax.load.measured import result_of
 from connector_tax.load.plan import (
     Content,
     Load,
+    Sweep,
     cell_of,
     cells_of,
-    check_out,
     contents_of,
-    placement_for,
     workers_for,
 )
-from connector_tax.load.server import measure_words, reach
+from connector_tax.load.server import CacheCounters, measure_words, reach
 from connector_tax.load.sweep import find_rate, found_of, judge_cell, never_observed, too_short
 from connector_tax.load.table import cell_text, summary_rows
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.loadgen.descriptors import check_limit
 from connector_tax.run.loadgen.interrupt import Interrupt, heed_interrupts
 from connector_tax.run.loadgen.observe import Observe
-from connector_tax.run.loadgen.placement import discover
+from connector_tax.run.loadgen.placement import ENGINE_CORES, discover, place
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.run.loadgen.prefix_hits import hits_between
 from connector_tax.run.workload.prompts import takes_ids
@@ -65,7 +61,6 @@ class _Run:
 
     def measure(self, spec: CellSpec) -> LoadCell:
         """One cell, said and written."""
-        kept = False
         try:
             with self.interrupt.measuring():
                 cell, requests = self._measured(spec)
@@ -75,19 +70,17 @@ class _Run:
                 finally:
                     # Also where nobody reads any more.
                     self._write(spec, cell, requests)
-            kept = True
         except KeyboardInterrupt:
-            if not kept:
-                shown = any(cell.cell_id == spec.cell_id for cell in self.cells)
-                lost = "may lack in --out" if shown else "was not over: its numbers and requests are lost"
-                print(f"{spec.cell_id} {lost}", file=sys.stderr)
+            shown = spec.cell_id in [cell.cell_id for cell in self.cells]
+            lost = "may lack in --out" if shown else "was not over: its numbers and requests are lost"
+            print(f"{spec.cell_id} {lost}", file=sys.stderr)
             raise
         self.interrupt.raise_if_asked()
         return cell
 
     def _measured(self, spec: CellSpec) -> tuple[LoadCell, list[RequestRecord]]:
         load = self.load
-        with _live(spec) as live:
+        with closing(LiveLine(spec.cell_id)) as live:
             before = self.cache.now()
             outcome = measure_cell(
                 spec,
@@ -98,9 +91,7 @@ class _Run:
                 should_abort=self.interrupt.should_abort,
             )
             hits = hits_between(before, self.cache.now())
-        limits = {limit.q for limit in load.slo}
-        percentiles = tuple(sorted({*load.percentiles, *limits}))
-        cell = result_of(spec, outcome, percentiles=percentiles, limits=load.goodput, hits=hits)
+        cell = result_of(spec, outcome, percentiles=load.percentiles, limits=load.goodput, hits=hits)
         return cell, outcome.requests
 
     def _write(self, spec: CellSpec, cell: LoadCell, requests: list[RequestRecord]) -> None:
@@ -121,26 +112,24 @@ class _Run:
             print(f"not written: {what}, in {self.load.out} ({reason or cause})", file=sys.stderr)
 
     def write_summary(self) -> None:
-        load, out = self.load, self.load.out
+        load = self.load
         summary = Summary(
             version=__version__,
             started_utc=self.started_utc,
             base_url=self.target.base_url,
             model=self.target.model,
-            api=load.form.api,
-            nonce=load.nonce,
+            api=load.spec.asked.api,
+            nonce=load.spec.nonce or 0,
             workers=self.pool.n,
             cells=tuple(self.cells),
             search=self.search,
         )
         with self._writing("summary.json"):
-            write_json(out / "summary.json", summary)
+            write_json(load.out / "summary.json", summary)
         with self._writing("summary.csv"):
-            write_text(out / "summary.csv", csv_of(self.cells))
-        title = f"Load on {self.target.model} at {self.target.base_url}"
-        page = pages.page(title, _facts(summary, load), self.cells, self.pictures, self.search)
+            write_text(load.out / "summary.csv", csv_of(self.cells))
         with self._writing("load.html"):
-            write_text(out / "load.html", page)
+            write_text(load.out / "load.html", pages.page(summary, load, self.pictures))
 
 
 def run(load: Load) -> int:
@@ -153,32 +142,33 @@ def run(load: Load) -> int:
         ConfigError: the server, a file or a setting is not as said.
         KeyboardInterrupt: Ctrl-C or SIGTERM; what was measured until then is written.
     """
-    if load.sweep is not None and len(load.shapes) > 1:
-        raise ConfigError("--find-rate: looks for the rate of one shape; give one with --shape.")
     refuse_results(load.out)
-    target = reach(load.access)
-    check_out(load.out)
+    target = reach(load.target)
+    # Better known before an hour of load than after it.
+    probe = load.out / ".writable"
+    write_text(probe, "")
+    probe.unlink()
     contents = contents_of(load)
-    form = load.form
-    if load.prompts is None and load.sessions is None and load.trace is None and not takes_ids(form):
-        form = measure_words(target, form, load.seed)
+    form = load.spec.asked
+    if load.shapes and not takes_ids(form):
+        form = measure_words(target, form, load.spec.seed)
         print(
             f"a word is {form.tokens_per_word:.3g} prompt tokens at this server, and a prompt {form.template_tokens:.3g} more"
         )
-    cells = list(cells_of(load, contents, form))
+    cells = cells_of(load, contents, form)
     here, cores = is_here(target), discover()
-    workers = workers_for(load, cells, cores, here=here)
-    specs = [replace(spec, workers=workers if workers > 1 else None) for spec, _ in cells]
-    for spec in specs:
-        check_limit(spec)
+    workers = workers_for(cells, cores, asked=load.workers, here=here)
+    specs = [_ready(cell, workers) for cell in cells]
     if load.prompts is None:
-        print(f"prompts of nonce {load.nonce}: --nonce sends the same ones again, --seed the same schedule")
+        print(
+            f"prompts of nonce {load.spec.nonce}: --nonce sends the same ones again, --seed the same schedule"
+        )
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    placement = placement_for(cores, workers, here=here)
+    placement = place(cores, workers, engine_cores=ENGINE_CORES if here else 0)
     with heed_interrupts() as interrupt, worker_pool(workers, placement) as pool:
         running = _Run(load, target, pool, interrupt, started, CacheCounters(target))
         if load.sweep is not None:
-            _search(running, contents[0], form, workers)
+            _search(running, load.sweep, lambda rate: _ready(cell_of(contents[0], rate, form), workers))
         else:
             for spec in specs:
                 running.measure(spec)
@@ -193,71 +183,72 @@ def run(load: Load) -> int:
     return 1 if any(cell.not_believed for cell in running.cells) else 0
 
 
-def _search(running: _Run, content: Content, form: RequestForm, workers: int) -> None:
-    load = running.load
-    assert load.sweep is not None
+def _ready(cell: Content, workers: int) -> CellSpec:
+    spec = replace(cell.spec, workers=workers if workers > 1 else None)
+    check_limit(spec)
+    return spec
 
+
+def _search(running: _Run, sweep: Sweep, spec_at: Callable[[float], CellSpec]) -> None:
+    slo = running.load.slo
     judged: list[Judged] = []
 
     def judge(rate_per_s: float) -> Judged | str:
-        spec = cell_of(load, content, rate_per_s, form)
-        spec = replace(spec, workers=workers if workers > 1 else None)
-        check_limit(spec)
-        cell = running.measure(spec)
+        cell = running.measure(spec_at(rate_per_s))
         if cell.not_believed:
             return "; ".join(cell.not_believed)
-        if unknown := never_observed(cell, load.slo):
+        if unknown := never_observed(cell, slo):
             return f"no answer has a {unknown}, which a limit is of"
-        if why := too_short(cell, load.slo):
+        if why := too_short(cell, slo):
             return why
-        judged.append(judge_cell(cell, rate_per_s, load.slo))
+        judged.append(judge_cell(cell, rate_per_s, slo))
         return judged[-1]
 
-    unit = "requests/s" if load.sessions is None else "sessions/s"
+    unit = "requests/s" if running.load.sessions is None else "sessions/s"
     try:
-        running.search = find_rate(load.sweep, judge, unit)
+        running.search = find_rate(sweep, judge, unit)
     except KeyboardInterrupt:
         # What is known by now is an answer as well.
         running.search = found_of(judged, "interrupted", unit)
         print("", *pages.found_lines(running.search), sep="\n", flush=True)
-        running.write_summary()
         raise
-    running.write_summary()
+    finally:
+        running.write_summary()
 
 
 def csv_of(cells: list[LoadCell]) -> str:
     """One row per cell and number: ``cell_id,rate_per_s,quantity,percentile,value,low,high,n``; units are in the quantity's name."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["cell_id", "rate_per_s", "quantity", "percentile", "value", "low", "high", "n"])
+    rows: list[tuple[object, ...]] = [
+        ("cell_id", "rate_per_s", "quantity", "percentile", "value", "low", "high", "n")
+    ]
     for cell in cells:
-        start = [cell.cell_id, cell.rate_per_s]
-        for name in ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s"):
-            writer.writerow(
-                [*start, name, "", getattr(cell.throughput, name), "", "", cell.requests["window"]]
-            )
-        if cell.goodput is not None:
-            share = cell.goodput.share
-            writer.writerow([*start, "goodput_per_s", "", cell.goodput.per_s, "", "", share.n])
-            writer.writerow([*start, "good_share", "", share.point, share.low, share.high, share.n])
-        for name, levels in cell.latencies.items():
-            for q, level in levels.items():
-                writer.writerow([*start, name, q, level.point, level.low, level.high, level.n])
+        n, done, good = cell.requests["window"], cell.throughput, cell.goodput
+        found = [
+            (name, "", Level(getattr(done, name), n=n))
+            for name in ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s")
+        ]
+        if good is not None:
+            found += [
+                ("goodput_per_s", "", Level(good.per_s, n=good.share.n)),
+                ("good_share", "", good.share),
+            ]
+        found += [(name, q, level) for name, levels in cell.latencies.items() for q, level in levels.items()]
+        rows += [
+            (cell.cell_id, cell.rate_per_s, name, q, level.point, level.low, level.high, level.n)
+            for name, q, level in found
+        ]
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
     return buffer.getvalue()
 
 
 def refuse_results(out: Path) -> None:
     """
     Raises:
-        ConfigError: results lie there, which nothing replaces: they would be lost, or mixed with others. Or it cannot be looked into.
+        ConfigError: results lie there, which nothing replaces: they would be lost, or mixed with others.
     """
     patterns = ("summary.json", "summary.csv", "load.html", "requests_*.jsonl", "events_*.jsonl")
-    try:
-        names = sorted(p.name for p in out.iterdir()) if out.exists() else []
-    except OSError as error:
-        raise ConfigError(f"--out {out}: {error.strerror}. Give a folder.") from error
-    found = [n for pattern in patterns for n in names if fnmatchcase(n, pattern)]
-    if found:
+    if found := [path.name for pattern in patterns for path in sorted(out.glob(pattern))]:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         raise ConfigError(
             f"--out {out}: holds results already ({found[0]}{more}), and a load replaces none. Give another --out, or move them away. "
@@ -272,30 +263,3 @@ def is_here(target: Target) -> bool:
     except OSError:
         return False
     return any(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
-
-
-def _facts(summary: Summary, load: Load) -> list[tuple[str, str]]:
-    facts: list[tuple[str, Any]] = [
-        ("server", summary.base_url),
-        ("model", summary.model),
-        ("endpoint", summary.api + ("" if load.form.stream else ", answers in one piece")),
-        ("started", summary.started_utc),
-        ("load-generator processes", summary.workers),
-        ("prompts", load.prompts or load.sessions or load.trace or f"synthetic, nonce {summary.nonce}"),
-        (
-            "answers",
-            "end where the model ends them" if load.form.honor_eos else "of the length that was asked for",
-        ),
-        ("limits of a cell", ", ".join(map(str, load.slo)) or "none"),
-        ("connector-tax", summary.version),
-    ]
-    return [(name, str(value)) for name, value in facts]
-
-
-@contextmanager
-def _live(spec: CellSpec) -> Iterator[LiveLine]:
-    line = LiveLine(spec.cell_id)
-    try:
-        yield line
-    finally:
-        line.close()

@@ -1,7 +1,8 @@
-"""What a server is asked before it is loaded: whether it is there, what it serves, how many tokens it makes of words."""
+"""What a server is asked beside its load: whether it is there, what it serves, how many tokens it makes of words, what its cache held."""
 
 import os
-from dataclasses import dataclass
+import re
+import sys
 
 import httpx
 import msgspec
@@ -9,78 +10,64 @@ import msgspec
 from connector_tax.base import direct
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.opening import printable
-from connector_tax.base.records.target import ENDPOINTS, RequestForm, Target, target_of
+from connector_tax.base.records.target import ENDPOINTS, RequestForm, Target
 from connector_tax.base.redaction import excerpt
 from connector_tax.base.tls import tls_context
 from connector_tax.load.arguments import DEFAULT_KEY
+from connector_tax.run.loadgen.prefix_hits import HITS, Counters
+from connector_tax.run.sampler.sampler import scrape
 from connector_tax.run.workload.prompts import words
 
 ASK_WITHIN_S = 30.0
+# For all of /metrics, however it trickles in.
+METRICS_WITHIN_S = 3.0
+# Of what the server says in place of metrics.
+MOST_CHARS = 300
 # The redactor knows secrets of the environment by their names, and workers inherit it: what goes out in headers is put there under
 # names that tell of a secret.
 KNOWN_AS = "CONNECTOR_TAX_LOAD_{}_API_KEY"
-# Alerts by which a server says that it does not take the client's certificate, as OpenSSL names them.
-REFUSALS = (
-    "ALERT_UNKNOWN_CA",
-    "ALERT_BAD_CERTIFICATE",
-    "ALERT_UNSUPPORTED_CERTIFICATE",
-    "ALERT_CERTIFICATE_",
-    "ALERT_DECRYPT_ERROR",
-    "ALERT_ACCESS_DENIED",
-)
 # Words of the two prompts whose lengths are compared.
 FEW, MANY = 50, 450
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How a person says where a server is."""
+def headers_of(given: list[str], api_key_env: str | None) -> tuple[tuple[str, str], ...]:
+    """Return headers as ``NAME:VALUE``, and the server's key where none of them carries one.
 
-    base_url: str
-    model: str | None
-    api_key_env: str | None = None
-    headers: tuple[str, ...] = ()
-    ca_file: str | None = None
-    insecure: bool = False
-    client_cert: str | None = None
-    client_key: str | None = None
+    Raises:
+        ConfigError: no colon, or a variable that is not set.
+    """
+    parts = (text.partition(":") for text in given)
+    headers = [(name.strip(), value.strip()) for name, colon, value in parts if colon]
+    if len(headers) < len(given):
+        raise ConfigError("--header: give NAME:VALUE; one of them has no colon.")
+    key = os.environ.get(api_key_env or DEFAULT_KEY)
+    if api_key_env is not None and not key:
+        raise ConfigError(
+            f"--api-key-env {api_key_env}: that environment variable is not set. Export the server's key as {api_key_env}."
+        )
+    if key and not any(name.lower() == "authorization" for name, _ in headers):
+        headers.append(("Authorization", f"Bearer {key}"))
+    # A server may repeat any header in an error; records are to hold none of them.
+    for k, (name, value) in enumerate(headers):
+        bare = value.partition(" ")[2] if name.lower() == "authorization" else ""
+        os.environ[KNOWN_AS.format(k)] = bare or value
+    return tuple(headers)
 
 
-def reach(access: Access) -> Target:
-    """The server that is meant, asked for its models.
+def reach(target: Target) -> Target:
+    """Return the server that is meant, asked for its models, with the one that is loaded.
 
     Raises:
         ConfigError: no server answers there, it does not serve the model, or it refuses the key.
     """
-    headers = tuple(_header(text) for text in access.headers)
-    key = _key(access.api_key_env)
-    if key is not None and not any(name.lower() == "authorization" for name, _ in headers):
-        headers = (*headers, ("Authorization", f"Bearer {key}"))
-    _make_known(headers)
-    target = target_of(
-        access.base_url,
-        access.model or "",
-        headers=headers,
-        ca_file=access.ca_file,
-        verify=not access.insecure,
-        client_cert=access.client_cert,
-        client_key=access.client_key,
-    )
     # A gateway may list a model once for each engine behind it.
-    served = list(dict.fromkeys(_models(target, access.base_url)))
-    if access.model is not None and access.model in served:
+    served = list(dict.fromkeys(_models(target)))
+    if target.model in served:
         return target
-    if access.model is None and len(served) == 1:
+    if not target.model and len(served) == 1:
         return msgspec.structs.replace(target, model=served[0])
-    said = "--model is missing" if access.model is None else f"--model {access.model}"
-    raise ConfigError(f"{said}: {access.base_url} serves {printable(', '.join(served)) or 'nothing'}.")
-
-
-def _make_known(headers: tuple[tuple[str, str], ...]) -> None:
-    """A server may repeat any header in an error; records are to hold none of them."""
-    for k, (name, value) in enumerate(headers):
-        bare = value.partition(" ")[2] if name.lower() == "authorization" else ""
-        os.environ[KNOWN_AS.format(k)] = bare or value
+    said = f"--model {target.model}" if target.model else "--model is missing"
+    raise ConfigError(f"{said}: {target.base_url} serves {printable(', '.join(served)) or 'nothing'}.")
 
 
 def measure_words(target: Target, form: RequestForm, seed: int) -> RequestForm:
@@ -96,16 +83,8 @@ def measure_words(target: Target, form: RequestForm, seed: int) -> RequestForm:
             f"{target.base_url}: {FEW} words are {few} prompt tokens and {MANY} words are {many}, by its usage: prompts of a "
             "wanted length cannot be made. Give --prompts."
         )
-    template = max(few - per_word * FEW, 0.0)
-    return RequestForm(
-        api=form.api,
-        stream=form.stream,
-        honor_eos=form.honor_eos,
-        body=form.body,
-        timeout_s=form.timeout_s,
-        words=form.words,
-        tokens_per_word=per_word,
-        template_tokens=template,
+    return msgspec.structs.replace(
+        form, tokens_per_word=per_word, template_tokens=max(few - per_word * FEW, 0.0)
     )
 
 
@@ -133,18 +112,58 @@ def _prompt_tokens(target: Target, form: RequestForm, seed: int, n: int) -> int:
         ) from error
 
 
-def _models(target: Target, said: str) -> list[str]:
+# Texts by which OpenSSL and httpx tell why TLS fails, in this order, and what is to be done. Python's servers refuse a certificate by closing,
+# without the alert that TLS has for it. No authority helps where the name is another one, or the time is over.
+_NOT_TRUSTED = "its certificate is not trusted"
+_FAILURES = (
+    (
+        "CERTIFICATE_VERIFY_FAILED.*mismatch",
+        _NOT_TRUSTED,
+        "Use a name that it was made for in --base-url, or take any with --insecure",
+    ),
+    (
+        "CERTIFICATE_VERIFY_FAILED.*(expired|not yet valid)",
+        _NOT_TRUSTED,
+        "Look at this host's clock, give the server a new one, or take any with --insecure",
+    ),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        _NOT_TRUSTED,
+        "Name the one that it is signed by as --ca-file, or take any with --insecure",
+    ),
+    ("certificate required", "it asks for a certificate of the client", "Name yours as --client-cert"),
+    (
+        "ALERT_(UNKNOWN_CA|BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|CERTIFICATE_|DECRYPT_ERROR|ACCESS_DENIED)",
+        "it refuses the certificate of --client-cert",
+        "Give one as --client-cert that is signed by an authority of this server and is not over",
+    ),
+    (
+        "ALERT_HANDSHAKE_FAILURE|^https.*(ReadError|RemoteProtocolError)",
+        "it ended the connection of TLS without an answer",
+        "If it wants a certificate of the client, name one as --client-cert that it takes; otherwise it takes no cipher of this host, or is no HTTP "
+        "server",
+    ),
+    (
+        "",
+        "no OpenAI-compatible server answers /v1/models there",
+        "Start it first, or give its http://host:port",
+    ),
+)
+
+
+def _models(target: Target) -> list[str]:
+    url = target.base_url
     try:
         with client_of(target) as client:
-            answer = direct.whole(client, "GET", f"{target.base_url}/v1/models", within_s=ASK_WITHIN_S)
+            answer = direct.whole(client, "GET", f"{url}/v1/models", within_s=ASK_WITHIN_S)
         if answer.status_code in (401, 403):
             raise ConfigError(
-                f"--base-url {said}: it refuses to answer (HTTP {answer.status_code}). Export its key as {DEFAULT_KEY}, or name the "
+                f"--base-url {url}: it refuses to answer (HTTP {answer.status_code}). Export its key as {DEFAULT_KEY}, or name the "
                 "variable that holds it by --api-key-env."
             )
         if answer.has_redirect_location:
             raise ConfigError(
-                f"--base-url {said}: it refers to {printable(answer.headers.get('Location', ''), 200)!r} (HTTP {answer.status_code}), and "
+                f"--base-url {url}: it refers to {printable(answer.headers.get('Location', ''), 200)!r} (HTTP {answer.status_code}), and "
                 "requests follow nobody. Give the address that answers itself."
             )
         answer.raise_for_status()
@@ -152,45 +171,15 @@ def _models(target: Target, said: str) -> list[str]:
         if served is None:
             raise ValueError(f"not a list of models: {excerpt(answer.content, 80)!r}")
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            raise ConfigError(
-                f"--base-url {said}: its certificate is not trusted ({error}). {_helps(str(error))}, or take any with --insecure."
-            ) from error
-        if "certificate required" in str(error):
-            raise ConfigError(
-                f"--base-url {said}: it asks for a certificate of the client ({error}). Name yours as --client-cert."
-            ) from error
-        if target.client_cert is not None and any(alert in str(error) for alert in REFUSALS):
-            raise ConfigError(
-                f"--base-url {said}: it refuses the certificate {target.client_cert} ({error}). Give one as --client-cert that is signed "
-                "by an authority of this server and is not over."
-            ) from error
-        if "ALERT_HANDSHAKE_FAILURE" in str(error):
-            raise ConfigError(
-                f"--base-url {said}: it ended the handshake of TLS ({error}). If it wants a certificate of the client, name one as "
-                "--client-cert; otherwise it takes no cipher of this host."
-            ) from error
-        # Python's servers refuse a certificate by closing, without the alert that TLS has for it.
-        if target.tls and isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
-            whose = "another one" if target.client_cert is not None else "one"
-            raise ConfigError(
-                f"--base-url {said}: it closed the connection of TLS without an answer ({error or type(error).__name__}). If it wants a "
-                f"certificate of the client, name {whose} as --client-cert; otherwise it may be no HTTP server."
-            ) from error
-        raise ConfigError(
-            f"--base-url {said}: no OpenAI-compatible server answers /v1/models there "
-            f"({printable(str(error), 400) or type(error).__name__}). Start it first, or give its http://host:port."
-        ) from error
+        said = printable(str(error), 400) or type(error).__name__
+        what, remedy = failure_of(f"{url} {type(error).__name__} {said}")
+        raise ConfigError(f"--base-url {url}: {what} ({said}). {remedy}.") from error
     return served
 
 
-def _helps(error: str) -> str:
-    """No authority helps where the name is another one, or the time is over."""
-    if "mismatch" in error:
-        return "Use a name that it was made for in --base-url"
-    if "expired" in error or "not yet valid" in error:
-        return "Look at this host's clock, or give the server a new one"
-    return "Name the one that it is signed by as --ca-file"
+def failure_of(error: str) -> tuple[str, str]:
+    """Return what an error of a connection says, and what is to be done."""
+    return next((what, remedy) for text, what, remedy in _FAILURES if re.search(text, error))
 
 
 def client_of(target: Target) -> direct.Client:
@@ -202,18 +191,32 @@ def client_of(target: Target) -> direct.Client:
     return direct.Client(timeout_s=ASK_WITHIN_S, headers=dict(target.headers), verify=tls_context(target))
 
 
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon:
-        raise ConfigError("--header: give NAME:VALUE; one of them has no colon.")
-    return name.strip(), value.strip()
+class CacheCounters:
+    """What ``/metrics`` says of the prefix cache before and after a cell; a server that did not answer in time is not asked again.
 
+    Where it says nothing, one line says why.
+    """
 
-def _key(variable: str | None) -> str | None:
-    if variable is None:
-        return os.environ.get(DEFAULT_KEY) or None
-    if not os.environ.get(variable):
-        raise ConfigError(
-            f"--api-key-env {variable}: that environment variable is not set. Export the server's key as {variable}."
-        )
-    return os.environ[variable]
+    def __init__(self, target: Target, *, within_s: float = METRICS_WITHIN_S) -> None:
+        self._target = target
+        self._within_s = within_s
+        self._silent = False
+        self._said = ""
+
+    def now(self) -> Counters:
+        """Empty where the server tells nothing, or not in time."""
+        if self._silent:
+            return {}
+        found: Counters = {}
+        why = f"{self._target.base_url}/metrics: no counter of a prefix cache is in it"
+        try:
+            with client_of(self._target) as client:
+                found = scrape(client, self._target.base_url, self._within_s)
+        except OSError as error:
+            why = printable(str(error), MOST_CHARS)
+            self._silent = isinstance(error.__cause__, httpx.TimeoutException)
+        # Once, and not before and after each cell.
+        if HITS not in found and why != self._said:
+            self._said = why
+            print(f"{why}. Hits of a prefix cache are not known.", file=sys.stderr)
+        return found

@@ -4,7 +4,6 @@ A *request's* limit (``ttft=500ms``) says whether that request counts as good, a
 (``ttft_p90=500ms``) says whether a server holds a rate.
 """
 
-import math
 import re
 
 import msgspec
@@ -12,11 +11,16 @@ import numpy as np
 
 from connector_tax.base.documents.load import RequestLimit
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.opening import shown
 
-METRICS = ("ttft", "tpot", "itl", "e2e")
 _UNITS_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
-_TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s)")
-_PERCENTILE = re.compile(r"p([0-9]{1,2}(?:\.[0-9]{1,3})?)")
+# Neither a percentile nor a time is 0.
+_ABOVE_0 = r"(?=[0.]*[1-9])"
+_TIME = rf"={_ABOVE_0}(?P<time>[0-9]{{1,12}}(\.[0-9]{{1,12}})?)(?P<unit>us|ms|s)"
+_OF_A_REQUEST = re.compile(r"(?P<metric>ttft|tpot|e2e)" + _TIME)
+_OF_A_CELL = re.compile(
+    rf"(?P<metric>ttft|tpot|itl|e2e)_p(?P<q>{_ABOVE_0}[0-9]{{1,2}}(\.[0-9]{{1,3}})?)" + _TIME
+)
 
 
 def percentile_name(q: float) -> str:
@@ -41,14 +45,9 @@ def parse_goodput(text: str) -> tuple[RequestLimit, ...]:
     Raises:
         ConfigError: no such limits.
     """
-    limits = []
-    for name, limit_ms in _pairs(text, "--goodput", "ttft=500ms,tpot=50ms"):
-        if name not in ("ttft", "tpot", "e2e"):
-            raise ConfigError(
-                f"--goodput {text!r}: {name!r} is no latency of a request. Give ttft, tpot or e2e."
-            )
-        limits.append(RequestLimit(name, limit_ms))
-    return tuple(limits)
+    wanted = "ttft, tpot or e2e with a time and its unit, each once: ttft=500ms,tpot=50ms"
+    found = _limits("--goodput", text, _OF_A_REQUEST, wanted)
+    return tuple(RequestLimit(match["metric"], limit_ms) for match, limit_ms in found)
 
 
 def parse_slo(text: str) -> tuple[CellLimit, ...]:
@@ -57,28 +56,18 @@ def parse_slo(text: str) -> tuple[CellLimit, ...]:
     Raises:
         ConfigError: no such limits.
     """
-    limits = []
-    for name, limit_ms in _pairs(text, "--slo", "ttft_p90=500ms,tpot_p90=50ms"):
-        metric, _, percentile = name.partition("_")
-        match = _PERCENTILE.fullmatch(percentile)
-        if metric not in METRICS or match is None or float(match[1]) == 0:
-            raise ConfigError(
-                f"--slo {text!r}: {name!r} is no percentile of a latency. Give {', '.join(METRICS)} and which one, as in ttft_p90."
-            )
-        limits.append(CellLimit(metric, float(match[1]), limit_ms))
-    return tuple(limits)
+    wanted = "percentiles of ttft, tpot, itl or e2e with a time and its unit, each once: ttft_p90=500ms,tpot_p90=50ms"
+    found = _limits("--slo", text, _OF_A_CELL, wanted)
+    return tuple(CellLimit(match["metric"], float(match["q"]), limit_ms) for match, limit_ms in found)
 
 
-def _pairs(text: str, option: str, example: str) -> list[tuple[str, float]]:
-    pairs: list[tuple[str, float]] = []
-    for part in text.split(","):
-        name, equals, value = part.strip().partition("=")
-        match = _TIME.fullmatch(value.strip())
-        if not equals or match is None or not math.isfinite(limit := float(match[1])) or limit == 0:
-            raise ConfigError(
-                f"{option} {text!r}: {part!r} is no limit. Give times with their unit, such as {example}."
-            )
-        if name in (known for known, _ in pairs):
-            raise ConfigError(f"{option} {text!r}: {name} stands there twice.")
-        pairs.append((name, limit * _UNITS_MS[match[2]]))
-    return pairs
+def _limits(
+    option: str, text: str, pattern: re.Pattern[str], wanted: str
+) -> list[tuple[re.Match[str], float]]:
+    found: dict[str, tuple[re.Match[str], float]] = {}
+    for part in map(str.strip, text.split(",")):
+        match, name = pattern.fullmatch(part), part.partition("=")[0]
+        if match is None or name in found:
+            raise ConfigError(f"{option} {shown(text)}: {part!r} is no such limit. Give {wanted}.")
+        found[name] = match, float(match["time"]) * _UNITS_MS[match["unit"]]
+    return list(found.values())

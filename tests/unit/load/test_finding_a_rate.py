@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
+from made_outcomes import summary_of
 
 from connector_tax.base.documents.health import Health
 from connector_tax.base.documents.load import Demand, Judged, Level, LoadCell, RequestLimit, Throughput
@@ -72,7 +73,7 @@ def test_a_search_that_ended_early_does_not_claim_the_highest_rate_asked_for() -
     assert found_lines(find_rate(Sweep(1.0, 4.0, 0.05), server)) == [
         "4 requests/s is the highest rate that holds the limits; no higher one was measured"
     ]
-    on_page = page("title", [], [], [], found)
+    on_page = page(summary_of(search=found), None, [])
     assert "4 sessions/s is the highest rate" in on_page
 
 
@@ -204,7 +205,7 @@ def test_a_cell_too_short_for_its_answers_fails_no_rate() -> None:
         "no rate was measured that counts",
         "the search ended early: the cell",
     ]
-    assert "no rate was measured that counts" in page("title", [], [], [], found)
+    assert "no rate was measured that counts" in page(summary_of(search=found), None, [])
 
 
 def test_a_client_that_was_late_fails_no_rate_for_sure() -> None:
@@ -254,7 +255,7 @@ def test_a_percentile_that_falls_on_few_failures_fails_by_chance(
     judged = judge_cell(of_it, 10.0, (CellLimit("ttft", 99.0, 500.0),))
     assert (judged.holds, judged.sure) == (False, sure)
     assert "p99 falls on requests that failed" in judged.why[0]
-    assert ("1 % [0.07, 12] of all" in judged.why[0]) == (failed.point == 0.01)
+    assert ("1.0 [0.1, 12] % of all" in judged.why[0]) == (failed.point == 0.01)
 
 
 GOOD = Level(400.0, 380.0, 430.0, 100)

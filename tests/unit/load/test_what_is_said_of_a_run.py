@@ -20,10 +20,8 @@ from made_outcomes import S, failed, outcome_of, record, spec_of
 
 from connector_tax.base import direct
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.records.cell import CellSpec
-from connector_tax.load.measured import result_of
-from connector_tax.load.plan import Content, Load, workers_for
-from connector_tax.load.remarks import first_failure, not_believed, remarks_of
+from connector_tax.load.measured import first_failure, not_believed, remarks_of, result_of
+from connector_tax.load.plan import Content, workers_for
 from connector_tax.load.slo import parse_slo
 from connector_tax.load.sweep import never_observed
 from connector_tax.run.loadgen.cell import CellOutcome
@@ -94,18 +92,11 @@ def test_a_failure_moves_no_cursor() -> None:
     assert said is not None and said.isprintable()
 
 
-def closed(concurrency: int, num_requests: int | None) -> list[tuple[CellSpec, Content]]:
+def closed(concurrency: int, num_requests: int | None) -> list[Content]:
     spec = cell_spec(
         arrival="concurrency", rate_per_s=0.0, concurrency=concurrency, num_requests=num_requests
     )
-    return [(spec, Content(8.0))]
-
-
-def load_with(workers: int | None) -> Load:
-    load = object.__new__(Load)
-    for name, value in {"workers": workers, "sweep": None}.items():
-        object.__setattr__(load, name, value)
-    return load
+    return [Content(spec, 8.0)]
 
 
 CORES = tuple(Core(0, (k,), 0) for k in range(16))
@@ -114,13 +105,13 @@ CORES = tuple(Core(0, (k,), 0) for k in range(16))
 @pytest.mark.parametrize(("concurrency", "workers"), [(1, 2), (3, 2), (64, 3)])
 def test_a_closed_loop_of_a_fixed_number_is_shared_evenly_or_refused(concurrency: int, workers: int) -> None:
     with pytest.raises(ConfigError, match=f"--workers {workers}: {concurrency} requests in flight"):
-        workers_for(load_with(workers), closed(concurrency, 6), CORES, here=False)
-    assert workers_for(load_with(workers), closed(concurrency, None), CORES, here=False) == workers
+        workers_for(closed(concurrency, 6), CORES, asked=workers, here=False)
+    assert workers_for(closed(concurrency, None), CORES, asked=workers, here=False) == workers
 
 
 def test_workers_that_are_chosen_divide_the_requests_in_flight() -> None:
     for concurrency in (1, 7, 4_001, 6_000):
-        assert concurrency % workers_for(load_with(None), closed(concurrency, 9), CORES, here=False) == 0
+        assert concurrency % workers_for(closed(concurrency, 9), CORES, asked=None, here=False) == 0
 
 
 def test_a_limit_on_what_answers_do_not_have_ends_a_search() -> None:

