@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from connector_tax.base.artifacts.layout import CellFolder
 from connector_tax.base.errors import ArtifactError
@@ -30,7 +30,8 @@ from connector_tax.read.ingest.steps import StepTable
 from connector_tax.read.ingest.timeline import Moment, read_timeline
 
 Key = tuple[str, str, str]
-Columns = Mapping[str, ArrayLike]
+Column = Sequence[float | None] | NDArray[np.float64]
+Columns = Mapping[str, Column]
 T = TypeVar("T")
 
 # Rows of a table in all cells of a page. One row of all three tables takes at most 120 bytes: 3.6 MB.
@@ -124,7 +125,7 @@ def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int
         return [(t - window.t0_ns) / NS_PER_S for t in times_ns]
 
     steps = read(cell.steps.load, None) if cell.steps else None
-    moments = read(partial(read_timeline, folder.metrics), [])
+    moments = read(lambda: read_timeline(folder.metrics), list[Moment]())
     hosts = [m.host or HostReading() for m in moments]
     times = seconds([window.window_start_ns, window.t_stop_ns, window.drained_ns])
     fit = partial(table, end=times[-1], most_rows=most_rows)
@@ -155,7 +156,7 @@ def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int
     )
 
 
-def table(at: ArrayLike, columns: Columns, end: float, most_rows: int) -> dict[str, object]:
+def table(at: Column, columns: Columns, end: float, most_rows: int) -> dict[str, object]:
     """Return columns over ``t`` from 0 to ``end``, and ``of`` how many rows they are; a column without a value is missing.
 
     A column of one value throughout is that value. Of more than ``most_rows``, runs of consecutive rows keep those in which a
@@ -182,10 +183,8 @@ def table(at: ArrayLike, columns: Columns, end: float, most_rows: int) -> dict[s
 
 def _requests(requests: Sequence[RequestRecord], statuses: Sequence[str]) -> Columns:
     ns = {name: [getattr(r, f"{name}_ns") for r in requests] for name in ("ttft", "e2e", "tpot")}
-    failed = [None if r.status == "ok" else statuses.index(r.status) for r in requests]
-    return {name: np.array(own, dtype=np.float64) / NS_PER_MS for name, own in ns.items()} | {
-        "failed": failed
-    }
+    found: dict[str, Column] = {k: np.array(own, dtype=np.float64) / NS_PER_MS for k, own in ns.items()}
+    return found | {"failed": [None if r.status == "ok" else statuses.index(r.status) for r in requests]}
 
 
 def _steps(steps: StepTable) -> Columns:
@@ -200,8 +199,8 @@ def _samples(moments: Sequence[Moment], hosts: Sequence[HostReading]) -> Columns
         "running": [m.running for m in moments],
         "waiting": [m.waiting for m in moments],
         "stolen": _stolen(hosts),
-        "work_us": [np.mean(h.cpu_work_us or np.nan) for h in hosts],
-        "cpu_mhz": [np.median(h.cpu_mhz or np.nan) for h in hosts],
+        "work_us": [float(np.mean(h.cpu_work_us or np.nan)) for h in hosts],
+        "cpu_mhz": [float(np.median(h.cpu_mhz or np.nan)) for h in hosts],
         **{
             name: [getattr(gpu, name) for gpu in gpus]
             for name in ("sm_mhz", "mem_mhz", "temperature_c", "power_w")
@@ -209,13 +208,14 @@ def _samples(moments: Sequence[Moment], hosts: Sequence[HostReading]) -> Columns
     }
 
 
-def _stolen(hosts: Sequence[HostReading]) -> ArrayLike:
+def _stolen(hosts: Sequence[HostReading]) -> Column:
     """Return the percent of all cores' ticks since the sample before; NaN where counters are missing or ran backwards."""
     ticks, stolen = (
         np.diff(np.array([getattr(h, name) for h in hosts], dtype=np.float64), prepend=np.nan)
         for name in ("cpu_ticks", "steal_ticks")
     )
-    return 100 * stolen / np.where((stolen >= 0) & (stolen <= ticks) & (ticks > 0), ticks, np.nan)
+    percent: Column = 100 * stolen / np.where((stolen >= 0) & (stolen <= ticks) & (ticks > 0), ticks, np.nan)
+    return percent
 
 
 def _hooks(steps: StepTable) -> list[tuple[str, float, float, float]]:
