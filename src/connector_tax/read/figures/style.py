@@ -21,7 +21,7 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import AutoLocator, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from connector_tax.base.documents.aggregate import Interval
 from connector_tax.read.figures.words import MINUS
@@ -266,7 +266,8 @@ def plain_log_axis(axes: Axes) -> None:
 def plain_numbers(axis: Axis) -> None:
     """Label a logarithmic axis 20, 50, 100, and one of few decades more closely."""
     low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 30 * low else (1, 2, 3, 4, 6, 8)))
+    subs = (1, 2, 5) if high > 30 * low else (1, 2, 3, 4, 6, 8)
+    axis.set_major_locator(AutoLocator() if high < 3 * low else LogLocator(subs=subs))
     axis.set_major_formatter("{x:,.10g}")
     axis.set_minor_formatter(NullFormatter())
 

@@ -173,7 +173,7 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     lines = -(-len(order) // columns)
     high = len(inputs) * (1.35 * tallest * form.small + 4) + 2.2 * form.text
     height = (lines * high + 9 * form.text) / 72
-    figure = new_figure(columns * panel + 0.1 * form.text, height / form.tallness)
+    figure = new_figure(max(8.0, columns * panel + 0.1 * form.text), height / form.tallness)
     panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
     fits = min(1.0, (figure.get_figwidth() - 0.09 * form.text) / columns / panel)
     points = sorted(abs(tax.point) for tax in taxes if tax.point is not None)
