@@ -236,8 +236,6 @@ def between_steps(window: Any, behaviour: Behaviour, rng: Any, most: int) -> lis
 def virtual(value: dict[str, Any]) -> None:
     value["source"] = None
     value["provenance"] |= {"engine_kind": "virtual_gpu", "gpu": [], "virtual_gpu": IDENTITY}
-    for tax in (*value["taxes"], *value["main_taxes"]):
-        tax["holds"] = None if tax["holds"] is None else f"{tax['holds']}, clocked by a stand-in"
 
 
 def embedded(value: dict[str, Any]) -> None:

@@ -21,12 +21,12 @@ def example() -> dict[str, Any]:
 
 def number(point: float, low: float | None, high: float | None) -> dict[str, Any]:
     """A quantity over 200 requests of one launch."""
-    return {"point": point, "low": low, "high": high, "n": 200, "kind": "of one launch"}
+    return {"point": point, "low": low, "high": high, "n": 200, "n_blocks": 1}
 
 
 def no_number(reason: str) -> dict[str, Any]:
     """A quantity that is unavailable."""
-    return {"point": None, "low": None, "high": None, "n": 0, "kind": None, "reason": reason}
+    return {"point": None, "low": None, "high": None, "n": 0, "n_blocks": None, "reason": reason}
 
 
 def over_blocks(point: float, low: float, high: float, blocks: int = 3, **more: Any) -> dict[str, Any]:
@@ -40,8 +40,7 @@ def over_blocks(point: float, low: float, high: float, blocks: int = 3, **more: 
 def block_tax(config: str, by_block: dict[str, float]) -> dict[str, Any]:
     """A tax over those blocks, somewhere above zero."""
     told = {"point": 0.4, "low": 0.3, "high": 0.5, "verdict": "tax", "sd": 0.01, "adjusted": None}
-    kind = f"over {len(by_block)} blocks"
-    return {"config": config, "kind": kind, "n": 600, **told, "by_block": by_block}
+    return {"config": config, "n": len(by_block), **told, "by_block": by_block}
 
 
 def knee(rate_per_s: float | None) -> dict[str, Any]:

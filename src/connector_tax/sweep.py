@@ -38,7 +38,7 @@ from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.redaction import published
 from connector_tax.base.seeds import stream
 from connector_tax.read.compare.comparison import LATENCIES, flags_at, number_of, read_side
-from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.labels import label, launches_text
 from connector_tax.read.figures.questions import reference_flags, reference_rate, source_note
 from connector_tax.read.figures.words import METRICS, clean, rate, with_interval
 from connector_tax.read.report.status import seconds_left, worker_of
@@ -488,7 +488,7 @@ def _numbers(cell: SweepCell, results: Path, reference: Reference) -> Iterator[t
                 continue
             tax = number_of(side, connector.id, metric, reference, at)
             marks = [
-                tax.kind,
+                launches_text(tax.n_blocks),
                 *["saturated"] * tax.overloaded,
                 *flags_at(side.aggregate, connector.id, metric, at),
             ]

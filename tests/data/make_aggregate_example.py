@@ -9,6 +9,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from connector_tax.base.documents.aggregate import aggregate_of, written
+
 RATES = [0.5, 1, 2, 4, 8, 16, 32]
 INPUTS, OUTPUTS = [512, 4096, 32768], [64, 256, 1024]
 REF = {"ref_safe": 2, "ref_load": 4}
@@ -179,8 +181,7 @@ def taxes(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         names = ("config", "phase", "cell_id", "rate_per_s", "input_tokens", "output_tokens")
         base = {k: one[k] for k in names}
-        base |= {"reference": reference, "headline": phase == "a", "n": one["n_window"], "overloaded": []}
-        base |= {"holds": None, "kind": "of one launch"}
+        base |= {"reference": reference, "n": one["n_window"], "overloaded": [], "n_blocks": 1, "subject": ""}
         for metric, key in [("ttft_p90", "ttft_ms"), ("tpot_p90", "tpot_ms")]:
             point = one[key]["p90"]["point"] / plain[key]["p90"]["point"] - 1
             half = 0.045 if metric == "ttft_p90" else 0.018
@@ -199,14 +200,13 @@ def taxes(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def main_taxes(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Phase A's, of one launch each."""
-    own = [tax for tax in found if tax["headline"]]
-    return [{k: v for k, v in tax.items() if k != "headline"} | {"blocks": None} for tax in own]
+    return [dict(tax) for tax in found if tax["phase"] == "a"]
 
 
 def outcome(point: float, half: float) -> dict[str, Any]:
     verdict = "tax" if point > half else "gain" if point < -half else "no_tax_found"
     ends = {"point": round(point, 4), "low": round(point - half, 4), "high": round(point + half, 4)}
-    return ends | {"available": True, "reason": None, "verdict": verdict}
+    return ends | {"reason": None, "verdict": verdict}
 
 
 def saturation(cells: list[dict[str, Any]], ran: list[str]) -> dict[str, Any]:
@@ -232,32 +232,31 @@ def span(point: float, half: float) -> dict[str, Any]:
 
 
 def once(point: float, half: float) -> dict[str, Any]:
-    return {**span(point, half), "kind": "of one launch"}
+    return {**span(point, half), "n_blocks": 1}
 
 
-# id, title, subject, outcome, label, numbers, sentence, p and Holm's p
+# id, subject, outcome, label, numbers, p and Holm's p
 HYPOTHESES: list[tuple[Any, ...]] = [
-    ("H1", "The tax persists on one instance", "mooncake_both", "supported", "prior 45 % kept",
+    ("H1", "mooncake_both", "supported", "prior 45 % kept",
      {"tax_ttft_p90": span(0.31, 0.045), "threshold": 0.1},
-     "tax_TTFT_p90(mooncake_both) at ref_safe is +31.0 % [+26.5, +35.5], at least 10 %.", 0.001, 0.005),
-    ("H2", "NIXL's tax is 5 to 10 points below Mooncake's", "mooncake_both", "undetermined", None,
+     0.001, 0.005),
+    ("H2", "mooncake_both", "undetermined", None,
      {"gap": span(0.07, 0.059), "range": [0.05, 0.1]},
-     "The gap is 7.0 points [1.1, 12.9]; the interval reaches beyond 5 to 10.", 0.6, 0.6),
-    ("H3", "The framework's share", "mooncake_both", "supported", "implementation-cost-dominated",
+     0.6, 0.6),
+    ("H3", "mooncake_both", "supported", "implementation-cost-dominated",
      {"tax_noop": span(0.02, 0.02), "tax_connector": span(0.31, 0.045), "share": span(0.06, 0.06), "threshold": 0.5},
-     "tax(noop_connector) is 6 % of tax(mooncake_both).", 0.001, 0.005),
-    ("H4", "Taxes of stacked connectors add up", "multi_mooncake_lmcache", "supported", "additive",
+     0.001, 0.005),
+    ("H4", "multi_mooncake_lmcache", "supported", "additive",
      {"tax_stack": span(0.44, 0.045), "sum_of_parts": span(0.4, 0.06), "excess_over_stack": span(0.09, 0.15),
       "parts": {"mooncake_both": span(0.31, 0.045), "lmcache_only": span(0.09, 0.045)}, "tolerance": 0.3},
-     "The sum misses tax(multi) by 9 %.", 0.002, 0.006),
-    ("H5", "TTFT tax grows with input length", "mooncake_both", "supported", "monotonic",
+     0.002, 0.006),
+    ("H5", "mooncake_both", "supported", "monotonic",
      {"slope_per_doubling": span(0.03, 0.01), "by_length": {"512": span(0.22, 0.045), "32768": span(0.42, 0.045)},
       "rates_per_s": {"512": [2], "32768": [2]}, "averaged_over": [64, 256, 1024], "left_out": {}},
-     "Sign +; 22 % to 42 %.", 0.004, 0.008),
-    ("H6", "TPOT tax grows with output length", "mooncake_both", "not testable", None, {},
-     "not testable (the 1024-token cells hold too few requests).", None, None),
+     0.004, 0.008),
+    ("H6", "mooncake_both", "not testable", None, {}, None, None),
 ]  # fmt: skip
-HYPOTHESIS_KEYS = ("id", "title", "subject", "outcome", "label", "numbers", "sentence", "p_value", "p_holm")
+HYPOTHESIS_KEYS = ("id", "subject", "outcome", "label", "numbers", "p_value", "p_holm")
 
 
 def decomposition() -> list[dict[str, Any]]:
@@ -273,11 +272,10 @@ def decomposition() -> list[dict[str, Any]]:
                 {
                     "config": config,
                     "metric": metric,
-                    "kind": "of one launch",
                     "settings": ["disable_hybrid_kv_cache_manager"] if flags else [],
                     "parts": 3,
                     "total": once(total, 0.045),
-                    "flags": once(flags, 0.02) if flags else {**span(0.0, 0.0), "n": 0, "kind": None},
+                    "flags": once(flags, 0.02) if flags else {**span(0.0, 0.0), "n": 0, "n_blocks": None},
                     "framework": once(framework, 0.02),
                     "implementation": once(total - flags - framework, 0.05),
                 }
@@ -302,8 +300,8 @@ def attribution() -> list[dict[str, Any]]:
                 "tokens_per_step": 12.4,
                 "step_us": 14_500.0 + extra,
                 "plain_step_us": 14_500.0,
-                "difference_us": once(extra, 25),
-                "parts": [{"part": k, "label": k, **once(v, 10)} for k, v in parts.items()],
+                "difference_us": span(extra, 25),
+                "parts": [{"part": k, **span(v, 10)} for k, v in parts.items()],
                 "hooks": [
                     {
                         "hook": "worker/get_finished",
@@ -315,7 +313,7 @@ def attribution() -> list[dict[str, Any]]:
                         "n_cpu_steps": 507,
                     }
                 ],
-                "in_hooks_share": once(hooks / extra, 0.02),
+                "in_hooks_share": span(hooks / extra, 0.02),
                 "hooks_us": None,
                 "hooks_cpu_us": None,
             }
@@ -383,21 +381,26 @@ def main() -> None:
         "observer_effect": [],
         "growth": [],
         "outputs": [],
-        "amplification": [{"config": c, "metric": m, "available": True, "kind": "of one launch", **span(0.12, 0.09)}
+        "amplification": [{"config": c, "metric": m, "input_tokens": 4096, "output_tokens": 256, "n_blocks": 1, **span(0.12, 0.09)}
                           for c in ran[1:] for m in ("ttft_p90", "tpot_p90")],
-        "hypotheses": [dict(zip(HYPOTHESIS_KEYS, h, strict=True))
-                       | {"kind": None if h[3] == "not testable" else "of one launch"} for h in HYPOTHESES],
-        "criteria": [dict(zip(("number", "title", "outcome", "evidence"), c, strict=True)) for c in [
-            (1, "H1 falsifiable", "reported", "tax and interval reported at ref_safe"),
-            (2, "H2 testable", "reported", "gap 7.0 points [1.1, 12.9]"),
-            (3, "H3 disambiguated", "met", "implementation-cost-dominated"),
-            (4, "H4 additivity", "met", "misses by 9 %"),
-            (5, "H5 and H6 directional", "undetermined", "H6 has no sign"),
-            (6, "All artifacts present", "met", "137 files checked"), (7, "Finishes within 6 h", "met", "4 h 51 min"),
+        "hypotheses": [
+            dict(zip(HYPOTHESIS_KEYS, h, strict=True))
+            | {"n_blocks": None if h[2] == "not testable" else 1, "at_equal_host_speed": None}
+            | {"missing": [{"reason": "one_length", "subject": h[1]}] if h[2] == "not testable" else []}
+            for h in HYPOTHESES
+        ],
+        "criteria": [dict(zip(("number", "outcome", "evidence"), c, strict=True)) for c in [
+            (1, "reported", "tax and interval reported at ref_safe"),
+            (2, "reported", "gap 7.0 points [1.1, 12.9]"),
+            (3, "met", "implementation-cost-dominated"),
+            (4, "met", "misses by 9 %"),
+            (5, "undetermined", "H6 has no sign"),
+            (6, "met", "137 files checked"), (7, "met", "4 h 51 min"),
         ]],
         "problems": [{"where": "mooncake_producer phase b r2_32768x1024", "what": "engine died in it"}],
     }  # fmt: skip
-    text = json.dumps(aggregate, separators=(",", ":"), allow_nan=False) + "\n"
+    # In the form in which it is written, with what the types add.
+    text = json.dumps(written(aggregate_of(aggregate)), separators=(",", ":"), allow_nan=False) + "\n"
     Path(__file__).with_name("aggregate_example.json").write_text(text)
 
 

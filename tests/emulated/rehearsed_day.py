@@ -13,4 +13,4 @@ def rehearsed_day(config: CampaignConfig, results: Path, day: int) -> dict[tuple
     """The headline taxes of one day in virtual time."""
     root, _ = rehearse(config, results / str(day), seed=100 + day, processes=1)
     taxes = aggregate(read_campaign(root, steps=False)).taxes
-    return {(t.config, t.metric): t for t in taxes if t.headline and t.reference == "ref_safe"}
+    return {(t.config, t.metric): t for t in taxes if t.phase == "a" and t.reference == "ref_safe"}

@@ -133,7 +133,9 @@ def test_what_two_commands_measured_comes_home_as_taxes(host: Project, tmp_path:
     ):
         folder = measured / f"gpu-host-{name}"
         aggregate = json.loads((folder / "aggregate.json").read_text())
-        taxes = [tax for tax in aggregate["taxes"] if tax["metric"] == "tpot_p90" and tax["available"]]
+        taxes = [
+            tax for tax in aggregate["taxes"] if tax["metric"] == "tpot_p90" and tax["point"] is not None
+        ]
         assert connectors <= {tax["config"] for tax in taxes}, printed[-3000:]
         assert all(tax["low"] < tax["point"] < tax["high"] for tax in taxes)
         assert (folder / "report.html").is_file()

@@ -5,20 +5,44 @@ here and the numbers stay as they are. In a pattern ``*`` stands for one key or 
 beginning for any number of keys. A pattern covers all that is below it. All renames are made in order, each of what the one before left.
 """
 
-# Path before -> path now. Empty: every key has the name under which it is held.
-RENAMED: tuple[tuple[str, str], ...] = ()
+# Path before -> path now.
+RENAMED: tuple[tuple[str, str], ...] = (("**.kind", "**.n_blocks"),)
 
 # Path now -> value before -> value now, as JSON writes both: {'"neither"': "null"}.
-VALUES: dict[str, dict[str, str]] = {}
+VALUES: dict[str, dict[str, str]] = {
+    # Its numbers stand in ``numbers``.
+    "hypotheses[*].at_equal_host_speed.label": {
+        '"coupling; prior 45 % revised to 2.0 % [-2.5 %, 6.8 %]"': '"coupling; prior 45 % revised"'
+    }
+}
 
 # Paths that are held and no longer written, each with its reason.
-GONE: dict[str, str] = {}
+GONE: dict[str, str] = {
+    "repeats[*].taxes[*].kind": "n says over how many blocks",
+    "burns.rows[*].found.kind": "n says over how many blocks",
+    "decomposition[*].kind": "its total and its parts say it",
+    "main_taxes[*].blocks": "n_blocks says it",
+    "attribution[*].difference_us.kind": "always of one launch",
+    "attribution[*].parts[*].kind": "always of one launch",
+    "attribution[*].in_hooks_share.kind": "always of one launch",
+    "taxes[*].available": "point is null where it is not",
+    "main_taxes[*].available": "point is null where it is not",
+    "amplification[*].available": "point is null where it is not",
+    "taxes[*].headline": "those of phase a",
+}
 
 # Paths that are written and not held, each with its reason. Numbers that stay belong into data/ when it is next made.
-NEW: dict[str, str] = {}
+NEW: dict[str, str] = {
+    "**.subject": "whose number is missing",
+    "hypotheses[*].n_blocks": "words, where it is over blocks",
+    "hypotheses[*].numbers.queueing": "was in a sentence",
+}
 
 # Column of aggregate.csv or fleet.csv before -> column now.
-COLUMNS: dict[str, str] = {}
+COLUMNS: dict[str, str] = {
+    f"tax_{metric}_kind": f"tax_{metric}_n_blocks"
+    for metric in ("ttft_p90", "tpot_p90", "step_p50_us", "callback_p50_us", "unexplained_us")
+}
 
 # Columns whose values are words for a person, or follow from others: they may turn into codes and numbers.
 WORDS_IN_COLUMNS = ("reasons", "tax_*_kind")

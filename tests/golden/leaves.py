@@ -23,13 +23,12 @@ MOST_NUMBERS = 40
 NAMING = ("config", "id", "subject", "phase", "cell_id", "reference", "metric", "quantity", "hook", "router", "queue", "load")  # fmt: skip
 _RATE = re.compile(r"[0-9.]+\Z")
 _PRIOR = re.compile(r"prior 45 ?% (\w+)")
-_KIND = re.compile(r"over (\d+) blocks\Z")
 
 
 def leaves_of(document: Any) -> Leaves:
     """Every number, truth value, null and code of parsed JSON; of a distribution its sum and some points."""
     walked = _walk(document, "", "")
-    return {path: _kept(key, value) for path, key, value in walked if _is_held(path, key, value)}
+    return {path: _kept(value) for path, key, value in walked if _is_held(path, key, value)}
 
 
 def _walk(value: Any, path: str, key: str) -> Iterator[tuple[str, str, Any]]:
@@ -54,24 +53,15 @@ def _is_held(path: str, key: str, value: Any) -> bool:
     section = re.split(r"[.\[]", path, maxsplit=1)[0]
     if key in key_map.CODES or f"{section}.{key}" in key_map.CODES:
         return True
-    return key not in key_map.WORDS and (not isinstance(value, str) or blocks_of(key, value) is not None)
+    return key not in key_map.WORDS and not isinstance(value, str)
 
 
-def _kept(key: str, value: Any) -> Leaf:
-    """As a file holds it: fourteen digits tell what the tolerance tells. Of how many blocks a number is, is a number, and of the prior's
-    label its verdict is held."""
+def _kept(value: Any) -> Leaf:
+    """As a file holds it: fourteen digits tell what the tolerance tells. Of the prior's label its verdict is held."""
     if isinstance(value, str):
-        blocks, prior = blocks_of(key, value), _PRIOR.match(value)
-        return blocks if blocks is not None else prior[1] if prior else value
+        prior = _PRIOR.match(value)
+        return prior[1] if prior else value
     return float(f"{value:.14g}") if isinstance(value, float) and math.isfinite(value) else value
-
-
-def blocks_of(key: str, value: str) -> int | None:
-    """Over how many blocks of launches, by today's words; None: no words on that."""
-    if key != "kind":
-        return None
-    found = _KIND.match(value)
-    return int(found[1]) if found else 1 if value == "of one launch" else None
 
 
 def columns_of(table: str) -> dict[str, str]:

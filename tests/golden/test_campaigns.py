@@ -34,8 +34,8 @@ def test_a_file_is_packed_the_same_each_time() -> None:
 
 DOCUMENT = {
     "taxes": [
-        {"config": "a", "metric": "ttft_p90", "point": 0.25, "kind": "over 4 blocks", "reason": None},
-        {"config": "b", "metric": "ttft_p90", "point": None, "kind": None, "reason": "requests failed"},
+        {"config": "a", "metric": "ttft_p90", "point": 0.25, "n_blocks": 4, "reason": None},
+        {"config": "b", "metric": "ttft_p90", "point": None, "n_blocks": None, "reason": "requests failed"},
     ],
     "rates": {"ok": True, "n": 1, "fired": {"0.5": ["waiting"]}, "label": "plain vLLM"},
     "hypotheses": [{"id": "H1", "label": "kept", "sentence": "The prior is kept."}],
@@ -47,11 +47,11 @@ def test_leaves_are_numbers_truth_values_nulls_and_codes() -> None:
         "taxes[0].config": "a",
         "taxes[0].metric": "ttft_p90",
         "taxes[0].point": 0.25,
-        "taxes[0].kind": 4,
+        "taxes[0].n_blocks": 4,
         "taxes[1].config": "b",
         "taxes[1].metric": "ttft_p90",
         "taxes[1].point": None,
-        "taxes[1].kind": None,
+        "taxes[1].n_blocks": None,
         "rates.ok": True,
         "rates.n": 1,
         "rates.fired.0.5[0]": "waiting",
@@ -74,7 +74,7 @@ def test_a_distribution_is_held_by_its_sum_and_some_points() -> None:
         ("taxes[1].point", 0.0, "taxes[1].point (b, ttft_p90): null -> 0.0"),
         ("rates.ok", 1, "rates.ok: true -> 1"),
         ("rates.m", 1, "rates.m: is not kept -> 1"),
-        ("taxes[0].kind", 3, "taxes[0].kind (a, ttft_p90): 4 -> 3"),
+        ("taxes[0].n_blocks", 3, "taxes[0].n_blocks (a, ttft_p90): 4 -> 3"),
     ],
 )
 def test_a_difference_names_its_leaf_whose_it_is_and_both_values(path: str, value: float, line: str) -> None:
@@ -95,18 +95,18 @@ def test_a_renamed_key_needs_a_line_of_the_map_and_no_new_data(monkeypatch: pyte
     renames = (
         ("taxes", "taxes_by_launch"),
         ("taxes_by_launch[*].point", "taxes_by_launch[*].ratio"),
-        ("**.kind", "**.n_blocks"),
+        ("**.n_blocks", "**.blocks"),
     )
     monkeypatch.setattr(key_map, "RENAMED", renames)
-    monkeypatch.setattr(key_map, "VALUES", {"taxes_by_launch[*].n_blocks": {"null": "0"}})
+    monkeypatch.setattr(key_map, "VALUES", {"taxes_by_launch[*].blocks": {"null": "0"}})
     monkeypatch.setattr(key_map, "GONE", {"rates.n": "nobody read it"})
     monkeypatch.setattr(key_map, "NEW", {"rates.m": "in its place"})
     assert renamed_path("taxes[12].point") == "taxes_by_launch[12].ratio"
     assert renamed_path("taxes_of_others[12].point") == "taxes_of_others[12].point"
     now = {
         "taxes_by_launch": [
-            {"config": "a", "metric": "ttft_p90", "ratio": 0.25, "n_blocks": 4},
-            {"config": "b", "metric": "ttft_p90", "ratio": None, "n_blocks": 0},
+            {"config": "a", "metric": "ttft_p90", "ratio": 0.25, "blocks": 4},
+            {"config": "b", "metric": "ttft_p90", "ratio": None, "blocks": 0},
         ],
         "rates": {"ok": True, "m": 2, "fired": {"0.5": ["waiting"]}},
         "hypotheses": [{"id": "H1", "label": "kept"}],
@@ -114,18 +114,18 @@ def test_a_renamed_key_needs_a_line_of_the_map_and_no_new_data(monkeypatch: pyte
     assert differences(leaves_of(DOCUMENT), leaves_of(now)) == []
 
 
-TABLE = "config,n,reasons,tax_ttft_p90_kind\na,1,late,of one launch\nb,2.50,,over 4 blocks\n"
+TABLE = "config,n,reasons,tax_other_kind\na,1,late,of one launch\nb,2.50,,over 4 blocks\n"
 
 
 def test_columns_are_held_by_name_and_words_in_them_are_not() -> None:
     old = columns_of(TABLE)
-    others = "config,n,reasons,tax_ttft_p90_kind,more\na,1.0,code_late,1,x\nb,2.5,,4,y\n"
+    others = "config,n,reasons,tax_other_kind,more\na,1.0,code_late,1,x\nb,2.5,,4,y\n"
     assert column_differences(old, columns_of(others), "t.csv") == []
     assert column_differences(old, columns_of(TABLE.replace("2.50", "2.51")), "t.csv") == [
         "t.csv: column n: other values"
     ]
     assert (
-        column_differences(old, columns_of("config,n,tax_ttft_p90_kind\n"), "t.csv")[0]
+        column_differences(old, columns_of("config,n,tax_other_kind\n"), "t.csv")[0]
         == "t.csv: column reasons: is not there"
     )
 

@@ -13,6 +13,7 @@ from connector_tax.check.experiments import METRICS, STEP, Results
 from connector_tax.check.findings import CONFIDENCE
 from connector_tax.check.ratio_text import ratio_text
 from connector_tax.check.verdict import NAMES
+from connector_tax.read.figures.labels import reason_text
 from connector_tax.read.stats.hook_waits import HookTimes
 from connector_tax.run.measure.arranged import BUSY_BESIDE, ENGINE_ALONE, HELPERS_IDLE, UNPINNED, UNTOUCHED
 
@@ -114,7 +115,7 @@ def _of_taxes(results: Results) -> Iterator[Conclusion]:
         for change in (*OF_HOOKS, BUSY_BESIDE):
             after = results.tax(change, metric)
             if after.point is None:
-                yield _open(results, name, before, change, after.reason or "not known")
+                yield _open(results, name, before, change, reason_text(after.reason) or "not known")
                 continue
             busy = change == BUSY_BESIDE
             kept = results.kept(change, metric)

@@ -28,6 +28,7 @@ from connector_tax.check.experiments import METRICS, Measured, Results
 from connector_tax.check.findings import CONFIDENCE, Findings, ModeFindings
 from connector_tax.check.load_tax import LoadTax
 from connector_tax.check.verdict import Verdict, floor_over_loads, judge, looked_at, noise_floor
+from connector_tax.read.figures.labels import reason_text
 from connector_tax.read.stats.hook_waits import HookTimes
 from connector_tax.read.stats.step_slopes import HookCost, HookSlopes
 from connector_tax.read.stats.taxes import LATENCIES
@@ -165,4 +166,6 @@ def _times(times: HookTimes) -> HookTimesRow:
 
 def _estimated(estimate: Estimate) -> Estimated:
     low, high = estimate.interval(CONFIDENCE)
-    return Estimated(estimate.point, low, high, estimate.n, estimate.why_open(CONFIDENCE))
+    return Estimated(
+        estimate.point, low, high, estimate.n, reason_text(estimate.why_open(CONFIDENCE)) or None
+    )

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from connector_tax.base.documents.aggregate import OF_ONE_LAUNCH
 from connector_tax.base.documents.check import BlockTax, Died, Judged
 from connector_tax.base.statistics.bootstrap import combine
 from connector_tax.base.statistics.laws import student_quantile
@@ -27,6 +26,7 @@ from connector_tax.check.campaigns import Campaigns, mode_words
 from connector_tax.check.findings import CONFIDENCE, Findings, ModeFindings
 from connector_tax.check.load_tax import LoadTax
 from connector_tax.check.ratio_text import percents
+from connector_tax.read.figures.labels import reason_text
 from connector_tax.read.stats.launches import MIN_BLOCKS
 from connector_tax.read.stats.taxes import LATENCIES
 
@@ -151,7 +151,7 @@ def _over_loads(mode: str, metric: str, taxes: Sequence[LoadTax], looks: int) ->
     down, up = (float(np.mean([pick(_left(t)) for t in taxes])) for pick in (min, max))
     rates = tuple(t.rate_per_s for t in taxes)
     ends = (_end(low, down - beside), _end(high, up + beside))
-    return Judged(mode, rates, metric, math.expm1(point), *ends, OF_ONE_LAUNCH)
+    return Judged(mode, rates, metric, math.expm1(point), *ends, "of one launch")
 
 
 def _left(tax: LoadTax) -> tuple[float, float, float]:
@@ -207,7 +207,7 @@ def _missing(mode: ModeFindings, campaigns: Campaigns, deciding: tuple[str, ...]
     found = list(mode.lost)
     for tax in mode.taxes:
         if tax.metric in deciding:
-            found += [e.reason for e in (tax.own, tax.floor) if e.point is None and e.reason]
+            found += [reason_text(e.reason) for e in (tax.own, tax.floor) if e.point is None and e.reason]
     return list(dict.fromkeys(found))
 
 

@@ -74,18 +74,16 @@ def test_cells_and_steps_have_the_type_of_what_they_hold() -> None:
     assert any(isinstance(c.step, Steps) for c in others)
 
 
-def test_an_aggregate_of_an_earlier_version_is_taken_for_what_it_meant() -> None:
+def test_an_aggregate_of_an_earlier_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
     value = example()
-    for key in ("main_taxes", "failed_blocks", "two_parts", "host_drift"):
-        del value[key]
-    del value["provenance"]["confidence"], value["provenance"]["settings"]
-    for tax in value["taxes"]:
-        del tax["kind"], tax["holds"]
-    found = aggregate_of(value)
-    assert found.provenance.confidence == 0.95 and found.provenance.settings is None
-    assert [t.cell_id for t in found.chosen_taxes] == [t["cell_id"] for t in value["taxes"] if t["headline"]]
-    assert all(t.of_one_launch for t in found.taxes)
-    assert (found.failed_blocks, found.two_parts, found.host_drift) == ((), (), ())
+    for tax in value["main_taxes"]:
+        del tax["n_blocks"]
+    path = tmp_path / "aggregate.json"
+    path.write_text(json.dumps(value))
+    with pytest.raises(
+        ArtifactError, match=r"`n_blocks`.*main_taxes.*Make it again with connector-tax analyze"
+    ):
+        read_aggregate(path)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +94,7 @@ def test_an_aggregate_of_an_earlier_version_is_taken_for_what_it_meant() -> None
         ("cells.0.n_ok", "many", "Expected `int`, got `str` - at `$.n_ok` (of `$.cells[0]`)"),
         ("cells.0.n_ok", True, "Expected `int`, got `bool` - at `$.n_ok` (of `$.cells[0]`)"),
         ("cells.0.step.cdf", 3, "Expected `object`, got `int` - at `$.cdf` (of `$.cells[0]`)"),
-        ("cells.0.health", {"device_clock": 1}, "at `$.device_clock` (of `$.cells[0]`)"),
+        ("cells.0.health", {"device_clock": 1}, "at `$.health.device_clock` (of `$.cells[0]`)"),
         ("main_taxes.0.verdict", "no_tax", "Invalid enum value 'no_tax' - at `$.main_taxes[0].verdict`"),
         ("provenance.engine_kind", "sglang", "Invalid enum value 'sglang'"),
     ],

@@ -89,10 +89,12 @@ def test_whose_launch_a_tax_is_of_stands_beside_each_configuration(aggregate: di
     for config in configs:
         main_tax(aggregate, config)["phase"] = "a"
     main_tax(aggregate, "mooncake_both")["phase"] = "b"
-    main_tax(aggregate, "lmcache_only").update(phase=None, blocks=4, kind="over 4 blocks")
+    main_tax(aggregate, "lmcache_only").update(phase=None, n_blocks=4)
     rows = drawn(aggregate).data_rows
-    kinds = {r["config"]: r["kind"] for r in rows if (r["input_tokens"], r["output_tokens"]) == (4096, 256)}
-    assert kinds["lmcache_only"] == "over 4 blocks" and kinds["nixl_both"] == "of one launch"
+    blocks = {
+        r["config"]: r["n_blocks"] for r in rows if (r["input_tokens"], r["output_tokens"]) == (4096, 256)
+    }
+    assert (blocks["lmcache_only"], blocks["nixl_both"]) == (4, 1)
 
 
 def test_plain_with_a_connectors_settings_is_no_connector(aggregate: dict[str, Any]) -> None:

@@ -130,11 +130,11 @@ def test_launches_behind_bars_are_listed(aggregate: dict[str, Any]) -> None:
     """Over blocks, of one launch, and of which connector another phase stands in."""
     taxes = [t for t in aggregate["main_taxes"] if t["unit"] == "ratio"]
     for row in taxes:
-        row |= {"phase": None, "blocks": 5, "kind": "over 5 blocks"}
+        row |= {"phase": None, "n_blocks": 5}
     assert "Over 5 blocks of launches." in caption("fig8", aggregate)
     for row in taxes:
         if row["config"] == "lmcache_only":
-            row |= {"phase": "b", "blocks": None, "kind": "of one launch"}
+            row |= {"phase": "b", "n_blocks": 1}
     for name in ("fig4", "fig7"):
         said = caption(name, aggregate)
         assert "Over 5 blocks of launches. Of one launch: lmcache_only. Not of phase A: lmcache_only (phase B)." in said  # fmt: skip

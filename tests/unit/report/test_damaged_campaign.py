@@ -55,7 +55,7 @@ def test_a_sound_campaign_has_no_problem_on_its_page(sound: Result) -> None:
     assert all(c["usable"] for c in sound.aggregate["cells"])
     assert {metric for *_, metric in sound.taxes(CONFIG, "a", CELL)} == METRICS
     # The lowest rate has few requests.
-    assert all(t["available"] for key, t in sound.taxes(CONFIG).items() if "neither" not in key)
+    assert all(t["point"] is not None for key, t in sound.taxes(CONFIG).items() if "neither" not in key)
     assert {c["status"] for c in sound.aggregate["configs"].values()} == {"measured"}
     assert sound.drawn == 8
 
@@ -291,7 +291,7 @@ def test_a_mean_over_lengths_is_not_one_over_those_that_are_left(campaign: Campa
     )
     assert before["outcome"] != "not testable"
     assert (before["numbers"]["averaged_over"], after["numbers"]["averaged_over"]) == ([8, 16], [16])
-    assert "(8 left out: at 64 prompt tokens its cell of phase B is missing)" in after["sentence"]
+    assert after["numbers"]["left_out"] == {"8": {"64": "its cell of phase B is missing"}}
 
 
 def test_runs_of_another_date_are_named_and_change_nothing(campaign: Campaign, sound: Result) -> None:
@@ -325,7 +325,7 @@ def test_a_run_of_another_campaign_is_left_out_whole(campaign: Campaign, sound: 
     assert found.says(f"{RUN}/receipt.json", f"is of yesterday {CONFIG} a")
     for cell_id in ("r2_256x16", "r4_256x16", "r8_256x16"):
         assert found.says(f"{RUN}/cells/{cell_id}", f"belongs to yesterday {CONFIG} a {cell_id}, not here")
-    assert not any(t["available"] for t in found.taxes(CONFIG, "a", "r").values())
+    assert not any(t["point"] is not None for t in found.taxes(CONFIG, "a", "r").values())
     lost = ("r2_256x16", "r4_256x16", "r8_256x16")
     others = {k: v for k, v in but_for_ends(sound.taxes(), *lost).items() if (k[0], k[1]) != (CONFIG, "a")}
     assert {k: v for k, v in but_for_ends(found.taxes(), *lost).items() if k in others} == others

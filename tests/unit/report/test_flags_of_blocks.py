@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connector_tax.base.documents.aggregate import MainTaxRow, aggregate_of
+from connector_tax.base.documents.aggregate import TaxRow, aggregate_of
 from connector_tax.read.compare.text import comparison_text
 from connector_tax.read.figures.flags import flags_behind
 
@@ -53,9 +53,7 @@ def test_a_flag_of_one_of_its_blocks_is_carried(
     config: str, whose: str, pair: tuple[Aggregate, Aggregate]
 ) -> None:
     flag(pair[0], config, "r2")
-    assert flags_behind(aggregate_of(pair[0]), typed(tax_of(pair[0]), MainTaxRow)) == {
-        "client_limited": {whose}
-    }
+    assert flags_behind(aggregate_of(pair[0]), typed(tax_of(pair[0]), TaxRow)) == {"client_limited": {whose}}
 
 
 @pytest.mark.parametrize(
@@ -73,13 +71,13 @@ def test_a_flag_of_another_cell_is_not(
     config: str, phase: str, changed: dict[str, Any], pair: tuple[Aggregate, Aggregate]
 ) -> None:
     flag(pair[0], config, phase, **changed)
-    assert flags_behind(aggregate_of(pair[0]), typed(tax_of(pair[0]), MainTaxRow)) == {}
+    assert flags_behind(aggregate_of(pair[0]), typed(tax_of(pair[0]), TaxRow)) == {}
 
 
 def test_a_tax_of_one_launch_has_nothing_of_plains_second(pair: tuple[Aggregate, Aggregate]) -> None:
-    tax = tax_of(pair[0]) | {"blocks": None, "phase": "b_prime"}
+    tax = tax_of(pair[0]) | {"n_blocks": 1, "phase": "b_prime"}
     flag(pair[0], "plain_again", "b_prime")
-    assert flags_behind(aggregate_of(pair[0]), typed(tax, MainTaxRow)) == {}
+    assert flags_behind(aggregate_of(pair[0]), typed(tax, TaxRow)) == {}
 
 
 @pytest.mark.parametrize(
@@ -89,9 +87,9 @@ def test_hooks_carry_no_flag_of_plains(
     metric: str, carried: dict[str, set[str]], pair: tuple[Aggregate, Aggregate]
 ) -> None:
     """Plain has none: they are measured in the connector's own cell alone."""
-    tax = tax_of(pair[0]) | {"blocks": None, "phase": "b_prime", "metric": metric}
+    tax = tax_of(pair[0]) | {"n_blocks": 1, "phase": "b_prime", "metric": metric}
     flag(pair[0], "plain", "b_prime")
-    assert flags_behind(aggregate_of(pair[0]), typed(tax, MainTaxRow)) == carried
+    assert flags_behind(aggregate_of(pair[0]), typed(tax, TaxRow)) == carried
 
 
 @pytest.mark.parametrize(("phase", "said"), [("r2", True), ("a", False), ("r4", False)])

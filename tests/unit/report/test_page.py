@@ -76,7 +76,7 @@ def test_every_number_over_blocks_is_as_well(aggregate: dict[str, Any]) -> None:
     aggregate["repeats"] = [floor, {**copy.deepcopy(floor), "metric": "tpot_p90"}]
     for tax in aggregate["main_taxes"]:
         if tax["reference"] == "ref_safe" and tax["unit"] == "ratio":
-            tax |= {"phase": None, "blocks": 4, "kind": "over 4 blocks"}
+            tax |= {"phase": None, "n_blocks": 4}
     check_numbers(aggregate, page(aggregate))
 
 
@@ -323,7 +323,7 @@ EMPTY: dict[str, Any] = {
         for key in ("cells", "taxes", "main_taxes", "hypotheses", "criteria", "problems", "amplification")
     },
     **{key: {} for key in ("configs", "saturation")},
-    "provenance": {"config_hash": "c0ffee00c0ffee00"},
+    "provenance": {"config_hash": "c0ffee00c0ffee00", "confidence": 0.95},
     "reference_rates": None,
 }
 
@@ -369,3 +369,41 @@ def test_tables_that_all_say_the_same_are_one_line(aggregate: dict[str, Any]) ->
 def test_json_of_a_number_is_what_the_page_has() -> None:
     """Both write the shortest text that reads as the number."""
     assert all(json.dumps(v) == str(v) for v in (0.1, 1e-05, 12345678.9, 3, 0.30000000000000004))
+
+
+def test_every_reason_that_the_analysis_gives_has_words() -> None:
+    """Codes are strings of the code that gives them; whatever else stands there is what a file says."""
+    source = "".join(p.read_text() for p in (WORDS.parents[1] / "src/connector_tax/read/stats").rglob("*.py"))
+    given = re.findall(r'(?:unavailable|Missing|_none|_without)\((?:name, )?[^()\[]*?"([a-z_]+)"', source)
+    assert len(set(given)) > 15 and set(given) <= set(labels()["missing"])
+    assert [code for code in labels()["missing"] if f'"{code}"' not in source] == []
+
+
+def test_a_cell_that_may_end_early_is_said_once(aggregate: dict[str, Any]) -> None:
+    """The published experiment has 200 completed requests in each cell."""
+    assert "completed requests" not in said(aggregate)
+    aggregate["provenance"]["settings"]["cell"]["min_completed"] = 50
+    assert "A cell ends at 50 completed requests, where the published experiment has 200." in said(aggregate)
+    rule = {"half_width": 0.05, "planned": [50, 100, 200], "wider": 1.2, "reached": True}
+    looks = [{"n_planned": n, "n": n, "half_widths": {}, "tight": n == 100} for n in (50, 100)]
+    aggregate["cells"][0]["stopping"] = {**rule, "looks": looks}
+    aggregate["cells"][1]["stopping"] = {**rule, "looks": [{**looks[0], "n_planned": 200}]}
+    text = said(aggregate)
+    assert "before 200 completed requests, from 50 on, once an interim analysis" in text
+    assert "tight enough: 1 did." in text
+    check_numbers(aggregate, page(aggregate))
+
+
+def test_a_queue_that_one_sample_saw_is_said_to_be_one(aggregate: dict[str, Any]) -> None:
+    cell = next(c for c in aggregate["cells"] if c["usable"] and c["saturation_criteria"]["waiting"])
+    once = labels()["saturation"]["waiting_once"]
+    assert once not in said(aggregate)
+    cell["n_waiting"] = 1
+    assert said(aggregate).count(once) == 1
+
+
+def test_what_a_column_and_the_rows_above_say_is_not_said_again(aggregate: dict[str, Any]) -> None:
+    (table,) = view_of(aggregate).tables["lengths"]
+    assert table.heads[-1] == "TPOT p90, %" and table.units[-1] == "%"
+    first, second = table.rows[:2]
+    assert first[0] and first[1] and (second[0], second[1]) == ("", "") and second[2] != first[2]

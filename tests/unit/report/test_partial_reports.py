@@ -23,8 +23,7 @@ from connector_tax.base.units import duration_text
 from connector_tax.read.analysis import analyse
 from connector_tax.read.figures.draw_all import draw_figures
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.report.left import unfinished
-from connector_tax.read.report.page import build_report
+from connector_tax.read.report.page import build_report, unfinished
 from connector_tax.read.report.status import seconds_left, status_text
 from connector_tax.read.stats.reference import select_reference_rates
 from connector_tax.run.measure.progress import Progress

@@ -52,8 +52,8 @@ def test_every_connector_has_a_row_and_the_source_stands_above(aggregate: dict[s
 
 def test_over_blocks_it_says_so(aggregate: dict[str, Any]) -> None:
     for tax in aggregate["main_taxes"]:
-        tax |= {"phase": None, "blocks": 4, "kind": "over 4 blocks"}
-    of_ttft(aggregate, "nixl_both").update(blocks=3, kind="over 3 blocks")
+        tax |= {"phase": None, "n_blocks": 4}
+    of_ttft(aggregate, "nixl_both").update(n_blocks=3)
     text = table(aggregate)
     assert "over 4 blocks of launches." in text.splitlines()[0]
     assert "\n(a) " in text and "| NIXL (both) (" in text

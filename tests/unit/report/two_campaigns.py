@@ -58,4 +58,4 @@ def two_days() -> tuple[Aggregate, Aggregate]:
 def over_blocks(value: Aggregate, n: int, *configs: str) -> None:
     for tax in value["main_taxes"]:
         if tax["unit"] == "ratio" and (not configs or tax["config"] in configs):
-            tax |= {"phase": None, "blocks": n, "kind": f"over {n} blocks"}
+            tax |= {"phase": None, "n_blocks": n}

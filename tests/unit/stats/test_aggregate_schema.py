@@ -237,7 +237,7 @@ def first(value: dict[str, Any], part: str, **wanted: Any) -> dict[str, Any]:
         (lambda a: a.update(extra={}), "additional"),
         (lambda a: a["taxes"][0].update(verdict="no_tax"), "taxes/0/verdict"),
         (lambda a: a["taxes"][0].update(point="0.3"), "taxes/0/point"),
-        (lambda a: a["taxes"][0].update(available=False, reason=None), "taxes/0"),
+        (lambda a: a["taxes"][0].update(verdict="unavailable", reason=None), "taxes/0"),
         (lambda a: a["taxes"][0].update(reference="ref_high"), "taxes/0/reference"),
         (lambda a: a["cells"][0]["ttft_ms"]["p90"].update(low=None), "cells/0"),
         (lambda a: a["cells"][0].update(verdict="fine"), "cells/0"),

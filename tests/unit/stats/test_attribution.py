@@ -112,11 +112,11 @@ def test_hooks_are_given_per_step_call_and_token_dearest_first() -> None:
     )
 
 
-def test_each_part_has_the_steps_of_the_side_with_fewer_and_its_kind() -> None:
+def test_each_part_has_the_steps_of_the_side_with_fewer() -> None:
     few = np.where(np.arange(N) < 60, DECODE_ONLY, MIXED).astype(np.int8)
     entry = found(OWN, table(step=1000, schedule=40, update=30, hooks={}, kind=few))
     numbers = [entry.difference_us, entry.in_hooks_share, *entry.parts]
-    assert {(v.n, v.kind) for v in numbers if v is not None} == {(60, "of one launch")}
+    assert {v.n for v in numbers if v is not None} == {60}
     assert (entry.n_steps, entry.n_plain_steps) == (N, 60)
 
 

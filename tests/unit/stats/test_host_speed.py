@@ -164,7 +164,7 @@ def test_a_verdict_keeps_its_own_answer_and_has_the_other_beside_it() -> None:
     rng = np.random.default_rng(9)
     wide = _drawn_jointly(rng.normal(0.05, 0.06, (4, 1)), ["mooncake_both"], 4000, rng)
     narrow = _drawn_jointly(rng.normal(0.02, 0.01, (4, 1)), ["mooncake_both"], 4000, rng)
-    evidence = Evidence(wide, {}, {}, {}, {}, 0.95, over_blocks=frozenset(wide))
+    evidence = Evidence(wide, {}, {}, {}, {}, 0.95, n_blocks=dict.fromkeys(wide, 4))
     h1, h2 = hypotheses_of(judge_hypotheses(evidence), evidence, narrow)[:2]
     assert (h1.outcome, h1.at_equal_host_speed.outcome) == ("undetermined", "refuted")
     assert h2.at_equal_host_speed is None, "NIXL has no number either way"

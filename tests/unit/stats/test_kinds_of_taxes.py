@@ -72,34 +72,29 @@ def one(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
 
 def test_no_verdict_rests_on_both_kinds(once: dict[str, Any], lose: Lose) -> None:
     h2 = one(once["hypotheses"], id="H2")
-    assert (h2["outcome"], h2["kind"], h2["p_value"]) == ("not testable", None, None)
-    assert h2["sentence"] == (
-        "Not testable (of one launch: nixl_both; over blocks of launches: mooncake_both; the two are not combined)."
-    )
-    assert one(once["hypotheses"], id="H3")["kind"] == "over blocks"
+    assert (h2["outcome"], h2["n_blocks"], h2["p_value"]) == ("not testable", None, None)
+    assert [m["reason"] for m in h2["missing"]] == ["unlike_launches"]
+    assert one(once["hypotheses"], id="H3")["n_blocks"] == 4
     lost_one = one(lose("nixl_both", ("r1",))["hypotheses"], id="H2")
     # Three blocks of 80 requests.
-    assert (lost_one["kind"], lost_one["numbers"]["gap"]["n"]) == ("over blocks", 240)
+    assert (lost_one["n_blocks"], lost_one["numbers"]["gap"]["n"]) == (3, 240)
 
 
 def test_no_amplification_and_no_part_is_made_of_both_kinds(once: dict[str, Any]) -> None:
     row = one(once["amplification"], config="nixl_both", metric="ttft_p90")
-    assert (row["available"], row["point"], "kind" in row) == (False, None, False)
-    assert row["reason"] == (
-        "at ref_load its tax is over 3 blocks, at ref_safe of one launch: the two are not combined"
-    )
+    assert (row["point"], row["reason"], "n_blocks" in row) == (None, "unlike_launches", False)
     own = {"config": "mooncake_both", "metric": "ttft_p90"}
-    assert one(once["amplification"], **own, input_tokens=256)["kind"] == "over 3 blocks"
-    assert one(once["amplification"], **own, input_tokens=64)["kind"] == "of one launch"
+    assert one(once["amplification"], **own, input_tokens=256)["n_blocks"] == 3
+    assert one(once["amplification"], **own, input_tokens=64)["n_blocks"] == 1
     split = one(once["decomposition"], config="nixl_both", metric="ttft_p90")
-    assert (split["kind"], split["parts"], split["implementation"]["point"]) == ("of one launch", 0, None)
-    why = "noop_connector's tax is over 4 blocks, nixl_both's of one launch: the two are not combined"
-    assert why in split["implementation"]["reason"]
+    assert (split["total"]["n_blocks"], split["parts"], split["implementation"]["point"]) == (1, 0, None)
+    assert split["implementation"]["reason"] == "unlike_launches"
+    assert split["implementation"]["subject"] == "noop_connector"
     drawn = fig7_decomposition.draw(aggregate_of(once))
     assert isinstance(drawn, Drawn) and "Not split: nixl_both." in drawn.caption
     row = one(once["two_parts"], config="nixl_both", metric="ttft_p90")
-    assert row["rest"]["reason"] == "this tax is of one launch, the no-op connector's over 4 blocks"
-    assert {d["kind"] for d in once["decomposition"]} == {"of one launch", "over 4 blocks"}
+    assert row["rest"]["reason"] == "unlike_launches"
+    assert {d["total"]["n_blocks"] for d in once["decomposition"]} == {1, 4}
 
 
 def test_what_is_of_one_launch_says_so_beside_what_is_not(once: dict[str, Any]) -> None:
@@ -120,24 +115,24 @@ def test_every_rate_of_phase_a_has_the_tax_that_stands_there(once: dict[str, Any
         for c in ("nixl_both", "plain")
     )
     at = one(once["main_taxes"], config="nixl_both", metric="ttft_p90", rate_per_s=2)
-    assert (at["point"], at["kind"]) == (pytest.approx(own / plain - 1), "of one launch")
+    assert (at["point"], at["n_blocks"]) == (pytest.approx(own / plain - 1), 1)
 
 
 def test_a_rate_and_shape_has_one_tax_in_every_table_and_picture(lose: Lose) -> None:
     """Phase A's cell is lost, Phase B's is there, and there are blocks: those stand for both."""
     value = lose("mooncake_both", ("a",))
     main = one(value["main_taxes"], config="mooncake_both", metric="ttft_p90", reference="ref_safe")
-    assert main["kind"] == "over 3 blocks"
+    assert main["n_blocks"] == 3
     rows = list(csv.DictReader(io.StringIO(aggregate_csv(aggregate_of(value)))))
     own = [r for r in rows if (r["config"], r["cell_id"]) == ("mooncake_both", SAFE)]
-    taxed = {r["phase"]: (r["tax_ttft_p90"], r["tax_ttft_p90_kind"]) for r in own if r["tax_ttft_p90"]}
-    assert taxed == {p: (str(main["point"]), "over 3 blocks") for p in "ab"}
+    taxed = {r["phase"]: (r["tax_ttft_p90"], r["tax_ttft_p90_n_blocks"]) for r in own if r["tax_ttft_p90"]}
+    assert taxed == {p: (str(main["point"]), "3") for p in "ab"}
     other = one(rows, config="mooncake_both", phase="b", cell_id="r4_64x8")
-    assert other["tax_ttft_p90_kind"] == "of one launch"
+    assert other["tax_ttft_p90_n_blocks"] == "1"
     drawn = fig5_shape_heatmaps.draw(aggregate_of(value))
     assert isinstance(drawn, Drawn)
     tile = one(drawn.data_rows, config="mooncake_both", input_tokens=256, output_tokens=16)
-    assert (tile["point"], tile["low"], tile["kind"]) == (main["point"], main["low"], "over 3 blocks")
+    assert (tile["point"], tile["low"], tile["n_blocks"]) == (main["point"], main["low"], 3)
     texts = [t.get_text() for axes in drawn.figure.axes for t in axes.texts]
     assert any(t.endswith("\n3 blocks") for t in texts)
     page = page_view(aggregate_of(value))

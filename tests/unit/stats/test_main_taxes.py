@@ -114,10 +114,7 @@ def test_a_shape_that_phase_b_prime_left_out_is_said(tmp_path: Path) -> None:
         shutil.rmtree(campaign.run(config, "b_prime").path)
     value = analysed(campaign)
     left_out = [a for a in value["amplification"] if a["input_tokens"] == 64]
-    reason = "left out of Phase B': plain holds it neither at ref_load nor at twice Phase B's rate"
-    assert {(a["config"], a["available"], a["reason"]) for a in left_out} == {
-        ("mooncake_both", False, reason)
-    }
+    assert {(a["config"], a["point"], a["reason"]) for a in left_out} == {("mooncake_both", None, "not_held")}
     assert value["problems"] == []
 
 
@@ -128,8 +125,8 @@ def test_at_one_reference_rate_nothing_says_what_load_adds(whole: Campaign) -> N
     assert rates["ref_safe_per_s"] == rates["ref_load_per_s"]
     assert value["amplification"]
     for row in value["amplification"]:
-        assert (row["point"], row["low"], row["high"], row["available"]) == (None, None, None, False)
-        assert row["reason"] in ("both reference rates are one", "this cell has no step records")
+        assert (row["point"], row["low"], row["high"]) == (None, None, None)
+        assert row["reason"] in ("one_rate", "no_steps")
 
 
 def test_hypotheses_and_parts_stand_on_the_cell_that_figures_show(copied: Campaign) -> None:
@@ -156,11 +153,9 @@ def test_without_a_stand_in_phase_as_reason_is_kept(copied: Campaign) -> None:
         copied.run("mooncake_both", phase).cell("r8_256x16").requests.unlink()
     value = analysed(copied)
     (chosen,) = main(value, config="mooncake_both", metric="ttft_p90", reference="ref_safe")
-    assert (chosen["phase"], chosen["available"]) == ("a", False)
-    assert (
-        "its cell of phase A is lost: requests_A_r8_256x16.jsonl is missing"
-        in hypothesis(value, "H1", "mooncake_both")["sentence"]
-    )
+    assert (chosen["phase"], chosen["point"]) == ("a", None)
+    (missing,) = hypothesis(value, "H1", "mooncake_both")["missing"]
+    assert missing["reason"] == "its cell of phase A is lost: requests_A_r8_256x16.jsonl is missing"
 
 
 @pytest.mark.parametrize("config", ["mooncake_both", "plain"])
@@ -169,7 +164,7 @@ def test_no_launch_stands_in_for_one_of_which_requests_failed(copied: Campaign, 
     copied.measure(config, "a", change=fail(every=7))
     value = analysed(copied)
     (chosen,) = main(value, config="mooncake_both", metric="ttft_p90", reference="ref_safe")
-    assert (chosen["phase"], chosen["available"]) == ("a", False)
+    assert (chosen["phase"], chosen["point"]) == ("a", None)
     assert "falls on requests that failed or did not finish" in chosen["reason"]
     row = next(r for r in value["connectors"] if r["config"] == "mooncake_both")
     assert row["reason"] == {"code": "requests_failed", "subject": config}
@@ -199,11 +194,7 @@ def test_taxes_over_blocks_stand_before_those_of_one_launch(tmp_path: Path) -> N
         # Phase A is a block as well, and Phase B one of the rate at which it measures Phase A's shape.
         blocks = ["a", *(["b"] if reference == "ref_safe" else []), "r1", "r2", "r3"]
         assert list(over["by_block"]) == blocks
-        assert (chosen["blocks"], chosen["phase"], chosen["kind"]) == (
-            len(blocks),
-            None,
-            f"over {len(blocks)} blocks",
-        )
+        assert (chosen["n_blocks"], chosen["phase"]) == (len(blocks), None)
 
         def requests(*ids: str, blocks: list[str] = blocks, cell_id: str = chosen["cell_id"]) -> int:
             return sum(
@@ -217,8 +208,8 @@ def test_taxes_over_blocks_stand_before_those_of_one_launch(tmp_path: Path) -> N
     points = {t["reference"]: t["point"] for t in main(value, config="nixl_both", metric="ttft_p90")}
     row = next(a for a in value["amplification"] if (a["config"], a["metric"]) == ("nixl_both", "ttft_p90"))
     assert row["point"] == pytest.approx(points["ref_load"] - points["ref_safe"])
-    assert row["kind"] == "over 4 blocks"  # ref_safe has five
+    assert row["n_blocks"] == 4  # ref_safe has five
     part = next(d for d in value["decomposition"] if (d["config"], d["metric"]) == ("nixl_both", "ttft_p90"))
     assert part["total"]["point"] == pytest.approx(points["ref_safe"])
     (step,) = main(value, config="nixl_both", metric="step_p50_us", reference="ref_safe")
-    assert (step["blocks"], step["phase"]) == (None, "a")
+    assert (step["n_blocks"], step["phase"]) == (1, "a")

@@ -41,7 +41,7 @@ def test_near_a_border_table_verdict_p_and_hypothesis_say_the_same(confidence: f
             p = p_of(estimate, confidence, lambda low, high: (low or 0) > 0 or (high or 0) < 0)
             assert (p is not None) == (word != "no_tax_found")
             evidence = Evidence(
-                {CONFIG: estimate}, {}, {}, {}, {}, confidence, over_blocks=frozenset([CONFIG])
+                {CONFIG: estimate}, {}, {}, {}, {}, confidence, n_blocks={CONFIG: len(ratios)}
             )
             h1 = next(v for v in judge_hypotheses(evidence) if v.id == "H1")
             outcome = (

@@ -50,7 +50,7 @@ def preflight(campaign: Campaign, elapsed_s: float) -> None:
 
 
 def seventh(campaign: Campaign) -> CriterionOutcome:
-    verdicts = [Verdict(f"H{k}", "x", NOT_TESTABLE, None, VerdictNumbers(), "") for k in range(1, 7)]
+    verdicts = [Verdict(f"H{k}", "x", NOT_TESTABLE, None, VerdictNumbers()) for k in range(1, 7)]
     return judge_criteria(read_campaign(campaign.root, steps=False), verdicts)[6]
 
 

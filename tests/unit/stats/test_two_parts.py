@@ -23,11 +23,11 @@ SPREAD = np.linspace(-0.02, 0.02, 201)
 
 
 def main(
-    config: str, point: float | None, metric: Metric = "ttft_p90", blocks: int | None = None, n: int = 200
+    config: str, point: float | None, metric: Metric = "ttft_p90", blocks: int = 1, n: int = 200
 ) -> MainTax:
     """Over blocks with a standard error of 0.02 of the log ratio; ``n``: of the tax, while plain's side has 200."""
     estimate = unavailable("its cell died") if point is None else Estimate(point, point + SPREAD, 200)
-    if blocks is not None and point is not None:
+    if blocks > 1 and point is not None:
         estimate = replace(estimate, over_blocks=LogMean(math.log1p(point), 0.02, blocks - 1))
     tax = Tax(config, "ref_safe", "a", spec_of(2.0, 4096, 256), metric, estimate, n, 210)
     return MainTax(tax, blocks)
@@ -50,18 +50,14 @@ def test_over_blocks_their_own_intervals_stand_and_the_rest_is_of_the_fewer() ->
     (row,) = rows(main("noop_connector", 0.04, blocks=4), main("x", 0.30, blocks=3))
     assert row.total.low == pytest.approx(1.30 * math.exp(-0.02 * t.isf(0.025, 2)) - 1)
     assert row.framework.high == pytest.approx(1.04 * math.exp(0.02 * t.isf(0.025, 3)) - 1)
-    assert [getattr(row, k).kind for k in ("total", "framework", "rest")] == [
-        "over 3 blocks",
-        "over 4 blocks",
-        "over 3 blocks",
-    ]
+    assert [getattr(row, k).n_blocks for k in ("total", "framework", "rest")] == [3, 4, 3]
 
 
 def test_one_launch_and_blocks_are_not_subtracted() -> None:
     (row,) = rows(main("noop_connector", 0.04), main("x", 0.30, blocks=3))
     assert row.rest.point is None
-    assert row.rest.reason == "this tax is over 3 blocks, the no-op connector's of one launch"
-    assert row.rest.kind is None
+    assert (row.rest.reason, row.rest.subject) == ("unlike_launches", "noop_connector")
+    assert row.rest.n_blocks is None
 
 
 def test_without_either_tax_there_is_no_row() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from connector_tax.base.documents.aggregate import Kind, Quantity, QuantityOfKind
+from connector_tax.base.documents.aggregate import NBlocks, Quantity, TaxPart
 from connector_tax.base.statistics.dependence import circular_block_length
 from connector_tax.base.statistics.laws import normal_quantile, ranks_of, student_quantile
 from connector_tax.base.statistics.percentiles import percentile
@@ -46,7 +46,8 @@ class Estimate:
     """A number with its resamples.
 
     Attributes:
-        point: None where it is unavailable; ``reason`` then says why.
+        point: None where it is unavailable; ``reason`` then says why: a code, or what a file says.
+        subject: whose number is missing, where it is another's.
         replicates: shape (draws,). +infinity where a resample's percentile met an unfinished request;
             NaN where two such met, so that their ratio or difference is anything.
         n: observations behind it.
@@ -66,6 +67,7 @@ class Estimate:
     freedom: float = math.inf
     confidence: float = 0.95
     over_blocks: LogMean | None = None
+    subject: str = ""
 
     @property
     def least_p(self) -> float:
@@ -110,17 +112,16 @@ class Estimate:
 
     def quantity(self, confidence: float) -> Quantity:
         low, high = self.interval(confidence)
-        return Quantity(point=self.point, low=low, high=high, n=self.n, reason=self._why(low, high))
+        reason = self._why(low, high)
+        return Quantity(point=self.point, low=low, high=high, n=self.n, reason=reason, subject=self.subject)
 
-    def of_kind(self, confidence: float, kind: Kind | None) -> QuantityOfKind:
+    def tax_part(self, confidence: float, n_blocks: NBlocks | None) -> TaxPart:
         """
         Args:
-            kind: of the taxes that it is made of; None where it is unavailable.
+            n_blocks: of the taxes that it is made of; None where it is unavailable.
         """
-        low, high = self.interval(confidence)
-        return QuantityOfKind(
-            point=self.point, low=low, high=high, n=self.n, reason=self._why(low, high), kind=kind
-        )
+        own = msgspec.structs.asdict(self.quantity(confidence))
+        return TaxPart(**own, n_blocks=n_blocks)
 
     def to_json(self, confidence: float) -> Any:
         return msgspec.to_builtins(self.quantity(confidence))
@@ -135,8 +136,8 @@ class Estimate:
         return OPEN if low is None or high is None else None
 
 
-def unavailable(reason: str, n: int = 0) -> Estimate:
-    return Estimate(None, np.empty(0), n, reason)
+def unavailable(reason: str, n: int = 0, subject: str = "") -> Estimate:
+    return Estimate(None, np.empty(0), n, reason, subject=subject)
 
 
 def block_length(columns: Iterable[Floats]) -> int:

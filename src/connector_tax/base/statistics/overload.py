@@ -14,7 +14,6 @@ MAX_WAITING = 1.0
 FEWEST_SAMPLES = 6
 # Random arrivals sent before a window is judged: chance alone puts one in flight more or less into a few.
 FEWEST_RANDOM = 50
-UNAVAILABLE = "the cell was overloaded: the queue grew, so a percentile would say how long the cell was and not what the engine does"
 
 
 def queue_grows(waiting: Sequence[float]) -> bool:

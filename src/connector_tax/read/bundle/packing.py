@@ -7,7 +7,7 @@ from pathlib import Path
 
 from connector_tax.base.artifacts.layout import LOGS, CampaignFolder
 from connector_tax.base.artifacts.thinning import thin, unfinished
-from connector_tax.base.documents.aggregate import ProblemRow
+from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import copy_file, sha256_of, write_text, writing_failed
 from connector_tax.base.opening import is_bare
@@ -41,7 +41,7 @@ class Bundled:
     size: int
     sha256: str
     left_out: tuple[str, ...]
-    problems: tuple[ProblemRow, ...]
+    problems: tuple[Problem, ...]
 
 
 def raw_files(root: Path) -> list[Path]:
@@ -160,7 +160,7 @@ def bundle(
     return Bundled(len(files), target.stat().st_size, sha256_of(target), tuple(unfit(root)), problems)
 
 
-def remake(root: Path) -> tuple[ProblemRow, ...]:
+def remake(root: Path) -> tuple[Problem, ...]:
     """``aggregate.json``, ``aggregate.csv`` and figures of the raw results at ``root``; returns the problems of that aggregate."""
     aggregate = analyse(root).aggregate
     draw_figures(root)

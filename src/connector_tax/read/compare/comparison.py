@@ -8,12 +8,10 @@ interval of the former does not hold what launches differ by. Plain with a conne
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from connector_tax.base.documents.aggregate import (
-    OF_ONE_LAUNCH,
     Aggregate,
     Interval,
     LatencyMetric,
@@ -22,16 +20,14 @@ from connector_tax.base.documents.aggregate import (
     read_aggregate,
 )
 from connector_tax.base.documents.rates import Reference
-from connector_tax.base.errors import ArtifactError, NotComparable
-from connector_tax.base.files import read_json
+from connector_tax.base.errors import NotComparable
 from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
 from connector_tax.base.statistics.mover import change
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 from connector_tax.read.figures.flags import flags_behind
-from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.labels import label, launches_text, reason_text
 from connector_tax.read.figures.questions import (
     Tax,
-    blocks_of,
     phase_a_shape,
     rated_cells,
     reference_flags,
@@ -73,8 +69,7 @@ class Number(msgspec.Struct, frozen=True):
     low: float | None
     high: float | None
     reason: str | None
-    source: Literal["launch", "blocks"] = "launch"
-    kind: str = OF_ONE_LAUNCH
+    n_blocks: int = 1
     overloaded: bool = False
 
     @property
@@ -205,18 +200,11 @@ def read_side(name: str, path: Path) -> Side:
     """A campaign folder, or an ``aggregate.json`` by itself.
 
     Raises:
-        ArtifactError: missing, not JSON, of another schema, of another form, or it does not say what confidence its intervals have.
+        ArtifactError: missing, not JSON, of another schema, or of another form.
     """
     # A link that somebody names is followed; one that lies in a campaign's folder is not.
     file = path.resolve() if path.suffix == ".json" else path / "aggregate.json"
-    aggregate = read_aggregate(file)
-    # Its readers take an early aggregate's confidence for the usual one; whoever sets two side by side has to know it.
-    if "confidence" not in read_json(file)["provenance"]:
-        raise ArtifactError(
-            f"{path}: provenance.confidence is None, so its intervals cannot be compared. "
-            "Make the aggregate again with connector-tax analyze."
-        )
-    return Side(name, path, aggregate)
+    return Side(name, path, read_aggregate(file))
 
 
 def compare(
@@ -352,9 +340,9 @@ def _ttft_is_no_tax(aggregate: Aggregate, config: str) -> bool:
 def _why_not(a: Number, b: Number) -> str:
     """Empty where the two can be compared; else in which campaign there is no number, and why."""
     lost = {name: found.reason for name, found in (("A", a), ("B", b)) if found.value is None}
-    if lost or a.source == b.source:
+    if lost or (a.n_blocks == 1) == (b.n_blocks == 1):
         return "; ".join(f"in {name} {reason}" for name, reason in lost.items())
-    return f"{a.kind} in A, {b.kind} in B"
+    return f"{launches_text(a.n_blocks)} in A, {launches_text(b.n_blocks)} in B"
 
 
 def _difference(a: Interval | None, b: Interval | None) -> Interval | None:
@@ -373,8 +361,8 @@ def _measured(aggregate: Aggregate, config: str, rate_per_s: float | None) -> bo
 
 
 def _standing(aggregate: Aggregate, config: str, rate_per_s: float) -> Iterator[Tax]:
-    """The taxes that stand at that rate, at the reference rates first; of aggregates of earlier versions there are none elsewhere."""
-    return (t for t in aggregate.chosen_taxes if (t.config, t.rate_per_s) == (config, rate_per_s))
+    """The taxes that stand at that rate, at the reference rates first."""
+    return (t for t in aggregate.main_taxes if (t.config, t.rate_per_s) == (config, rate_per_s))
 
 
 def tax_at(aggregate: Aggregate, config: str, metric: Metric, rate_per_s: float) -> Number:
@@ -382,14 +370,13 @@ def tax_at(aggregate: Aggregate, config: str, metric: Metric, rate_per_s: float)
     tax = next((t for t in _standing(aggregate, config, rate_per_s) if t.metric == metric), None)
     if tax is None:
         return no_number(f"no {metric} at {rate_text(rate_per_s)}")
-    known = tax.interval if tax.available else None
+    known = tax.interval
     return Number(
         None if known is None else known.point,
         None if known is None else known.low,
         None if known is None else known.high,
-        reason=(tax.reason or "not available") if known is None else None,
-        source="launch" if blocks_of(tax) is None else "blocks",
-        kind=tax.kind,
+        reason=(reason_text(tax.reason, tax.subject) or "not available") if known is None else None,
+        n_blocks=tax.n_blocks,
         overloaded=bool(tax.overloaded),
     )
 

@@ -17,7 +17,6 @@ from connector_tax.read.figures.questions import (
     virtual_name,
 )
 
-CONFIG_HASH = "config hash"
 # Of the settings those that change the load or what a launch is like.
 _ALIKE = (
     "setting cell.gamma_shape",
@@ -62,13 +61,8 @@ def differences(comparison: Comparison) -> list[Difference]:
         )
         for side in sides
     )
-    settings = [_settings(side) for side in sides]
-    if all(settings):
-        for facts, own in zip((first, second), settings, strict=True):
-            facts |= _named(own, configs)
-    else:  # an aggregate of an earlier version has nothing but the hash
-        for facts, side in zip((first, second), sides, strict=True):
-            facts[CONFIG_HASH] = side.aggregate.provenance.config_hash
+    for facts, side in zip((first, second), sides, strict=True):
+        facts |= _named(side.aggregate.provenance.settings, configs)
     names = dict.fromkeys([*first, *second])
     pairs = [Difference(name, first.get(name, "-"), second.get(name, "-")) for name in names]
     return [d for d in pairs if d.a != d.b and d.what not in PASSING]
@@ -82,7 +76,7 @@ def has_to_be_alike(side: Side) -> dict[str, str]:
     # What is null or empty is as good as not said.
     more = {
         name: text
-        for name, text in _named(_settings(side), ()).items()
+        for name, text in _named(side.aggregate.provenance.settings, ()).items()
         if (name in _ALIKE or name.startswith(_ALIKE_BENEATH)) and text not in ("-", "none")
     }
     return {
@@ -149,10 +143,6 @@ def _facts(side: Side, flags: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _settings(side: Side) -> Mapping[str, object]:
-    return side.aggregate.provenance.settings or {}
-
-
 def _named(settings: Mapping[str, object], both: Collection[str]) -> dict[str, str]:
     """``setting cell.min_completed`` and so on; of a connector that both have measured how it was launched.
 
@@ -193,7 +183,7 @@ def notes(comparison: Comparison) -> list[str]:
     codes = {
         "same_campaign": identity(comparison.a) == identity(comparison.b),
         "two_engines": a.measured_on.kind != b.measured_on.kind or clocks[0] != clocks[1],
-        "one_launch": any(n.value and n.source == "launch" for c in comparison.changes for n in (c.a, c.b)),
+        "one_launch": any(n.value and n.n_blocks == 1 for c in comparison.changes for n in (c.a, c.b)),
     }
     return [*(label("comparison_note", code) for code, holds in codes.items() if holds), *found]
 

@@ -5,15 +5,14 @@ from pathlib import Path
 
 import msgspec
 
-from connector_tax.base.documents.aggregate import Metric, Unit
-from connector_tax.base.documents.aggregate.words import Scalar
+from connector_tax.base.documents.aggregate import Metric, Scalar, Unit
 from connector_tax.base.files import to_json
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.templates import template
 from connector_tax.read.compare.comparison import Change, Comparison, InNeither, Number, OnlyIn, Rate, Side
 from connector_tax.read.compare.context import Difference, differences, identity, notes
-from connector_tax.read.figures.labels import label, labels
+from connector_tax.read.figures.labels import label, labels, launches_text
 from connector_tax.read.figures.questions import reference_flags
 from connector_tax.read.figures.words import clean, listing, with_interval
 
@@ -114,10 +113,10 @@ def _columns(change: Change) -> list[str]:
 
 
 def number_text(found: Number, unit: Unit) -> str:
-    """A tax with its interval and kind, or why there is none."""
+    """A tax with its interval and launches, or why there is none."""
     if found.value is None:
         return f"not available ({clean(found.reason or '')})"
-    return f"{with_interval(found.value, unit)} {clean(found.kind)}{', saturated' * found.overloaded}"
+    return f"{with_interval(found.value, unit)} {launches_text(found.n_blocks)}{', saturated' * found.overloaded}"
 
 
 def change_text(change: Change) -> str:
@@ -150,7 +149,7 @@ def sentence(c: Comparison) -> str:
         "kinds": [
             f"{side} {', '.join(kinds)}"
             for side, found in (("A", [x.a for x in c.decisive]), ("B", [x.b for x in c.decisive]))
-            if (kinds := sorted({clean(n.kind) for n in found}))
+            if (kinds := [launches_text(n) for n in sorted({own.n_blocks for own in found})])
         ],
         "flags": [
             f"{side.name} {', '.join(map(clean, flags))}"

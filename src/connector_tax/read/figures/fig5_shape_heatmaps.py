@@ -296,7 +296,7 @@ def _rows(grids: dict[str, Grid], order: list[str]) -> list[Row]:
             "input_tokens": shape[0],
             "output_tokens": shape[1],
             "rate_per_s": tax.rate_per_s,
-            "kind": tax.kind,
+            "n_blocks": tax.n_blocks,
             "point": tax.point,
             "low": tax.low,
             "high": tax.high,

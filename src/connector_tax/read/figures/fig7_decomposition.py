@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from connector_tax.base.documents.aggregate import Aggregate, Decomposition, Interval, LatencyMetric
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.read.figures.forms import form_in_use, stroke, type_size
+from connector_tax.read.figures.labels import reason_text
 from connector_tax.read.figures.questions import (
     Tax,
     in_order,
@@ -146,7 +147,8 @@ def _why_not(aggregate: Aggregate, stacks: Stacks) -> str:
     if state is None or state.status not in MEASURED:
         return f"there is no tax of the framework alone: {why_absent(aggregate, NOOP)}"
     rows = aggregate.decomposition
-    reasons = [p.reason for r in rows for p in (r.total, r.framework, r.flags, r.implementation) if p.reason]
+    parts = [p for r in rows for p in (r.total, r.framework, r.flags, r.implementation) if p.reason]
+    reasons = [reason_text(p.reason, p.subject) for p in parts]
     told = listing(list(dict.fromkeys(reasons)))
     return f"no tax can be split: {told}" if stacks or told else "no connector has a tax at ref_safe"
 

@@ -9,6 +9,7 @@ from matplotlib.ticker import FuncFormatter
 from connector_tax.base.documents.aggregate import Aggregate, Interval
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.figures.forms import form_in_use, stroke, type_size
+from connector_tax.read.figures.labels import reason_text
 from connector_tax.read.figures.questions import (
     Tax,
     blocks_of,
@@ -190,7 +191,8 @@ def _why_not(aggregate: Aggregate, values: dict[str, Interval], once: set[str]) 
     asked = [(w, p) for w, p in _candidates(aggregate).items() if w in aggregate.configs]
     of_h4 = [h for h in aggregate.hypotheses if h.id == "H4" and h.subject in aggregate.configs]
     if not asked and of_h4:
-        return f"of the stack in this campaign, {of_h4[0].subject}, H4 says: {of_h4[0].sentence}"
+        why = "; ".join(reason_text(m.reason, m.subject) for m in of_h4[0].missing)
+        return f"H4 of the stack in this campaign, {of_h4[0].subject}, is {of_h4[0].outcome}: {why}"
     whole, parts = (asked or STACKS)[0]
     lacking = without_number(aggregate, metric="ttft_p90", reference="ref_safe")
     missing = [_named_reason(aggregate, c, lacking.get(c)) for c in (*parts, whole) if c not in values]

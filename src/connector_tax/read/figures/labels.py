@@ -19,3 +19,14 @@ def labels() -> dict[str, dict[str, str]]:
 def label(kind: str, code: str) -> str:
     """Return the words of a code; a code of another version stands for itself."""
     return labels()[kind].get(code, code.replace("_", " "))
+
+
+def reason_text(reason: str | None, subject: str = "") -> str:
+    """Return the words of a reason: of a code those of the table, else what a file says; whose number it is about stands in front."""
+    said = labels()["missing"].get(reason or "", reason or "")
+    return f"{labels()['subject'].get(subject, subject)}: {said}" if subject else said
+
+
+def launches_text(n_blocks: int) -> str:
+    """Return over how many launches a number is taken: ``of one launch``, ``over 4 blocks``."""
+    return label("n_blocks", "one" if n_blocks == 1 else "several").format(n=n_blocks)

@@ -9,7 +9,6 @@ from typing import Protocol, TypeVar
 
 from connector_tax.base.documents.aggregate import (
     Aggregate,
-    MainTaxRow,
     MeasuredCell,
     TaxRow,
     VirtualGpu,
@@ -18,8 +17,9 @@ from connector_tax.base.documents.identity import DeviceIdentity
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import is_connector
+from connector_tax.read.figures.labels import reason_text
 
-Tax = TaxRow | MainTaxRow
+Tax = TaxRow
 OF_BLOCKS = re.compile(r"(a|b|r[1-9]\d*)\Z")
 
 
@@ -78,9 +78,14 @@ def connectors_or_all(configs: Collection[str]) -> list[str]:
 
 def without_number(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, str]:
     """Return connectors of the campaign that have no tax there -> why, in the campaign's order."""
-    taxes = {t.config: t for t in aggregate.chosen_taxes if (t.metric, t.reference) == (metric, reference)}
+    taxes = {t.config: t for t in aggregate.main_taxes if (t.metric, t.reference) == (metric, reference)}
     lost = [c for c in aggregate.config_ids if is_connector(c) and not (c in taxes and taxes[c].known)]
-    return {c: (taxes[c].reason if c in taxes else None) or why_no_number(aggregate, c) for c in lost}
+    return {
+        c: reason_text(taxes[c].reason, taxes[c].subject)
+        if c in taxes and taxes[c].reason
+        else why_no_number(aggregate, c)
+        for c in lost
+    }
 
 
 def rated_cells(aggregate: Aggregate, phase: str, config: str) -> list[MeasuredCell]:
@@ -144,7 +149,7 @@ def saturation_rate(aggregate: Aggregate, config: str) -> float | None:
 
 def blocks_of(tax: Tax) -> int | None:
     """Over how many blocks of launches it was taken; None for one launch."""
-    return tax.blocks if isinstance(tax, MainTaxRow) else None
+    return None if tax.of_one_launch else tax.n_blocks
 
 
 def tax_rows(aggregate: Aggregate, *, metric: str, reference: str, phase: str) -> list[TaxRow]:
@@ -153,7 +158,6 @@ def tax_rows(aggregate: Aggregate, *, metric: str, reference: str, phase: str) -
         tax
         for tax in aggregate.taxes
         if (tax.metric, tax.reference, tax.phase) == (metric, reference, phase)
-        and tax.available
         and tax.known
         and tax.config != "plain"
     ]
@@ -163,7 +167,7 @@ def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str
     """Per configuration, the one tax that stands for ``reference``, as the analysis chose it; those with a number."""
     found = {
         tax.config: tax
-        for tax in aggregate.chosen_taxes
+        for tax in aggregate.main_taxes
         if (tax.metric, tax.reference) == (metric, reference) and tax.known
     }
     return {tax.config: tax for tax in in_order(aggregate, (found[config] for config in sorted(found)))}
@@ -172,7 +176,7 @@ def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str
 def standing_tax(aggregate: Aggregate, row: TaxRow) -> Tax:
     """The tax that stands for the configuration, rate and shape of one cell's: another where the analysis chose another, also one
     that has a reason in place of a number. A cell that is lost empties no place in which another one stands."""
-    chosen = next((tax for tax in aggregate.chosen_taxes if tax.place == row.place), row)
+    chosen = next((tax for tax in aggregate.main_taxes if tax.place == row.place), row)
     instead = not _is_there(aggregate, row) and _is_there(aggregate, chosen)
     return chosen if chosen.known or row.known or instead else row
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from connector_tax.base.documents.aggregate import Aggregate, Interval, TaxBase
+from connector_tax.base.documents.aggregate import Aggregate, Interval, TaxRow
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.opening import printable
 from connector_tax.base.records.cell import phase_word
@@ -116,7 +116,7 @@ def counted(counts: Sequence[int], of: str = "requests per point") -> str:
     return f"n = {low:,}" + (f" to {high:,}" if high > low else "") + f" {of}"
 
 
-def counted_sides(taxes: Sequence[TaxBase], of: str = "point") -> str:
+def counted_sides(taxes: Sequence[TaxRow], of: str = "point") -> str:
     """``counted`` where both sides are alike, else ``"n = 320 requests with the connector and 640 without per point"``."""
     own, plain = [t.n for t in taxes if t.n], [t.n_plain for t in taxes if t.n_plain]
     ends = [(min(side), max(side)) for side in (own, plain) if side]
@@ -171,7 +171,7 @@ def no_step_times(aggregate: Aggregate) -> str:
     return f"step times were not recorded: {aggregate.step_timing_reason or 'no cell has step records'}"
 
 
-def fell_behind(aggregate: Aggregate, taxes: Iterable[TaxBase]) -> str:
+def fell_behind(aggregate: Aggregate, taxes: Iterable[TaxRow]) -> str:
     """``plain and nixl_both``: which sides of these taxes did not keep up, in the campaign's order; empty where all did."""
     found = {"plain" if side == "plain" else tax.config for tax in taxes for side in tax.overloaded}
     order = aggregate.config_ids

@@ -1,6 +1,7 @@
 """Raw artifacts to tables. Trouble is data: each fault is named, nothing is silently averaged."""
 
-from connector_tax.read.ingest.campaign import CampaignData, Problem, RunData, read_campaign
+from connector_tax.base.documents.aggregate import Problem
+from connector_tax.read.ingest.campaign import CampaignData, RunData, read_campaign
 from connector_tax.read.ingest.cells import CellData
 
 __all__ = ["CampaignData", "CellData", "Problem", "RunData", "read_campaign"]

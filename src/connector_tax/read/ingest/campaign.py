@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.documents.campaign import CampaignDocument, asked_of
 from connector_tax.base.documents.identity import kinds_of, other_versions
 from connector_tax.base.documents.outputs import Output, OutputsFile
@@ -37,14 +38,6 @@ from connector_tax.read.ingest.connector_on import with_proofs
 T = TypeVar("T")
 # What a file of another form than expected makes its readers raise.
 UNREADABLE = (ArtifactError, LookupError, AttributeError, TypeError, ValueError, OverflowError)
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something a reader of the report must know."""
-
-    where: str
-    what: str
 
 
 @dataclass(frozen=True, slots=True)

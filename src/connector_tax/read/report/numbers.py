@@ -4,7 +4,7 @@ Every number carries the value that ``aggregate.json`` has, so that the page can
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,8 +41,6 @@ class Number:
     unit: Unit
     low: float | None = None
     high: float | None = None
-    n: int | None = None
-    n_plain: int | None = None
     clear: bool = False
     injected: float | None = None
     has_interval: bool = True
@@ -69,12 +67,11 @@ class Number:
         return point, low, OPEN if self.high is None else _signed(next(found), signed)
 
 
-def number(value: Ends | Bounds | None, unit: Unit, n: int | None = None) -> Number | None:
+def number(value: Ends | Bounds | None, unit: Unit) -> Number | None:
     """Return what a document's quantity is on the page; None where it has no number."""
     if value is None or value.point is None:
         return None
-    size = n if n is not None else getattr(value, "n", None)
-    return Number(value.point, unit, value.low, value.high, size)
+    return Number(value.point, unit, value.low, value.high)
 
 
 def bare(value: float | None, unit: Unit = "plain") -> Number | None:
@@ -115,7 +112,7 @@ class Axis:
         return value > self.high or value < self.low
 
 
-def axis_of(values: Iterator[float] | list[float], ticks: int = 3, room: float = 0.05) -> Axis:
+def axis_of(values: Iterable[float], ticks: int = 3, room: float = 0.05) -> Axis:
     """Return an axis that holds zero and every finite value, with round ticks."""
     # Files that people edit may hold any number: what no axis can hold lies beyond its end.
     finite = [v for v in values if abs(v) < LARGEST]

@@ -21,12 +21,15 @@ from connector_tax.base.documents.figures import Entry, read_figure_index
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import write_text
 from connector_tax.base.opening import read_whole
+from connector_tax.base.plan import config_of, read_campaign_file
+from connector_tax.base.plan.start import standing
+from connector_tax.base.records.cell import phase_word
 from connector_tax.read.figures.labels import WORDS, label
 from connector_tax.read.ingest.campaign import UNREADABLE
 from connector_tax.read.report.drill import view as drill
 from connector_tax.read.report.drill.view import NONE, DrillDowns, Drilling, grouped, read_drilling
-from connector_tax.read.report.left import unfinished
-from connector_tax.read.report.numbers import Number, tick
+from connector_tax.read.report.numbers import Number, bare, tick
+from connector_tax.read.report.tables import name as printed
 from connector_tax.read.report.view import Left, Page, cells_in_order, page_view
 
 STYLES, SCRIPTS = (WORDS / "page.css", drill.STYLE), (WORDS / "page.js", drill.SCRIPT)
@@ -57,7 +60,7 @@ def build_report(root: Path) -> Path:
     folder.links()
     aggregate = read_aggregate(folder.aggregate)
     # Where the raw results are elsewhere nobody here knows which runs have ended.
-    left = _what_is_left(folder) if folder.runs() or not aggregate.cells else None
+    left = unfinished(folder) if folder.runs() or not aggregate.cells else None
     bundled = (PROJECT_ROOT / "published" / f"{aggregate.campaign}.tar.xz").is_file()
     page, figures = page_view(aggregate, left, bundled), figures_view(folder)
     drilling = read_drilling(root, cells_in_order(aggregate))
@@ -66,12 +69,20 @@ def build_report(root: Path) -> Path:
     return folder.report
 
 
-def _what_is_left(folder: CampaignFolder) -> Left | None:
-    """None also where the plan is not known: the page lists among its problems why cells are not held against ``campaign.json``."""
+def unfinished(folder: CampaignFolder) -> Left | None:
+    """Return what is left of a campaign's own plan; None where all has ended, and where the plan is not known.
+
+    The page lists among its problems why cells are not held against ``campaign.json``.
+    """
     try:
-        return unfinished(folder)
+        document = read_campaign_file(folder.campaign_file)
+        config = config_of(document)
+        left = standing(config, folder, document.date).left
     except UNREADABLE:
         return None
+    runs = sum(len(config.members(p)) for p in config.phases)
+    phases = [(phase_word(p), ids if len(ids) < len(config.members(p)) else ()) for p, ids in left.items()]
+    return Left(runs - sum(map(len, left.values())), runs, phases) if left else None
 
 
 def fitting(
@@ -105,7 +116,7 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"label": _label, "digits": _digits, "tick": tick}
+    environment.filters |= {"label": _label, "digits": _digits, "tick": tick, "bare": bare, "name": printed}
     environment.tests["quantity"] = lambda value: isinstance(value, Number)
     return environment.get_template(name)
 
@@ -135,7 +146,7 @@ def render(page: Page, figures: Sequence[Figure], drills: DrillDowns = NONE) -> 
         drills=drills,
         letters=dict(zip((flag for flag, _ in page.flags), ascii_uppercase, strict=False)),
         drill_template=drill.TEMPLATE.name,
-        groups=grouped([row for group in page.cells for row in group.cells], drills),
+        groups=grouped([row for _, rows in page.cells for row in rows], drills),
         css=css,
         script=script,
         script_hash=f"sha256-{digest}",

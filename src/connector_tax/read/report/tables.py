@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from connector_tax.base.documents.aggregate import PLAIN, Aggregate, Metric, TaxBase
+from connector_tax.base.documents.aggregate import PLAIN, Aggregate, Metric, TaxRow
 from connector_tax.base.opening import printable
 from connector_tax.base.records.cell import phase_word
 from connector_tax.base.records.connector import is_connector
@@ -14,14 +14,22 @@ from connector_tax.read.report.numbers import Number, Unit, bare, number
 Value = Number | str | int | None
 METRICS: tuple[Metric, ...] = ("ttft_p90", "tpot_p90")
 HOST_UNITS: dict[str, Unit] = {"ratio": "share"}
+MOST_HOOKS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``code`` names its title and what is said above it; ``heads`` are words."""
+    """
+    Attributes:
+        code: names its title and what is said above it.
+        heads: words, with the unit of a column's numbers where all have one.
+        units: of each column, what stands in its head and not behind its numbers.
+        rows: texts at a row's beginning that the row above has too are left out.
+    """
 
     code: str
     heads: Sequence[str]
+    units: Sequence[str]
     rows: Sequence[Sequence[Value]]
 
 
@@ -32,32 +40,79 @@ def name(text: str) -> str:
 
 def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
     """Return section -> its tables."""
-    found = {
-        "causes": [
-            _table("decomposition", ("connector", "metric", "total", "flags", "framework", "implementation"), _parts(aggregate)),
-            _table("observer", ("connector", "metric", "effect", "recorded", "unrecorded"), _observer(aggregate)),
-            _table("processes", ("connector", "process", "idle", "loaded", "memory"), _processes(aggregate)),
-            _table("device", ("connector", "late", "busy", "slack"), _device(aggregate)),
-        ],
-        "load": [
-            _table("ref_load", ("connector", "ttft_p90", "tpot_p90", "added_ttft", "added_tpot"), _loaded(aggregate)),
-            _blocks(aggregate),
-            _table("host_drift", ("what", "mean", "change", "p"), _drift(aggregate)),
-            _table("conversations", ("connector", "sessions", "rate", "turns", "hits", "ttft_tax", "tpot_tax"), _conversations(aggregate)),
-            _table("growth", ("connector", "of_a_step", "per_blocks", "per_running"), _slopes(aggregate)),
-            _table("growth_cells", ("connector", "cached", "running", "ttft_p50", "tpot_p50"), _levels(aggregate)),
-            _table("burns", ("connector", "metric", "rate", "put_in", "found", "held"), _burns(aggregate)),
-        ],
-        "cells": [
-            _table("configs", ("connector", "status", "why", "install"), _states(aggregate)),
-            _table("outputs", ("connector", "phase", "same", "prompts", "verdict"), _outputs(aggregate)),
-        ],
+    blocks = list(dict.fromkeys(b for r in aggregate.repeats for t in r.taxes for b in t.by_block))
+    own: dict[str, dict[str, tuple[Sequence[str], Iterable[Sequence[Value]]]]] = {
+        "causes": {
+            "hooks": (("connector", "hook", "calls", "time", "cpu"), _hooks(aggregate)),
+            "decomposition": (("connector", "metric", "total", "flags", "framework", "implementation"), _parts(aggregate)),
+            "observer": (("connector", "metric", "effect", "recorded", "unrecorded"), _observer(aggregate)),
+            "processes": (("connector", "process", "idle", "loaded", "memory"), _processes(aggregate)),
+            "device": (("connector", "late", "busy", "slack"), _device(aggregate)),
+        },
+        "load": {
+            "ref_load": (("connector", "ttft_p90", "tpot_p90", "added_ttft", "added_tpot"), _loaded(aggregate)),
+            "blocks": (("reference", "metric", "connector", "tax", *map(phase_word, blocks)), _blocks(aggregate, blocks)),
+            "host_drift": (("what", "mean", "change", "p"), _drift(aggregate)),
+            "conversations": (("connector", "sessions", "rate", "turns", "hits", "ttft_p90", "tpot_p90"), _conversations(aggregate)),
+            "growth": (("connector", "of_a_step", "per_blocks", "per_running"), _slopes(aggregate)),
+            "growth_cells": (("connector", "cached", "running", "ttft_p50", "tpot_p50"), _levels(aggregate)),
+            "burns": (("connector", "metric", "rate", "put_in", "found", "held"), _burns(aggregate)),
+        },
+        "cells": {
+            "configs": (("connector", "status", "why", "install"), _states(aggregate)),
+            "outputs": (("connector", "phase", "same", "prompts", "verdict"), _outputs(aggregate)),
+        },
     }  # fmt: skip
-    return {section: [t for t in own if t.rows] for section, own in found.items()}
+    return {
+        section: [t for code, (heads, rows) in tables.items() for t in _table(code, heads, rows)]
+        for section, tables in own.items()
+    }
 
 
-def _table(code: str, heads: Sequence[str], rows: Iterable[Sequence[Value]]) -> Table:
-    return Table(code, [label("head", h) for h in heads], list(rows))
+def lengths_table(
+    lines: Iterable[tuple[tuple[int, int], float, str, Number | None, Number | None]],
+) -> list[Table]:
+    """
+    Args:
+        lines: shape, rate, connector and its two taxes.
+    """
+    rows = ((f"{i:,} × {o:,}", f"{rate:g}/s", *rest) for (i, o), rate, *rest in lines)
+    return _table("lengths", ("shape", "rate", "connector", *METRICS), rows)
+
+
+def _table(code: str, heads: Sequence[str], rows: Iterable[Sequence[Value]]) -> list[Table]:
+    """Return it; nothing without rows."""
+    found = list(rows)
+    units = [_unit(column) for column in zip(*found, strict=True)]
+    words = [label("head", h) for h in heads]
+    shown = [f"{word}, {unit}" if unit else word for word, unit in zip(words, units, strict=False)]
+    return [Table(code, shown, units, _each_once(found))] if found else []
+
+
+def _unit(column: Sequence[Value]) -> str:
+    """Return the unit of all its numbers; empty where they have several or none."""
+    units = {v.suffix for v in column if isinstance(v, Number)}
+    return units.pop() if len(units) == 1 else ""
+
+
+def _each_once(rows: Sequence[Sequence[Value]]) -> list[Sequence[Value]]:
+    found: list[Sequence[Value]] = []
+    above: Sequence[Value] = ()
+    for row in rows:
+        same = 0
+        while same < len(above) and isinstance(row[same], str) and row[same] == above[same]:
+            same += 1
+        found.append([*[""] * same, *row[same:]])
+        above = row
+    return found
+
+
+def _hooks(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+    """The dearest of each connector."""
+    for entry in (a for a in aggregate.attribution if is_connector(a.config)):
+        for h in [h for h in entry.hooks if round(h.us_per_step, 1) > 0][:MOST_HOOKS]:
+            times = bare(h.us_per_step, "us"), bare(h.cpu_us_per_step, "us")
+            yield name(aggregate.label_of(entry.config)), name(h.hook), bare(h.calls_per_step), *times
 
 
 def _parts(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
@@ -84,14 +139,16 @@ def _processes(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
         for cell in aggregate.measured("a", config):
             if rates is None or cell.rate_per_s != rates.ref_safe_per_s:
                 continue
-            cpu = cell.cpu_use
-            for process in sorted({*cpu.loaded_s, *cpu.idle_share, *cpu.rss_mib}):
+            idle, loaded, memory = (
+                found or {} for found in (cell.cpu.idle_share, cell.cpu.loaded_s, cell.cpu.rss_mib)
+            )
+            for process in sorted({*loaded, *idle, *memory}):
                 yield (
                     name(aggregate.label_of(config)),
                     name(process),
-                    bare(cpu.idle_share.get(process), "share"),
-                    bare(cpu.loaded_s.get(process), "plain"),
-                    bare(cpu.rss_mib.get(process), "plain"),
+                    bare(idle.get(process), "share"),
+                    bare(loaded.get(process)),
+                    bare(memory.get(process)),
                 )
 
 
@@ -104,7 +161,7 @@ def _device(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
                 name(aggregate.label_of(config)),
                 bare(max(c.late_share for c in clocks), "share"),
                 bare(min(c.device_busy_share for c in clocks), "share"),
-                bare(min(c.slack_us.p10 for c in clocks), "us"),
+                bare(min(c.slack_us["p10"] for c in clocks), "us"),
             )
 
 
@@ -112,11 +169,11 @@ def _loaded(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     rates = aggregate.reference_rates
     if rates is None or rates.ref_load_per_s == rates.ref_safe_per_s:
         return
-    taxes: dict[tuple[str, Metric], TaxBase] = {
-        (t.config, t.metric): t for t in aggregate.chosen_taxes if t.reference == "ref_load"
+    taxes: dict[tuple[str, Metric], TaxRow] = {
+        (t.config, t.metric): t for t in aggregate.main_taxes if t.reference == "ref_load"
     }
-    shape = next((t.shape for t in aggregate.chosen_taxes), None)
-    added = {(a.config, a.metric): a for a in aggregate.amplification if a.shape in (shape, (None, None))}
+    shape = next((t.shape for t in aggregate.main_taxes), None)
+    added = {(a.config, a.metric): a for a in aggregate.amplification if a.shape == shape}
     for config in aggregate.config_ids:
         own = [number(taxes.get((config, m)), "tax") for m in METRICS]
         more = [number(added.get((config, m)), "points") for m in METRICS]
@@ -124,20 +181,16 @@ def _loaded(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
             yield name(aggregate.label_of(config)), *own, *more
 
 
-def _blocks(aggregate: Aggregate) -> Table:
-    entries = [r for r in aggregate.repeats if r.metric in METRICS]
-    blocks = list(dict.fromkeys(b for r in entries for t in r.taxes for b in t.by_block))
-    heads = [label("head", h) for h in ("connector", "metric", "reference", "tax")]
-    rows: list[Sequence[Value]] = []
-    for entry in entries:
-        where = label("metric", entry.metric), f"{entry.rate_per_s:g}/s"
-        rows.append(
-            (label("head", "plain_again"), *where, number(entry.noise_floor, "tax"), *[None] * len(blocks))
-        )
+def _blocks(aggregate: Aggregate, blocks: Sequence[str]) -> Iterator[Sequence[Value]]:
+    for entry in aggregate.repeats:
+        if entry.metric not in METRICS:
+            continue
+        where = f"{entry.rate_per_s:g}/s", label("metric", entry.metric)
+        again = label("head", "plain_again")
+        yield *where, again, number(entry.noise_floor, "tax"), *[None] * len(blocks)
         for tax in entry.taxes:
             own = (bare(tax.by_block.get(b), "tax") for b in blocks)
-            rows.append((name(aggregate.label_of(tax.config)), *where, number(tax, "tax"), *own))
-    return Table("blocks", [*heads, *(phase_word(b) for b in blocks)], rows)
+            yield *where, name(aggregate.label_of(tax.config)), number(tax, "tax"), *own
 
 
 def _drift(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
@@ -217,22 +270,14 @@ def _outputs(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
 def provenance_of(aggregate: Aggregate) -> list[tuple[str, str]]:
     """Return (code, value) of what the page's foot tells; the rest is in ``aggregate.json``."""
     p = aggregate.provenance
-    host = p.host
+    host = {"": p.host.get("cpu"), "cores": p.host.get("cores"), "MiB": p.host.get("memory_mib")}
     values = {
         "model": p.model,
         "software": ", ".join(f"{k} {v}" for k, v in p.versions.items() if v),
         "arguments": ", ".join(f"{k}={v}" for k, v in p.engine_args.items()),
         "gpu": ", ".join(p.gpu),
-        "host": ", ".join(
-            str(v)
-            for v in (
-                host.get("cpu"),
-                f"{host['cores']} cores" if host.get("cores") else None,
-                f"{host['memory_mib']} MiB" if host.get("memory_mib") else None,
-                f"Linux {host['kernel']}" if host.get("kernel") else None,
-            )
-            if v
-        ),
+        "host": ", ".join(f"{v} {unit}".strip() for unit, v in host.items() if v),
+        "kernel": p.host.get("kernel"),
         "arrivals": p.arrival,
         "seed": p.seed,
         "draws": p.bootstrap_draws,

@@ -12,7 +12,6 @@ from connector_tax.base.documents.aggregate import (
     AnyReference,
     Attribution,
     Cell,
-    ProblemRow,
 )
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.errors import AnalysisError
@@ -47,8 +46,6 @@ from connector_tax.read.stats.hypotheses import judge_hypotheses
 from connector_tax.read.stats.launches import launches_at
 from connector_tax.read.stats.main_taxes import (
     MainTax,
-    fewer,
-    kind_of,
     launch_taxes,
     main_at,
     main_taxes,
@@ -80,7 +77,6 @@ from connector_tax.read.stats.taxes import (
 )
 from connector_tax.read.stats.two_parts import two_parts
 
-NOT_HELD = "left out of Phase B': plain holds it neither at ref_load nor at twice Phase B's rate"
 REFERENCE_OF_PHASE: dict[str, AnyReference] = {"b": "ref_safe", "b_prime": "ref_load", "c": "ref_safe"}
 
 
@@ -103,9 +99,6 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     outputs, output_problems = compare_outputs(data)
     no_tax = other_computations(outputs)
     taxes = _taxes(estimates, rates, [c for c in lost if c.config not in absent], no_ttft, no_tax)
-    copies = {c["id"]: c["copies_kv"] for c in config["connectors"] if c.get("copies_kv")}
-    clocked = config["engine"]["kind"] == "virtual_gpu"
-    taxes = [replace(t, holds=_holds(copies.get(t.config), clocked)) for t in taxes]
     blocks = repeats(estimates, rates, confidence, frozenset(no_ttft), without=frozenset(no_tax))
     shape = Shape(**config["phase_a_shape"])
     one_launch = launch_taxes(taxes, rates, shape)
@@ -164,7 +157,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         hypotheses=tuple(hypotheses_of(verdicts, evidence, equal_speed)),
         outputs=tuple(outputs),
         criteria=tuple(judge_criteria(data, verdicts)),
-        problems=tuple(ProblemRow(where=p.where, what=p.what) for p in problems),
+        problems=problems,
     )
     return msgspec.structs.replace(found, connectors=connector_rows(found))
 
@@ -245,16 +238,6 @@ def _taxes(
     return found
 
 
-def _holds(copies_kv: str | None, clocked: bool) -> str | None:
-    """
-    Args:
-        clocked: on a virtual GPU a stand-in lasts as long as the copy would.
-    """
-    if copies_kv is None:
-        return None
-    return f"copying KV to {copies_kv}" + (", clocked by a stand-in" if clocked else "")
-
-
 def _references(config: str, phase: str, spec: CellSpec, rates: ReferenceRatesFile) -> list[AnyReference]:
     """For which reference rates a cell has taxes, at another rate of Phase A for neither; none of plain, of unrecorded cells, of
     closed loops and of repeats.
@@ -269,7 +252,7 @@ def _references(config: str, phase: str, spec: CellSpec, rates: ReferenceRatesFi
 def _why_no_noop(connectors: list[Foreign], absent: Mapping[str, str]) -> str | None:
     """Why the no-op connector has no numbers; None where it was measured."""
     if not any(c["id"] == NOOP for c in connectors):
-        return "not part of this campaign"
+        return "not_in_campaign"
     return absent.get(NOOP)
 
 
@@ -322,9 +305,8 @@ def _amplification(
     asked: Collection[str],
     confidence: float,
 ) -> tuple[Amplification, ...]:
-    """Tax under load minus tax at ref_safe, where both are of one kind: at Phase A's shape of the taxes that stand, at every other shape of
-    Phase B' of its launch and of Phase B's. Of blocks the two are drawn apart, so the interval is rather too wide, and its kind is that of
-    the side with fewer blocks.
+    """Tax under load minus tax at ref_safe, where both are of one launch or both over blocks: at Phase A's shape of the taxes that
+    stand, at every other shape of Phase B' of its launch and of Phase B's. Of blocks the two are drawn apart, so the interval is rather too wide.
 
     None where both rates are one: load then adds nothing that was measured, which is not nothing that load adds. A shape that Phase B'
     leaves out has a row with that reason.
@@ -346,7 +328,7 @@ def _amplification(
     for tax in taxes:
         if tax.phase == "b_prime" and tax.spec.shape != shape:
             safe = in_b.get((tax.config, tax.metric, tax.spec.shape))
-            missing = replace(tax, estimate=unavailable("Phase B has no cell of this shape"))
+            missing = replace(tax, estimate=unavailable("no_cell", subject="phase_b"))
             pairs.append((MainTax(tax), MainTax(safe or missing)))
     rows = [_added(load, safe, confidence) for load, safe in pairs if load is not None]
     apart = rates is not None and rates.ref_load_per_s != rates.ref_safe_per_s
@@ -357,8 +339,7 @@ def _amplification(
                 metric=metric,
                 input_tokens=left.input_tokens,
                 output_tokens=left.output_tokens,
-                available=False,
-                **msgspec.structs.asdict(unavailable(NOT_HELD).quantity(confidence)),
+                **msgspec.structs.asdict(unavailable("not_held").quantity(confidence)),
             )
             for config in asked
             for metric in METRICS
@@ -368,18 +349,12 @@ def _amplification(
 
 
 def _added(load: MainTax, safe: MainTax, confidence: float) -> Amplification:
-    gap = difference(load.estimate, safe.estimate, of_second="at ref_safe")
+    gap = difference(load.estimate, safe.estimate, of_second="ref_safe")
     unlike = load.is_unlike(safe)
     if unlike:
-        kinds = f"at ref_load its tax is {load.kind}, at ref_safe {safe.kind}"
-        gap = unavailable(f"{kinds}: the two are not combined", gap.n)
+        gap = unavailable("unlike_launches", gap.n)
     elif load.tax.rate_per_s == safe.tax.rate_per_s:
-        gap = unavailable(
-            "both reference rates are one"
-            if load.tax.phase != "b_prime"
-            else "Phase B measured it at this rate",
-            gap.n,
-        )
+        gap = unavailable("one_rate", gap.n)
     return Amplification(
         config=load.tax.config,
         metric=load.tax.metric,
@@ -387,7 +362,6 @@ def _added(load: MainTax, safe: MainTax, confidence: float) -> Amplification:
         output_tokens=load.tax.output_tokens,
         rate_per_s=load.tax.rate_per_s,
         safe_rate_per_s=safe.tax.rate_per_s,
-        available=gap.point is not None,
-        kind=None if unlike else kind_of(fewer(safe.blocks, load.blocks)),
+        n_blocks=None if unlike else min(safe.n_blocks, load.n_blocks),
         **msgspec.structs.asdict(gap.quantity(confidence)),
     )

@@ -8,18 +8,17 @@ entered it: CPU time is measured in some steps only.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from connector_tax.base.documents.aggregate import (
-    OF_ONE_LAUNCH,
     Attribution,
     AttributionPart,
     Hook,
     Quantity,
-    QuantityOfKind,
 )
 from connector_tax.base.documents.aggregate import Part as AttributedPart
 from connector_tax.base.seeds import stream
@@ -69,13 +68,7 @@ class Means:
         )
 
 
-PARTS: dict[AttributedPart, str] = {
-    "scheduler_hooks": "in the connector's hooks, scheduler",
-    "worker_hooks": "in the connector's hooks, worker",
-    "schedule": "in schedule() around them",
-    "update": "in update_from_output() around them",
-    "round_trip": "between the two: executor, transport and model",
-}
+PARTS: tuple[AttributedPart, ...] = get_args(AttributedPart)
 
 
 def attribute(
@@ -111,10 +104,10 @@ def attribute(
         tokens_per_step=tokens,
         step_us=float(mine.point[0]),
         plain_step_us=float(base.point[0]),
-        difference_us=whole.of_kind(confidence, OF_ONE_LAUNCH),
+        difference_us=whole.quantity(confidence),
         parts=tuple(
-            AttributionPart(part=part, label=label, **asdict(own_part.of_kind(confidence, OF_ONE_LAUNCH)))
-            for (part, label), own_part in zip(PARTS.items(), apart, strict=True)
+            AttributionPart(part=part, **asdict(own_part.quantity(confidence)))
+            for part, own_part in zip(PARTS, apart, strict=True)
         ),
         hooks=_hooks(own, ours, tokens),
         in_hooks_share=_share(whole, in_hooks, hooks_replicates, confidence),
@@ -123,7 +116,7 @@ def attribute(
     )
 
 
-def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) -> QuantityOfKind | None:
+def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) -> Quantity | None:
     """Of a longer step; None where it is not told apart from plain's, since a share of what may be nothing is no number."""
     if whole.point is None or verdict(whole, confidence) != TAX:
         return None
@@ -139,8 +132,9 @@ def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) 
     # Fieller: every share that leaves nothing, as far as the interval tells. Quantiles of ratios disagree with those of the difference.
     low = _last(point, -1, lambda share: not _is_above(rest(share)[0]))
     high = _last(point, 1, lambda share: not _is_below(rest(share)[1]))
-    open_end = "the difference may be too small for a share to have an end" if None in (low, high) else None
-    return QuantityOfKind(point=point, low=low, high=high, n=whole.n, reason=open_end, kind=OF_ONE_LAUNCH)
+    return Quantity(
+        point=point, low=low, high=high, n=whole.n, reason="open_share" if None in (low, high) else None
+    )
 
 
 def _is_above(end: float | None) -> bool:
@@ -298,6 +292,6 @@ def _cpu_of_hooks(
         return None
     n = min(sizes)
     if not math.isfinite(variance):
-        return Quantity(point=point, low=None, high=None, n=n, reason="too few steps measured CPU time")
+        return Quantity(point=point, low=None, high=None, n=n, reason="few_cpu_steps")
     half = factor * float(student_quantile((1 + confidence) / 2, n - 1)) * math.sqrt(variance)
     return Quantity(point=point, low=max(0.0, point - half), high=point + half, n=n)

@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from connector_tax.base.documents.aggregate import BurnMetric, BurnRow, Burns, QuantityOfKind
+from connector_tax.base.documents.aggregate import BurnMetric, BurnRow, Burns, Quantity
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat, phase_place
@@ -33,12 +33,8 @@ METRICS: dict[BurnMetric, Callable[[CellEstimates], tuple[Estimate, float]]] = {
     "tpot_p90_us": lambda cell: (cell.latency("tpot_ms", 90.0), 1e3),
     "ttft_p90_us": lambda cell: (cell.latency("ttft_ms", 90.0), 1e3),
 }
-# Why nothing follows from a burn.
-FIRST_TOKEN = "the first token waits for its own step's burn and then, as long as the interpreter makes it, for that of the next step"
-HIDDEN = "under asynchronous scheduling a burn runs while the device is busy"
-OVERLAP = (
-    "requests run side by side: a longer step lets more of them run at once, which makes it longer again"
-)
+# Codes of why nothing follows from a burn.
+FIRST_TOKEN, HIDDEN, OVERLAP = "first_token", "hidden", "overlap"
 
 Cells = dict[Phase, CellEstimates]
 
@@ -166,10 +162,9 @@ def _alone(requests: Collection[RequestRecord]) -> bool:
     return all(end is not None and end <= later for (_, end), (later, _) in pairwise(sent))
 
 
-def _found(metric: BurnMetric, pair: _Pair, confidence: float) -> QuantityOfKind:
+def _found(metric: BurnMetric, pair: _Pair, confidence: float) -> Quantity:
     """The mean difference over blocks; Student's t. None where a cell that counts has no number: the others would flatter it."""
     blocks = pair.blocks
-    reason = f"both have a number in {len(blocks)} of the blocks of launches; an interval needs {MIN_BLOCKS}"
     values: Mapping[str, list[float]] = {"own": [], "base": []}
     for block in blocks:
         for name, side in (("own", pair.own), ("base", pair.base)):
@@ -178,17 +173,16 @@ def _found(metric: BurnMetric, pair: _Pair, confidence: float) -> QuantityOfKind
                 return _none(estimate.reason or "unavailable", len(blocks))
             values[name].append(estimate.point * scale)
     if len(blocks) < MIN_BLOCKS:
-        return _none(reason, len(blocks))
+        return _none("few_blocks", len(blocks))
     point, low, high = mean_interval(np.array(values["own"]) - np.array(values["base"]), confidence)
-    kind = f"over {len(blocks)} blocks"
-    return QuantityOfKind(point=point, low=low, high=high, n=len(blocks), kind=kind)
+    return Quantity(point=point, low=low, high=high, n=len(blocks))
 
 
-def _none(reason: str, n: int) -> QuantityOfKind:
-    return QuantityOfKind(point=None, low=None, high=None, n=n, reason=reason, kind=None)
+def _none(reason: str, n: int) -> Quantity:
+    return Quantity(point=None, low=None, high=None, n=n, reason=reason)
 
 
-def _held(put_in_us: float | None, found: QuantityOfKind) -> bool | None:
+def _held(put_in_us: float | None, found: Quantity) -> bool | None:
     if put_in_us is None or found.low is None or found.high is None:
         return None
     return found.low <= put_in_us <= found.high

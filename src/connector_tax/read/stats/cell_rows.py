@@ -7,7 +7,6 @@ from connector_tax.base.documents.aggregate import (
     Cdf,
     Cell,
     Latency,
-    Look,
     MeasuredCell,
     NoSteps,
     Percentiles,
@@ -18,7 +17,6 @@ from connector_tax.base.documents.aggregate import (
     StepsOfKind,
     Stopping,
 )
-from connector_tax.base.documents.reading import as_json
 from connector_tax.base.statistics.cell import summarise_cell
 from connector_tax.base.statistics.looks import look_factor, looks_of
 from connector_tax.read.ingest import CellData
@@ -82,8 +80,8 @@ def measured(estimates: CellEstimates, saturation: Saturation | None, confidence
         n_metrics_missed=cell.samples.n_missed,
         host=host_of(cell.samples.host),
         prefix_cache_hit_share=_hit_share(cell),
-        cpu=as_json(cell.document.cpu),
-        health=as_json(cell.document.health),
+        cpu=cell.document.cpu,
+        health=cell.document.health,
         step=_steps_of(estimates, confidence),
         stopping=_stopping(cell, confidence),
         ttft_ms=percentiles("ttft_ms"),
@@ -103,7 +101,7 @@ def _stopping(cell: CellData, confidence: float) -> Stopping | msgspec.UnsetType
         half_width=half_width,
         planned=looks_of(cell.spec),
         wider=look_factor(cell.spec, confidence),
-        looks=tuple(msgspec.convert(look, Look, from_attributes=True) for look in looks),
+        looks=looks,
         reached=bool(cell.window.half_width_reached),
     )
 
@@ -125,7 +123,7 @@ def _hit_share(cell: CellData) -> float | None:
 def _steps_of(estimates: CellEstimates, confidence: float) -> Steps | NoSteps:
     steps, counts = estimates.steps, estimates.steps.counts
     if steps.missing is not None or counts is None:
-        return NoSteps(available=False, reason=steps.missing or "no step records")
+        return NoSteps(available=False, reason=steps.missing or "no_steps")
 
     def percentiles(name: StepColumn) -> StepPercentiles:
         p50, p90 = (estimates.step(name, q).quantity(confidence) for q in STEP_PERCENTILES)

@@ -21,7 +21,6 @@ from connector_tax.base.statistics.bootstrap import (
 )
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.statistics.looks import look_factor
-from connector_tax.base.statistics.overload import UNAVAILABLE
 from connector_tax.base.statistics.pairing import CommonArrivals
 from connector_tax.base.statistics.resampling import Floats, draw_starts
 from connector_tax.read.ingest import CellData
@@ -100,7 +99,7 @@ class CellEstimates:
         return self.latencies[name, q]
 
     def step(self, name: str, q: float) -> Estimate:
-        return self.steps.columns.get((name, q)) or unavailable(self.steps.missing or "no step records")
+        return self.steps.columns.get((name, q)) or unavailable(self.steps.missing or "no_steps")
 
 
 # (configuration, phase, cell id) -> what was found of it.
@@ -145,7 +144,7 @@ def estimate_cells(
     jobs = [replace(job, common=c) for job, c in zip(jobs, common_arrivals(cells, seed), strict=True)]
     for cell, job, (latencies, steps) in zip(cells, jobs, each(_estimate, jobs), strict=True):
         if cell.window.overloaded:
-            latencies = {key: unavailable(UNAVAILABLE, e.n) for key, e in latencies.items()}
+            latencies = {key: unavailable("overloaded", e.n) for key, e in latencies.items()}
         if (why := no_kinds(cell.spec.arrival, _n(job.latencies))) is not None:
             steps = replace(steps, by_kind={key: unavailable(why, e.n) for key, e in steps.by_kind.items()})
         yield CellEstimates(cell, latencies, steps)
@@ -155,7 +154,7 @@ def no_kinds(arrival: str, requests: int) -> str | None:
     """Why the steps of one kind have no interval in a cell of so many requests; None where they may have one."""
     if arrival not in ("poisson", "gamma") or requests >= FEWEST_AT_RANDOM:
         return None
-    return f"{requests} requests at random arrivals; the steps of one kind need {FEWEST_AT_RANDOM}"
+    return "few_at_random"
 
 
 def _job(cell: CellData, seed: int, draws: int, confidence: float) -> _Job:
@@ -237,7 +236,7 @@ def _resampled(
 
 def _steps(records: StepRecords | None, rng: np.random.Generator, wide: _Wide) -> StepEstimates:
     if records is None:
-        return StepEstimates({}, {}, None, "this cell has no step records")
+        return StepEstimates({}, {}, None, "no_steps")
     table = records.load(hooks=False)
     if table.n == 0:
         return StepEstimates({}, {}, None, "no step with a token was recorded in this cell's window")
@@ -252,7 +251,7 @@ def _steps(records: StepRecords | None, rng: np.random.Generator, wide: _Wide) -
         for q, estimate in found.items():
             by_kind[name, q] = estimate
     told = {name: values for name, values in known.items() if values.size}
-    nothing = unavailable(table.unheard or "no step has a time of it")
+    nothing = unavailable(table.unheard or "no_time")
     missing = {(name, q): nothing for name in known if name not in told for q in STEP_PERCENTILES}
     return StepEstimates(
         _resampled(told, STEP_PERCENTILES, STEP_DRAWS, rng, wide, length) | missing,

@@ -8,7 +8,6 @@ from connector_tax.base.documents.aggregate import (
     Aggregate,
     ConnectorRow,
     LatencyMetric,
-    MainTaxRow,
     Mark,
     MeasuredCell,
     NoiseFloor,
@@ -23,30 +22,24 @@ from connector_tax.base.steptime.heard import FLAG
 
 METRICS: tuple[LatencyMetric, ...] = ("ttft_p90", "tpot_p90")
 MEASURED = ("measured", "partial")
-Tax = TaxRow | MainTaxRow
-Taxes = Mapping[LatencyMetric, Tax]
+Taxes = Mapping[LatencyMetric, TaxRow]
 
 
 def connector_rows(aggregate: Aggregate) -> tuple[ConnectorRow, ...]:
     """Return ``connectors`` of ``aggregate.json``, in the campaign's order."""
-    taxes: dict[str, dict[LatencyMetric, Tax]] = {}
-    for tax in aggregate.chosen_taxes:
+    taxes: dict[str, dict[LatencyMetric, TaxRow]] = {}
+    for tax in aggregate.main_taxes:
         if tax.reference == "ref_safe" and tax.metric in METRICS:
             taxes.setdefault(tax.config, {})[tax.metric] = tax
     floors: dict[str, NoiseFloor] = {
         entry.metric: entry.noise_floor for entry in aggregate.repeats if entry.reference == "ref_safe"
     }
-    most = max((blocks_of(t) or 0 for own in taxes.values() for t in own.values()), default=0)
+    most = max((t.n_blocks for own in taxes.values() for t in own.values()), default=1)
     return tuple(
         _row(aggregate, config, taxes.get(config, {}), floors, most)
         for config in aggregate.config_ids
         if is_connector(config)
     )
-
-
-def blocks_of(tax: Tax) -> int | None:
-    """Return over how many blocks of launches it was taken; None for one launch."""
-    return tax.blocks if isinstance(tax, MainTaxRow) else None
 
 
 def _row(
@@ -80,14 +73,14 @@ def _row(
     )
 
 
-def _is_beyond(tax: Tax, floor: NoiseFloor | None) -> bool:
+def _is_beyond(tax: TaxRow, floor: NoiseFloor | None) -> bool:
     """Whether its interval excludes zero and plain against itself does not reach its estimate."""
     if tax.told not in (TAX, GAIN) or tax.point is None:
         return False
     return floor is None or not floor.low <= tax.point <= floor.high
 
 
-def _is_open(tax: Tax) -> bool:
+def _is_open(tax: TaxRow) -> bool:
     value = tax.interval
     assert value is not None
     return value.told == UNDETERMINED or (value.told == NO_TAX_FOUND and unresolved(value, tax.unit))
@@ -139,9 +132,9 @@ def _marks(aggregate: Aggregate, config: str, known: Taxes, most: int) -> Iterat
         yield "partial"
     if any(t.overloaded for t in taxes):
         yield "overloaded"
-    if any(blocks_of(t) is None and t.phase not in ("a", None) for t in taxes):
+    if any(t.phase not in ("a", None) for t in taxes):
         yield "other_phase"
-    if any((blocks_of(t) or 0) < most for t in taxes):
+    if any(t.n_blocks < most for t in taxes):
         yield "fewer_blocks"
     if any(t.low is None or t.high is None for t in taxes):
         yield "open_interval"
@@ -162,4 +155,4 @@ def _marks(aggregate: Aggregate, config: str, known: Taxes, most: int) -> Iterat
 
 def _spinning(aggregate: Aggregate, config: str) -> set[tuple[str, str]]:
     """Return (process, thread) of those that take a core while nothing is asked of the engine."""
-    return {(s.process, s.thread) for c in aggregate.measured("a", config) for s in c.cpu_use.spinning}
+    return {(s.process, s.thread) for c in aggregate.measured("a", config) for s in c.cpu.spinning or ()}

@@ -47,11 +47,11 @@ def judge_criteria(data: CampaignData, verdicts: list[Verdict]) -> list[Criterio
         subject = of_one[0].subject
         others |= {v.id: v for v in verdicts if v.id in ("H5", "H6") and v.subject == subject}
     return [
-        _answered(data, 1, "H1 falsifiable: the tax of mooncake_both at ref_safe is reported", [main["H1"]]),
-        _answered(data, 2, "H2 testable: the gap between Mooncake and NIXL is reported", [main["H2"]]),
-        _answered(data, 3, "H3 disambiguated: framework or implementation", [others["H3"]], KNOWN),
-        _answered(data, 4, "H4 additivity: the stack is the sum of its parts", [others["H4"]], HOLDS),
-        _answered(data, 5, "H5 and H6 directional: sign and size by length", [others["H5"], others["H6"]]),
+        _answered(data, 1, [main["H1"]]),
+        _answered(data, 2, [main["H2"]]),
+        _answered(data, 3, [others["H3"]], KNOWN),
+        _answered(data, 4, [others["H4"]], HOLDS),
+        _answered(data, 5, [others["H5"], others["H6"]]),
         _artifacts(data),
         _wall_clock(data),
     ]
@@ -64,7 +64,6 @@ def _has(verdicts: list[Verdict], hypothesis: HypothesisId, subject: str) -> boo
 def _answered(
     data: CampaignData,
     number: int,
-    title: str,
     verdicts: list[Verdict],
     words: dict[Outcome, CriterionWord] = NUMBERS,
 ) -> CriterionOutcome:
@@ -74,12 +73,7 @@ def _answered(
         outcome = NOT_MET if any(_could_be_asked(data, v.id) for v in missing) else OPEN
     else:
         outcome = words[verdicts[0].outcome]
-    return CriterionOutcome(
-        number=number,
-        title=title,
-        outcome=outcome,
-        evidence=" ".join(v.sentence for v in verdicts),
-    )
+    return CriterionOutcome(number=number, outcome=outcome)
 
 
 def _is_lacking(data: CampaignData, verdict: Verdict) -> bool:
@@ -126,7 +120,6 @@ def _artifacts(data: CampaignData) -> CriterionOutcome:
             faults.append(f"{_name(run)} is {run.receipt.status} without a reason")
     return CriterionOutcome(
         number=6,
-        title="All artifacts present, every skip has a reason",
         outcome=MET if checked and not faults else NOT_MET,
         evidence="; ".join(faults)
         or f"{checked} measured run{'' if checked == 1 else 's'} checked"
@@ -166,7 +159,6 @@ def _wall_clock(data: CampaignData) -> CriterionOutcome:
         evidence = f"{spent.sentence()}{unknown}"
     return CriterionOutcome(
         number=7,
-        title=f"Preflight and Phases A, B and B' fit in {budget_h:g} h",
         outcome=outcome,
         evidence=evidence,
     )

@@ -4,7 +4,7 @@ flags = matched plain against plain; framework = the no-op connector's tax less 
 so that the three add up to the tax. A connector that changes no setting has no flags part. Where the flags of either are not
 known, the tax has the two parts of the published experiment: the no-op connector's whole tax, and the rest.
 
-Each part has the kind and the n of the taxes that it is made of: one over fewer blocks than the whole says so.
+Each part has the launches and the n of the taxes that it is made of: one over fewer blocks than the whole says so.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,11 +13,11 @@ from typing import Literal
 
 import numpy as np
 
-from connector_tax.base.documents.aggregate import Decomposition, LatencyMetric, QuantityOfKind
+from connector_tax.base.documents.aggregate import Decomposition, LatencyMetric, TaxPart
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.base.records.settings import CONSEQUENCES
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.read.stats.main_taxes import MainTax, fewer, kind_of, main_at
+from connector_tax.read.stats.main_taxes import MainTax, main_at
 from connector_tax.read.stats.taxes import LATENCY_METRICS, difference
 
 NOOP = "noop_connector"
@@ -30,25 +30,25 @@ class Part:
     """One part.
 
     Attributes:
-        blocks: the fewest of the taxes that entered it; None where those are of one launch.
+        n_blocks: the fewest of the taxes that entered it.
         measured: whether any did: that settings which nobody switches cost nothing is known without.
     """
 
     estimate: Estimate
-    blocks: int | None = None
+    n_blocks: int = 1
     measured: bool = True
 
     def less(self, other: "Part", *, of_other: str) -> "Part":
-        """The rest of it; ``of_other`` names what is missing where that is the other."""
+        """The rest of it; ``of_other`` is whose number is missing where that is the other."""
         if not other.measured:
             return self
         rest = difference(self.estimate, other.estimate, of_second=of_other)
-        return Part(rest, fewer(self.blocks, other.blocks))
+        return Part(rest, min(self.n_blocks, other.n_blocks))
 
-    def of_kind(self, confidence: float) -> QuantityOfKind:
-        """Of no kind where nothing was measured, and where the part is unavailable."""
+    def row(self, confidence: float) -> TaxPart:
+        """Of no launch where nothing was measured, and where the part is unavailable."""
         there = self.measured and self.estimate.point is not None
-        return self.estimate.of_kind(confidence, kind_of(self.blocks) if there else None)
+        return self.estimate.tax_part(confidence, self.n_blocks if there else None)
 
 
 Taxes = Mapping[str, Part]
@@ -83,10 +83,6 @@ def decompose(
     ]
 
 
-def _in_both(why: str | None) -> str:
-    return f"what the no-op connector's own settings cost is not known ({why}), so what flags cost lies in the other parts"
-
-
 def _row(
     config: str,
     metric: LatencyMetric,
@@ -95,45 +91,44 @@ def _row(
     confidence: float,
     no_noop: str | None,
 ) -> Decomposition:
-    """Parts are made of taxes of one kind alone: blocks of launches, or one launch each."""
+    """Parts are made of taxes over blocks of launches alone, or of one launch each alone."""
     whole = found[config]
-    taxes = {c: _named(c, Part(main.like(whole), main.blocks), config) for c, main in found.items()}
-    noop = taxes.get(NOOP) or Part(unavailable(_without_noop(no_noop)))
+    taxes = {c: _named(c, Part(main.like(whole), main.n_blocks), config) for c, main in found.items()}
+    noop = taxes.get(NOOP) or Part(unavailable(no_noop or "no_cell", subject=NOOP))
     parts = _in_three(config, taxes, changed, noop)
     split: Literal[0, 2, 3] = 3
     if any(part.estimate.point is None for part in parts.values()):
         two = _in_two(taxes[config], noop)
         if NOOP in found and found[NOOP].estimate.point is not None:
-            # A whole tax, which nothing is taken from, is of its own kind.
-            two["framework"] = Part(found[NOOP].estimate, found[NOOP].blocks)
+            # From a whole tax nothing is taken.
+            two["framework"] = Part(found[NOOP].estimate, found[NOOP].n_blocks)
         # Why there are no flags stays; the other two are the published experiment's.
         parts, split = {**parts, **two}, 2 if two["implementation"].estimate.point is not None else 0
         own = _flags(NOOP, taxes, changed).estimate
         if split and own.point is None and parts["flags"].estimate.point is not None:
             # Beside the no-op connector's whole tax they would be counted twice. Where that has none, flags are all that is known.
-            parts["flags"] = Part(unavailable(_in_both(own.reason)))
+            parts["flags"] = Part(own)
     return Decomposition(
         config=config,
         metric=metric,
-        kind=whole.kind,
         settings=tuple(changed.get(config) or ()),
         parts=split,
-        total=taxes[config].of_kind(confidence),
-        **{name: parts[name].of_kind(confidence) for name in PARTS},
+        total=taxes[config].row(confidence),
+        **{name: parts[name].row(confidence) for name in PARTS},
     )
 
 
 def _named(owner: str, part: Part, config: str) -> Part:
-    """Why somebody else's tax is unavailable says whose it is; reasons of unlike kinds do."""
-    reason = part.estimate.reason
-    if owner == config or reason is None or reason.startswith(owner):
+    """Somebody else's tax that is unavailable has its owner as the subject."""
+    found = part.estimate
+    if owner == config or found.reason is None:
         return part
-    return replace(part, estimate=unavailable(f"{owner}: {reason}", part.estimate.n))
+    return replace(part, estimate=unavailable(found.reason, found.n, found.subject or owner))
 
 
 def _in_three(config: str, taxes: Taxes, changed: Changes, noop: Part) -> dict[str, Part]:
     flags = _flags(config, taxes, changed)
-    framework = noop.less(_flags(NOOP, taxes, changed), of_other="its flags")
+    framework = noop.less(_flags(NOOP, taxes, changed), of_other="flags")
     rest = taxes[config].less(flags, of_other="flags")
     return {
         "flags": flags,
@@ -147,20 +142,12 @@ def _in_two(whole: Part, noop: Part) -> dict[str, Part]:
     return {"framework": noop, "implementation": whole.less(noop, of_other=NOOP)}
 
 
-def _without_noop(why: str | None) -> str:
-    if why is None:
-        return f"{NOOP} has no usable cell here"
-    if why == "not part of this campaign":
-        return f"{NOOP} is {why}"
-    return f"{NOOP} was {why}" if why.startswith("skipped: ") else f"{NOOP} has no tax ({why})"
-
-
 def _flags(config: str, taxes: Taxes, changed: Changes) -> Part:
     if MATCHED + config in taxes:
         return taxes[MATCHED + config]
     found = changed.get(config)
     if found is None:
-        return Part(unavailable(f"the engine settings of {config} are not known"))
+        return Part(unavailable("settings_unknown", subject=config))
     if found:
-        return Part(unavailable(f"it changes engine settings, and {MATCHED}{config} was not measured"))
+        return Part(unavailable("settings_not_measured", subject=config))
     return NO_FLAGS

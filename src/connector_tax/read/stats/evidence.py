@@ -49,7 +49,7 @@ def evidence_of(
         stacks=_stacks(config),
         confidence=confidence,
         members=frozenset(c["id"] for c in config["connectors"]),
-        over_blocks=frozenset(config for config, main in headline.items() if main.blocks is not None),
+        n_blocks={config: main.n_blocks for config, main in headline.items()},
     )
 
 
@@ -57,13 +57,12 @@ def _as_it_stands(tax: Tax, failed: Sequence[FailedBlock], own: Shape | None) ->
     """Without its number where a launch at that rate and shape failed."""
     if tax.spec.shape != own or tax.estimate.point is None:
         return tax
-    reasons = (
-        f.reason
-        for f in failed
-        if (f.metric, f.rate_per_s) == (tax.metric, tax.rate_per_s) and f.config in (tax.config, "plain")
-    )
-    reason = next(reasons, None)
-    return tax if reason is None else replace(tax, estimate=unavailable(reason, tax.estimate.n))
+    place = tax.metric, tax.rate_per_s
+    for f in failed:
+        if (f.metric, f.rate_per_s) == place and f.config in (tax.config, "plain"):
+            subject = "" if f.config == tax.config else f.config
+            return replace(tax, estimate=unavailable(f.reason, tax.estimate.n, subject))
+    return tax
 
 
 # Those that are asked of taxes over blocks.

@@ -5,10 +5,15 @@ from collections.abc import Iterable
 from connector_tax.base.documents.aggregate import FailedBlock
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.records.cell import is_repeat, phase_word
-from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.ingest import Problem
 from connector_tax.read.stats.cells import Estimates
-from connector_tax.read.stats.launches import Launch, blocks_that_failed, launches_at, plain_failed
+from connector_tax.read.stats.launches import (
+    FAILED,
+    OVERLOADED,
+    blocks_that_failed,
+    launches_at,
+    plain_failed,
+)
 from connector_tax.read.stats.taxes import LATENCY_METRICS
 
 PLAIN = "plain"
@@ -41,23 +46,13 @@ def failed_blocks(
                             metric=metric,
                             config=config,
                             blocks=tuple(dict.fromkeys(x.block for x in own)),
-                            reason=_reason(own, metric),
+                            reason=FAILED if any(x.why_none == FAILED for x in own) else OVERLOADED,
                         )
                     )
     return found
 
 
-def _reason(lost: list[Launch], metric: str) -> str:
-    """``plain's ttft_p90 has no value in block R1: requests failed or did not finish``."""
-    whose = {PLAIN: f"plain's {metric}", PLAIN_AGAIN: f"the {metric} of plain's second launch"}
-    parts = [
-        f"{whose.get(config, f'its {metric}')} has no value in {_named([x.block for x in lost if x.config == config])}"
-        for config in dict.fromkeys(x.config for x in lost)
-    ]
-    return f"{' and '.join(parts)}: {' or '.join(dict.fromkeys(x.why_none for x in lost))}"
-
-
-def _named(phases: list[str]) -> str:
+def _named(phases: Iterable[str]) -> str:
     """``phase A and blocks R1, R2``."""
     kinds = {
         "phase": [phase_word(p) for p in phases if not is_repeat(p)],
@@ -73,11 +68,12 @@ def problems_of(failed: list[FailedBlock]) -> list[Problem]:
     return [
         Problem(
             "repeats",
-            f"at {f.reference}, {f.rate_per_s:g} req/s and Phase A's shape, {_who(f.config)}: {f.reason}",
+            f"at {f.reference}, {f.rate_per_s:g} req/s and Phase A's shape, {_who(f.config)} tax of {f.metric}: "
+            f"requests failed or waited behind a queue in {_named(f.blocks)}",
         )
         for f in failed
     ]
 
 
 def _who(config: str) -> str:
-    return "no connector has a tax" if config == PLAIN else f"{config} has no tax"
+    return "no connector has a" if config == PLAIN else f"{config} has no"

@@ -107,7 +107,7 @@ def _point(
     if cell.config == "plain":
         us = {STEP: step}
     else:
-        base = unavailable("plain has no usable cell at this level") if plain is None else _decode_step(plain)
+        base = unavailable("no_cell", subject="plain") if plain is None else _decode_step(plain)
         more = difference(step, base) if no_tax is None else unavailable(no_tax, step.n)
         hooks = {name: own.step(name, 50.0) for name in HOOKS}
         if no_tax is not None:
@@ -123,7 +123,7 @@ def _point(
 
 def _decode_step(own: CellEstimates) -> Estimate:
     found = own.steps.by_kind.get(("decode_only", 50.0))
-    return found or unavailable(own.steps.missing or "no step of this cell decoded only")
+    return found or unavailable(own.steps.missing or "no_decode_step")
 
 
 def before_in_launch(cell: CellData, others: Iterable[CellData]) -> list[CellData]:
@@ -214,12 +214,9 @@ def _slope(points: list[Point], name: GrowthQuantity, confidence: float) -> Slop
     located = [p for p in known if p.blocks is not None]
     if not known:
         reason = next((p.us[name].reason for p in points if p.us[name].reason), None)
-        return _without(name, reason or "no cell has a number")
+        return _without(name, reason or "unavailable")
     if not located:
-        return _without(
-            name,
-            "the engine did not tell its block size or what it computed, so what it had cached is not known",
-        )
+        return _without(name, "cache_unknown")
     at = np.array([[p.blocks / 1000, p.running] for p in located if p.blocks is not None])
     values = np.array([p.us[name].point for p in located], dtype=np.float64)
     errors = [_variance(p.us[name]) for p in located]
@@ -278,12 +275,7 @@ def fit_plane(at: Floats, values: Floats, least_variance: float) -> Plane:
 def _interval(plane: Plane, column: int, confidence: float, n: int) -> Quantity:
     slope, error = plane.slopes[column], plane.errors[column]
     if np.isnan(slope):
-        few = (
-            "there are too few cells for a plane"
-            if plane.freedom <= 0
-            else "all cells lie at one value of it"
-        )
-        return unavailable(few, n).quantity(confidence)
+        return unavailable("few_cells" if plane.freedom <= 0 else "one_value", n).quantity(confidence)
     reach = float(student_quantile((1 + confidence) / 2, plane.freedom)) * error
     return Quantity(point=float(slope), low=float(slope - reach), high=float(slope + reach), n=n)
 
@@ -322,6 +314,6 @@ def _cell(
 def _taxes(own: CellEstimates, plain: CellEstimates | None) -> Iterable[tuple[MedianMetric, Estimate]]:
     for name, latency in LATENCIES.items():
         if plain is None:
-            yield name, unavailable("plain has no usable cell at this level")
+            yield name, unavailable("no_cell", subject="plain")
         else:
             yield name, relative(own.latency(latency, 50.0), plain.latency(latency, 50.0))

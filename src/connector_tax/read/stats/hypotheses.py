@@ -10,12 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from connector_tax.base.documents.aggregate import (
-    OF_ONE_LAUNCH,
-    HypothesisId,
-    Quantity,
-    VerdictNumbers,
-)
+from connector_tax.base.documents.aggregate import HypothesisId, Missing, Quantity, VerdictNumbers
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
 from connector_tax.base.statistics.outcomes import (
@@ -33,9 +28,9 @@ from connector_tax.base.statistics.outcomes import (
 )
 from connector_tax.base.statistics.p_values import holm
 from connector_tax.base.statistics.shares import share_of
-from connector_tax.read.stats.labels import H3_SHARE, dominated, interval_text, prior_label
-from connector_tax.read.stats.taxes import difference, unlike_kinds, verdict
-from connector_tax.read.stats.trends import RISING, Trend, averaged_text, values_text, why_no_trend
+from connector_tax.read.stats.labels import H3_SHARE, dominated, prior_label
+from connector_tax.read.stats.taxes import difference, verdict
+from connector_tax.read.stats.trends import RISING, Trend
 from connector_tax.read.stats.verdicts import Evidence, Verdict
 
 H1_THRESHOLD = 0.10
@@ -44,7 +39,6 @@ H4_TOLERANCE = 0.30
 MAIN, NOOP, NIXL = "mooncake_both", "noop_connector", "nixl_both"
 STACK, STACKED = "multi_mooncake_lmcache", (MAIN, "lmcache_only")
 
-METRIC_OF: dict[str, str] = {"H5": "TTFT p90", "H6": "TPOT p90"}
 NOTHING_TO_SPLIT: dict[str, str] = {
     NO_TAX_FOUND: "no tax to split is found",
     GAIN: "a gain, so there is no tax to split",
@@ -54,7 +48,6 @@ NO_STACK: dict[str, str] = {
     GAIN: "the stack has a gain",
     UNDETERMINED: "whether the stack has a tax is not known",
 }
-OTHER_LENGTH = {"input": "output", "output": "input"}
 
 
 def judge_hypotheses(evidence: Evidence) -> list[Verdict]:
@@ -64,8 +57,8 @@ def judge_hypotheses(evidence: Evidence) -> list[Verdict]:
         _h2(evidence, MAIN, _nixl(evidence)),
         _h3(evidence, MAIN),
         _h4(evidence, STACK, STACKED),
-        _trend("H5", evidence, MAIN, evidence.by_input, "input"),
-        _trend("H6", evidence, MAIN, evidence.by_output, "output"),
+        _trend("H5", evidence, MAIN, evidence.by_input),
+        _trend("H6", evidence, MAIN, evidence.by_output),
     ]
     if evidence.headline.get(MAIN) is None or evidence.headline[MAIN].point is None:
         for config in evidence.headline:
@@ -74,12 +67,12 @@ def judge_hypotheses(evidence: Evidence) -> list[Verdict]:
             found.append(_h1(evidence, config))
             if config != NOOP:
                 found.append(_h3(evidence, config))
-            found.append(_trend("H5", evidence, config, evidence.by_input, "input"))
-            found.append(_trend("H6", evidence, config, evidence.by_output, "output"))
+            found.append(_trend("H5", evidence, config, evidence.by_input))
+            found.append(_trend("H6", evidence, config, evidence.by_output))
     for stack, parts in evidence.stacks.items():
         if stack != STACK and stack in evidence.headline:
             found.append(_h4(evidence, stack, parts))
-    return _adjusted([_marked(verdict, evidence) for verdict in found])
+    return _adjusted([_counted(verdict, evidence) for verdict in found])
 
 
 def is_nixl(config: str) -> bool:
@@ -95,26 +88,16 @@ def _nixl(evidence: Evidence) -> str:
     return next(iter([*known, *sorted(filter(is_nixl, evidence.members))]), NIXL)
 
 
-def _marked(found: Verdict, evidence: Evidence) -> Verdict:
-    """With what its intervals hold; one that is of one launch says so in its sentence."""
+def _counted(found: Verdict, evidence: Evidence) -> Verdict:
+    """With over how many blocks of launches its taxes are taken, at least."""
     if found.outcome == NOT_TESTABLE:
         return found
-    if found.outcome == UNDETERMINED and (reasons := _why_open(found)):
-        found = replace(found, sentence=f"{found.sentence} Not all ends are known: {'; '.join(reasons)}.")
     asked = {"H2": {_nixl(evidence)}, "H3": {NOOP}, "H4": set(found.numbers.parts or ())}
     subjects = {found.subject, *asked.get(found.id, set())}
     # Phase B launches every configuration once.
-    if found.id not in ("H5", "H6") and subjects <= evidence.over_blocks:
-        return replace(found, kind="over blocks")
-    sentence = f"{found.sentence} This is of one launch each: what launches differ by is not in the interval."
-    return replace(found, kind=OF_ONE_LAUNCH, sentence=sentence)
-
-
-def _why_open(found: Verdict) -> list[str]:
-    """Why numbers that it is decided on have an open end; a share decides nothing where there is no tax to split."""
-    share = found.numbers.share if found.label in NOTHING_TO_SPLIT.values() else None
-    deciding = (n for n in found.numbers.quantities() if n is not share)
-    return list(dict.fromkeys(n.reason for n in deciding if n.known and n.reason))
+    of_blocks = found.id not in ("H5", "H6")
+    n = min(evidence.n_blocks.get(c, 1) for c in subjects) if of_blocks else 1
+    return replace(found, n_blocks=n)
 
 
 def _adjusted(verdicts: list[Verdict]) -> list[Verdict]:
@@ -142,8 +125,6 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
         outcome,
         "; ".join(words) or None,
         VerdictNumbers(tax_ttft_p90=_numbers(tax, evidence), threshold=H1_THRESHOLD),
-        f"At ref_safe the TTFT p90 of {config} differs from plain's by {_percent(tax, evidence)}; "
-        f"the threshold is {100 * H1_THRESHOLD:.0f} %: {outcome}.",
         p_of_outcome(tax, evidence.confidence, judge, outcome),
     )
 
@@ -167,8 +148,6 @@ def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
         outcome,
         label,
         VerdictNumbers(gap=_numbers(gap, evidence), range=H2_RANGE),
-        f"The tax of {first} minus that of {second} is {_points(gap, evidence)}; "
-        f"5 to 10 points were expected from an earlier replay: {outcome}{f' ({label})' if label else ''}.",
         p_of_outcome(gap, evidence.confidence, judge, outcome),
     )
 
@@ -206,8 +185,6 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
             share=_numbers(share, evidence),
             threshold=H3_SHARE,
         ),
-        f"The no-op connector's tax is {_percent(noop, evidence)}, that of {config} "
-        f"{_percent(own, evidence)}{f' ({label})' if label else ''}; less than half of it: {outcome}.",
         p_of_outcome(slack, evidence.confidence, judge, outcome, where_a_tax=own),
     )
 
@@ -251,34 +228,25 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
             parts={p: _numbers(t, evidence) for p, t in zip(parts, taxes, strict=True)},
             tolerance=H4_TOLERANCE,
         ),
-        f"{stack} changes TTFT p90 by {_percent(whole, evidence)}; the changes by {' and '.join(parts)} alone add up to "
-        f"{_percent(total, evidence)}; additive within {100 * H4_TOLERANCE:.0f} % of the stack's tax: {outcome}"
-        f"{f' ({label})' if label and label != 'additive' else ''}.",
         p_of_outcome(ratio, evidence.confidence, judge, outcome, where_a_tax=whole),
     )
 
 
-def _trend(
-    hypothesis: HypothesisId, evidence: Evidence, config: str, trends: Mapping[str, Trend], length_name: str
-) -> Verdict:
+def _trend(hypothesis: HypothesisId, evidence: Evidence, config: str, trends: Mapping[str, Trend]) -> Verdict:
     """Grows: every length has a number, each is above the one before, and so is the slope above zero."""
     trend = trends.get(config)
     if trend is None or len(trend.known) < 2:
-        reason = (
-            evidence.absent.get(config) or why_no_trend(trend, length_name) or _no_shapes(evidence, config)
-        )
-        return _not_testable(hypothesis, config, f"{config}: {reason}")
+        return _not_testable(hypothesis, config, _why_no_trend(evidence, config, trend))
     slope = trend.slope_per_doubling()
     doubts = []
     if trend.lost:
-        doubts.append(f"{len(trend.lost)} of {len(trend.by_length)} {length_name} lengths without a number")
+        doubts.append("lengths without a number")
     if trend.direction() != RISING:
         doubts.append(trend.direction())
     outcome = grows(*slope.interval(evidence.confidence))
     if outcome == SUPPORTED and doubts:
         outcome = UNDETERMINED
     label = trend.direction() if outcome != UNDETERMINED else "; ".join(doubts) or trend.direction()
-    why = f" ({', '.join(doubts)})" if outcome == UNDETERMINED and doubts else ""
     return Verdict(
         hypothesis,
         config,
@@ -289,61 +257,48 @@ def _trend(
             by_length={str(k): _numbers(e, evidence) for k, e in trend.by_length.items()},
             rates_per_s={str(k): r for k, r in trend.rates_per_s.items()},
             averaged_over=trend.averaged_over,
-            left_out={str(k): reason for k, reason in trend.left_out.items()},
+            left_out={
+                str(other): {str(k): why for k, why in own.items()} for other, own in trend.left_out.items()
+            },
+            queueing=trend.queueing or None,
         ),
-        f"Per doubling of the {length_name} length the {METRIC_OF[hypothesis]} tax of {config} by phase B's launches changes by "
-        f"{_points(slope, evidence)} ({values_text(trend, lambda e: _percent(e, evidence))}), "
-        f"{averaged_text(trend, OTHER_LENGTH[length_name])}; growing: {outcome}{why}.{_caveat(trend, config)}",
         p_of_outcome(slope, evidence.confidence, grows, outcome),
     )
 
 
-def _caveat(trend: Trend, config: str) -> str:
-    if not trend.queueing:
-        return ""
-    at = ", ".join(map(str, trend.queueing))
-    return f" At {at} tokens plain or {config} did not keep up, so what grows there may be queueing."
+def _why_no_trend(evidence: Evidence, config: str, trend: Trend | None) -> list[Missing]:
+    if (why := evidence.absent.get(config)) is not None:
+        return [Missing(why, config)]
+    if trend is None:
+        return [Missing("no_phase_b" if config in evidence.members else "not_in_campaign", config)]
+    if len(trend.by_length) == 1:
+        return [Missing("one_length", config)]
+    return [Missing(why, f"{config}, {k}") for k, why in trend.lost.items()]
 
 
 def _untestable(
     hypothesis: HypothesisId, evidence: Evidence, subject: str, needed: tuple[str, ...]
 ) -> Verdict | None:
     lacking = [c for c in needed if evidence.headline.get(c) is None or evidence.headline[c].point is None]
-    if not lacking:
-        unlike = unlike_kinds(needed, evidence.over_blocks)
-        return _not_testable(hypothesis, subject, unlike) if unlike else None
-    return _not_testable(
-        hypothesis,
-        subject,
-        "; ".join(f"{c}: {evidence.absent.get(c) or _why(evidence, c)}" for c in lacking),
-    )
+    if lacking:
+        return _not_testable(hypothesis, subject, [_why(evidence, c) for c in lacking])
+    if len({evidence.n_blocks.get(c, 1) == 1 for c in needed}) > 1:
+        return _not_testable(hypothesis, subject, [Missing("unlike_launches")])
+    return None
 
 
-def _why(evidence: Evidence, config: str) -> str:
-    estimate = evidence.headline.get(config)
-    return (estimate.reason if estimate is not None else None) or _not_here(evidence, config)
+def _why(evidence: Evidence, config: str) -> Missing:
+    own = evidence.headline.get(config)
+    if (why := evidence.absent.get(config)) is not None:
+        return Missing(why, config)
+    if own is not None and own.reason:
+        return Missing(own.reason, own.subject or config)
+    return Missing("no_cell" if config in evidence.members else "not_in_campaign", config)
 
 
-def _not_here(evidence: Evidence, config: str) -> str:
-    known = config in evidence.members
-    return "no usable cell at ref_safe" if known else "not part of this campaign"
-
-
-def _no_shapes(evidence: Evidence, config: str) -> str:
-    return "it has no run of phase B" if config in evidence.members else "not part of this campaign"
-
-
-def _not_testable(hypothesis: HypothesisId, subject: str, reason: str) -> Verdict:
-    return Verdict(hypothesis, subject, NOT_TESTABLE, None, VerdictNumbers(), f"Not testable ({reason}).")
+def _not_testable(hypothesis: HypothesisId, subject: str, missing: list[Missing]) -> Verdict:
+    return Verdict(hypothesis, subject, NOT_TESTABLE, None, VerdictNumbers(), missing=tuple(missing))
 
 
 def _numbers(estimate: Estimate, evidence: Evidence) -> Quantity:
     return estimate.quantity(evidence.confidence)
-
-
-def _percent(estimate: Estimate, evidence: Evidence) -> str:
-    return interval_text(estimate, evidence.confidence, " %")
-
-
-def _points(estimate: Estimate, evidence: Evidence) -> str:
-    return f"{interval_text(estimate, evidence.confidence)} points"

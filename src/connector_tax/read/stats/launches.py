@@ -22,7 +22,7 @@ from connector_tax.read.stats.taxes import LATENCIES
 # Below it a t-interval is wider than it is worth, and one bad block is a third of the evidence.
 MIN_BLOCKS = 3
 PLAINS = ("plain", PLAIN_AGAIN)
-FAILED, OVERLOADED = "requests failed or did not finish", "the cell was overloaded"
+FAILED, OVERLOADED = "requests_failed", "overloaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Launch:
         within_sd: of ``log_latency`` by resampling requests: what the launch cannot say more exactly.
         requests: behind it.
         host: what the host did meanwhile; None where nobody says.
-        why_none: what happened to its requests that it has no percentile; empty where it has one, and where too few say anything of it.
+        why_none: a code of what happened to its requests that it has no percentile; empty where it has one, and where too few say anything of it.
     """
 
     block: str

@@ -13,14 +13,13 @@ import msgspec
 import numpy as np
 
 from connector_tax.base.documents.aggregate import (
-    OF_ONE_LAUNCH,
     AnyReference,
     BlockTax,
     FailedBlock,
-    MainTaxRow,
     Metric,
     Repeats,
     Side,
+    TaxRow,
 )
 from connector_tax.base.documents.rates import Reference, ReferenceRatesFile
 from connector_tax.base.records.cell import Shape
@@ -45,16 +44,11 @@ class MainTax:
     Attributes:
         tax: where it was measured. Over blocks: the place of Phase A's cell, ``estimate`` over blocks, and the requests of all
             blocks on either side as ``n`` and ``n_plain``.
-        blocks: how many blocks of launches; None where one launch measured it.
+        n_blocks: how many blocks of launches; 1 where one launch measured it.
     """
 
     tax: Tax
-    blocks: int | None = None
-
-    @property
-    def kind(self) -> str:
-        """What its interval holds: the requests of one launch, or what launches differ by as well."""
-        return kind_of(self.blocks)
+    n_blocks: int = 1
 
     @property
     def estimate(self) -> Estimate:
@@ -65,34 +59,18 @@ class MainTax:
     def is_unlike(self, other: "MainTax") -> bool:
         """Whether both have a number, and one is of one launch and the other over blocks."""
         known = self.estimate.point is not None and other.estimate.point is not None
-        return known and (self.blocks is None) != (other.blocks is None)
+        return known and (self.n_blocks == 1) != (other.n_blocks == 1)
 
     def like(self, other: "MainTax") -> Estimate:
-        """This one's estimate, for a number made of both; unavailable, and why, where ``other`` is of the other kind."""
+        """This one's estimate, for a number made of both; unavailable where one is of one launch and the other over blocks."""
         if not self.is_unlike(other):
             return self.estimate
-        return unavailable(
-            f"{self.tax.config}'s tax is {self.kind}, {other.tax.config}'s {other.kind}: the two are not combined"
-        )
+        return unavailable("unlike_launches", subject=self.tax.config)
 
-    def row(self, confidence: float) -> MainTaxRow:
+    def row(self, confidence: float) -> TaxRow:
         """Of ``main_taxes`` in ``aggregate.json``: as in ``taxes``, and where it is from."""
-        own = {k: v for k, v in msgspec.structs.asdict(self.tax.row(confidence)).items() if k != "headline"}
-        own |= {"blocks": self.blocks, "kind": self.kind}
-        return MainTaxRow(**own | ({} if self.blocks is None else {"phase": None}))
-
-
-def kind_of(blocks: int | None) -> str:
-    """
-    Args:
-        blocks: of launches; None for one launch.
-    """
-    return OF_ONE_LAUNCH if blocks is None else f"over {blocks} blocks"
-
-
-def fewer(first: int | None, second: int | None) -> int | None:
-    """Of how many blocks a number is that is made of two numbers of one kind."""
-    return None if first is None or second is None else min(first, second)
+        row = msgspec.structs.replace(self.tax.row(confidence), n_blocks=self.n_blocks)
+        return row if self.n_blocks == 1 else msgspec.structs.replace(row, phase=None)
 
 
 def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shape) -> list[MainTax]:
@@ -161,9 +139,7 @@ def main_taxes(
             for name in _references_at(rates, entry.rate_per_s):
                 if own is not None:
                     key: Key = (row.config, name, entry.rate_per_s, own.tax.metric)
-                    of_launch = found.get(key)
-                    holds = None if of_launch is None else of_launch.tax.holds
-                    found[key] = replace(own, tax=replace(own.tax, reference=name, holds=holds))
+                    found[key] = replace(own, tax=replace(own.tax, reference=name))
     return list(_without_number(found, failed, rates).values())
 
 
@@ -184,8 +160,9 @@ def _without_number(
                 and place[1:] == [lost.rate_per_s, lost.metric]
             )
             if asked and (own.estimate.point is not None or own.tax.lost):
-                estimate = unavailable(lost.reason, own.tax.estimate.n)
-                found = found | {key: replace(own, tax=replace(own.tax, estimate=estimate), blocks=None)}
+                subject = "" if lost.config == config else lost.config
+                estimate = unavailable(lost.reason, own.tax.estimate.n, subject)
+                found = found | {key: replace(own, tax=replace(own.tax, estimate=estimate), n_blocks=1)}
     return found
 
 

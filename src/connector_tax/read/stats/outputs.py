@@ -48,12 +48,9 @@ def compare_outputs(data: CampaignData) -> tuple[list[Outputs], list[Problem]]:
 
 
 def other_computations(rows: list[Outputs]) -> dict[str, str]:
-    """Configuration -> why its latencies are no tax: a launch of it answers otherwise than plain."""
+    """Configuration -> why its latencies are no tax: a launch of it answers otherwise than plain, which computes something else."""
     return {
-        row.config: f"its latencies are no tax: in phase {phase_word(row.phase)} it answers {row.n_prompts - row.n_same} of "
-        f"{row.n_prompts} prompts otherwise than plain"
-        for row in reversed(rows)
-        if row.verdict == "differs" and row.config not in PLAINS
+        row.config: "answers_differ" for row in rows if row.verdict == "differs" and row.config not in PLAINS
     }
 
 

@@ -293,7 +293,6 @@ def _tax(
     mean = mean_over_blocks(ratios, confidence)
     return BlockTax(
         config=config,
-        kind=f"over {mean.n} blocks",
         point=mean.point,
         low=mean.low,
         high=mean.high,

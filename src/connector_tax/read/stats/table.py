@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from connector_tax.base.documents.aggregate import (
     Aggregate,
     Cell,
-    DeviceClock,
     Host,
     Latency,
-    MainTaxRow,
     MeasuredCell,
     Metric,
     Percentiles,
     Steps,
     TaxRow,
 )
+from connector_tax.base.documents.health import ClockHealth
 from connector_tax.read.stats.cells import STEP_COLUMNS
 from connector_tax.read.stats.taxes import METRICS
 
@@ -28,13 +27,14 @@ GPU_COLUMNS = ("sm_mhz_p50", "mem_mhz_p50", "temperature_c_max", "power_w_mean",
 
 def aggregate_csv(aggregate: Aggregate) -> str:
     """
-    A tax is the one that stands for the cell's configuration, rate and shape, with its kind: two rows have no two of them. Every row names the source of its numbers.
+    A tax is the one that stands for the cell's configuration, rate and shape, over how many blocks of launches: two rows
+    have no two of them. Every row names the source of its numbers.
     """
     taxes = {(t.config, t.phase, t.cell_id, t.metric): t for t in aggregate.taxes}
-    standing = {t.place: t for t in aggregate.main_taxes or ()}
+    standing = {t.place: t for t in aggregate.main_taxes}
     rows = []
     for cell in aggregate.cells:
-        own: dict[Metric, TaxRow | MainTaxRow] = {}
+        own: dict[Metric, TaxRow] = {}
         for metric in METRICS:
             tax = taxes.get((cell.config, cell.phase, cell.cell_id, metric))
             if tax is not None:
@@ -49,7 +49,7 @@ def aggregate_csv(aggregate: Aggregate) -> str:
     return out.getvalue()
 
 
-def _taxes(taxes: Mapping[Metric, TaxRow | MainTaxRow]) -> Row:
+def _taxes(taxes: Mapping[Metric, TaxRow]) -> Row:
     row: Row = {}
     for metric, tax in taxes.items():
         row |= {
@@ -57,7 +57,7 @@ def _taxes(taxes: Mapping[Metric, TaxRow | MainTaxRow]) -> Row:
             f"tax_{metric}_low": tax.low,
             f"tax_{metric}_high": tax.high,
             f"tax_{metric}_verdict": tax.verdict,
-            f"tax_{metric}_kind": tax.kind,
+            f"tax_{metric}_n_blocks": tax.n_blocks,
         }
     return row
 
@@ -98,14 +98,14 @@ def _steps(steps: Steps) -> Row:
     return row
 
 
-def _device(clock: DeviceClock) -> Row:
+def _device(clock: ClockHealth) -> Row:
     return {
         "device_late_share": clock.late_share,
         "device_busy_share": clock.device_busy_share,
-        "device_lateness_p50_us": clock.lateness_us.p50,
-        "device_lateness_p99_us": clock.lateness_us.p99,
-        "device_slack_p10_us": clock.slack_us.p10,
-        "device_slack_p50_us": clock.slack_us.p50,
+        "device_lateness_p50_us": clock.lateness_us["p50"],
+        "device_lateness_p99_us": clock.lateness_us["p99"],
+        "device_slack_p10_us": clock.slack_us["p10"],
+        "device_slack_p50_us": clock.slack_us["p50"],
     }
 
 

@@ -4,13 +4,11 @@ Ratios of percentiles for latencies, differences in microseconds for steps. Both
 arrivals and steps each by themselves; plain's resamples are the same ones in every tax, so differences of taxes are right.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from connector_tax.base.documents.aggregate import (
-    OF_ONE_LAUNCH,
     AnyLatencyMetric,
     AnyReference,
     Latency,
@@ -23,7 +21,7 @@ from connector_tax.base.documents.aggregate import (
     told,
 )
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.records.cell import CellSpec, Phase, phase_word
+from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
 from connector_tax.read.stats.cells import CellEstimates
 from connector_tax.read.stats.saturation import queued
@@ -69,10 +67,8 @@ class Tax:
     Attributes:
         reference: ``ref_safe``, ``ref_load``, or ``neither`` at another rate of Phase A.
         n, n_plain: requests or steps with the connector and without; the estimate's own ``n`` is the smaller of the two.
-        headline: measured in Phase A, at the shape that the reference rates were chosen with.
         overloaded: which of the two sides did not keep up (``own``, ``plain``); such a tax holds queueing, and a
             median step that has moved to another mixture of steps.
-        holds: work that this connector does and others do not, which a reader must know of; None where there is none.
         lost: whether it has no number since a cell, its own or plain's, is missing, damaged or invalid, or its steps were not recorded: another
             launch may say what this one did not. A cell of which requests failed, or that was overloaded, has said it.
     """
@@ -86,12 +82,7 @@ class Tax:
     n: int
     n_plain: int
     overloaded: tuple[Side, ...] = ()
-    holds: str | None = None
     lost: bool = False
-
-    @property
-    def headline(self) -> bool:
-        return self.phase == "a"
 
     @property
     def rate_per_s(self) -> float:
@@ -122,17 +113,15 @@ class Tax:
             output_tokens=self.output_tokens,
             metric=self.metric,
             unit=self.unit,
-            headline=self.headline,
-            kind=OF_ONE_LAUNCH,
+            n_blocks=1,
             point=self.estimate.point,
             low=low,
             high=high,
             n=self.n,
             n_plain=self.n_plain,
-            available=self.estimate.point is not None,
             reason=self.estimate.why_open(confidence),
+            subject=self.estimate.subject,
             overloaded=self.overloaded,
-            holds=self.holds,
             verdict=verdict(self.estimate, confidence),
         )
 
@@ -142,28 +131,13 @@ def verdict(estimate: Estimate, confidence: float) -> TaxVerdict:
     return "unavailable" if estimate.point is None else told(*estimate.interval(confidence))
 
 
-def unlike_kinds(needed: Collection[str], over_blocks: Collection[str]) -> str | None:
-    """Why the taxes of these configurations are not put into one number; None where they are of one kind.
-
-    Args:
-        over_blocks: configurations whose tax is taken over blocks of launches; others' are of one launch each.
-    """
-    several = [c for c in needed if c in over_blocks]
-    if len(several) in (0, len(needed)):
-        return None
-    once = ", ".join(c for c in needed if c not in over_blocks)
-    return f"{OF_ONE_LAUNCH}: {once}; over blocks of launches: {', '.join(several)}; the two are not combined"
-
-
 def no_ttft_tax(connectors: list[Foreign]) -> dict[str, str]:
     """Configuration -> why its TTFT is no tax, for those that fake cache hits.
 
     Args:
         connectors: as in ``campaign.json``; those of earlier versions say nothing.
     """
-    return {
-        c["id"]: f"its TTFT is no tax: {c['ttft_is_no_tax']}" for c in connectors if c.get("ttft_is_no_tax")
-    }
+    return {c["id"]: "ttft_excluded" for c in connectors if c.get("ttft_is_no_tax")}
 
 
 def taxes_of(
@@ -228,9 +202,7 @@ def _tax(metric: Metric, own: CellEstimates, plain: CellEstimates | None) -> Est
     if metric == HOOKS:  # plain has none, so nothing is taken away
         return callback
     if plain is None:
-        return unavailable(
-            f"plain has no usable cell of phase {phase_word(own.cell.phase)} at this rate and shape"
-        )
+        return unavailable("no_cell", subject="plain")
     if metric in LATENCY_METRICS:
         name, q = LATENCY_METRICS[metric]
         return relative(own.latency(name, q), plain.latency(name, q))
@@ -258,7 +230,7 @@ def relative(own: Estimate, plain: Estimate) -> Estimate:
     """``own / plain - 1``."""
     missing = _missing(own, plain, "plain")
     if missing is None and plain.point == 0:
-        missing = unavailable("plain's is zero, so there is no ratio to it", own.n)
+        missing = unavailable("zero", own.n, "plain")
     if missing is not None:
         return missing
     assert own.point is not None and plain.point is not None
@@ -285,8 +257,7 @@ def difference(first: Estimate, second: Estimate, *, of_second: str = "plain") -
 
 def _missing(own: Estimate, other: Estimate, of_other: str) -> Estimate | None:
     if own.point is None:
-        return unavailable(own.reason or "unavailable", own.n)
+        return unavailable(own.reason or "unavailable", own.n, own.subject)
     if other.point is None:
-        why = other.reason or "unavailable"
-        return unavailable(why if why.startswith(of_other) else f"{of_other}: {why}", own.n)
+        return unavailable(other.reason or "unavailable", own.n, other.subject or of_other)
     return None

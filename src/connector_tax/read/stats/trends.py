@@ -40,14 +40,14 @@ class Trend:
     Attributes:
         by_length: every length that was planned, in order; a lost one is unavailable, with the reason.
         averaged_over: the other lengths behind each of them.
-        left_out: other lengths that are in no mean, and why.
+        left_out: other lengths that are in no mean -> lengths without them -> why.
         rates_per_s: length -> the rates that its cells were measured at, in order.
         queueing: lengths of which some cell did not keep up.
     """
 
     by_length: Mapping[int, Estimate]
     averaged_over: tuple[int, ...]
-    left_out: Mapping[int, str]
+    left_out: Mapping[int, Mapping[int, str]]
     rates_per_s: Mapping[int, tuple[float, ...]]
     queueing: tuple[int, ...] = ()
 
@@ -58,10 +58,6 @@ class Trend:
     @property
     def lost(self) -> dict[int, str]:
         return {k: e.reason or "unavailable" for k, e in self.by_length.items() if e.point is None}
-
-    @property
-    def rates_differ(self) -> bool:
-        return len({r for k in self.known for r in self.rates_per_s[k]}) > 1
 
     def direction(self) -> str:
         """Of the points alone; of two lengths each sequence is monotonic."""
@@ -97,24 +93,19 @@ def trends_of(taxes: Iterable[Tax], over: str, *, queueing_allowed: bool) -> dic
             getattr(tax, over), getattr(tax, other), tax.rate_per_s, tax.estimate, bool(tax.overloaded)
         )
         found.setdefault(tax.config, []).append(shape)
-    tokens = {"input_tokens": "prompt tokens", "output_tokens": "output tokens"}[over]
-    return {c: trend_of(own, queueing_allowed=queueing_allowed, tokens=tokens) for c, own in found.items()}
+    return {c: trend_of(own, queueing_allowed=queueing_allowed) for c, own in found.items()}
 
 
-def trend_of(shapes: list[ShapeTax], *, queueing_allowed: bool, tokens: str = "tokens") -> Trend:
-    """Means over the other lengths that are there at every length; as many lengths as possible are kept, then others.
-
-    Args:
-        tokens: what a length is of, for reasons.
-    """
-    calm = _trend(shapes, lambda s: not s.why_not and not s.overloaded, tokens)
+def trend_of(shapes: list[ShapeTax], *, queueing_allowed: bool) -> Trend:
+    """Means over the other lengths that are there at every length; as many lengths as possible are kept, then others."""
+    calm = _trend(shapes, lambda s: not s.why_not and not s.overloaded)
     if not queueing_allowed or not calm.lost:
         return calm
-    queued = _trend(shapes, lambda s: not s.why_not, tokens)
+    queued = _trend(shapes, lambda s: not s.why_not)
     return queued if len(queued.lost) < len(calm.lost) else calm
 
 
-def _trend(shapes: list[ShapeTax], counts: Callable[[ShapeTax], bool], tokens: str) -> Trend:
+def _trend(shapes: list[ShapeTax], counts: Callable[[ShapeTax], bool]) -> Trend:
     grid = {(s.length, s.other): s for s in shapes}
     lengths, others = (sorted({key[k] for key in grid}) for k in (0, 1))
     there = {k: {o for o in others if (k, o) in grid and counts(grid[k, o])} for k in lengths}
@@ -122,13 +113,17 @@ def _trend(shapes: list[ShapeTax], counts: Callable[[ShapeTax], bool], tokens: s
     means = {
         k: _mean([grid[k, o].estimate for o in common])
         if k in kept
-        else unavailable(_why_lost(grid, k, others, there[k]))
+        else unavailable("no_common_length" if there[k] else _reason(grid.get((k, others[0]))))
         for k in lengths
     }
     return Trend(
         means,
         tuple(common),
-        {o: _why_left_out(grid, o, kept, there, tokens) for o in others if o not in common},
+        {
+            o: {k: _reason(grid.get((k, o))) for k in kept or there if o not in there[k]}
+            for o in others
+            if o not in common
+        },
         {
             k: tuple(sorted({s.rate_per_s for s in shapes if s.length == k and (s.other in common or k not in kept)}))
             for k in lengths
@@ -156,75 +151,7 @@ def _mean(estimates: list[Estimate]) -> Estimate:
         return together.estimate(sum(points) / len(points), np.mean(together.replicates, axis=0))
 
 
-def _why_lost(
-    grid: Mapping[tuple[int, int], ShapeTax], length: int, others: list[int], there: set[int]
-) -> str:
-    if there:
-        return f"its taxes are at {_listed(sorted(there))} tokens, where not every other length has one"
-    reasons = dict.fromkeys(_reason(grid.get((length, o))) for o in others)
-    return "; ".join(reasons)
-
-
-def _why_left_out(
-    grid: Mapping[tuple[int, int], ShapeTax],
-    other: int,
-    kept: list[int],
-    there: Mapping[int, set[int]],
-    tokens: str,
-) -> str:
-    lacking: dict[str, list[int]] = {}
-    for k in kept or there:
-        if other not in there[k]:
-            lacking.setdefault(_reason(grid.get((k, other))), []).append(k)
-    found = [f"at {_listed(lengths)} {tokens} {reason}" for reason, lengths in lacking.items()]
-    return "; ".join(found) or "not in common"
-
-
 def _reason(shape: ShapeTax | None) -> str:
     if shape is None:
-        return "it has no cell that counts"
-    return shape.why_not or "plain or the connector did not keep up"
-
-
-def _listed(lengths: list[int]) -> str:
-    return ", ".join(map(str, lengths))
-
-
-def why_no_trend(trend: Trend | None, length_name: str) -> str:
-    """Empty where nothing was measured."""
-    if trend is None:
-        return ""
-    if len(trend.by_length) == 1:
-        return f"only one {length_name} length was measured, {next(iter(trend.by_length))} tokens"
-    return "; ".join(f"{k} tokens: {reason}" for k, reason in trend.lost.items())
-
-
-def values_text(trend: Trend, form: Callable[[Estimate], str]) -> str:
-    """``512: 3.1 % [1.2 %, 5.0 %] (2 req/s), 32768: ...``; without rates where all are the same.
-
-    Args:
-        form: a number with its interval.
-    """
-    values = [
-        f"{k}: {form(e)}" + (f" ({_rates(trend.rates_per_s[k])})" if trend.rates_differ else "")
-        for k, e in trend.known.items()
-    ]
-    return ", ".join(values) + "".join(f"; {k} has no number: {reason}" for k, reason in trend.lost.items())
-
-
-def _rates(rates_per_s: tuple[float, ...]) -> str:
-    return " and ".join(f"{r:g}" for r in rates_per_s) + " req/s"
-
-
-def averaged_text(trend: Trend, length_name: str) -> str:
-    """``averaged over output lengths 64, 256 (1024 left out: at 32768 prompt tokens it has no cell that counts)``, ``at output length 64 alone``.
-
-    Args:
-        length_name: of the lengths that were averaged over: ``input`` or ``output``.
-    """
-    several = len(trend.averaged_over) > 1
-    head = f"averaged over {length_name} lengths" if several else f"at {length_name} length"
-    alone = "" if several else " alone"
-    without = [f"{k} left out: {reason}" for k, reason in trend.left_out.items()]
-    over = ", ".join(map(str, trend.averaged_over))
-    return f"{head} {over}{alone}" + (f" ({'; '.join(without)})" if without else "")
+        return "no_cell"
+    return shape.why_not or "overloaded"

@@ -5,10 +5,10 @@ Of TTFT p90 and of the median step, at ref_safe; the settings that either switch
 
 from typing import Literal
 
-from connector_tax.base.documents.aggregate import QuantityOfKind, TwoParts
+from connector_tax.base.documents.aggregate import TaxPart, TwoParts
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.base.statistics.bootstrap import unavailable
-from connector_tax.read.stats.main_taxes import MainTax, fewer, kind_of
+from connector_tax.read.stats.main_taxes import MainTax
 from connector_tax.read.stats.taxes import difference
 
 NOOP = "noop_connector"
@@ -38,20 +38,20 @@ def _row(metric: Split, whole: MainTax, noop: MainTax, confidence: float) -> Two
     """What blocks of launches found and what one launch did is no difference of a connector's."""
     rest = (
         difference(whole.estimate, noop.estimate, of_second=NOOP)
-        if (whole.blocks is None) == (noop.blocks is None)
-        else unavailable(f"this tax is {whole.kind}, the no-op connector's {noop.kind}", whole.tax.n)
+        if (whole.n_blocks == 1) == (noop.n_blocks == 1)
+        else unavailable("unlike_launches", whole.tax.n, NOOP)
     )
-    kind = kind_of(fewer(whole.blocks, noop.blocks)) if rest.point is not None else None
+    n_blocks = min(whole.n_blocks, noop.n_blocks) if rest.point is not None else None
     return TwoParts(
         config=whole.tax.config,
         metric=metric,
         unit=whole.tax.unit,
         total=_standing(whole, confidence),
         framework=_standing(noop, confidence),
-        rest=rest.of_kind(confidence, kind),
+        rest=rest.tax_part(confidence, n_blocks),
     )
 
 
-def _standing(main: MainTax, confidence: float) -> QuantityOfKind:
+def _standing(main: MainTax, confidence: float) -> TaxPart:
     """As it stands in ``main_taxes``."""
-    return main.estimate.of_kind(confidence, main.kind)
+    return main.estimate.tax_part(confidence, main.n_blocks)

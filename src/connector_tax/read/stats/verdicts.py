@@ -1,7 +1,7 @@
 """What a hypothesis is decided on, and what it comes to."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -9,21 +9,12 @@ from connector_tax.base.documents.aggregate import (
     Answer,
     Hypothesis,
     HypothesisId,
-    HypothesisKind,
+    Missing,
     Outcome,
     VerdictNumbers,
 )
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.read.stats.trends import Trend
-
-TITLES: dict[HypothesisId, str] = {
-    "H1": "The tax persists on a single instance under synthetic load",
-    "H2": "Mooncake costs 5 to 10 percentage points more than NIXL",
-    "H3": "The framework is less than half of the connector's tax",
-    "H4": "The tax of stacked connectors is the sum of their taxes",
-    "H5": "The TTFT tax grows with the input length",
-    "H6": "The TPOT tax grows with the output length",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +28,7 @@ class Evidence:
         absent: config -> why it has no numbers; those of the campaign that have some are not in it.
         members: every configuration of the campaign.
         stacks: config of a MultiConnector -> the configurations it is made of.
-        over_blocks: those whose headline tax is taken over blocks of launches.
+        n_blocks: of those whose headline tax is taken over blocks of launches, how many; others are of one launch.
     """
 
     headline: Mapping[str, Estimate]
@@ -47,7 +38,7 @@ class Evidence:
     stacks: Mapping[str, tuple[str, ...]]
     confidence: float
     members: frozenset[str] = frozenset()
-    over_blocks: frozenset[str] = frozenset()
+    n_blocks: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +46,8 @@ class Verdict:
     """One hypothesis about one subject.
 
     Attributes:
-        kind: ``of one launch`` where an interval that decides holds no differences between launches, ``over blocks`` where all
-            do; None where nothing is decided.
+        n_blocks: of the taxes that decide, the fewest; None where nothing is decided.
+        missing: why it is not testable.
         p_value: the smallest p at which the interval of confidence 1 - p still decides so; None where nothing is decided.
         p_holm: the same, adjusted for all verdicts that were tested together.
     """
@@ -66,10 +57,10 @@ class Verdict:
     outcome: Outcome
     label: str | None
     numbers: VerdictNumbers
-    sentence: str
     p_value: float | None = None
     p_holm: float | None = None
-    kind: HypothesisKind | None = None
+    n_blocks: int | None = None
+    missing: tuple[Missing, ...] = ()
 
     @property
     def answer(self) -> Answer:
@@ -77,7 +68,6 @@ class Verdict:
             outcome=self.outcome,
             label=self.label,
             numbers=self.numbers,
-            sentence=self.sentence,
             p_value=self.p_value,
             p_holm=self.p_holm,
         )
@@ -86,9 +76,9 @@ class Verdict:
         """Of ``hypotheses`` in ``aggregate.json``."""
         return Hypothesis(
             id=self.id,
-            title=TITLES[self.id],
             subject=self.subject,
-            kind=self.kind,
+            n_blocks=self.n_blocks,
+            missing=self.missing,
             at_equal_host_speed=at_equal_host_speed,
             **msgspec.structs.asdict(self.answer),
         )

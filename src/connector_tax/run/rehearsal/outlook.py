@@ -197,13 +197,14 @@ def _between(found: Bounds | None) -> str:
 
 
 def tax_rows(aggregate: Aggregate) -> list[list[str]]:
-    """A head, and the taxes at ref_safe of each configuration, each with its kind."""
+    """A head, and the taxes at ref_safe of each configuration, each with its launches."""
     rows: dict[str, dict[str, str]] = {}
-    for tax in aggregate.chosen_taxes:
+    for tax in aggregate.main_taxes:
         if tax.reference == "ref_safe" and tax.metric in WORDS:
             shown = "unavailable"
             if tax.point is not None and tax.low is not None and tax.high is not None:
-                shown = f"{tax.point:+.1%} +- {(tax.high - tax.low) / 2:.1%}, {tax.kind}"
+                launches = "of one launch" if tax.of_one_launch else f"over {tax.n_blocks} blocks"
+                shown = f"{tax.point:+.1%} +- {(tax.high - tax.low) / 2:.1%}, {launches}"
             rows.setdefault(tax.config, {})[tax.metric] = shown
     return [
         ["headline tax at ref_safe", *WORDS.values()],

@@ -4,8 +4,17 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from connector_tax.base.documents.aggregate.intervals import Quantity
-from connector_tax.base.documents.aggregate.words import CellRate, Count, Phase, Share, Verdict
+from connector_tax.base.documents.aggregate.values import (
+    CellRate,
+    Count,
+    Phase,
+    Quantity,
+    Share,
+    Verdict,
+)
+from connector_tax.base.documents.cell import CpuUse
+from connector_tax.base.documents.health import ClockHealth, Health
+from connector_tax.base.records.cell import Look
 
 Percentile = Literal["p50", "p90", "p99"]
 StepColumn = Literal[
@@ -45,12 +54,10 @@ class StepPercentiles(msgspec.Struct, frozen=True, kw_only=True):
     p90: Quantity
 
 
-class StepsOfKind(msgspec.Struct, frozen=True, kw_only=True):
+class StepsOfKind(StepPercentiles, frozen=True, kw_only=True):
     """Duration of the steps of one kind, microseconds."""
 
     n: Count
-    p50: Quantity
-    p90: Quantity
 
 
 class ByKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +127,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         n: samples with a reading of the host.
-        cpu_work_us_mean: CPU time of the fixed piece of work; null, too, in an aggregate of an earlier version.
+        cpu_work_us_mean: CPU time of the fixed piece of work.
     """
 
     n: Count
@@ -129,13 +136,6 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     cpu_mhz_min: float | None
     gpu: Gpu | None
     cpu_work_us_mean: float | None = None
-
-
-class Look(msgspec.Struct, frozen=True, kw_only=True):
-    n_planned: Count
-    n: Count
-    half_widths: dict[str, float | None]
-    tight: bool
 
 
 class Stopping(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,56 +163,6 @@ class SaturationCriteria(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fired(self) -> tuple[str, ...]:
         return tuple(name for name in self.__struct_fields__ if getattr(self, name) is True)
-
-
-class Late(msgspec.Struct, frozen=True, kw_only=True):
-    """Microseconds after it was due, by percentile."""
-
-    p50: float
-    p99: float
-    max: float
-
-
-class Slack(msgspec.Struct, frozen=True, kw_only=True):
-    """Microseconds that the host was done before the device, by percentile."""
-
-    p10: float
-    p50: float
-
-
-class DeviceClock(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a virtual GPU: how well its clock kept the time in the cell's window."""
-
-    steps: Count
-    lateness_us: Late
-    late_share: float
-    device_busy_share: float
-    slack_us: Slack
-
-
-class SpinningThread(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a core that a thread takes with no request in sight."""
-
-    process: str
-    thread: str
-    share: float
-
-
-class CpuUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine's processes took, by process; what nobody measured is empty."""
-
-    loaded_s: dict[str, float] = {}
-    elapsed_s: float | None = None
-    idle_share: dict[str, float] = {}
-    rss_mib: dict[str, float] = {}
-    spinning: tuple[SpinningThread, ...] = ()
-
-
-class _Health(msgspec.Struct, frozen=True, kw_only=True):
-    """As much of ``health`` in ``cell.json`` as is read."""
-
-    device_clock: DeviceClock | None = None
-    stand_ins: tuple[str, ...] = ()
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -244,10 +194,10 @@ class MeasuredCell(Cell, frozen=True, kw_only=True):
     """A cell that is valid, whose files could be read.
 
     Attributes:
-        n_waiting: samples behind ``waiting_p50``; null in an aggregate of an earlier version.
+        n_waiting: samples behind ``waiting_p50``.
         host: null where no sample says.
         stopping: only where a rule ended the cell.
-        cpu, health: as in ``cell.json``; ``cpu_use``, ``device_clock`` and ``stand_ins`` are what is read of them.
+        cpu, health: as in ``cell.json``.
     """
 
     n_window: Count
@@ -260,13 +210,13 @@ class MeasuredCell(Cell, frozen=True, kw_only=True):
     effective_throughput_per_s: float
     throughput_ratio: float | None
     waiting_p50: float | None
-    n_waiting: Count | None = None
+    n_waiting: Count
     running_p50: float | None
     n_metrics_missed: Count
     host: Host | None
     prefix_cache_hit_share: float | None
-    cpu: dict[str, Any]
-    health: dict[str, Any]
+    cpu: CpuUse
+    health: Health
     step: StepRecords
     stopping: Stopping | msgspec.UnsetType = msgspec.UNSET
     ttft_ms: Percentiles
@@ -287,21 +237,12 @@ class MeasuredCell(Cell, frozen=True, kw_only=True):
 
     @property
     def stopped(self) -> Stopping | None:
-        return self.stopping if isinstance(self.stopping, Stopping) else None
+        return self.stopping or None
 
     @property
-    def cpu_use(self) -> CpuUse:
-        return msgspec.convert(self.cpu, CpuUse)
-
-    @property
-    def device_clock(self) -> DeviceClock | None:
+    def device_clock(self) -> ClockHealth | None:
         """None of a cell with a device of its own."""
-        return msgspec.convert(self.health, _Health).device_clock
-
-    @property
-    def stand_ins(self) -> tuple[str, ...]:
-        """What was put in place of the device, in the plugin's words."""
-        return msgspec.convert(self.health, _Health).stand_ins
+        return self.health.device_clock or None
 
 
 def cell_of(value: object) -> Cell:
@@ -316,10 +257,7 @@ def cell_of(value: object) -> Cell:
     cell = msgspec.convert(value, MeasuredCell)
     kind = Steps if cell.step.available else NoSteps
     step = msgspec.convert(value, _WithStep).step
-    cell = msgspec.structs.replace(cell, step=msgspec.convert(step, kind))
-    # What is read of them on demand is looked at here, so that a fault is found where the file is read.
-    _ = cell.cpu_use, cell.device_clock
-    return cell
+    return msgspec.structs.replace(cell, step=msgspec.convert(step, kind))
 
 
 class _WithStep(msgspec.Struct, frozen=True):

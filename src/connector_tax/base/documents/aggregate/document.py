@@ -1,34 +1,47 @@
 """``aggregate.json`` of one campaign as one frozen object: read, asked and written.
 
 Every number with its interval. Definitions: docs/measurement.md; what may change under one ``schema_version``: docs/formats.md.
-A file of an earlier version lacks keys; each has the value here that its readers would take it for. Keys that are not known are left out.
+Keys that are not known are left out.
 """
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from connector_tax.base.documents.aggregate.blocks import FailedBlock, HostDrift, Power, Repeats
 from connector_tax.base.documents.aggregate.cells import Cell, MeasuredCell, cell_of
-from connector_tax.base.documents.aggregate.connectors import ConnectorRow, MeasuredOn
-from connector_tax.base.documents.aggregate.growth import Growth
-from connector_tax.base.documents.aggregate.hypotheses import Hypothesis
-from connector_tax.base.documents.aggregate.provenance import Provenance
-from connector_tax.base.documents.aggregate.put_in import Burns, PutIn
 from connector_tax.base.documents.aggregate.taxes import (
     Amplification,
     Attribution,
+    Burns,
     Decomposition,
-    MainTaxRow,
+    FailedBlock,
+    Growth,
+    HostDrift,
     ObserverEffect,
+    Power,
+    PutIn,
+    Repeats,
     TaxRow,
     TwoParts,
 )
-from connector_tax.base.documents.aggregate.words import ConfigStatus, Count, Phase
+from connector_tax.base.documents.aggregate.values import (
+    ConfigStatus,
+    Count,
+    Digits,
+    HypothesisId,
+    LatencyMetric,
+    NBlocks,
+    Outcome,
+    Phase,
+    Quantity,
+    Rate,
+    Scalar,
+)
+from connector_tax.base.documents.identity import kinds_of
 from connector_tax.base.documents.rates import ReferenceRatesFile, SaturationOf
 from connector_tax.base.documents.settings import Change
 from connector_tax.base.errors import ArtifactError
@@ -37,6 +50,249 @@ from connector_tax.base.opening import printable
 
 SCHEMA_VERSION: Literal[1] = 1
 PLAIN = "plain"
+
+# --- Connectors, and where numbers come from
+
+SourceKind = Literal["embedded_engine", "virtual_gpu", "gpu", "cpu", "unknown"]
+RowVerdict = Literal["tax", "gain", "noise", "none", "open", "failed", "skipped", "missing"]
+ReasonCode = Literal[
+    "skipped",
+    "run_failed",
+    "not_measured",
+    "plain_missing",
+    "no_reference_rate",
+    "answers_differ",
+    "ttft_excluded",
+    "requests_failed",
+    "saturated",
+    "cell_left_out",
+    "no_number",
+]
+# In the order in which the page's footnotes stand.
+Mark = Literal[
+    "partial",
+    "overloaded",
+    "other_phase",
+    "fewer_blocks",
+    "open_interval",
+    "ttft_excluded",
+    "answers_differ",
+    "copies_kv",
+    "copy_clocked",
+    "spins",
+    "hooks_unknown",
+]
+MARKS: tuple[Mark, ...] = get_args(Mark)
+
+
+class MeasuredOn(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a campaign's numbers come from.
+
+    Attributes:
+        device: the card, the card that a virtual GPU's clock went by, or the CPU; empty where nobody knows.
+    """
+
+    kind: SourceKind
+    device: str = ""
+
+    @property
+    def text(self) -> str:
+        """As the ``source`` column of a CSV has it."""
+        return f"{self.kind}: {self.device}" if self.device else self.kind
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a number is missing.
+
+    Attributes:
+        subject: the configuration that it is about.
+    """
+
+    code: ReasonCode
+    subject: str
+
+
+class ConnectorRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One connector at ``ref_safe``, judged by its taxes in ``main_taxes`` and plain against itself in ``repeats``.
+
+    Attributes:
+        verdict: ``tax`` or ``gain`` where an interval excludes zero and its estimate lies outside the noise floor; ``noise`` where it lies
+            inside; ``open`` where an interval has an open end, is too wide, or a latency has no number.
+        clear: the latencies that decide a ``tax`` or ``gain``.
+        reason: why a latency has no number; null where both have one.
+        marks: what qualifies the row.
+    """
+
+    config: str
+    verdict: RowVerdict
+    clear: tuple[LatencyMetric, ...] = ()
+    reason: Reason | None = None
+    marks: tuple[Mark, ...] = ()
+
+
+Arrival = Literal["fixed", "poisson", "gamma"]
+EngineKind = Literal["vllm", "virtual_gpu", "emulator"]
+RANDOM: tuple[Arrival, ...] = ("poisson", "gamma")
+
+
+class VirtualGpu(msgspec.Struct, frozen=True, kw_only=True):
+    """What the clock in place of a GPU went by; of a campaign that has no cell yet nothing of it is known.
+
+    Attributes:
+        step: microseconds of a step and what it grows by, by name.
+        host: microseconds that a GPU's runner would take on the host, by name.
+    """
+
+    profile: str = ""
+    sha256: str = ""
+    name: str = ""
+    step: dict[str, float] = {}
+    host: dict[str, float] = {}
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the newest cell, and of the campaign.
+
+    Attributes:
+        arrival: of Phases A to B' and of blocks.
+        cards: where several engines could run side by side: each card -> the phases that were measured on it.
+        mixed_cards: there: the phases whose cells, which are compared with one another, ran on more than one card.
+        side_by_side: there: engines that were asked at the same time, at most.
+        container: only where engines ran in one, as in ``cell.json``; its image's digest is among ``versions``.
+        virtual_gpu: only where there is one, as in ``cell.json``; ``clock`` is what is read of it.
+        settings: what else of the config shapes a measurement, by its names there; ``engine`` and ``connectors`` hold what a launch
+            takes.
+        order: phase -> configurations.
+        confidence: of every interval.
+    """
+
+    engine_kind: EngineKind | None = None
+    model: str | None = None
+    engine_args: dict[str, Scalar] = {}
+    arrival: Arrival | None = None
+    versions: dict[str, Scalar] = {}
+    gpu: tuple[str, ...] = ()
+    cards: dict[str, tuple[Phase, ...]] | msgspec.UnsetType = msgspec.UNSET
+    mixed_cards: tuple[Phase, ...] | msgspec.UnsetType = msgspec.UNSET
+    side_by_side: Count | msgspec.UnsetType = msgspec.UNSET
+    container: dict[str, Scalar] | msgspec.UnsetType = msgspec.UNSET
+    virtual_gpu: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    host: dict[str, Scalar] = {}
+    code: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    config_hash: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
+    order: dict[Phase, tuple[str, ...]] = {}
+    seed: int | None = None
+    created_utc: str | None = None
+    confidence: Annotated[float, msgspec.Meta(gt=0, lt=1)]
+    bootstrap_draws: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+    @property
+    def clock(self) -> VirtualGpu | None:
+        """What the clock went by, where the device was one; else None."""
+        if self.engine_kind != "virtual_gpu":
+            return None
+        return msgspec.convert(self.virtual_gpu or {}, VirtualGpu)
+
+    @property
+    def measured_on(self) -> MeasuredOn:
+        if self.versions.get("emulator") or self.engine_kind == "emulator":
+            return MeasuredOn(kind="embedded_engine")
+        if (clock := self.clock) is not None:
+            return MeasuredOn(kind="virtual_gpu", device=clock.name)
+        if self.gpu:
+            return MeasuredOn(kind="gpu", device=kinds_of(self.gpu)[0])
+        if self.versions or self.host:
+            return MeasuredOn(kind="cpu", device=str(self.host.get("cpu") or ""))
+        return MeasuredOn(kind="unknown")
+
+    @property
+    def engines_at_once(self) -> int:
+        """Engines that were asked at the same time, at most."""
+        return self.side_by_side or 1
+
+    @property
+    def random_arrivals(self) -> bool:
+        """Whether two of the three criteria of saturation mean something else in this campaign."""
+        return self.arrival in RANDOM
+
+
+# --- Hypotheses
+
+Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """Why a number is missing: a code, or what a file says; ``subject`` is whose it is."""
+
+    reason: str
+    subject: str = ""
+
+
+class VerdictNumbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a verdict rests on; of each hypothesis its own, nothing where it is not testable.
+
+    Attributes:
+        tax_ttft_p90: H1.
+        gap, range: H2.
+        tax_noop, tax_connector, share: H3.
+        tax_stack, sum_of_parts, excess_over_stack, parts, tolerance: H4.
+        slope_per_doubling, by_length: H5 and H6.
+        rates_per_s: length -> the rates of its cells.
+        averaged_over: of the other length, tokens.
+        left_out: the other lengths that are in no mean -> lengths without them -> why.
+        queueing: lengths at which a side did not keep up, so what grows there may be queueing.
+    """
+
+    tax_ttft_p90: Quantity | None = None
+    gap: Quantity | None = None
+    range: tuple[float, float] | None = None
+    tax_noop: Quantity | None = None
+    tax_connector: Quantity | None = None
+    share: Quantity | None = None
+    threshold: float | None = None
+    tax_stack: Quantity | None = None
+    sum_of_parts: Quantity | None = None
+    excess_over_stack: Quantity | None = None
+    parts: dict[str, Quantity] | None = None
+    tolerance: float | None = None
+    slope_per_doubling: Quantity | None = None
+    by_length: dict[Digits, Quantity] | None = None
+    rates_per_s: dict[Digits, tuple[Rate, ...]] | None = None
+    averaged_over: tuple[Count, ...] | None = None
+    left_out: dict[Digits, dict[Digits, str]] | None = None
+    queueing: tuple[Count, ...] | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    Attributes:
+        p_value: the smallest p at which the interval of confidence 1 - p still decides so; null where nothing is decided.
+        p_holm: adjusted for all verdicts that were tested together.
+    """
+
+    outcome: Outcome
+    label: str | None
+    numbers: VerdictNumbers
+    p_value: Probability | None
+    p_holm: Probability | None
+
+
+class Hypothesis(Answer, frozen=True, kw_only=True):
+    """One hypothesis about one subject.
+
+    Attributes:
+        n_blocks: of the taxes that decide, the fewest; null where nothing is decided.
+        missing: why it is not testable.
+        at_equal_host_speed: what the same question is answered with taxes at equal speed of the host; null where it is not
+            asked so, or the speed is not known.
+    """
+
+    id: HypothesisId
+    subject: str
+    n_blocks: NBlocks | None = None
+    missing: tuple[Missing, ...] = ()
+    at_equal_host_speed: Answer | None = None
 
 
 class ConfigState(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,15 +339,16 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CriterionOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the success criteria of the published experiment."""
+    """One of the success criteria of the published experiment; the first five follow from the hypotheses, and have no evidence here."""
 
     number: Annotated[int, msgspec.Meta(ge=1)]
-    title: str
     outcome: CriterionWord
-    evidence: str
+    evidence: str = ""
 
 
-class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
+class Problem(msgspec.Struct, frozen=True):
+    """Something a reader of the report must know."""
+
     where: str
     what: str
 
@@ -101,16 +358,16 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         date: of the first start.
         step_timing_reason: why no cell has step records; null where one has.
-        source: where its numbers come from; null in an aggregate of an earlier version, whose ``measured_on`` tells it.
-        connectors: at ``ref_safe``, in the campaign's order; empty in an aggregate of an earlier version.
+        source: where its numbers come from.
+        connectors: at ``ref_safe``, in the campaign's order.
         configs: by configuration id.
         cells: those that statistics use are ``MeasuredCell``.
         saturation: by configuration.
         reference_rates: null until Phase A of plain has a usable cell.
-        main_taxes: null in an aggregate that was made before there were any; see ``chosen_taxes``.
+        main_taxes: of each configuration, rate of Phase A and metric the one that stands for it.
         engine_diff: configuration -> settings that its engine resolved otherwise than plain's; null where they were not seen.
         growth: Phase D, one entry for each configuration; empty without it.
-        put_in: on the embedded engine, what its model gives; null elsewhere, and in a campaign of an earlier version.
+        put_in: on the embedded engine, what its model gives; null elsewhere.
         burns: of test connectors on a virtual GPU, what their burns give; null elsewhere.
     """
 
@@ -127,7 +384,7 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
     saturation: dict[str, SaturationOf] = {}
     reference_rates: ReferenceRatesFile | None = None
     taxes: tuple[TaxRow, ...]
-    main_taxes: tuple[MainTaxRow, ...] | None = None
+    main_taxes: tuple[TaxRow, ...] = ()
     attribution: tuple[Attribution, ...] = ()
     engine_diff: dict[str, dict[str, Change] | None] = {}
     decomposition: tuple[Decomposition, ...] = ()
@@ -144,14 +401,7 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
     hypotheses: tuple[Hypothesis, ...] = ()
     outputs: tuple[Outputs, ...] = ()
     criteria: tuple[CriterionOutcome, ...] = ()
-    problems: tuple[ProblemRow, ...] = ()
-
-    @property
-    def chosen_taxes(self) -> tuple[TaxRow | MainTaxRow, ...]:
-        """``main_taxes``; of an aggregate that was made before there were any, the taxes of Phase A's cells."""
-        if self.main_taxes is not None:
-            return self.main_taxes
-        return tuple(t for t in self.taxes if t.headline)
+    problems: tuple[Problem, ...] = ()
 
     @property
     def measured_on(self) -> MeasuredOn:

@@ -1,7 +1,7 @@
 """JSON Schema of ``aggregate.json`` as this version writes it, made from its types.
 
-A type says what may be read: keys that earlier versions lack have defaults. The schema says what is written, so every key that is
-always there is required and no other is known. What hangs on the value of another key stands in ``_RULES``.
+A type says what may be read, a campaign cut short among it. The schema says what is written, so every key that is always there is
+required and no other is known. What hangs on the value of another key stands in ``_RULES``.
 """
 
 from collections.abc import Iterator
@@ -10,15 +10,14 @@ from typing import Any
 
 import msgspec
 
-from connector_tax.base.documents.aggregate.cells import DeviceClock, MeasuredCell, NoSteps, Steps
-from connector_tax.base.documents.aggregate.document import SCHEMA_VERSION, Aggregate
-from connector_tax.base.documents.aggregate.provenance import VirtualGpu
+from connector_tax.base.documents.aggregate.cells import MeasuredCell, NoSteps, Steps
+from connector_tax.base.documents.aggregate.document import SCHEMA_VERSION, Aggregate, VirtualGpu
 
 Schema = dict[str, Any]
 # Those after the first are reached by a rule alone.
-_ROOTS = (Aggregate, MeasuredCell, Steps, NoSteps, DeviceClock, VirtualGpu)
-# As other documents have them; more keys may stand there than are read.
-_OPEN = ("DeviceClock", "Late", "Slack", "VirtualGpu")
+_ROOTS = (Aggregate, MeasuredCell, Steps, NoSteps, VirtualGpu)
+# As ``cell.json`` has it; more keys may stand there than are read.
+_OPEN = ("VirtualGpu",)
 
 
 def aggregate_schema() -> Schema:
@@ -181,17 +180,19 @@ _REASONED = {
     ],
     "properties": {"reason": {"minLength": 1}},
 }
-_UNAVAILABLE = {
-    "point": _NULL,
-    "low": _NULL,
-    "high": _NULL,
-    "reason": _STRING,
-    "verdict": {"const": "unavailable"},
-}
 _TAX = {
-    "if": _is(available=True),
-    "then": {"properties": {"point": _NUMBER, "verdict": {"not": {"const": "unavailable"}}}},
-    "else": {"properties": _UNAVAILABLE},
+    "allOf": [
+        {
+            "if": _is(verdict="unavailable"),
+            "then": {"properties": {"point": _NULL, "low": _NULL, "high": _NULL, "reason": _STRING}},
+            "else": {"properties": {"point": _NUMBER}},
+        },
+        {
+            "if": _is(n_blocks=1),
+            "then": {"properties": {"phase": _STRING}},
+            "else": {"properties": {"phase": _NULL}},
+        },
+    ]
 }
 # What each verdict rests on, and nothing else.
 _NUMBERS = {
@@ -205,7 +206,11 @@ _NUMBERS = {
 _NUMBERS_BY_ID = [
     {
         "if": _is(id=name),
-        "then": {"properties": {"numbers": {"required": list(keys), "propertyNames": {"enum": list(keys)}}}},
+        "then": {
+            "properties": {
+                "numbers": {"required": list(keys), "propertyNames": {"enum": [*keys, "queueing"]}}
+            }
+        },
     }
     for name, keys in _NUMBERS.items()
 ]
@@ -216,12 +221,6 @@ _RULES: dict[str, Schema] = {
         "properties": {
             "usable": {"const": True},
             "verdict": {"const": "valid"},
-            "health": {
-                "properties": {
-                    "device_clock": _of("DeviceClock"),
-                    "stand_ins": {"type": "array", "items": _STRING},
-                }
-            },
         },
         # Growth is asked of Phase A alone.
         "if": _is(phase="a"),
@@ -235,20 +234,10 @@ _RULES: dict[str, Schema] = {
     "Steps": _is(available=True),
     "NoSteps": _is(available=False),
     "Quantity": _REASONED,
-    "QuantityOfKind": _REASONED,
+    "TaxPart": _REASONED,
     "AttributionPart": _REASONED,
     "Amplification": _REASONED,
     "TaxRow": _TAX,
-    "MainTaxRow": {
-        "allOf": [
-            _TAX,
-            {
-                "if": _is(blocks=None),
-                "then": {"properties": {"phase": _STRING}},
-                "else": {"properties": {"phase": _NULL}},
-            },
-        ]
-    },
     "Hypothesis": {
         "if": _is(outcome="not testable"),
         "then": {"properties": {"numbers": {"maxProperties": 0}}},
