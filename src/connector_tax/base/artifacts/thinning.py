@@ -1,7 +1,7 @@
 """A campaign made small enough to publish: what its numbers are made of is kept, by a rule that stands in it.
 
 Requests, samples, documents, logs and receipts are kept whole. Step records and a virtual GPU's clock, which are nine tenths of a
-campaign, are kept whole where Phase A's load at a reference rate was measured (in Phases A and B and in repeated launches), and left out
+campaign, are kept whole where Phase A's load at a reference rate was measured (in Phases A and B), and left out
 elsewhere; what is kept of them is packed. What is made from
 raw results (tables, ``aggregate.json``, figures, report) is left out: it is made again, from what is published.
 """
@@ -24,10 +24,10 @@ from connector_tax.base.documents.receipt import ReceiptCell
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import copy_file, read_json, sha256_of, write_bytes, write_json
 from connector_tax.base.opening import MOST_STREAM_BYTES, PACKED, read_whole
-from connector_tax.base.records.cell import Shape, is_repeat
+from connector_tax.base.records.cell import Shape
 
 RULE = (
-    "step records and device clock of Phases A and B and of repeated launches at the two reference rates and the shape of Phase A, packed; "
+    "step records and device clock of Phases A and B at the two reference rates and the shape of Phase A, packed; "
     "of other cells none; everything else whole, but that documents and logs write ~ for the home folder"
 )
 _LARGE = ("engine_step", "device_clock")
@@ -76,7 +76,7 @@ def thin(source: Path, target: Path) -> None:
     _copy_beneath(campaign.preflight, new.preflight)
     for run in campaign.runs():
         copy = new.run(run.path.parent.name[:10], run.connector_id, run.phase)
-        _thin_run(run, copy, kept if run.phase in ("a", "b") or is_repeat(run.phase) else NOTHING)
+        _thin_run(run, copy, kept if run.phase in ("a", "b") else NOTHING)
 
 
 def unfinished(campaign: CampaignFolder, document: CampaignDocument) -> list[tuple[str, str]]:
