@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from connector_tax.read.bundle.listing import MANIFEST, manifest_text, read_mani
 from connector_tax.read.bundle.packing import bundle, raw_files
 from connector_tax.read.bundle.reproducing import difference, reproduce
 from connector_tax.read.bundle.verifying import verify
+from connector_tax.read.ingest import read_campaign
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, SMALL, Campaign, campaign_config
@@ -270,6 +272,24 @@ def test_a_compact_bundle_is_that_of_the_thinned_campaign(campaign: Campaign, tm
     assert {n: s for n, s in results.items() if n not in made} == raw
     assert verified.findings == [] and any(name.endswith(".jsonl.gz") for name in verified.sha256)
     assert reproduce(tmp_path / "b.tar.xz", verified).findings == []
+
+
+def test_a_compact_bundle_keeps_the_step_records_of_cells_that_do_not_count(
+    campaign: Campaign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be all that says that its connector was off: without them it would count again."""
+    found = read_campaign(campaign.root)
+    lost = next(c for c in found.cells() if c.phase == "b" and "256x16" not in c.cell_id and c.steps)
+    runs = tuple(
+        replace(run, cells=tuple(replace(c, left_out=("off",)) if c is lost else c for c in run.cells))
+        for run in found.runs
+    )
+    monkeypatch.setattr(packing, "read_campaign", lambda root: replace(found, runs=runs))
+    monkeypatch.setattr(packing, "draw_figures", lambda root: None)
+    bundle(campaign.root, tmp_path / "b.tar.xz", compact=True)
+    held = [n for n in verify(tmp_path / "b.tar.xz").sha256 if "/phase_b/" in n and "engine_step" in n]
+    assert [n for n in held if lost.cell_id in n and f"_{lost.config}/" in n]
+    assert not [n for n in held if lost.cell_id in n and f"_{lost.config}/" not in n]
 
 
 def test_an_unfinished_campaign_only_where_it_is_asked_for(campaign: Campaign, tmp_path: Path) -> None:

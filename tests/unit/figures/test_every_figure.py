@@ -369,14 +369,6 @@ def _texts(result: Drawn | Omitted) -> str:
     return "|".join(text.get_text() for axes in result.figure.axes for text in axes.texts)
 
 
-def test_an_aggregate_from_before_main_taxes_has_phase_as_own(example: dict[str, Any]) -> None:
-    old = {k: v for k, v in example.items() if k != "main_taxes"}
-    for name in ("fig4_tax_bars", "fig8_additivity"):
-        ours, theirs = drawn(name, example), drawn(name, old)
-        assert isinstance(ours, Drawn) and isinstance(theirs, Drawn)
-        assert [r["low"] for r in ours.data_rows] == [r["low"] for r in theirs.data_rows]
-
-
 def test_figure_8_takes_the_other_stack_where_mooncake_cannot_run(example: dict[str, Any]) -> None:
     """Hosts without a GPU have a stack of their own to check additivity with."""
     text = json.dumps(example)

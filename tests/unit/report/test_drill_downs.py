@@ -207,7 +207,7 @@ def test_a_thinned_campaign_says_what_was_kept_and_which_cells_lost_their_steps(
     published.measure_everything()
     thin(published.root, root)
     made = page_view(aggregate(read_campaign(root)), None)
-    keys = [row.key for group in made.cells for row in group.cells]
+    keys = [row.key for _, rows in made.cells for row in rows]
     page = render(made, [], read_drill_downs(root, keys))
     assert f"What was kept: {RULE}." in page
     found = opened(page)

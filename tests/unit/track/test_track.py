@@ -131,7 +131,7 @@ UNLIKE = {
     "setting engine.pin_cpus": lambda p: p["settings"]["engine"].update(pin_cpus=False),
     "setting engine.step_timing": lambda p: p["settings"]["engine"].update(step_timing=False),
     "engine argument rope_theta": lambda p: p["engine_args"].update(rope_theta=1000001.0),
-    "engines side by side": lambda p: p.update(cards=TWO_PLACES, mixed_cards=[]),
+    "engines side by side": lambda p: p.update(cards=TWO_PLACES, mixed_cards=[], side_by_side=2),
     "cards, or places without one": lambda p: p.update(cards=TWO_PLACES, mixed_cards=[], side_by_side=1),
     "comparisons across cards": lambda p: p.update(cards=TWO_PLACES, mixed_cards=["a"], side_by_side=1),
     "confidence of the intervals": lambda p: p.update(confidence=0.9),

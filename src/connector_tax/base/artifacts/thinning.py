@@ -8,6 +8,7 @@ raw results (tables, ``aggregate.json``, figures, report) is left out: it is mad
 
 import gzip
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from connector_tax.base.opening import MOST_STREAM_BYTES, PACKED, read_whole
 from connector_tax.base.records.cell import Shape
 
 RULE = (
-    "step records and device clock of Phases A and B at the two reference rates and the shape of Phase A, packed; "
+    "step records and device clock of Phases A and B at the two reference rates and the shape of Phase A, and of cells that are left out, packed; "
     "of other cells none; everything else whole, but that documents and logs write ~ for the home folder"
 )
 _LARGE = ("engine_step", "device_clock")
@@ -44,8 +45,11 @@ class _Kept:
 NOTHING = _Kept(frozenset(), frozenset())
 
 
-def thin(source: Path, target: Path) -> None:
+def thin(source: Path, target: Path, left_out: Collection[tuple[str, str, str]] = ()) -> None:
     """Write what is kept of the campaign at ``source`` to ``target``, a folder that does not exist.
+
+    Args:
+        left_out: configuration, phase and cell id of cells that do not count. They keep their step records, which may be all that says why.
 
     Raises:
         ArtifactError: ``target`` cannot be written, ``source`` is thinned already or no finished campaign, a cell or a file of one is missing
@@ -76,7 +80,7 @@ def thin(source: Path, target: Path) -> None:
     _copy_beneath(campaign.preflight, new.preflight)
     for run in campaign.runs():
         copy = new.run(run.path.parent.name[:10], run.connector_id, run.phase)
-        _thin_run(run, copy, kept if run.phase in ("a", "b") else NOTHING)
+        _thin_run(run, copy, kept if run.phase in ("a", "b") else NOTHING, left_out)
 
 
 def unfinished(campaign: CampaignFolder, document: CampaignDocument) -> list[tuple[str, str]]:
@@ -120,7 +124,9 @@ def _shapes_of_phase_a(campaign: CampaignFolder) -> frozenset[Shape]:
     return frozenset(read_cell(cell).spec.shape for cell in cells)
 
 
-def _thin_run(run: RunFolder, copy: RunFolder, kept: _Kept) -> None:
+def _thin_run(
+    run: RunFolder, copy: RunFolder, kept: _Kept, left_out: Collection[tuple[str, str, str]]
+) -> None:
     for path in sorted(run.path.iterdir()):
         if path.is_file() and path != run.receipt:
             copy_file(path, copy.path / path.name)
@@ -135,7 +141,8 @@ def _thin_run(run: RunFolder, copy: RunFolder, kept: _Kept) -> None:
     files = {}
     for cell in cells_here:
         _check_cell_json(cell, wanted.get(cell.cell_id))
-        files[cell.cell_id] = _thin_cell(cell, copy.cell(cell.cell_id), kept)
+        whole = (run.connector_id, run.phase, cell.cell_id) in left_out
+        files[cell.cell_id] = _thin_cell(cell, copy.cell(cell.cell_id), kept, whole=whole)
     cells = tuple(msgspec.structs.replace(c, files=files[c.cell_id]) for c in receipt.cells)
     write_json(copy.receipt, msgspec.structs.replace(receipt, cells=cells))
 
@@ -161,10 +168,10 @@ def _damaged(path: Path, fault: str) -> ArtifactError:
     return ArtifactError(f"{path}: {fault}; a damaged campaign is not published.")
 
 
-def _thin_cell(cell: CellFolder, copy: CellFolder, kept: _Kept) -> dict[str, FileEntry]:
+def _thin_cell(cell: CellFolder, copy: CellFolder, kept: _Kept, *, whole: bool) -> dict[str, FileEntry]:
     """Its files with their checksums, as a receipt lists them."""
     document = read_cell(cell)
-    is_kept = document.spec.shape in kept.shapes and document.spec.rate_per_s in kept.rates_per_s
+    is_kept = whole or (document.spec.shape in kept.shapes and document.spec.rate_per_s in kept.rates_per_s)
     files: dict[str, FileEntry] = {}
     left_out = []
     for name, entry in document.files.items():

@@ -18,6 +18,7 @@ from connector_tax.read.bundle.archive import write_archive
 from connector_tax.read.bundle.code import code_files, requirements
 from connector_tax.read.bundle.listing import MANIFEST, manifest_text
 from connector_tax.read.figures.draw_all import draw_figures
+from connector_tax.read.ingest import read_campaign
 
 README = "README.txt"
 RESULTS = "results/"
@@ -140,7 +141,11 @@ def bundle(
         beside, campaign = Path(temporary), f"{RESULTS}{document.campaign}/"
         copy = beside / campaign
         if compact:
-            thin(root, copy)
+            thin(
+                root,
+                copy,
+                {(c.config, c.phase, c.cell_id) for c in read_campaign(root).cells() if not c.usable},
+            )
         else:
             for path in raw_files(root):
                 copy_file(path, copy / path.relative_to(root))

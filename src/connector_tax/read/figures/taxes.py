@@ -48,7 +48,7 @@ HATCH_OF = {"ref_safe": "", "ref_load": "////"}
 HATCHES = {NO_TAX_FOUND: "////", UNDETERMINED: "...."}
 # Of the CSV beside each figure; a tax of one launch has no blocks.
 BAR_COLUMNS = (
-    "config metric reference rate_per_s input_tokens output_tokens phase blocks point low high n n_plain"
+    "config metric reference rate_per_s input_tokens output_tokens phase n_blocks point low high n n_plain"
 )
 CELL_COLUMNS = "config input_tokens output_tokens rate_per_s n_blocks point low high n n_plain verdict"
 # Prompt and output tokens -> the tax there.
@@ -131,7 +131,7 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
 
 
 def _columns(tax: Tax, names: str) -> Row:
-    return {name: getattr(tax, name, None) for name in names.split()}
+    return {name: getattr(tax, name) for name in names.split()}
 
 
 def _gap(aggregate: Aggregate, config: str, metric: LatencyMetric) -> Interval | None:

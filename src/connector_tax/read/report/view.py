@@ -42,6 +42,7 @@ class Row:
 
     Attributes:
         why, why_text: a code of why a latency has no number, and what a file says of it; empty where both have one.
+        by_plain: whether that is of plain, not of the connector.
         values: by column, None where there is none.
     """
 
@@ -52,6 +53,7 @@ class Row:
     letters: str
     why: str
     why_text: str
+    by_plain: bool
     values: Mapping[str, Number | None]
 
 
@@ -79,14 +81,14 @@ class Answer:
         clear_of: those that have none, and are known.
         bound: no interval of them reaches above it; None where one is open.
         without: those that have no number.
-        plain_why: why nobody has one, where plain is the cause.
+        by_plain: a row that has none because of plain.
     """
 
     taxed: Sequence[Row]
     clear_of: Sequence[Row]
     bound: Number | None
     without: Sequence[Row]
-    plain_why: str | None
+    by_plain: Row | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +340,7 @@ def _row(
         letters=" ".join(LETTERS[marks.index(m)] for m in judged.marks if m in marks),
         why=judged.reason.code if judged.reason is not None else "",
         why_text=_why_text(aggregate, judged),
+        by_plain=judged.reason is not None and judged.reason.subject == PLAIN,
         values=values,
     )
 
@@ -379,7 +382,7 @@ def _answer(rows: Sequence[Row]) -> Answer:
         clear_of=clear_of,
         bound=bare(top, "share") if math.isfinite(top) else None,
         without=[r for r in rows if r not in known],
-        plain_why=next((r.why for r in rows if r.why in ("plain_missing", "no_reference_rate")), None),
+        by_plain=next((r for r in rows if r.by_plain), None),
     )
 
 
