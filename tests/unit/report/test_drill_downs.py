@@ -246,7 +246,10 @@ def test_a_damaged_cell_is_shown_as_far_as_it_can_be_read_and_says_so(
     assert "Left out: " in cell.text and path.name in cell.text
     assert len(opened(written(copied))) == 6
     no_records = (stream, how) == ("engine_step", "gone")
-    assert ("No step records" in cell.text, "step records were not read" in cell.text) == (no_records, not no_records)
+    assert ("No step records" in cell.text, "step records were not read" in cell.text) == (
+        no_records,
+        not no_records,
+    )
     if stream != "metrics" and how == "torn":
         assert "work_us" in cell.data["samples"]
 

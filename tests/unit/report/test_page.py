@@ -137,7 +137,9 @@ def test_a_ttft_that_is_no_tax_is_excluded_and_not_unrecorded(aggregate: dict[st
         for t in aggregate["main_taxes"]
         if (t["config"], t["metric"], t["reference"]) == ("nixl_both", "ttft_p90", "ref_safe")
     ]
-    own.update(point=None, low=None, high=None, available=False, reason="ttft_excluded", verdict="unavailable")
+    own.update(
+        point=None, low=None, high=None, available=False, reason="ttft_excluded", verdict="unavailable"
+    )
     row = said(aggregate).partition("NIXL (both)")[2].partition(" %")[0]
     why = labels()["reason"]["ttft_excluded"].replace("'", "&#39;")
     assert row.count(why) == 1 and "not recorded" not in row

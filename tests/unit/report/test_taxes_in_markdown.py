@@ -76,7 +76,10 @@ def test_a_reason_is_said_once(aggregate: dict[str, Any]) -> None:
     row = {"config": "nixl_both", "verdict": "failed", "reason": reason, "clear": [], "marks": []}
     aggregate["connectors"] = [row]
     words = "Requests failed or did not finish at this load."
-    for text in (table(aggregate), render(page_view(aggregate_of(aggregate)), []).partition('<pre id="markdown"')[0]):
+    for text in (
+        table(aggregate),
+        render(page_view(aggregate_of(aggregate)), []).partition('<pre id="markdown"')[0],
+    ):
         assert words in text and "requests failed or did not finish" not in text.partition(words)[2][:80]
     aggregate["configs"]["nixl_both"] |= {"status": "partial", "reason": "HTTP 500"}
     assert table(aggregate).endswith(f"NIXL (both): {words} HTTP 500")
