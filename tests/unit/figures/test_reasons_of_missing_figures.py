@@ -76,6 +76,13 @@ def test_figure_9_says_whose_steps_are_missing(
     ]
 
 
+def test_without_a_connector_figure_9_says_so(aggregate: dict[str, Any]) -> None:
+    aggregate["attribution"] = []
+    aggregate["configs"] = {"plain": aggregate["configs"]["plain"]}
+    aggregate["cells"] = [c for c in aggregate["cells"] if c["config"] == "plain"]
+    assert reason("fig9", aggregate) == label("omitted", "no_connector")
+
+
 def caption(name: str, aggregate: dict[str, Any]) -> str:
     found = drawn(name, aggregate)
     assert isinstance(found, Drawn)

@@ -35,12 +35,25 @@ def test_intervals_hold_the_truth_in_about_95_of_100() -> None:
     assert all(180 <= n <= 199 for n in held.values()), held
 
 
-def test_few_answers_have_a_number_and_no_interval() -> None:
+@pytest.mark.parametrize("n", [2, 3, 9])
+def test_few_answers_have_a_number_and_no_interval(n: int) -> None:
     (level,) = gap_percentiles(
-        answers(stream(1, "g"), 2), (50.0,), 100, stream(1, "d"), length=1, confidence=0.95
+        answers(stream(1, "g"), n), (50.0,), 100, stream(1, "d"), length=1, confidence=0.95
     ).values()
     assert level.point is not None and level.interval(0.95) == (None, None)
     assert "too few" in (level.why_open(0.95) or "")
+
+
+@pytest.mark.parametrize("n", [10, 11, 16])
+def test_an_interval_of_few_answers_holds_its_own_point(n: int) -> None:
+    for k in range(40):
+        rng = stream(k, "skewed")
+        gaps = [rng.lognormal(0.0, 1.5, rng.integers(1, 40)) for _ in range(n)]
+        found = gap_percentiles(gaps, (*QS, 99.0), 100, stream(k, "d"), length=3, confidence=0.95)
+        for level in found.values():
+            low, high = level.interval(0.95)
+            assert low is not None and high is not None and level.point is not None
+            assert low <= level.point <= high
 
 
 def test_no_gaps_have_no_number() -> None:

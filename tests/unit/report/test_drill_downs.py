@@ -195,6 +195,9 @@ def test_without_raw_results_the_page_says_what_opening_needs(copied: Path) -> N
         shutil.rmtree(folder)
     page = page_of(copied)
     assert opened(page) == {} and "the raw results do not lie beside aggregate.json" in page
+    value = read_json(copied / "aggregate.json")
+    write_json(copied / "aggregate.json", value | {"cells": []})
+    assert "No cell can be opened: the campaign has none." in page_of(copied)
     (copied / "campaign.json").unlink()
     assert "the raw results cannot be read: campaign.json" in page_of(copied)
 
@@ -242,6 +245,11 @@ def test_a_damaged_cell_is_shown_as_far_as_it_can_be_read_and_says_so(
     cell = drilled(copied)
     assert "Left out: " in cell.text and path.name in cell.text
     assert len(opened(written(copied))) == 6
+    no_records = (stream, how) == ("engine_step", "gone")
+    assert ("No step records" in cell.text, "step records were not read" in cell.text) == (
+        no_records,
+        not no_records,
+    )
     if stream != "metrics" and how == "torn":
         assert "work_us" in cell.data["samples"]
 

@@ -130,6 +130,21 @@ def test_every_reason_renders(aggregate: dict[str, Any], code: str) -> None:
     assert labels()["reason"][code].replace("'", "&#39;") in text
 
 
+def test_a_ttft_that_is_no_tax_is_excluded_and_not_unrecorded(aggregate: dict[str, Any]) -> None:
+    aggregate["configs"]["nixl_both"]["ttft_is_no_tax"] = "it fakes hits"
+    (own,) = [
+        t
+        for t in aggregate["main_taxes"]
+        if (t["config"], t["metric"], t["reference"]) == ("nixl_both", "ttft_p90", "ref_safe")
+    ]
+    own.update(
+        point=None, low=None, high=None, available=False, reason="ttft_excluded", verdict="unavailable"
+    )
+    row = said(aggregate).partition("NIXL (both)")[2].partition(" %")[0]
+    why = labels()["reason"]["ttft_excluded"].replace("'", "&#39;")
+    assert row.count(why) == 1 and "not recorded" not in row
+
+
 @pytest.mark.parametrize("mark", MARKS)
 def test_every_mark_is_a_footnote(aggregate: dict[str, Any], mark: str) -> None:
     row = {"config": "mooncake_both", "verdict": "none", "reason": None, "clear": [], "marks": [mark]}

@@ -67,6 +67,24 @@ def test_what_is_not_known_is_a_dash_with_its_reason_below(aggregate: dict[str, 
     assert why in text.rpartition("|")[2]
 
 
+def test_a_reason_is_said_once(aggregate: dict[str, Any]) -> None:
+    """On the page as well; what the text says beyond the code's words stands behind them."""
+    for tax in aggregate["main_taxes"]:
+        if (tax["config"], tax["reference"]) == ("nixl_both", "ref_safe"):
+            tax.update(point=None, low=None, high=None, available=False, reason="requests_failed")
+    reason = {"code": "requests_failed", "subject": "nixl_both"}
+    row = {"config": "nixl_both", "verdict": "failed", "reason": reason, "clear": [], "marks": []}
+    aggregate["connectors"] = [row]
+    words = "Requests failed or did not finish at this load."
+    for text in (
+        table(aggregate),
+        render(page_view(aggregate_of(aggregate)), []).partition('<pre id="markdown"')[0],
+    ):
+        assert words in text and "requests failed or did not finish" not in text.partition(words)[2][:80]
+    aggregate["configs"]["nixl_both"] |= {"status": "partial", "reason": "HTTP 500"}
+    assert table(aggregate).endswith(f"NIXL (both): {words} HTTP 500")
+
+
 def test_a_name_cannot_end_its_cell(aggregate: dict[str, Any]) -> None:
     aggregate["configs"]["noop_connector"]["label"] = "a | b"
     assert "| a \\| b |" in table(aggregate)

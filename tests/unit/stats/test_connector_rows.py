@@ -119,6 +119,15 @@ def test_before_phase_a_has_ended_a_row_waits(aggregate: dict[str, Any]) -> None
     assert found.reason.code == "no_reference_rate"
 
 
+def test_before_plain_was_measured_a_row_waits(aggregate: dict[str, Any]) -> None:
+    both(aggregate, (None,), (None,))
+    for status, verdict in (("missing", "missing"), ("failed", "failed"), ("skipped", "failed")):
+        aggregate["configs"]["plain"] |= {"status": status, "reason": None}
+        found = row_of(aggregate)
+        assert found.reason is not None and found.reason.code == "plain_missing"
+        assert found.verdict == verdict
+
+
 def test_marks_say_what_qualifies_a_row(aggregate: dict[str, Any]) -> None:
     both(aggregate, (0.3, 0.2, None), NOTHING)
     aggregate["configs"][OWN] |= {"status": "partial", "reason": "x", "copies_kv": "host memory"}

@@ -9,7 +9,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from connector_tax.base.documents.aggregate import Missing
-from connector_tax.base.statistics.bootstrap import Estimate, student_factor
+from connector_tax.base.statistics.bootstrap import Estimate, student_factor, unavailable
 from connector_tax.base.statistics.p_values import p_of
 from connector_tax.base.statistics.shares import shares
 from connector_tax.read.stats.hypotheses import judge_hypotheses
@@ -210,7 +210,7 @@ def test_each_length_has_its_rate() -> None:
 def test_h6_says_over_which_input_lengths_it_is_averaged() -> None:
     """At 32768 tokens nobody kept up with outputs of 1024: that input length is in none of the three means."""
     shapes = [
-        ShapeTax(o, i, 2.0, tax(0.1 if i == 32768 else 0.01 * n), (i, o) == (32768, 1024))
+        ShapeTax(o, i, 2.0, tax(0.1 if i == 32768 else 0.01 * n), ("own",) if (i, o) == (32768, 1024) else ())
         for n, o in enumerate((64, 256, 1024), start=1)
         for i in (512, 4096, 32768)
     ]
@@ -222,7 +222,10 @@ def test_h6_says_over_which_input_lengths_it_is_averaged() -> None:
 
 
 def test_a_trend_over_cells_that_did_not_keep_up_says_so() -> None:
-    shapes = [ShapeTax(k, 64, 2.0, tax(p), k == 32768) for k, p in ((512, 0.1), (4096, 0.2), (32768, 0.9))]
+    shapes = [
+        ShapeTax(k, 64, 2.0, tax(p), ("own",) if k == 32768 else ())
+        for k, p in ((512, 0.1), (4096, 0.2), (32768, 0.9))
+    ]
     given = {"by_input": {"mooncake_both": trend_of(shapes, queueing_allowed=True)}}
     found = verdicts({"mooncake_both": tax(0.2)}, **given)["H5"]
     assert found.outcome == "supported"
@@ -237,6 +240,21 @@ def test_one_length_makes_no_trend() -> None:
     found = verdicts({"mooncake_both": tax(0.3)}, by_input=trend({512: tax(0.3)}))["H5"]
     assert found.outcome == "not testable"
     assert found.missing == (Missing("one_length", "mooncake_both"),)
+
+
+def test_a_length_that_plain_lost_is_said_to_be_plains() -> None:
+    lost = [
+        ShapeTax(512, 64, 2.0, tax(0.3)),
+        ShapeTax(1024, 64, 2.0, unavailable("no_cell", subject="plain")),
+        ShapeTax(2048, 64, 2.0, tax(0.3), ("plain",)),
+        ShapeTax(4096, 64, 2.0, tax(0.3), ("own", "plain")),
+    ]
+    given = {"by_output": {"mooncake_both": trend_of(lost, queueing_allowed=False)}}
+    assert verdicts({"mooncake_both": tax(0.3)}, **given)["H6"].missing == (
+        Missing("no_cell", "plain, 1024"),
+        Missing("overloaded", "plain, 2048"),
+        Missing("overloaded", "mooncake_both, 4096"),
+    )
 
 
 def test_h6_is_refuted_by_a_falling_tax() -> None:

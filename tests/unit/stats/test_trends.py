@@ -25,7 +25,7 @@ def grid(lost: dict[tuple[int, int], str], queued: set[tuple[int, int]] = frozen
             unavailable(lost[length, other])
             if (length, other) in lost
             else Estimate(length + other / 1000, np.full(50, length + other / 1000), 200),
-            (length, other) in queued,
+            ("own",) if (length, other) in queued else (),
         )
         for length in (1, 2, 4)
         for other in (10, 20, 30)

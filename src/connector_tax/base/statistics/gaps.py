@@ -6,7 +6,6 @@ import numpy as np
 
 from connector_tax.base.statistics.bootstrap import (
     COUNTS_AT_ONCE,
-    FEWEST_BLOCKS,
     Estimate,
     freedom_of,
     small_sample_factor,
@@ -18,6 +17,8 @@ from connector_tax.base.statistics.resampling import Floats, counts_of, draw_sta
 
 # Gaps are counted in bins whose edges are quantiles of all of them, closer together towards the top.
 LOWER_BINS, UPPER_BINS = 1000, 1000
+# Of fewer, resamples may lie on one side of the percentile of all gaps.
+FEWEST_ANSWERS = 10
 
 
 def read_gaps_ms(token_ns: Sequence[int]) -> Floats:
@@ -53,10 +54,10 @@ def gap_percentiles(
         return {q: unavailable("no answer whose tokens came in several reads, or no token times") for q in qs}
     every = np.concatenate(gaps)
     points = {q: float(np.percentile(every, q)) for q in qs}
-    length = max(1, min(length, n // 5 or 1))
-    if n < FEWEST_BLOCKS * length or n < FEWEST_BLOCKS:
+    if n < FEWEST_ANSWERS:
         few = f"{n} answers are too few for an interval"
         return {q: Estimate(points[q], np.empty(0), every.size, few) for q in qs}
+    length = min(length, n // 5)
     edges = _edges(every)
     # How many gaps of each request lie in each bin.
     owner = np.repeat(np.arange(n), [g.size for g in gaps])

@@ -165,4 +165,4 @@ def _no_attribution(aggregate: Aggregate) -> Omitted:
     if any(map(is_connector, steps)):
         return omitted("few_decoding_steps")
     without = [why_absent(aggregate, c) for c in aggregate.config_ids if is_connector(c)]
-    return omitted("no_decoding_steps", configs=listing(without, 9))
+    return omitted("no_decoding_steps", configs=listing(without, 9)) if without else omitted("no_connector")

@@ -55,6 +55,7 @@ class DrillDown:
         hooks: name, percent of a step, microseconds and calls per step; means of steps whose hook times are known.
         unheard: why no hook time is known; empty where the records do not say.
         thinned: whether step records were left out of a published campaign.
+        unread: whether step records lie there and were not read, since the cell's files are at fault.
         failures: status, count and first error.
         throttled: what held the GPU's clocks down, in percent of samples.
     """
@@ -68,6 +69,7 @@ class DrillDown:
     hooks: Sequence[tuple[str, float, float, float]]
     unheard: str
     thinned: bool
+    unread: bool
     failures: Sequence[tuple[str, int, str]]
     throttled: Sequence[tuple[str, float]]
 
@@ -151,6 +153,7 @@ def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int
         hooks=_hooks(steps) if steps and steps.unheard is None else (),
         unheard=printable(steps.unheard or "", MOST_CHARS) if steps else "",
         thinned=bool(cell.document.steps_left_out),
+        unread=bool(cell.left_out) and folder.engine_step.is_file(),
         failures=_failures(cell.requests),
         throttled=[(printable(reason, MOST_CHARS), 100 * n / len(hosts)) for reason, n in held.most_common()],
     )

@@ -5,6 +5,7 @@ It holds no time of building: the same inputs give the same bytes.
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -118,6 +119,7 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"label": _label, "digits": _digits, "tick": tick, "bare": bare, "name": printed}
+    environment.filters["beyond"] = _beyond
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.tests["quantity"] = lambda value: isinstance(value, Number)
     return environment.get_template(name)
@@ -125,6 +127,12 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
 
 def _label(code: object, kind: str) -> str:
     return printable(label(kind, str(code)))
+
+
+def _beyond(text: str, said: str) -> str:
+    """Return the text, or nothing where each of its words has been said."""
+    words, known = (set(re.findall(r"\w+", own.lower())) for own in (text, said))
+    return "" if words <= known else text
 
 
 def _digits(value: float) -> str:

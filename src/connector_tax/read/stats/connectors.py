@@ -87,11 +87,11 @@ def _is_open(tax: TaxRow) -> bool:
 
 
 def _without_number(aggregate: Aggregate, config: str, reason: Reason | None) -> RowVerdict:
-    status = aggregate.configs[config].status
-    if status == "skipped":
+    if aggregate.configs[config].status == "skipped":
         return "skipped"
-    waits = reason is not None and reason.code in ("not_measured", "no_reference_rate")
-    return "missing" if status == "missing" or waits else "failed"
+    lacks = None if reason is None else aggregate.configs.get(reason.subject)
+    waits = reason is not None and reason.code == "no_reference_rate"
+    return "missing" if waits or (lacks is not None and lacks.status == "missing") else "failed"
 
 
 def _reason(aggregate: Aggregate, config: str, taxes: Taxes) -> Reason:

@@ -273,7 +273,7 @@ def _why_no_trend(evidence: Evidence, config: str, trend: Trend | None) -> list[
         return [Missing("no_phase_b" if config in evidence.members else "not_in_campaign", config)]
     if len(trend.by_length) == 1:
         return [Missing("one_length", config)]
-    return [Missing(why, f"{config}, {k}") for k, why in trend.lost.items()]
+    return [Missing(why, f"{trend.by_length[k].subject or config}, {k}") for k, why in trend.lost.items()]
 
 
 def _untestable(

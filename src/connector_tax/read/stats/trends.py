@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from connector_tax.base.documents.aggregate import PLAIN, Side
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
 from connector_tax.read.stats.taxes import Tax
 
@@ -18,14 +19,14 @@ class ShapeTax:
     Attributes:
         length: of the prompt or the output, whichever the trend is over; tokens.
         other: the other of the two.
-        overloaded: plain or the configuration did not keep up, so the tax holds queueing.
+        overloaded: which of plain and the configuration did not keep up; the tax then holds queueing.
     """
 
     length: int
     other: int
     rate_per_s: float
     estimate: Estimate
-    overloaded: bool = False
+    overloaded: tuple[Side, ...] = ()
 
     @property
     def why_not(self) -> str:
@@ -90,7 +91,7 @@ def trends_of(taxes: Iterable[Tax], over: str, *, queueing_allowed: bool) -> dic
     found: dict[str, list[ShapeTax]] = {}
     for tax in taxes:
         shape = ShapeTax(
-            getattr(tax, over), getattr(tax, other), tax.rate_per_s, tax.estimate, bool(tax.overloaded)
+            getattr(tax, over), getattr(tax, other), tax.rate_per_s, tax.estimate, tax.overloaded
         )
         found.setdefault(tax.config, []).append(shape)
     return {c: trend_of(own, queueing_allowed=queueing_allowed) for c, own in found.items()}
@@ -113,7 +114,9 @@ def _trend(shapes: list[ShapeTax], counts: Callable[[ShapeTax], bool]) -> Trend:
     means = {
         k: _mean([grid[k, o].estimate for o in common])
         if k in kept
-        else unavailable("no_common_length" if there[k] else _reason(grid.get((k, others[0]))))
+        else unavailable("no_common_length")
+        if there[k]
+        else _lost(grid.get((k, others[0])))
         for k in lengths
     }
     return Trend(
@@ -155,3 +158,11 @@ def _reason(shape: ShapeTax | None) -> str:
     if shape is None:
         return "no_cell"
     return shape.why_not or "overloaded"
+
+
+def _lost(shape: ShapeTax | None) -> Estimate:
+    """With whose number is missing, where it is plain's."""
+    if shape is None:
+        return unavailable("no_cell")
+    queued = PLAIN if shape.overloaded == ("plain",) else ""
+    return unavailable(_reason(shape), subject=shape.estimate.subject if shape.why_not else queued)
