@@ -28,7 +28,7 @@ OPENED = """
   const cells = [...document.querySelectorAll('#drill-downs details.cell')];
   for (const cell of cells) {
     if (cell.querySelector('canvas')) wrong.push(cell.id + ' was drawn before it was opened');
-    document.querySelector(`td.drill a[href="#${cell.id}"]`).click();
+    document.querySelector(`td a[href="#${cell.id}"]`).click();
     await new Promise((done) => setTimeout(done, 100));
     if (!cell.open || !cell.closest('details.config').open) wrong.push(cell.id + ' stays closed');
     const figures = [...cell.querySelectorAll('.plots figure')];

@@ -55,7 +55,7 @@ def test_over_blocks_it_says_so(aggregate: dict[str, Any]) -> None:
         tax |= {"phase": None, "n_blocks": 4}
     of_ttft(aggregate, "nixl_both").update(n_blocks=3)
     text = table(aggregate)
-    assert "over 4 blocks of launches." in text.splitlines()[0]
+    assert "over up to 4 blocks of launches." in text.splitlines()[0]
     assert "\n(a) " in text and "| NIXL (both) (" in text
 
 
