@@ -398,7 +398,9 @@ def test_a_cell_that_may_end_early_is_said_once(aggregate: dict[str, Any]) -> No
     """The published experiment has 200 completed requests in each cell."""
     assert "completed requests" not in said(aggregate)
     aggregate["provenance"]["settings"]["cell"]["min_completed"] = 50
-    assert "A cell may end at 50 completed requests, where the published experiment has 200." in said(aggregate)
+    assert "A cell may end at 50 completed requests, where the published experiment has 200." in said(
+        aggregate
+    )
     rule = {"half_width": 0.05, "planned": [50, 100, 200], "wider": 1.2, "reached": True}
     looks = [{"n_planned": n, "n": n, "half_widths": {}, "tight": n == 100} for n in (50, 100)]
     aggregate["cells"][0]["stopping"] = {**rule, "looks": looks}
