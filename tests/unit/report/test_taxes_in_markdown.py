@@ -50,6 +50,15 @@ def test_every_connector_has_a_row_and_the_source_stands_above(aggregate: dict[s
     assert found["NIXL (both)"][0] == "+42 % [+31, +55]" and found["NIXL (both)"][-1].startswith("yes")
 
 
+def test_what_plain_lacks_is_not_laid_to_the_connector(aggregate: dict[str, Any]) -> None:
+    words = "about plain vLLM: Its cell at this load was not usable."
+    for subject in ("plain", "nixl_both"):
+        reason = {"code": "cell_left_out", "subject": subject}
+        row = {"config": "nixl_both", "verdict": "failed", "clear": [], "reason": reason, "marks": []}
+        aggregate["connectors"] = [row]
+        assert (words in table(aggregate)) == (subject == "plain")
+
+
 def test_over_blocks_it_says_so(aggregate: dict[str, Any]) -> None:
     for tax in aggregate["main_taxes"]:
         tax |= {"phase": None, "n_blocks": 4}
