@@ -67,7 +67,8 @@ class VirtualTime(msgspec.Struct, frozen=True):
         waits_per_step: how often the engine's thread waited for another thread.
         step_us: the connector's step less plain's.
         null_hook_us: what a wrapped hook that does nothing costs, observer included.
-        work_ratio: reference work beside the connector over that beside plain: how alike the core's speed was.
+        work_ratio: reference work beside the connector over that beside plain, less one: how alike the core's speed was;
+            ``wide_work_ratio``: of a work that does not fit into the core's own caches.
     """
 
     scheduling: str
@@ -85,6 +86,7 @@ class VirtualTime(msgspec.Struct, frozen=True):
     hooks: tuple[HookCpu, ...]
     null_hook_us: float
     work_ratio: Interval
+    wide_work_ratio: Interval
     cpu_s: float
     wall_s: float
 
