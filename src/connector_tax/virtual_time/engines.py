@@ -36,6 +36,18 @@ _PLUGINS = PROJECT_ROOT / "launch" / "plugins"
 _PATHS = (_PLUGINS / "virtual_gpu" / "entry", _PLUGINS, PROJECT_ROOT / "patches")
 
 
+class EngineFailed(EngineError):
+    """An engine did not start, or died; says why.
+
+    Attributes:
+        spec: whose engine it was.
+    """
+
+    def __init__(self, spec: "EngineSpec", reason: str) -> None:
+        super().__init__(f"{spec.label}: {reason}")
+        self.spec = spec
+
+
 class Stopped(Exception):
     """The deadline has come, or the caller wants no more."""
 
@@ -104,8 +116,8 @@ class Engine:
         self.facts = self._hear(deadline_s, check)["ready"]
         found = "async" if self.facts["async_scheduling"] else "sync"
         if found != scheduling:
-            raise EngineError(
-                f"{self.spec.label}: the engine resolves to {found} scheduling, and {scheduling} was asked for. Ask for {found}."
+            raise EngineFailed(
+                self.spec, f"the engine resolves to {found} scheduling, and {scheduling} was asked for. Ask for {found}."
             )
 
     def tell(self, what: Foreign | None) -> None:
@@ -140,7 +152,7 @@ class Engine:
         line, _, self._read = self._read.partition(b"\n")
         answer: Foreign = json.loads(line)
         if "error" in answer:
-            raise EngineError(f"{self.spec.label}: {answer['error']}")
+            raise EngineFailed(self.spec, str(answer["error"]))
         self.cpu_s = answer.get("process_cpu_ns", 0) / 1e9
         return answer
 
@@ -151,7 +163,7 @@ class Engine:
             return
         log = (self.folder / "engine.log").read_text(errors="replace")
         what = "did not answer in time" if code is None else "ended"
-        raise EngineError(f"{self.spec.label}: the engine in virtual time {what}: {root_cause(log, exit_code=code)}")
+        raise EngineFailed(self.spec, f"the engine in virtual time {what}: {root_cause(log, exit_code=code)}")
 
 
 @contextmanager
