@@ -1,10 +1,12 @@
-"""``python -m virtual_time.engine SOCKET``: one EngineCore in virtual time, which does what it is told over a Unix socket.
+"""``python -m virtual_time.engine SOCKET``: imports vLLM once, and forks an engine in virtual time for each line that comes.
 
-A line of JSON each way. The first one says what to start; the answer is ``{"ready": ...}`` or ``{"error": ...}``. Each further one is a cell of
-``cell.py``, with ``observe``: whether steps are recorded. After each slice of a cell the answer is ``{"more": true}``, and
-the engine waits for an empty line; then comes the cell's result. The end of the socket ends the process.
+A line is ``{"socket": PATH, "log": PATH, "environment": {...}, "wanted": {...}}``. The engine answers at its own socket, a line of JSON each way: first
+``{"ready": ...}`` or ``{"error": ...}``. Then it is told cells of ``cell.py``, with ``observe``: whether steps are recorded. After each slice of a cell it answers
+``{"more": true}`` and waits for a line; at last comes the cell's result. The end of a socket ends who listens to it.
 """
 
+import gc
+import importlib
 import json
 import os
 import socket
@@ -22,6 +24,15 @@ import virtual_gpu.clock
 from virtual_time.clock import VirtualTime, charge_waits
 from virtual_time.needed import lacking
 
+# What an engine imports when it starts, besides what these import. A connector's own modules come after the fork.
+IMPORTED = (
+    "vllm.engine.arg_utils",
+    "vllm.v1.engine.core",
+    "vllm.v1.executor.uniproc_executor",
+    "vllm.v1.core.sched.async_scheduler",
+    "virtual_gpu.worker",
+    "virtual_time.cell",
+)
 NULL_HOOK = "null_hook"
 IDLE_S = 0.5
 LEAST_CORES = 0.1
@@ -108,7 +119,6 @@ def spinning() -> dict[str, float]:
 def serve(wanted: dict[str, Any], answer: Callable[[dict[str, Any]], None], hear: Callable[[], Any]) -> None:
     source = virtual_gpu.clock.source = VirtualTime()
     charge_waits(source)
-    scheduler_step_timing.install()
     observer = Observer(source)
     core = make_core(wanted)
     observer.switch(False)
@@ -138,33 +148,54 @@ def serve(wanted: dict[str, Any], answer: Callable[[dict[str, Any]], None], hear
         answer({**found, "window_ns": [begun_ns, time.monotonic_ns()], "process_cpu_ns": time.process_time_ns()})
 
 
-def main() -> None:
-    channel = socket.socket(socket.AF_UNIX)
-    channel.connect(sys.argv[1])
-    stream = channel.makefile("rw", encoding="utf-8")
+class Channel:
+    """Lines of JSON over a Unix socket."""
 
-    def answer(what: dict[str, Any]) -> None:
-        stream.write(json.dumps(what) + "\n")
-        stream.flush()
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(path)
+        self._stream = self._socket.makefile("rw", encoding="utf-8")
 
-    def hear() -> Any:
-        line = stream.readline()
+    def answer(self, what: dict[str, Any]) -> None:
+        self._stream.write(json.dumps(what) + "\n")
+        self._stream.flush()
+
+    def hear(self) -> Any:
+        line = self._stream.readline()
         if not line:
             os._exit(0)
         return json.loads(line)
 
-    wanted = hear()
-    if (reason := lacking()) is not None:
-        answer({"error": f"this vLLM cannot be driven in virtual time: {reason}"})
-        return
+
+def engine(what: dict[str, Any]) -> None:
+    """In the fork: never returns."""
+    log = os.open(what["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.update(what["environment"])
+    channel = Channel(what["socket"])
     try:
-        serve(wanted, answer, hear)
+        serve(what["wanted"], channel.answer, channel.hear)
     except Exception as error:
         traceback.print_exc()
         sys.stderr.flush()
-        answer({"error": f"{type(error).__name__}: {error}"})
+        channel.answer({"error": f"{type(error).__name__}: {error}"})
     finally:
         os._exit(1)
+
+
+def main() -> None:
+    channel = Channel(sys.argv[1])
+    if (reason := lacking()) is not None:
+        raise RuntimeError(f"this vLLM cannot be driven in virtual time: {reason}")
+    scheduler_step_timing.install()
+    for module in IMPORTED:
+        importlib.import_module(module)
+    gc.freeze()
+    while True:
+        what = channel.hear()
+        if os.fork() == 0:
+            engine(what)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 
 from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.settings import differences
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.locks import cache_folder
@@ -254,7 +255,9 @@ def _row(release: str, plain: Measured, own: Measured) -> Row:
             compare(replace(plain, starts=[p]), replace(own, starts=[o]))
             for p, o in zip(plain.starts, own.starts, strict=True)
         ),
-        switched={name: (theirs[name], ours[name]) for name in ours if ours[name] != theirs[name]},
+        switched={
+            name: (change["plain"], change["own"]) for name, change in differences(theirs, ours).items()
+        },
         spinning={
             name: cores
             for name, cores in own.facts["spinning"].items()

@@ -32,6 +32,7 @@ POLL_S = 0.2
 GRACE_S = 1.0
 # The recorder's own thread would write while steps are timed; the engine writes after each cell.
 NEVER_S = 1e6
+LOG = "engine.log"
 _PLUGINS = PROJECT_ROOT / "launch" / "plugins"
 _PATHS = (_PLUGINS / "virtual_gpu" / "entry", _PLUGINS, PROJECT_ROOT / "patches")
 
@@ -78,6 +79,46 @@ class EngineSpec:
     side_ports: tuple[SidePort, ...] = ()
 
 
+class Importer:
+    """A process that has imported vLLM and forks engines: an import takes longer than all else of a start."""
+
+    def __init__(self, folder: Path, supervisor: Supervisor, listener: socket.socket) -> None:
+        self._folder, self._supervisor, self._listener = folder, supervisor, listener
+        self._control: socket.socket | None = None
+
+    def fork(self, what: Foreign, check: Check) -> None:
+        """
+        Raises:
+            EngineError: the interpreter cannot import vLLM, or this vLLM cannot be driven.
+            Stopped: as ``check``.
+        """
+        if self._control is None:
+            self._control = self.accept(self._listener, check)
+        with suppress(BrokenPipeError):  # it has died, and ``look`` will say of what
+            self._control.sendall(json.dumps(what).encode() + b"\n")
+
+    def accept(self, listener: socket.socket, check: Check) -> socket.socket:
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        listener.settimeout(POLL_S)
+        while True:
+            with suppress(TimeoutError):
+                channel = listener.accept()[0]
+                channel.settimeout(POLL_S)
+                return channel
+            check()
+            self.look("the interpreter", deadline_s)
+
+    def look(self, whose: str, deadline_s: float) -> None:
+        """
+        Raises:
+            EngineError: the process, and with it every engine, has ended; or it is too late for an answer.
+        """
+        if (code := self._supervisor.poll()) is not None:
+            raise EngineError(f"{whose}: {_end(self._folder / LOG, code)}")
+        if time.monotonic() > deadline_s:
+            raise EngineError(f"{whose}: the engine in virtual time did not answer in time. The host may be overloaded.")
+
+
 class Engine:
     """One running engine.
 
@@ -86,68 +127,35 @@ class Engine:
         cpu_s: of its process, as of its last cell.
     """
 
-    def __init__(self, spec: EngineSpec, folder: Path, supervisor: Supervisor, listener: socket.socket) -> None:
+    def __init__(self, spec: EngineSpec, folder: Path, importer: Importer, channel: socket.socket) -> None:
         self.spec, self.folder = spec, folder
         self.facts: Foreign = {}
         self.cpu_s = 0.0
-        self._supervisor, self._listener = supervisor, listener
-        self._channel: socket.socket | None = None
-        self._read = b""
-
-    def await_ready(self, scheduling: str, check: Check) -> None:
-        """
-        Raises:
-            EngineError: it does not start, or resolves to another way of scheduling.
-            Stopped: as ``check``.
-        """
-        deadline_s = time.monotonic() + START_TIMEOUT_S
-        self._listener.settimeout(POLL_S)
-        while self._channel is None:
-            with suppress(TimeoutError):
-                self._channel, _ = self._listener.accept()
-            self._look(deadline_s, check)
-        wanted = {
-            "model": str(self.spec.model),
-            "kv_transfer_config": self.spec.kv_transfer_config,
-            # Asynchronous scheduling is what an engine resolves to by itself where it can.
-            "args": {**self.spec.args, **({"async_scheduling": False} if scheduling == "sync" else {})},
-        }
-        self.tell(wanted)
-        self.facts = self._hear(deadline_s, check)["ready"]
-        found = "async" if self.facts["async_scheduling"] else "sync"
-        if found != scheduling:
-            raise EngineFailed(
-                self.spec, f"the engine resolves to {found} scheduling, and {scheduling} was asked for. Ask for {found}."
-            )
+        self._importer, self._channel, self._read = importer, channel, b""
 
     def tell(self, what: Foreign | None) -> None:
         """A cell, or None for its next slice."""
-        assert self._channel is not None
         with suppress(BrokenPipeError):  # it has died, and the answer will say of what
             self._channel.sendall(json.dumps(what).encode() + b"\n")
 
-    def hear(self, check: Check) -> Foreign:
+    def hear(self, check: Check, timeout_s: float = ANSWER_TIMEOUT_S) -> Foreign:
         """
         Raises:
             EngineError: it has died, or does not answer; with its root cause.
             Stopped: as ``check``.
         """
-        return self._hear(time.monotonic() + ANSWER_TIMEOUT_S, check)
-
-    def _hear(self, deadline_s: float, check: Check) -> Foreign:
-        assert self._channel is not None
-        self._channel.settimeout(POLL_S)
+        deadline_s = time.monotonic() + timeout_s
         while b"\n" not in self._read:
             try:
                 part = self._channel.recv(1 << 20)
             except TimeoutError:
-                self._look(deadline_s, check)
+                check()
+                self._importer.look(self.spec.label, deadline_s)
                 continue
             except ConnectionResetError:
                 part = b""
             if not part:
-                self._supervisor.wait(ANSWER_TIMEOUT_S)
-                self._look(deadline_s, check)
+                raise EngineFailed(self.spec, _end(self.folder / LOG, None))
             self._read += part
         line, _, self._read = self._read.partition(b"\n")
         answer: Foreign = json.loads(line)
@@ -156,62 +164,127 @@ class Engine:
         self.cpu_s = answer.get("process_cpu_ns", 0) / 1e9
         return answer
 
-    def _look(self, deadline_s: float, check: Check) -> None:
-        check()
-        code = self._supervisor.poll()
-        if code is None and time.monotonic() < deadline_s:
-            return
-        log = (self.folder / "engine.log").read_text(errors="replace")
-        what = "did not answer in time" if code is None else "ended"
-        raise EngineFailed(self.spec, f"the engine in virtual time {what}: {root_cause(log, exit_code=code)}")
+    def end(self) -> None:
+        """Closing the channel ends it; its memory and its ports are free when it has closed its own end."""
+        with suppress(OSError):
+            self._channel.shutdown(socket.SHUT_WR)
+            self._channel.settimeout(GRACE_S)
+            while self._channel.recv(1 << 20):
+                pass
+        self._channel.close()
+
+
+def _end(log: Path, code: int | None) -> str:
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return f"the engine in virtual time ended: {root_cause(text, exit_code=code)}"
+
+
+class Engines:
+    """Engines of several starts; all end with the body of ``with``, and with this process, however that ends."""
+
+    def __init__(self, scheduling: str, check: Check) -> None:
+        self._scheduling, self._check = scheduling, check
+        self._stack = ExitStack()
+        self._importers: dict[tuple[str, tuple[tuple[str, str], ...]], Importer] = {}
+        self._n = 0
+
+    def __enter__(self) -> "Engines":
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="connector-tax-")))
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._stack.close()
+
+    @contextmanager
+    def started(self, specs: Sequence[EngineSpec]) -> Iterator[list[Engine]]:
+        """One engine of each, started at the same time; they end with the body.
+
+        Raises:
+            EngineError: one cannot be started, or resolves to another way of scheduling.
+            Stopped: as ``check``.
+        """
+        for spec in specs:  # their imports run side by side
+            self._importer(spec)
+        with ExitStack() as stack:
+            running = []
+            for place, spec in enumerate(specs):
+                listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+                folder = self._fork(spec, place, len(specs), listener)
+                channel = self._importer(spec).accept(listener, self._check)
+                running.append(Engine(spec, folder, self._importer(spec), channel))
+                stack.callback(running[-1].end)
+            for engine in running:
+                engine.facts = engine.hear(self._check, START_TIMEOUT_S)["ready"]
+                found = "async" if engine.facts["async_scheduling"] else "sync"
+                if found != self._scheduling:
+                    reason = f"the engine resolves to {found} scheduling, and {self._scheduling} was asked for. Ask for {found}."
+                    raise EngineFailed(engine.spec, reason)
+            yield running
+
+    def _fork(self, spec: EngineSpec, place: int, of: int, listener: socket.socket) -> Path:
+        folder = self._new_folder()
+        (folder / "steps").mkdir()
+        document = msgspec.structs.asdict(spec.virtual_gpu)
+        write_json(folder / VIRTUAL_GPU, GpuFile(**document, clock_log=str(folder / "clock.jsonl")))
+        listener.bind(str(folder / "socket"))
+        listener.listen(1)
+        ports = {
+            p.env: str(api_port(0, place, of)) for p in spec.side_ports if p.listens and p.env not in spec.env
+        }
+        wanted = {
+            "model": str(spec.model),
+            "kv_transfer_config": spec.kv_transfer_config,
+            # Asynchronous scheduling is what an engine resolves to by itself where it can.
+            "args": {**spec.args, **({"async_scheduling": False} if self._scheduling == "sync" else {})},
+        }
+        environment = {
+            **ports,
+            "AGENTIC_STEP_LOG_PATH": str(folder / "steps" / "steps.jsonl"),
+            VARIABLE: str(folder / VIRTUAL_GPU),
+        }
+        what = {
+            "socket": str(folder / "socket"),
+            "log": str(folder / LOG),
+            "environment": environment,
+            "wanted": wanted,
+        }
+        self._importer(spec).fork(what, self._check)
+        return folder
+
+    def _new_folder(self) -> Path:
+        self._n += 1
+        folder = self._folder / str(self._n)
+        folder.mkdir()
+        return folder
+
+    def _importer(self, spec: EngineSpec) -> Importer:
+        key = (spec.python, tuple(sorted(spec.env.items())))
+        if key not in self._importers:
+            self._importers[key] = self._stack.enter_context(_importer(spec, self._new_folder()))
+        return self._importers[key]
 
 
 @contextmanager
-def engines(specs: Sequence[EngineSpec], scheduling: str, start: int, check: Check) -> Iterator[list[Engine]]:
-    """Start one engine of each at the same time; they end with the body, and with this process.
-
-    Args:
-        start: among the starts of a comparison, from 0; engines of one start share their hash seed.
-
-    Raises:
-        EngineError: as ``Engine.await_ready``.
-        Stopped: as ``check``.
-    """
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="connector-tax-")))
-        running = [
-            stack.enter_context(_engine(spec, folder / str(place), start, place, len(specs)))
-            for place, spec in enumerate(specs)
-        ]
-        for engine in running:
-            engine.await_ready(scheduling, check)
-        yield running
-
-
-@contextmanager
-def _engine(spec: EngineSpec, folder: Path, start: int, place: int, of: int) -> Iterator[Engine]:
-    (folder / "steps").mkdir(parents=True)
-    document = msgspec.structs.asdict(spec.virtual_gpu)
-    write_json(folder / VIRTUAL_GPU, GpuFile(**document, clock_log=str(folder / "clock.jsonl")))
+def _importer(spec: EngineSpec, folder: Path) -> Iterator[Importer]:
     given = {**os.environ, **spec.env}
     paths = [*map(str, _PATHS), *filter(None, [given.get("PYTHONPATH")])]
     environment = {
         "OMP_NUM_THREADS": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "HF_HUB_OFFLINE": "1",
-        **{p.env: str(api_port(0, place, of)) for p in spec.side_ports if p.listens},
         **given,
         "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONHASHSEED": str(start),
         "CUDA_VISIBLE_DEVICES": "",
         "VLLM_HOST_IP": "127.0.0.1",
-        "AGENTIC_STEP_LOG_PATH": str(folder / "steps" / "steps.jsonl"),
+        "AGENTIC_STEP_LOG_PATH": str(folder / "steps.jsonl"),
         "CONNECTOR_TAX_STEP_FLUSH_S": str(NEVER_S),
         VARIABLE: str(folder / VIRTUAL_GPU),
     }
     if environment.get("VLLM_PLUGINS"):
         environment["VLLM_PLUGINS"] += ",virtual_gpu"
-    with socket.socket(socket.AF_UNIX) as listener, open(folder / "engine.log", "wb") as log:
+    document = msgspec.structs.asdict(spec.virtual_gpu)
+    write_json(folder / VIRTUAL_GPU, GpuFile(**document, clock_log=str(folder / "clock.jsonl")))
+    with socket.socket(socket.AF_UNIX) as listener, open(folder / LOG, "wb") as log:
         listener.bind(str(folder / "socket"))
         listener.listen(1)
         supervisor = start_supervised(
@@ -222,9 +295,8 @@ def _engine(spec: EngineSpec, folder: Path, start: int, place: int, of: int) -> 
             stdout=log,
             stderr=log,
         )
-        engine = Engine(spec, folder, supervisor, listener)
         try:
-            yield engine
+            yield Importer(folder, supervisor, listener)
         finally:
             stop_supervised(supervisor, folder, grace_s=GRACE_S)
 

@@ -15,7 +15,7 @@ from connector_tax.base.seeds import derive_seed, stream
 from connector_tax.base.steptime import cut
 from connector_tax.base.units import NS_PER_S
 from connector_tax.read.ingest.steps import StepTable, read_steps
-from connector_tax.virtual_time.engines import Engine, EngineSpec, Stopped, engines, interleaved
+from connector_tax.virtual_time.engines import Engine, Engines, EngineSpec, Stopped, interleaved
 
 SLICE_STEPS = 100
 WARMUP_REQUESTS = 200
@@ -120,13 +120,15 @@ def measure_many(
 
     measured = [Measured(spec, load, scheduling) for spec in specs]
     try:
-        for start in range(starts):
-            say(f"{scheduling}: start {start + 1} of {starts}")
-            with engines(specs, scheduling, start, check) as running:
-                for one, engine, found in zip(measured, running, _one_start(running, load, start, check), strict=True):
-                    one.facts = engine.facts
-                    one.starts.append(found)
-                    one.cpu_s += engine.cpu_s
+        with Engines(scheduling, check) as all_engines:
+            for start in range(starts):
+                say(f"{scheduling}: start {start + 1} of {starts}")
+                with all_engines.started(specs) as running:
+                    found = _one_start(running, load, start, check)
+                    for one, engine, cells in zip(measured, running, found, strict=True):
+                        one.facts = engine.facts
+                        one.starts.append(cells)
+                        one.cpu_s += engine.cpu_s
     except Stopped:
         if not measured[0].starts:
             raise EngineError("virtual time: stopped before the first start was measured. Give it more time.") from None
