@@ -1,101 +1,97 @@
 """From what was asked to what is printed."""
 
-import json
+import sys
 import tempfile
 import time
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
-
-from connector_tax.base.errors import ArtifactError, ConfigError, EngineError
-from connector_tax.check.campaigns import write_campaigns
-from connector_tax.check.confirm import dearest_mode, measure_experiments, write_experiments
-from connector_tax.check.document import check_document
-from connector_tax.check.experiments import Results, read_experiments
-from connector_tax.check.findings import Findings, read_findings
+from connector_tax.base.documents.aggregate import Interval
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.templates import template
+from connector_tax.check import document
+from connector_tax.check.campaign import AGAIN
+from connector_tax.check.document import EXIT_CODES, Check, Connector, RealTime
+from connector_tax.check.real_time import measure_real_time
 from connector_tax.check.request import CheckRequest
-from connector_tax.check.run import measure_check, say_on_stderr
-from connector_tax.check.text import check_text
-from connector_tax.check.verdict import noise_floor, verdict
-from connector_tax.read.stats.taxes import LATENCIES
+from connector_tax.read.figures.words import with_interval
 
 LOG = "check.log"
-
-
-@dataclass(frozen=True, slots=True)
-class Printed:
-    text: str
-    exit_code: int
+TEMPLATES = Path(__file__).parent
 
 
 def run_check(
-    request: CheckRequest,
-    *,
-    root: Path | None,
-    fail_above: float | None,
-    deciding: tuple[str, ...] = tuple(LATENCIES),
-    explain: bool,
-    as_json: bool,
-    confirm: bool = False,
-) -> Printed:
-    """Measure, read and judge.
+    request: CheckRequest, root: Path, fail_above: float | None, say: Callable[[str], None]
+) -> Check:
+    """Measure and judge.
 
     Args:
-        deciding: whose taxes the verdict and the exit code go by.
-        root: an empty or new folder that keeps the raw artifacts; None: a temporary one, removed in the end.
-        confirm: whether the causes are looked for by experiments, in two further launches.
+        root: an empty folder for the raw artifacts.
 
     Raises:
-        ConfigError: the request cannot be measured, or ``root`` holds something.
+        ConfigError: the request cannot be measured.
         EngineError: plain vLLM cannot be measured here.
     """
     begun = time.monotonic()
-    if root is not None and root.exists() and not root.is_dir():
+    found = measure_real_time(
+        request, root, root / LOG, lambda what: say(f"{time.monotonic() - begun:4.0f} s  {what}")
+    )
+    verdict = judge(found, request.connector_id, fail_above)
+    kv_transfer_config = request.entry["kv_transfer_config"]
+    return Check(
+        verdict=verdict,
+        exit_code=EXIT_CODES[verdict],
+        fail_above=fail_above,
+        connector=Connector(request.connector_id, request.label, kv_transfer_config, request.notes),
+        model=request.model_name,
+        gpu=request.gpu,
+        elapsed_s=time.monotonic() - begun,
+        real_time=found,
+    )
+
+
+def judge(found: RealTime, connector_id: str, fail_above: float | None) -> str:
+    """Return the verdict: a tax is above the limit where its whole interval is."""
+    if found.failure is not None:
+        return document.NOT_SERVED
+    taxes = [t for t in found.taxes if t.config == connector_id]
+    if fail_above is not None and any(t.low is not None and t.low > fail_above for t in taxes):
+        return document.ABOVE
+    if found.lost or not taxes or any(t.reason is not None for t in taxes):
+        return document.NOT_JUDGED
+    return document.MEASURED if fail_above is None else document.NOT_ABOVE
+
+
+def text_of(found: Check) -> str:
+    return template(TEMPLATES / "check.txt.j2").render(
+        c=found, again=AGAIN, interval=lambda t: with_interval(Interval(t.point, t.low, t.high))
+    )
+
+
+def say_on_stderr(line: str) -> None:
+    print(line, file=sys.__stderr__, flush=True)
+
+
+@contextmanager
+def kept_in(root: Path | None) -> Iterator[Path]:
+    """Yield a folder for the raw artifacts: ``root``, or a temporary one that is removed.
+
+    Raises:
+        ConfigError: ``root`` holds something, or cannot be made.
+    """
+    if root is None:
+        with tempfile.TemporaryDirectory(prefix="connector-tax-check-") as name:
+            yield Path(name)
+        return
+    if root.exists() and not root.is_dir():
         raise ConfigError(f"--root {root}: is no folder. Give a new one.")
-    if root is not None and root.exists() and any(root.iterdir()):
+    if root.exists() and any(root.iterdir()):
         raise ConfigError(
             f"--root {root}: holds something already; a check is measured anew. Give a new folder."
         )
-    place: AbstractContextManager[str] = (
-        tempfile.TemporaryDirectory(prefix="connector-tax-check-") if root is None else nullcontext(str(root))
-    )
-    with place as name:
-        folder = Path(name)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"--root {root}: cannot be made ({error.strerror}).") from error
-        campaigns = write_campaigns(request, folder)
-        measured = measure_check(campaigns, folder / LOG, say_on_stderr)
-        say_on_stderr(f"{time.monotonic() - begun:4.0f} s  measured; now reading")
-        findings = read_findings(campaigns, measured.failed, measured.deaths)
-        results = _confirmed(findings, folder) if confirm else None
-    found = verdict(findings, fail_above, deciding)
-    elapsed_s = time.monotonic() - begun
-    say_on_stderr(f"{elapsed_s:4.0f} s  done")
-    if as_json:
-        document = check_document(findings, found, fail_above, elapsed_s, results, deciding)
-        text = json.dumps(msgspec.to_builtins(document), indent=2, allow_nan=False)
-    else:
-        text = check_text(findings, found, explain=explain, results=results)
-    return Printed(text, found.exit_code)
-
-
-def _confirmed(findings: Findings, folder: Path) -> Results | None:
-    """None where the connector does not serve, since there is nothing to be explained, and where no experiment can be made here.
-
-    The verdict is known by then and must not be lost.
-    """
-    mode = dearest_mode(findings)
-    if mode is None:
-        return None
-    experiments = write_experiments(findings.campaigns, mode, folder)
-    taxes = next(m.taxes for m in findings.modes if m.mode == mode)
     try:
-        measure_experiments(experiments, folder / LOG, findings.campaigns.request.label, say_on_stderr)
-        return read_experiments(experiments, {m: noise_floor(taxes, m) for m in LATENCIES})
-    except (ArtifactError, EngineError, OSError) as error:
-        say_on_stderr(f"the experiments cannot be made here: {error}")
-        return None
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--root {root}: cannot be made ({error.strerror}).") from error
+    yield root

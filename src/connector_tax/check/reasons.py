@@ -2,9 +2,9 @@
 
 import re
 
-from connector_tax.base.documents.check import Switched
 from connector_tax.base.documents.settings import Settings, differences
 from connector_tax.base.redaction import published_text
+from connector_tax.check.document import Switched
 
 # Setting -> what a line that is about it says, in the words of releases 0.27 to 0.32.
 WORDS = {

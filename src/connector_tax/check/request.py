@@ -20,17 +20,6 @@ MODELS = PROJECT_ROOT / "config" / "models"
 MOST_MODEL_LEN = 32768
 # The id of a connector that is given as JSON.
 GIVEN = "checked"
-# Of what the device holds by its clock.
-LOAD_SHARES = (0.15, 0.3, 0.6)
-# By name, whether the engine's own default or --no-async-scheduling.
-ASYNC, SYNC = "async", "sync"
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "HF_HUB_OFFLINE": "1",
-    # Each of some twenty cells waits for its last records.
-    "CONNECTOR_TAX_STEP_FLUSH_S": "0.2",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +29,6 @@ class CheckRequest:
         connector_id, entry: as in ``config/connectors.yaml``.
         notes: what was changed of it, since there is no GPU's memory.
         model: a folder with ``config.json`` and a tokenizer.
-        modes: ``async`` (as vLLM decides), ``sync``, or both.
-        blocks: of launches; below three every tax is of one launch.
-        load_shares: of what the device holds, lowest first.
-        duration_s: of each cell's window.
     """
 
     connector_id: str
@@ -53,13 +38,8 @@ class CheckRequest:
     gpu: str
     model_name: str
     model: Path
-    modes: tuple[str, ...] = (ASYNC, SYNC)
-    blocks: int = 1
     input_tokens: int = 256
     output_tokens: int = 16
-    load_shares: tuple[float, ...] = LOAD_SHARES
-    duration_s: float = 4.0
-    growth: bool = True
     args: Foreign | None = None
     env: dict[str, str] | None = None
 
@@ -242,9 +222,4 @@ def engine_args(text: str | None) -> Foreign:
         raise ConfigError(f"--engine-args: not JSON ({error}).") from error
     if not isinstance(value, dict):
         raise ConfigError('--engine-args: wanted is a JSON object such as {"max_num_seqs": 128}.')
-    for name in value:
-        if name.replace("-", "_").removeprefix("no_") == "async_scheduling":
-            raise ConfigError(
-                f"--engine-args: {name}: the check sets it itself, and names its tables by it. Give --scheduling async, sync or both."
-            )
     return value
