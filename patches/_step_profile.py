@@ -206,11 +206,15 @@ class Recorder:
                 time.sleep(0)
 
 
+sides = []  # of this process
+
+
 class Side:
     """What the wrappers of one side of one process share. vLLM has one scheduler per process."""
 
     def __init__(self, process):
         self.process, self.meter, self.recorder = process, Meter(), None
+        sides.append(self)
 
     def rows(self, facts):
         """Made on first use: the process that imports vLLM's scheduler is not always the one that runs it."""

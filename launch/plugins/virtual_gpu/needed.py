@@ -79,11 +79,16 @@ def lacks(vllm: Path) -> str | None:
     needed = dict(NEEDED)
     if (vllm / RUNNERS["V2"].file).is_file():
         needed |= NEEDED_FOR_V2
-    missing = [words for file, wanted in needed.items() for words in _missing(vllm / file, file, wanted)]
-    if missing:
-        return "; ".join(missing)
+    if missing := missing_in(vllm, needed):
+        return missing
     reasons = [fits(vllm, runner) for runner in RUNNERS]
     return None if None in reasons else " And: ".join(map(str, reasons))
+
+
+def missing_in(vllm: Path, needed: Mapping[str, tuple[str, ...]]) -> str | None:
+    """What of ``needed``, in the form of ``NEEDED``, a release lacks; None where it has all."""
+    missing = [words for file, wanted in needed.items() for words in _missing(vllm / file, file, wanted)]
+    return "; ".join(missing) or None
 
 
 def _missing(path: Path, file: str, wanted: tuple[str, ...]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_
 from vllm.forward_context import set_forward_context
 
 from virtual_gpu.batches import Batch, Batches
-from virtual_gpu.clock import Clock, Launched, busy
+from virtual_gpu.clock import Clock, Launched
 from virtual_gpu.device import Device
 from virtual_gpu.kv_cache import allocate, narrow, true_specs
 from virtual_gpu.outputs import ClockedOutput, model_runner_output
@@ -70,7 +70,7 @@ class ClockModelRunner:
             return self._no_forward(scheduler_output)
         host = self._device.host
         if host.before_launch_us or host.before_launch_per_seq_us:
-            busy(host.before_launch_us + host.before_launch_per_seq_us * len(batch.req_ids))
+            self.clock.source.busy(host.before_launch_us + host.before_launch_per_seq_us * len(batch.req_ids))
         forward = self._forward_v2 if self._v2 else self._forward_v1
         step, kv_output = forward(scheduler_output, batch)
         self._pending = (scheduler_output, batch, step, kv_output)
@@ -82,7 +82,7 @@ class ClockModelRunner:
         scheduler_output, batch, step, kv_output = self._pending
         self._pending = None
         if self._device.host.after_launch_us:
-            busy(self._device.host.after_launch_us)
+            self.clock.source.busy(self._device.host.after_launch_us)
         output = model_runner_output(batch.req_ids)
         result = ClockedOutput(output, self._sampled(batch), self.clock, step)
         if self._v2:

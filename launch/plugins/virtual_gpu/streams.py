@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from virtual_gpu.clock import Clock, now_ns
+from virtual_gpu.clock import Clock
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Stream:
     def copy(self, true_bytes: int) -> None:
         """Queue a copy between device and host."""
         duration_ns = self._streams.duration_ns(true_bytes)
-        self._free_at_ns = max(now_ns(), self._free_at_ns) + duration_ns
+        self._free_at_ns = max(self._streams.clock.now_ns(), self._free_at_ns) + duration_ns
 
     def wait_stream(self, other: "Stream") -> None:
         self._free_at_ns = max(self._free_at_ns, other.free_at_ns)
@@ -61,7 +61,7 @@ class Stream:
         self._streams.clock.sleep_until(self.free_at_ns)
 
     def query(self) -> bool:
-        return now_ns() >= self.free_at_ns
+        return self._streams.clock.now_ns() >= self.free_at_ns
 
 
 class ComputeStream(Stream):
@@ -90,13 +90,13 @@ class Event:
 
     def record(self, stream: Stream | None = None) -> None:
         stream = self._streams.current() if stream is None else stream
-        self.t_ns = max(now_ns(), stream.free_at_ns)
+        self.t_ns = max(self._streams.clock.now_ns(), stream.free_at_ns)
 
     def wait(self, stream: Stream | None = None) -> None:
         (self._streams.current() if stream is None else stream).wait_event(self)
 
     def query(self) -> bool:
-        return now_ns() >= self.t_ns
+        return self._streams.clock.now_ns() >= self.t_ns
 
     def synchronize(self) -> None:
         self._streams.clock.sleep_until(self.t_ns)

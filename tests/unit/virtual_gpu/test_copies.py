@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import virtual_gpu.clock
-import virtual_gpu.streams
 from virtual_gpu.clock import Clock
 from virtual_gpu.streams import Instead, Scale, Streams
 
@@ -24,18 +23,17 @@ class Time:
     def __init__(self) -> None:
         self.now_ns, self.slept_ns = 1000 * MS, 0
 
-    def sleep(self, seconds: float) -> None:
-        self.slept_ns += round(seconds * 1e9)
-        self.now_ns += round(seconds * 1e9)
+    def sleep_until(self, t_ns: int) -> None:
+        left_ns = max(0, t_ns - self.now_ns)
+        self.slept_ns += left_ns
+        self.now_ns += left_ns
 
 
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     found = Time()
-    for module in (virtual_gpu.clock, virtual_gpu.streams):
-        monkeypatch.setattr(module, "now_ns", lambda: found.now_ns)
-    monkeypatch.setattr(Clock, "_keep_flushing", lambda self: None)
-    monkeypatch.setattr(virtual_gpu.clock, "time", SimpleNamespace(sleep=found.sleep))
+    source = SimpleNamespace(now_ns=lambda: found.now_ns, sleep_until=found.sleep_until, is_real=False)
+    monkeypatch.setattr(virtual_gpu.clock, "source", source)
     return found
 
 

@@ -1,0 +1,152 @@
+"""Virtual time of one engine thread: the CPU time that it spends, plus jumps. Standard library only.
+
+now = base + CPU time of the engine's thread. Waiting for the device, for the next arrival or in a sleep adds to ``base`` and takes no
+time. Between ``pause`` and ``resume`` time stands still: whatever the driver does there costs nothing. When the engine's thread waits for another
+thread of this process, it is charged the CPU time that Python's other threads spend meanwhile: their work has to be done first, and
+they need the interpreter's lock.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+cpu_ns = time.thread_time_ns
+# How often another thread looks whether virtual time has come to where it waits for.
+POLL_S = 0.0002
+
+
+def thread_cpu_ns(native_id: int) -> int:
+    """CPU time of a thread of this process; 0 where it has ended.
+
+    By the kernel's clock id of a thread (CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED): ``pthread_getcpuclockid`` may not be asked for one that ends.
+    """
+    try:
+        return time.clock_gettime_ns((~native_id << 3) | 6)
+    except OSError:
+        return 0
+
+
+class OtherThreads:
+    """CPU time of Python's other threads, since it was last asked."""
+
+    def __init__(self, own_id: int) -> None:
+        self._own_id = own_id
+        self._seen: dict[int, int] = {}
+
+    def spent_ns(self) -> int:
+        before = self._seen
+        self._seen = {
+            t.native_id: thread_cpu_ns(t.native_id)
+            for t in threading.enumerate()
+            if t.native_id is not None and t.native_id != self._own_id
+        }
+        return sum(max(0, ns - before.get(thread, 0)) for thread, ns in self._seen.items())
+
+
+class VirtualTime:
+    """A source of time for ``virtual_gpu.clock``, of the thread that makes it. It stands still until ``resume``.
+
+    Attributes:
+        charges_others: whether the engine's thread is to wait for all that Python's other threads do.
+        jumped_ns: taken by jumps: the device, idle waits, sleeps.
+        waits: how often the engine's thread waited for another thread.
+        others_ns: CPU time of Python's other threads beyond what such waits were charged, as of the last ``settle``.
+    """
+
+    is_real = False
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._others = OtherThreads(threading.get_native_id())
+        self._frozen_ns: int | None = time.monotonic_ns()
+        self._base_ns = 0
+        self._last_ns = self._frozen_ns
+        self._waiting, self._charged_ns = False, 0
+        self.charges_others = False
+        self.jumped_ns = self.waits = self.others_ns = 0
+
+    def now_ns(self) -> int:
+        """Other threads see when the engine's last looked."""
+        if self._frozen_ns is not None:
+            return self._frozen_ns
+        if threading.get_ident() == self._thread:
+            self._last_ns = self._base_ns + cpu_ns()
+        return self._last_ns
+
+    def spent_ns(self) -> int:
+        """CPU time of the engine's thread and what it was charged for waits; only differences mean anything, and within one step."""
+        return cpu_ns() + self._charged_ns
+
+    def pause(self) -> None:
+        self._frozen_ns = self._last_ns = self._base_ns + cpu_ns()
+
+    def resume(self) -> None:
+        assert self._frozen_ns is not None
+        self._base_ns = self._frozen_ns - cpu_ns()
+        self._frozen_ns = None
+
+    def sleep_until(self, t_ns: int) -> None:
+        """A jump. Another thread waits until the engine's comes there; when the engine's waits for other threads, it takes time there."""
+        if threading.get_ident() == self._thread:
+            self._jump(t_ns - self.now_ns())
+            return
+        while self._last_ns < t_ns:
+            if self._waiting:
+                self._last_ns = t_ns
+                return
+            time.sleep(POLL_S)
+
+    def busy(self, duration_us: float) -> None:
+        """A jump as well: nobody has to burn what is known."""
+        self._jump(round(duration_us * 1e3))
+
+    def _jump(self, ns: int) -> None:
+        if ns > 0:
+            self.jumped_ns += ns
+            self._add(ns)
+
+    def _add(self, ns: int) -> None:
+        if self._frozen_ns is not None:
+            self._frozen_ns += ns
+        else:
+            self._base_ns += ns
+
+    def settle(self) -> None:
+        """Note what other threads have spent since the last time."""
+        spent_ns = self._others.spent_ns()
+        self.others_ns += spent_ns
+        if self.charges_others:
+            self._add(spent_ns)
+
+    def wait(self, original: Callable[..., Any], *args: Any) -> Any:
+        """Call ``original``, in which the engine's thread waits for another one."""
+        if self._frozen_ns is not None or threading.get_ident() != self._thread:
+            return original(*args)
+        began_ns = cpu_ns()
+        self.pause()
+        self.settle()
+        self._last_ns = asked_ns = self._frozen_ns
+        begun_ns = time.perf_counter_ns()
+        self._waiting = True
+        try:
+            return original(*args)
+        finally:
+            self._waiting = False
+            charge_ns = min(time.perf_counter_ns() - begun_ns, self._others.spent_ns())
+            self.waits += 1
+            # A thread that slept meanwhile took virtual time on with it.
+            self._jump(self._last_ns - asked_ns)
+            self._add(charge_ns)
+            self.resume()
+            self._charged_ns += charge_ns - (cpu_ns() - began_ns)
+
+
+def charge_waits(source: VirtualTime) -> None:
+    """Have every wait on a condition charged: futures, events, queues and barriers all wait on one."""
+    original = threading.Condition.wait
+
+    def wait(self: Any, timeout: float | None = None) -> bool:
+        return source.wait(original, self, timeout)
+
+    threading.Condition.wait = wait  # type: ignore[method-assign]

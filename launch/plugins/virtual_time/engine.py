@@ -1,0 +1,176 @@
+"""``python -m virtual_time.engine SOCKET``: imports vLLM once, and forks an engine in virtual time for each line that comes.
+
+A line is ``{"socket": PATH, "log": PATH, "environment": {...}, "wanted": {...}}``. The engine answers at its own socket, a line of JSON each way: first
+``{"ready": ...}`` or ``{"error": ...}``. Then it is told cells of ``cell.py``, with ``observe``: whether steps are recorded. After each slice of a cell it answers
+``{"more": true}`` and waits for a line; at last comes the cell's result. The end of a socket ends who listens to it.
+"""
+
+import gc
+import importlib
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import scheduler_step_timing
+import virtual_gpu.clock
+
+from virtual_time.clock import VirtualTime, charge_waits
+from virtual_time.needed import lacking
+
+# What an engine imports when it starts, besides what these import. A connector's own modules come after the fork.
+IMPORTED = (
+    "vllm.engine.arg_utils",
+    "vllm.v1.engine.core",
+    "vllm.v1.executor.uniproc_executor",
+    "vllm.v1.core.sched.async_scheduler",
+    "virtual_gpu.worker",
+    "virtual_time.cell",
+)
+NULL_HOOK = "null_hook"
+
+
+class NullHook:
+    """A hook that does nothing: what it takes is the observer's."""
+
+    def null_hook(self) -> None:
+        return
+
+
+class Observer:
+    """Step records (``patches/_step_profile.py``), switched at once. A hook's CPU time in them is what the engine's thread is charged, in every step."""
+
+    def __init__(self, source: VirtualTime) -> None:
+        self._profile = profile = scheduler_step_timing.profile()
+        profile.cpu_ns, profile.CPU_EVERY = source.spent_ns, 1
+        self._null_hook = NullHook()
+        profile.scheduler_side.meter.wrap(self._null_hook, [NULL_HOOK])
+        self._on = True
+
+    def beside(self, step: Callable[[], Any]) -> Callable[[], Any]:
+        """``step`` with a call of the null hook behind it, as warm as a step's other hooks."""
+
+        def step_and_null_hook() -> Any:
+            found = step()
+            self._null_hook.null_hook()
+            return found
+
+        return step_and_null_hook
+
+    def switch(self, on: bool) -> None:
+        if self._on != on:
+            self._on = on
+            for side in self._profile.sides:
+                self._profile.switch(side.meter.wrapped, on)
+
+    def flush(self) -> None:
+        for side in self._profile.sides:
+            if side.recorder is not None:
+                side.recorder.flush()
+
+
+def make_core(wanted: dict[str, Any]) -> Any:
+    from vllm.config import KVTransferConfig
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.v1.engine.core import EngineCore
+    from vllm.v1.executor.abstract import Executor
+
+    kv = wanted["kv_transfer_config"]
+    arguments = EngineArgs(
+        model=wanted["model"],
+        kv_transfer_config=None if kv is None else KVTransferConfig(**kv),
+        **wanted["args"],
+    )
+    config = arguments.create_engine_config()
+    return EngineCore(config, Executor.get_class(config), log_stats=True)
+
+
+def serve(wanted: dict[str, Any], answer: Callable[[dict[str, Any]], None], hear: Callable[[], Any]) -> None:
+    source = virtual_gpu.clock.source = VirtualTime()
+    charge_waits(source)
+    observer = Observer(source)
+    core = make_core(wanted)
+    observer.switch(False)
+    import vllm
+
+    from virtual_time.cell import Work, run_cell
+
+    config, step, work = core.vllm_config, core.step_fn, Work()
+    facts = {
+        "async_scheduling": bool(config.scheduler_config.async_scheduling),
+        "vllm": vllm.__version__,
+        "kv_blocks": config.cache_config.num_gpu_blocks,
+        "runner_v2": bool(getattr(config, "use_v2_model_runner", False)),
+    }
+    answer({"ready": facts})
+
+    def each_slice() -> None:
+        answer({"more": True})
+        hear()
+
+    while True:
+        cell = hear()
+        observer.switch(cell["observe"])
+        core.step_fn = observer.beside(step) if cell["observe"] else step
+        begun_ns = time.monotonic_ns()
+        found = run_cell(core, source, work, cell, each_slice)
+        observer.flush()
+        answer({**found, "window_ns": [begun_ns, time.monotonic_ns()], "process_cpu_ns": time.process_time_ns()})
+
+
+class Channel:
+    """Lines of JSON over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(path)
+        self._stream = self._socket.makefile("rw", encoding="utf-8")
+
+    def answer(self, what: dict[str, Any]) -> None:
+        self._stream.write(json.dumps(what) + "\n")
+        self._stream.flush()
+
+    def hear(self) -> Any:
+        line = self._stream.readline()
+        if not line:
+            os._exit(0)
+        return json.loads(line)
+
+
+def engine(what: dict[str, Any]) -> None:
+    """In the fork: never returns."""
+    log = os.open(what["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.update(what["environment"])
+    channel = Channel(what["socket"])
+    try:
+        serve(what["wanted"], channel.answer, channel.hear)
+    except Exception as error:
+        traceback.print_exc()
+        sys.stderr.flush()
+        channel.answer({"error": f"{type(error).__name__}: {error}"})
+    finally:
+        os._exit(1)
+
+
+def main() -> None:
+    channel = Channel(sys.argv[1])
+    if (reason := lacking()) is not None:
+        raise RuntimeError(f"this vLLM cannot be driven in virtual time: {reason}")
+    scheduler_step_timing.install()
+    for module in IMPORTED:
+        importlib.import_module(module)
+    gc.freeze()
+    while True:
+        what = channel.hear()
+        if os.fork() == 0:
+            engine(what)
+
+
+if __name__ == "__main__":
+    main()

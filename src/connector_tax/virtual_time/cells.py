@@ -1,0 +1,192 @@
+"""A comparison in virtual time: engines started together, cells in turns, and again with fresh engines."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Any
+
+import numpy as np
+
+from connector_tax.base.errors import EngineError
+from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.cell import CellWindow
+from connector_tax.base.seeds import derive_seed, stream
+from connector_tax.base.steptime import cut
+from connector_tax.base.units import NS_PER_S
+from connector_tax.read.ingest.steps import StepTable, read_steps
+from connector_tax.virtual_time.engines import Engine, Engines, EngineSpec, Stopped, interleaved
+
+SLICE_STEPS = 100
+WARMUP_REQUESTS = 200
+# The recorded cell, for hooks.
+RECORDED_REQUESTS = 400
+# CPU time a step of other threads below which a second cell that charges it would show nothing.
+NO_OTHERS_US = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Requests at random times (Poisson), to each engine the same.
+
+    Attributes:
+        requests: to each engine of each start.
+    """
+
+    rate_per_s: float = 24.0
+    input_tokens: int = 256
+    output_tokens: int = 16
+    requests: int = 1600
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one engine made of the requests of one cell; arrays by request, ns from the cell's beginning.
+
+    Attributes:
+        before_ns: from the engine's look before the one at which it took the request; 0 where it waited for work.
+        engine_ns: charged to the engine's thread; ``others_ns`` spent by Python's other threads beside that.
+        work_ns: medians of the reference works: in the core's own caches, and beyond.
+    """
+
+    arrivals_ns: Any
+    looked_ns: Any
+    before_ns: Any
+    first_ns: Any
+    last_ns: Any
+    tokens: Any
+    steps: int
+    engine_ns: int
+    others_ns: int
+    waits: int
+    work_ns: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One engine of one start.
+
+    Attributes:
+        with_others: the same requests, with other threads' CPU time charged; ``charged`` where they spend none.
+        recorded: steps of a connector's engine; None of plain's.
+    """
+
+    charged: Cell
+    with_others: Cell
+    recorded: StepTable | None
+
+
+@dataclass(slots=True)
+class Measured:
+    """All starts of one engine.
+
+    Attributes:
+        facts: what the engine resolved: ``vllm``, ``async_scheduling``, ``kv_blocks``, ``runner_v2``.
+    """
+
+    spec: EngineSpec
+    load: Load
+    scheduling: str
+    facts: Foreign = field(default_factory=dict)
+    starts: list[Start] = field(default_factory=list)
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+
+
+def measure_many(
+    specs: Sequence[EngineSpec],
+    load: Load,
+    *,
+    scheduling: str,
+    starts: int = 3,
+    deadline_s: float | None = None,
+    stop: Event | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[Measured]:
+    """Measure engines against each other: those of one start run side by side, a slice of each in turn.
+
+    Args:
+        scheduling: ``sync`` or ``async``.
+        deadline_s: of ``time.monotonic``; what is known then is returned. So it is when ``stop`` is set.
+
+    Raises:
+        EngineError: an engine cannot be started or died; or nothing was known when it was time to stop.
+    """
+    begun_s = time.monotonic()
+
+    def check() -> None:
+        if (stop is not None and stop.is_set()) or (deadline_s is not None and time.monotonic() > deadline_s):
+            raise Stopped
+
+    measured = [Measured(spec, load, scheduling) for spec in specs]
+    try:
+        with Engines(scheduling, check) as all_engines:
+            for start in range(starts):
+                say(f"{scheduling}: start {start + 1} of {starts}")
+                with all_engines.started(specs) as running:
+                    found = _one_start(running, load, start, check)
+                    for one, engine, cells in zip(measured, running, found, strict=True):
+                        one.facts = engine.facts
+                        one.starts.append(cells)
+                        one.cpu_s += engine.cpu_s
+    except Stopped:
+        if not measured[0].starts:
+            raise EngineError("virtual time: stopped before the first start was measured. Give it more time.") from None
+    for one in measured:
+        one.wall_s = time.monotonic() - begun_s
+    return measured
+
+
+def _one_start(running: list[Engine], load: Load, start: int, check: Callable[[], None]) -> list[Start]:
+    _cells(running, load, WARMUP_REQUESTS, f"w{start}", check)
+    charged = _cells(running, load, load.requests, f"c{start}", check)
+    with_others = charged
+    if any(c.others_ns / c.steps > 1e3 * NO_OTHERS_US for c in charged):
+        with_others = _cells(running, load, load.requests, f"c{start}", check, charges_others=True)
+    observed = [engine for engine in running if engine.spec.kv_transfer_config is not None]
+    tables = dict(zip(observed, _recorded(observed, load, start, check), strict=True))
+    return [
+        Start(*cells, tables.get(engine))
+        for engine, *cells in zip(running, charged, with_others, strict=True)
+    ]
+
+
+def _cells(
+    running: list[Engine], load: Load, requests: int, name: str, check: Callable[[], None], *, charges_others: bool = False
+) -> list[Cell]:
+    cell = _cell(load, requests, name, charges_others=charges_others, observe=False)
+    return [_read(cell, found) for found in interleaved(running, cell, check)]
+
+
+def _recorded(running: list[Engine], load: Load, start: int, check: Callable[[], None]) -> list[StepTable]:
+    cell = _cell(load, RECORDED_REQUESTS, f"h{start}", charges_others=False, observe=True)
+    tables = []
+    for engine, found in zip(running, interleaved(running, cell, check), strict=True):
+        begun_ns, done_ns = found["window_ns"]
+        share = engine.folder / "engine_step.jsonl"
+        cut(sorted((engine.folder / "steps").glob("*.jsonl")), begun_ns, done_ns, share)
+        tables.append(read_steps(share, CellWindow(begun_ns, begun_ns, done_ns, done_ns, True), connector=True))
+    return tables
+
+
+def _cell(load: Load, requests: int, name: str, *, charges_others: bool, observe: bool) -> Foreign:
+    gaps = stream(0, "virtual_time", "arrivals", name).exponential(NS_PER_S / load.rate_per_s, requests)
+    return {
+        "arrivals_ns": np.cumsum(gaps).astype(np.int64).tolist(),
+        "input_tokens": load.input_tokens,
+        "output_tokens": load.output_tokens,
+        "seed": derive_seed(0, "virtual_time", "prompts", name),
+        "name": f"{name}{'o' if charges_others else ''}",
+        "slice_steps": SLICE_STEPS,
+        "charges_others": charges_others,
+        "observe": observe,
+    }
+
+
+def _read(cell: Foreign, found: Foreign) -> Cell:
+    return Cell(
+        np.array(cell["arrivals_ns"]),
+        *(np.array(found[name]) for name in ("looked_ns", "before_ns", "first_ns", "last_ns", "tokens")),
+        *(found[name] for name in ("steps", "engine_ns", "others_ns", "waits")),
+        work_ns=(float(np.median(found["small_work_ns"])), float(np.median(found["wide_work_ns"]))),
+    )

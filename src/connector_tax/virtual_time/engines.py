@@ -1,0 +1,315 @@
+"""Engines in virtual time: started, told what to do over a Unix socket, taking turns, and ended with whoever started them."""
+
+import json
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from connector_tax.base.artifacts.layout import VIRTUAL_GPU
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.identity import GpuDocument, GpuFile
+from connector_tax.base.errors import EngineError
+from connector_tax.base.files import write_json
+from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.connector import SidePort
+from connector_tax.run.engine.ports import api_port
+from connector_tax.run.engine.root_cause import root_cause
+from connector_tax.run.engine.supervised import Supervisor, start_supervised, stop_supervised
+from connector_tax.run.engine.virtual_gpu import VARIABLE
+
+START_TIMEOUT_S = 180.0
+# Of one slice: some 50 ms of CPU, on however busy a host.
+ANSWER_TIMEOUT_S = 60.0
+POLL_S = 0.2
+GRACE_S = 1.0
+# The recorder's own thread would write while steps are timed; the engine writes after each cell.
+NEVER_S = 1e6
+LOG = "engine.log"
+_PLUGINS = PROJECT_ROOT / "launch" / "plugins"
+_PATHS = (_PLUGINS / "virtual_gpu" / "entry", _PLUGINS, PROJECT_ROOT / "patches")
+
+
+class Stopped(Exception):
+    """The deadline has come, or the caller wants no more."""
+
+
+# Called between slices and while engines start; raises ``Stopped``.
+Check = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """One engine of a comparison.
+
+    Attributes:
+        python: the interpreter that has vLLM.
+        model: a folder with ``config.json``; weights are not needed.
+        virtual_gpu: what the device's clock goes by.
+        args: engine arguments as in a campaign.
+        side_ports: those that the connector listens on; each engine is given free ones.
+    """
+
+    label: str
+    python: str
+    model: Path
+    virtual_gpu: GpuDocument
+    kv_transfer_config: Foreign | None = None
+    args: Foreign = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    side_ports: tuple[SidePort, ...] = ()
+
+
+class Importer:
+    """A process that has imported vLLM and forks engines: an import takes longer than all else of a start."""
+
+    def __init__(self, folder: Path, supervisor: Supervisor, listener: socket.socket) -> None:
+        self._folder, self._supervisor, self._listener = folder, supervisor, listener
+        self._control: socket.socket | None = None
+
+    def fork(self, what: Foreign, check: Check) -> None:
+        """
+        Raises:
+            EngineError: the interpreter cannot import vLLM, or this vLLM cannot be driven.
+            Stopped: as ``check``.
+        """
+        if self._control is None:
+            self._control = self.accept(self._listener, check)
+        with suppress(BrokenPipeError):  # it has died, and ``look`` will say of what
+            self._control.sendall(json.dumps(what).encode() + b"\n")
+
+    def accept(self, listener: socket.socket, check: Check) -> socket.socket:
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        listener.settimeout(POLL_S)
+        while True:
+            with suppress(TimeoutError):
+                channel = listener.accept()[0]
+                channel.settimeout(POLL_S)
+                return channel
+            check()
+            self.look("the interpreter", deadline_s)
+
+    def look(self, whose: str, deadline_s: float) -> None:
+        """
+        Raises:
+            EngineError: the process, and with it every engine, has ended; or it is too late for an answer.
+        """
+        if (code := self._supervisor.poll()) is not None:
+            raise _died(whose, self._folder / LOG, code)
+        if time.monotonic() > deadline_s:
+            raise EngineError(f"{whose}: the engine in virtual time did not answer in time. The host may be overloaded.")
+
+
+class Engine:
+    """One running engine.
+
+    Attributes:
+        facts: what it resolved, once it is ready.
+        cpu_s: of its process, as of its last cell.
+    """
+
+    def __init__(self, spec: EngineSpec, folder: Path, importer: Importer, channel: socket.socket) -> None:
+        self.spec, self.folder = spec, folder
+        self.facts: Foreign = {}
+        self.cpu_s = 0.0
+        self._importer, self._channel, self._read = importer, channel, b""
+
+    def tell(self, what: Foreign | None) -> None:
+        """A cell, or None for its next slice."""
+        with suppress(BrokenPipeError):  # it has died, and the answer will say of what
+            self._channel.sendall(json.dumps(what).encode() + b"\n")
+
+    def hear(self, check: Check, timeout_s: float = ANSWER_TIMEOUT_S) -> Foreign:
+        """
+        Raises:
+            EngineError: it has died, or does not answer; with its root cause.
+            Stopped: as ``check``.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while b"\n" not in self._read:
+            try:
+                part = self._channel.recv(1 << 20)
+            except TimeoutError:
+                check()
+                self._importer.look(self.spec.label, deadline_s)
+                continue
+            except ConnectionResetError:
+                part = b""
+            if not part:
+                raise _died(self.spec.label, self.folder / LOG, None)
+            self._read += part
+        line, _, self._read = self._read.partition(b"\n")
+        answer: Foreign = json.loads(line)
+        if "error" in answer:
+            raise EngineError(f"{self.spec.label}: {answer['error']}")
+        self.cpu_s = answer.get("process_cpu_ns", 0) / 1e9
+        return answer
+
+    def end(self) -> None:
+        """Closing the channel ends it; its memory and its ports are free when it has closed its own end."""
+        with suppress(OSError):
+            self._channel.shutdown(socket.SHUT_WR)
+            self._channel.settimeout(GRACE_S)
+            while self._channel.recv(1 << 20):
+                pass
+        self._channel.close()
+
+
+def _died(whose: str, log: Path, code: int | None) -> EngineError:
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return EngineError(f"{whose}: the engine in virtual time ended: {root_cause(text, exit_code=code)}")
+
+
+class Engines:
+    """Engines of several starts; all end with the body of ``with``, and with this process, however that ends."""
+
+    def __init__(self, scheduling: str, check: Check) -> None:
+        self._scheduling, self._check = scheduling, check
+        self._stack = ExitStack()
+        self._importers: dict[tuple[str, tuple[tuple[str, str], ...]], Importer] = {}
+        self._n = 0
+
+    def __enter__(self) -> "Engines":
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="connector-tax-")))
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._stack.close()
+
+    @contextmanager
+    def started(self, specs: Sequence[EngineSpec]) -> Iterator[list[Engine]]:
+        """One engine of each, started at the same time; they end with the body.
+
+        Raises:
+            EngineError: one cannot be started, or resolves to another way of scheduling.
+            Stopped: as ``check``.
+        """
+        for spec in specs:  # their imports run side by side
+            self._importer(spec)
+        with ExitStack() as stack:
+            running = []
+            for place, spec in enumerate(specs):
+                listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+                folder = self._fork(spec, place, len(specs), listener)
+                channel = self._importer(spec).accept(listener, self._check)
+                running.append(Engine(spec, folder, self._importer(spec), channel))
+                stack.callback(running[-1].end)
+            for engine in running:
+                engine.facts = engine.hear(self._check, START_TIMEOUT_S)["ready"]
+                found = "async" if engine.facts["async_scheduling"] else "sync"
+                if found != self._scheduling:
+                    raise EngineError(
+                        f"{engine.spec.label}: the engine resolves to {found} scheduling, and {self._scheduling} was asked for. "
+                        f"Ask for {found}."
+                    )
+            yield running
+
+    def _fork(self, spec: EngineSpec, place: int, of: int, listener: socket.socket) -> Path:
+        folder = self._new_folder()
+        (folder / "steps").mkdir()
+        document = msgspec.structs.asdict(spec.virtual_gpu)
+        write_json(folder / VIRTUAL_GPU, GpuFile(**document, clock_log=str(folder / "clock.jsonl")))
+        listener.bind(str(folder / "socket"))
+        listener.listen(1)
+        ports = {
+            p.env: str(api_port(0, place, of)) for p in spec.side_ports if p.listens and p.env not in spec.env
+        }
+        wanted = {
+            "model": str(spec.model),
+            "kv_transfer_config": spec.kv_transfer_config,
+            # Asynchronous scheduling is what an engine resolves to by itself where it can.
+            "args": {**spec.args, **({"async_scheduling": False} if self._scheduling == "sync" else {})},
+        }
+        environment = {
+            **ports,
+            "AGENTIC_STEP_LOG_PATH": str(folder / "steps" / "steps.jsonl"),
+            VARIABLE: str(folder / VIRTUAL_GPU),
+        }
+        what = {
+            "socket": str(folder / "socket"),
+            "log": str(folder / LOG),
+            "environment": environment,
+            "wanted": wanted,
+        }
+        self._importer(spec).fork(what, self._check)
+        return folder
+
+    def _new_folder(self) -> Path:
+        self._n += 1
+        folder = self._folder / str(self._n)
+        folder.mkdir()
+        return folder
+
+    def _importer(self, spec: EngineSpec) -> Importer:
+        key = (spec.python, tuple(sorted(spec.env.items())))
+        if key not in self._importers:
+            self._importers[key] = self._stack.enter_context(_importer(spec, self._new_folder()))
+        return self._importers[key]
+
+
+@contextmanager
+def _importer(spec: EngineSpec, folder: Path) -> Iterator[Importer]:
+    given = {**os.environ, **spec.env}
+    paths = [*map(str, _PATHS), *filter(None, [given.get("PYTHONPATH")])]
+    environment = {
+        "OMP_NUM_THREADS": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "HF_HUB_OFFLINE": "1",
+        **given,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "CUDA_VISIBLE_DEVICES": "",
+        "VLLM_HOST_IP": "127.0.0.1",
+        "AGENTIC_STEP_LOG_PATH": str(folder / "steps.jsonl"),
+        "CONNECTOR_TAX_STEP_FLUSH_S": str(NEVER_S),
+        VARIABLE: str(folder / VIRTUAL_GPU),
+    }
+    if environment.get("VLLM_PLUGINS"):
+        environment["VLLM_PLUGINS"] += ",virtual_gpu"
+    document = msgspec.structs.asdict(spec.virtual_gpu)
+    write_json(folder / VIRTUAL_GPU, GpuFile(**document, clock_log=str(folder / "clock.jsonl")))
+    with socket.socket(socket.AF_UNIX) as listener, open(folder / LOG, "wb") as log:
+        listener.bind(str(folder / "socket"))
+        listener.listen(1)
+        supervisor = start_supervised(
+            [spec.python, "-m", "virtual_time.engine", str(folder / "socket")],
+            folder=folder,
+            environment=environment,
+            grace_s=GRACE_S,
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield Importer(folder, supervisor, listener)
+        finally:
+            stop_supervised(supervisor, folder, grace_s=GRACE_S)
+
+
+def interleaved(running: Sequence[Engine], cell: Foreign, check: Check) -> list[Foreign]:
+    """One cell on each engine, a slice of each in turn and then in turn backwards (ABBA); the cells' results.
+
+    Raises:
+        EngineError: as ``Engine.hear``.
+        Stopped: as ``check``.
+    """
+    found: dict[Engine, Foreign] = {}
+    told: Any = cell
+    order = list(running)
+    while len(found) < len(running):
+        for engine in order:
+            if engine in found:
+                continue
+            check()
+            engine.tell(told)
+            answer = engine.hear(check)
+            if "more" not in answer:
+                found[engine] = answer
+        told = None
+        order.reverse()
+    return [found[engine] for engine in running]

@@ -1,0 +1,166 @@
+"""What cells in virtual time say of a connector: ratios and differences of pairs of starts, and their intervals.
+
+*Phase averaging.* A request waits for the engine's next look, up to a whole step. Where in a step it arrives is chance, and a microsecond more
+a step draws that chance anew for all requests; it is most of TTFT's noise where prompts are short. So each request counts with every
+wait that it could have had, evenly over the interval between the two looks, in place of the one that it had.
+Source: Casella & Robert 1996, Rao-Blackwellisation of sampling schemes.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connector_tax.base.statistics.student import log_mean, mean_interval
+from connector_tax.read.ingest.steps import StepTable
+from connector_tax.virtual_time.cells import Cell, Measured, Start
+from connector_tax.virtual_time.result import Bounds, HookCpu, Interval, Tax, VirtualTime
+
+Floats = NDArray[np.float64]
+
+CONFIDENCE = 0.95
+PHASES = (np.arange(20) + 0.5) / 20
+NULL_HOOK = "scheduler/null_hook"
+# A hook whose wall time in the median step is over so many times its charge, and that much more, waits for what has no CPU time here.
+FAR_EXCEEDS, FAR_EXCEEDS_US = 3.0, 100.0
+
+
+def ttft_ms(cell: Cell) -> Floats:
+    return np.asarray((cell.first_ns - cell.arrivals_ns) / 1e6)
+
+
+def phase_averaged_ttft_ms(cell: Cell) -> Floats:
+    """TTFT under every phase at which each request could have arrived; shape (requests x phases,)."""
+    after_look = (cell.first_ns - cell.looked_ns)[:, None]
+    return np.asarray((after_look + cell.before_ns[:, None] * PHASES).ravel() / 1e6)
+
+
+def tpot_ms(cell: Cell) -> Floats:
+    return np.asarray((cell.last_ns - cell.first_ns) / np.maximum(cell.tokens - 1, 1) / 1e6)
+
+
+METRICS: dict[str, Callable[[Cell], float]] = {
+    "ttft_p50": lambda cell: float(np.percentile(phase_averaged_ttft_ms(cell), 50)),
+    "ttft_p90": lambda cell: float(np.percentile(phase_averaged_ttft_ms(cell), 90)),
+    "ttft_p90_raw": lambda cell: float(np.percentile(ttft_ms(cell), 90)),
+    "tpot_p50": lambda cell: float(np.percentile(tpot_ms(cell), 50)),
+    "tpot_p90": lambda cell: float(np.percentile(tpot_ms(cell), 90)),
+}
+
+
+def ratio(of: Sequence[float], over: Sequence[float]) -> Interval:
+    """The mean ratio of pairs, less one."""
+    logs = np.log(np.asarray(of) / np.asarray(over))
+    if logs.size < 2:
+        return Interval(float(np.expm1(logs.mean())), None, None)
+    mean = log_mean(logs)
+    return Interval(mean.point, *mean.interval(CONFIDENCE))
+
+
+def mean(values: Sequence[float]) -> Interval:
+    if len(values) < 2:
+        return Interval(float(np.mean(values)), None, None)
+    return Interval(*mean_interval(np.asarray(values, dtype=np.float64), CONFIDENCE))
+
+
+def compare(plain: Measured, connector: Measured) -> VirtualTime:
+    """A connector against plain, engines of the same starts of ``measure_many``."""
+    pairs = list(zip(plain.starts, connector.starts, strict=True))
+    charged = [(p.charged, c.charged) for p, c in pairs]
+    with_others = [(p.with_others, c.with_others) for p, c in pairs]
+    sides = {"plain": plain, "connector": connector}
+    hooks, null_hook_us = _hooks(connector.starts)
+    return VirtualTime(
+        scheduling=plain.scheduling,
+        starts=len(pairs),
+        requests=len(pairs) * plain.load.requests,
+        steps=sum(s.charged.steps for s in plain.starts),
+        rate_per_s=plain.load.rate_per_s,
+        input_tokens=plain.load.input_tokens,
+        output_tokens=plain.load.output_tokens,
+        taxes=tuple(_tax(metric, charged, with_others) for metric in METRICS),
+        engine_us_per_step={name: mean([engine_us(s.charged) for s in m.starts]) for name, m in sides.items()},
+        others_us_per_step={
+            name: float(np.mean([others_us(s.charged) for s in m.starts])) for name, m in sides.items()
+        },
+        waits_per_step={
+            name: float(np.mean([s.charged.waits / s.charged.steps for s in m.starts])) for name, m in sides.items()
+        },
+        step_us=Bounds(
+            mean([engine_us(c) - engine_us(p) for p, c in charged]),
+            mean([engine_us(c) + others_us(c) - engine_us(p) - others_us(p) for p, c in with_others]),
+        ),
+        hooks=hooks,
+        null_hook_us=null_hook_us,
+        work_ratio=_work_ratio(charged, 0),
+        wide_work_ratio=_work_ratio(charged, 1),
+        cpu_s=plain.cpu_s + connector.cpu_s,
+        wall_s=max(plain.wall_s, connector.wall_s),
+    )
+
+
+def engine_us(cell: Cell) -> float:
+    """Charged to the engine's thread, a step."""
+    return cell.engine_ns / 1e3 / cell.steps
+
+
+def others_us(cell: Cell) -> float:
+    return cell.others_ns / 1e3 / cell.steps
+
+
+def _work_ratio(pairs: Sequence[tuple[Cell, Cell]], which: int) -> Interval:
+    return ratio([c.work_ns[which] for _, c in pairs], [p.work_ns[which] for p, _ in pairs])
+
+
+def _tax(
+    metric: str, charged: Sequence[tuple[Cell, Cell]], with_others: Sequence[tuple[Cell, Cell]]
+) -> Tax:
+    of = METRICS[metric]
+    ratios, differences, levels = [], [], []
+    for pairs in (charged, with_others):
+        plain, connector = [of(p) for p, _ in pairs], [of(c) for _, c in pairs]
+        ratios.append(ratio(connector, plain))
+        differences.append(mean([1e3 * (c - p) for p, c in zip(plain, connector, strict=True)]))
+        levels.append((float(np.mean(plain)), float(np.mean(connector))))
+    return Tax(metric, *levels[0], Bounds(*ratios), Bounds(*differences))
+
+
+def _hooks(starts: Sequence[Start]) -> tuple[tuple[HookCpu, ...], float]:
+    """CPU of each hook that was called, and the null hook's, microseconds a call."""
+    tables = [s.recorded for s in starts if s.recorded is not None]
+    if not tables:
+        return (), 0.0
+    names = [name for name in tables[0].hooks.names if name != NULL_HOOK]
+    nulls = [null_hook_us(table) for table in tables]
+    found = []
+    for name in names:
+        each = [_hook(table, name) for table in tables]
+        if not any(calls for calls, *_ in each):
+            continue
+        cpu = [us - calls * null for (calls, us, *_), null in zip(each, nulls, strict=True)]
+        wall, charge = (float(np.mean([row[k] for row in each])) for k in (2, 3))
+        side, _, hook = name.partition("/")
+        calls_per_step = float(np.mean([calls for calls, *_ in each]))
+        in_virtual_time = wall < FAR_EXCEEDS * charge + FAR_EXCEEDS_US
+        found.append(HookCpu(side, hook, calls_per_step, mean(cpu), wall * _share(tables, name), in_virtual_time))
+    return tuple(found), float(np.mean(nulls))
+
+
+def null_hook_us(table: StepTable) -> float:
+    """A call of a hook that does nothing, as it is observed."""
+    column = table.hooks.names.index(NULL_HOOK)
+    return float(np.nansum(table.hooks.cpu_us[:, column]) / table.hooks.calls[:, column].sum())
+
+
+def _hook(table: StepTable, name: str) -> tuple[float, float, float, float]:
+    """(calls a step, CPU us a step, wall and CPU us of the median step that called it); medians, since a busy host takes the core away."""
+    column = table.hooks.names.index(name)
+    wall, cpu, calls = (values[:, column] for values in (table.hooks.us, table.hooks.cpu_us, table.hooks.calls))
+    called = calls > 0
+    medians = (float(np.nanmedian(v[called])) for v in (wall, cpu)) if called.any() else (0.0, 0.0)
+    return (float(np.nanmean(calls)), float(np.nanmean(cpu)), *medians)  # type: ignore[return-value]
+
+
+def _share(tables: Sequence[StepTable], name: str) -> float:
+    """Of the steps, how many called it."""
+    return float(np.mean([(t.hooks.calls[:, t.hooks.names.index(name)] > 0).mean() for t in tables]))
