@@ -30,9 +30,7 @@ ENVIRONMENT = {
 }
 
 
-def write_campaign(
-    request: CheckRequest, root: Path, name: str, *, duration_s: float
-) -> tuple[CampaignConfig, CampaignFolder]:
+def write_campaign(request: CheckRequest, root: Path, name: str, *, duration_s: float) -> CampaignConfig:
     """Write ``campaign.json`` of plain, the connector and plain again at one load into a new folder below ``root``.
 
     Raises:
@@ -54,7 +52,7 @@ def write_campaign(
     now = datetime.now(UTC)
     document = campaign_document(config, date=f"{now:%Y-%m-%d}", created_utc=f"{now:%Y-%m-%dT%H:%M:%SZ}")
     write_json(folder.campaign_file, document)
-    return config, folder
+    return config
 
 
 def rate_for(request: CheckRequest, costs: StepCosts, cores: int) -> float:

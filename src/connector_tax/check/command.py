@@ -1,29 +1,76 @@
 """From what was asked to what is printed."""
 
+import os
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
+from threading import Event
+from types import FrameType
+from typing import Any
 
-from connector_tax.base.documents.aggregate import Interval
-from connector_tax.base.errors import ConfigError
-from connector_tax.base.templates import template
-from connector_tax.check import document
-from connector_tax.check.campaign import AGAIN
-from connector_tax.check.document import EXIT_CODES, Check, Connector, RealTime
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.check.campaign import write_campaign
+from connector_tax.check.document import Check, Connector, Found, Host
+from connector_tax.check.early import early_fault
+from connector_tax.check.launch import launch_once, switched
 from connector_tax.check.real_time import measure_real_time
 from connector_tax.check.request import CheckRequest
-from connector_tax.read.figures.words import with_interval
+from connector_tax.check.verdict import judge
+from connector_tax.run.engine.store import own_store
+from connector_tax.run.engine.virtual_gpu import gpu_document
+from connector_tax.virtual_time import EngineSpec, Load, VirtualTime, compare, measure_many
 
 LOG = "check.log"
-TEMPLATES = Path(__file__).parent
+LAUNCH, REAL_TIME = "launch", "real-time"
+# Of each cell: enough for a few requests, and for a tax.
+LAUNCH_S, REAL_TIME_S = 1.0, 15.0
+STARTS = 3
+# Called with the name of each part as it ends, and what is known of it.
+Show = Callable[[str, Any], None]
+Say = Callable[[str], None]
 
 
-def run_check(
-    request: CheckRequest, root: Path, fail_above: float | None, say: Callable[[str], None]
-) -> Check:
+class Ended(SystemExit):
+    """SIGTERM or SIGHUP came, or the minutes are over: what is known is printed all the same."""
+
+
+class Ending:
+    """How a check ends before its end.
+
+    Attributes:
+        why: None as long as nothing ended it.
+        stop: set when it is to end; while ``waited_for``, that is all.
+    """
+
+    _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+
+    def __init__(self, max_minutes: float | None) -> None:
+        self.why: str | None = None
+        self.stop = Event()
+        self.waited_for = False
+        for signum in self._SIGNALS:
+            if signal.getsignal(signum) != signal.SIG_IGN:  # as SIGHUP is under nohup
+                signal.signal(signum, self._end)
+        if max_minutes is not None:
+            signal.setitimer(signal.ITIMER_REAL, 60 * max_minutes)
+
+    def _end(self, signum: int, frame: FrameType | None) -> None:
+        # A second signal must not interrupt the clean-up that the first one started.
+        for other in self._SIGNALS:
+            signal.signal(other, signal.SIG_IGN)
+        self.why = "out_of_time" if signum == signal.SIGALRM else "ended"
+        self.stop.set()
+        if not self.waited_for:
+            raise Ended(128 + signum)
+
+
+def run_check(request: CheckRequest, root: Path, ending: Ending, show: Show) -> Check:
     """Measure and judge.
 
     Args:
@@ -31,46 +78,133 @@ def run_check(
 
     Raises:
         ConfigError: the request cannot be measured.
-        EngineError: plain vLLM cannot be measured here.
+        EngineError: plain vLLM cannot be measured in real time, or the engine's Python does not answer.
     """
-    begun = time.monotonic()
-    found = measure_real_time(
-        request, root, root / LOG, lambda what: say(f"{time.monotonic() - begun:4.0f} s  {what}")
-    )
-    verdict = judge(found, request.connector_id, fail_above)
+    begun_s = time.monotonic()
+    name, cell_s = (REAL_TIME, REAL_TIME_S) if request.real_time else (LAUNCH, LAUNCH_S)
+    config = write_campaign(request, root, name, duration_s=cell_s)
     kv_transfer_config = request.entry["kv_transfer_config"]
+    connector = Connector(request.connector_id, request.label, kv_transfer_config, request.notes)
+    found, host = Found(), _host()
+    show("about", {"connector": connector, "model": request.model_name, "gpu": request.gpu, "host": host})
+
+    def say(what: str) -> None:
+        print(f"{time.monotonic() - begun_s:4.0f} s  {what}", file=sys.__stderr__, flush=True)
+
+    with suppress(Ended):
+        _measure(request, config, root, found, ending, show, say)
+    verdict = judge(request, found, ending.why)
+    show("verdict", verdict)
     return Check(
         verdict=verdict,
-        exit_code=EXIT_CODES[verdict],
-        fail_above=fail_above,
-        connector=Connector(request.connector_id, request.label, kv_transfer_config, request.notes),
+        connector=connector,
+        python=request.engine_python,
         model=request.model_name,
         gpu=request.gpu,
-        elapsed_s=time.monotonic() - begun,
-        real_time=found,
+        host=host,
+        found=found,
+        elapsed_s=time.monotonic() - begun_s,
     )
 
 
-def judge(found: RealTime, connector_id: str, fail_above: float | None) -> str:
-    """Return the verdict: a tax is above the limit where its whole interval is."""
-    if found.failure is not None:
-        return document.NOT_SERVED
-    taxes = [t for t in found.taxes if t.config == connector_id]
-    if fail_above is not None and any(t.low is not None and t.low > fail_above for t in taxes):
-        return document.ABOVE
-    if found.lost or not taxes or any(t.reason is not None for t in taxes):
-        return document.NOT_JUDGED
-    return document.MEASURED if fail_above is None else document.NOT_ABOVE
+def _measure(
+    request: CheckRequest,
+    config: CampaignConfig,
+    root: Path,
+    found: Found,
+    ending: Ending,
+    show: Show,
+    say: Say,
+) -> None:
+    """Fill ``found``, and show each part as it ends."""
+    say("asking the engine's Python")
+    found.fault = early_fault(request, config)
+    show("loads", {"fault": found.fault, "python": request.engine_python})
+    if found.fault is not None:
+        return
+    folder, own_id = CampaignFolder(root / config.campaign), request.connector_id
+    if request.real_time:
+        with _logged(root / LOG):
+            found.real_time = measure_real_time(folder, config, own_id, say)
+        show("real_time", found.real_time)
+        return
+    say("one real launch")
+    with _logged(root / LOG):
+        found.launched, log = launch_once(folder, own_id)
+    show("launched", found.launched)
+    if found.launched.failure is not None:
+        return
+    # An engine that was told nothing resolves it, and says so in its settings.
+    is_sync = found.launched.settings.get("scheduler_config.async_scheduling") is False
+    for scheduling in ("sync",) if is_sync else ("async", "sync") if request.both else ("async",):
+        ending.waited_for = True
+        try:
+            result, plain, own = _in_virtual_time(config, own_id, scheduling, ending.stop, say)
+        except EngineError as error:
+            found.problem = str(error)
+            return
+        finally:
+            ending.waited_for = False
+        if not found.virtual_time:
+            found.switched = switched(plain, own, log)
+            show("switched", found.switched)
+        found.virtual_time += (result,)
+        show("virtual_time", result)
+        if ending.why is not None:
+            return
 
 
-def text_of(found: Check) -> str:
-    return template(TEMPLATES / "check.txt.j2").render(
-        c=found, again=AGAIN, interval=lambda t: with_interval(Interval(t.point, t.low, t.high))
-    )
+def _in_virtual_time(
+    config: CampaignConfig, connector_id: str, scheduling: str, stop: Event, say: Say
+) -> tuple[VirtualTime, dict[str, Any], dict[str, Any]]:
+    """Plain and the connector, and what each engine resolved its settings to.
+
+    Raises:
+        EngineError: an engine does not start or died, or nothing was known when it was time to stop.
+    """
+    engine = config.engine
+    document = gpu_document(engine)
+    assert document is not None and engine.python is not None, "the engine's kind is virtual_gpu"
+    with own_store(config.connector(connector_id)) as connector:
+        specs = [
+            EngineSpec(
+                label=own.label,
+                python=engine.python,
+                model=Path(engine.model),
+                virtual_gpu=document,
+                kv_transfer_config=own.kv_transfer_config,
+                args=engine.args,
+                env={**engine.env, **own.env},
+                side_ports=own.side_ports,
+            )
+            for own in (config.connector("plain"), connector)
+        ]
+        load = Load(
+            input_tokens=config.phase_a_shape.input_tokens, output_tokens=config.phase_a_shape.output_tokens
+        )
+        plain, own = measure_many(specs, load, scheduling=scheduling, starts=STARTS, stop=stop, say=say)
+    return compare(plain, own), plain.facts.get("settings", {}), own.facts.get("settings", {})
 
 
-def say_on_stderr(line: str) -> None:
-    print(line, file=sys.__stderr__, flush=True)
+@contextmanager
+def _logged(path: Path) -> Iterator[None]:
+    """What the pipeline says goes to a file."""
+    with (
+        open(path, "a", encoding="utf-8", errors="backslashreplace") as out,
+        redirect_stdout(out),
+        redirect_stderr(out),
+    ):
+        yield
+
+
+def _host() -> Host:
+    try:
+        # some avg10=0.00 avg60=0.00 avg300=0.00 total=0
+        pressure = Path("/proc/pressure/cpu").read_text().split()
+        waited = float(pressure[1].partition("=")[2]) / 100
+    except (OSError, ValueError, IndexError):
+        waited = None
+    return Host(len(os.sched_getaffinity(0)), os.getloadavg()[0], waited)
 
 
 @contextmanager
@@ -80,18 +214,17 @@ def kept_in(root: Path | None) -> Iterator[Path]:
     Raises:
         ConfigError: ``root`` holds something, or cannot be made.
     """
-    if root is None:
-        with tempfile.TemporaryDirectory(prefix="connector-tax-check-") as name:
-            yield Path(name)
-        return
-    if root.exists() and not root.is_dir():
+    if root is not None and root.exists() and not root.is_dir():
         raise ConfigError(f"--root {root}: is no folder. Give a new one.")
-    if root.exists() and any(root.iterdir()):
+    if root is not None and root.exists() and any(root.iterdir()):
         raise ConfigError(
             f"--root {root}: holds something already; a check is measured anew. Give a new folder."
         )
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--root {root}: cannot be made ({error.strerror}).") from error
-    yield root
+    place = tempfile.TemporaryDirectory(prefix="connector-tax-check-") if root is None else nullcontext(root)
+    with place as name:
+        folder = Path(name)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--root {root}: cannot be made ({error.strerror}).") from error
+        yield folder

@@ -1,15 +1,24 @@
-"""``connector-tax check --json``: what a check measured and what it says of it."""
+"""``connector-tax check --json``: what a check found and what it says of it."""
 
 from typing import Any, Literal
 
 import msgspec
 
 from connector_tax.base.documents.aggregate import TaxRow
+from connector_tax.base.documents.cell import Spinning
+from connector_tax.base.documents.identity import Versions
 from connector_tax.base.records.bounds import Foreign
+from connector_tax.virtual_time import VirtualTime
 
-ABOVE, NOT_ABOVE, MEASURED = "above", "not_above", "measured"
-NOT_SERVED, NOT_JUDGED = "not_served", "not_judged"
-EXIT_CODES = {ABOVE: 1, NOT_ABOVE: 0, MEASURED: 0, NOT_SERVED: 2, NOT_JUDGED: 2}
+Code = Literal["not_loaded", "not_served", "above", "not_above", "measured", "not_judged"]
+EXIT_CODES: dict[Code, int] = {
+    "not_loaded": 2,
+    "not_served": 2,
+    "above": 1,
+    "not_above": 0,
+    "measured": 0,
+    "not_judged": 2,
+}
 
 
 class Connector(msgspec.Struct, frozen=True):
@@ -21,18 +30,76 @@ class Connector(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
+class Host(msgspec.Struct, frozen=True):
+    """The host when the check began.
+
+    Attributes:
+        load: processes that ran or waited over the last minute.
+        waited: share of the last ten seconds in which some process waited for a core; None where the kernel does not tell.
+    """
+
+    cores: int
+    load: float
+    waited: float | None
+
+    @property
+    def busy(self) -> bool:
+        return self.load > self.cores / 2 or (self.waited or 0.0) > 0.1
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Why vLLM cannot load the connector.
+
+    Attributes:
+        code: as ``launch/plugins/connector_loads.py`` has it.
+        subject: the package, module, class or role.
+        connector: the class whose it is, of a stack a child.
+        said: further words: an error, or what there is instead.
+        install: what brings a package.
+    """
+
+    code: str
+    subject: str
+    connector: str = ""
+    said: str = ""
+    install: str = ""
+
+
 class Switched(msgspec.Struct, frozen=True):
     """One engine setting that is not plain's.
 
     Attributes:
         plain, own: its values, which are vLLM's.
-        reasons: lines of the connector's log about it that plain's log does not have; none where vLLM does not say why.
+        said: lines of the connector's log about it.
     """
 
     setting: str
     plain: Any
     own: Any
-    reasons: tuple[str, ...]
+    said: tuple[str, ...]
+
+
+class Launched(msgspec.Struct, frozen=True):
+    """One real launch of the connector.
+
+    Attributes:
+        failure: why it does not serve; None where it does.
+        created: connectors that vLLM's log says it made.
+        off: the log's line that says that a connector is off or on a fallback.
+        spinning: threads that do not sleep while nobody asks.
+        stand_ins: what takes the place of parts of the device that the connector asks for.
+        settings: what the engine resolved.
+    """
+
+    failure: str | None
+    answered: int = 0
+    sent: int = 0
+    created: tuple[str, ...] = ()
+    off: str | None = None
+    spinning: tuple[Spinning, ...] = ()
+    stand_ins: tuple[str, ...] = ()
+    settings: Foreign = {}
+    versions: Versions = {}
 
 
 class RealTime(msgspec.Struct, frozen=True):
@@ -49,20 +116,58 @@ class RealTime(msgspec.Struct, frozen=True):
     failure: str | None
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole.
+class Decided(msgspec.Struct, frozen=True):
+    """One tax that decides; ``where`` is a way of scheduling, or ``real_time``. Of virtual time the lower bound."""
 
+    where: str
+    metric: str
+    point: float
+    low: float | None
+    high: float | None
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """
     Attributes:
-        verdict: one of ``EXIT_CODES``.
-        fail_above: as a ratio; None: no tax is too large.
+        limit: as a ratio; None: no tax is too large.
+        worst: the largest tax that decides.
+        why: of what is not judged: ``ended``, ``out_of_time``, ``problem``, ``not_measured``, ``wide`` (an interval is wider than the limit) or
+            ``not_in_virtual_time``.
+        subject: the metric or the hook that is meant, or what an engine said.
     """
 
-    schema: Literal[2] = 2
-    verdict: str
+    code: Code
     exit_code: int
-    fail_above: float | None
+    limit: float | None
+    worst: Decided | None = None
+    why: str | None = None
+    subject: str = ""
+
+
+class Found(msgspec.Struct):
+    """What is known so far; a part that was not reached is null, or empty.
+
+    Attributes:
+        problem: why virtual time ended before its end, in an engine's words.
+    """
+
+    fault: Fault | None = None
+    launched: Launched | None = None
+    switched: tuple[Switched, ...] = ()
+    virtual_time: tuple[VirtualTime, ...] = ()
+    real_time: RealTime | None = None
+    problem: str | None = None
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole; ``python`` is the engine's interpreter."""
+
+    schema: Literal[2] = 2
+    verdict: Verdict
     connector: Connector
+    python: str
     model: str
     gpu: str
+    host: Host
+    found: Found
     elapsed_s: float
-    real_time: RealTime | None

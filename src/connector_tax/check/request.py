@@ -20,6 +20,7 @@ MODELS = PROJECT_ROOT / "config" / "models"
 MOST_MODEL_LEN = 32768
 # The id of a connector that is given as JSON.
 GIVEN = "checked"
+METRICS = ("ttft_p50", "ttft_p90", "tpot_p50", "tpot_p90")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,10 @@ class CheckRequest:
         connector_id, entry: as in ``config/connectors.yaml``.
         notes: what was changed of it, since there is no GPU's memory.
         model: a folder with ``config.json`` and a tokenizer.
+        both: synchronous scheduling as well, where the engine resolves to asynchronous scheduling.
+        real_time: a campaign of three lines in place of virtual time.
+        limit: of a tax, as a ratio; None: no tax is too large.
+        metrics: whose taxes decide.
     """
 
     connector_id: str
@@ -42,6 +47,10 @@ class CheckRequest:
     output_tokens: int = 16
     args: Foreign | None = None
     env: dict[str, str] | None = None
+    both: bool = False
+    real_time: bool = False
+    limit: float | None = None
+    metrics: tuple[str, ...] = METRICS
 
     @property
     def label(self) -> str:
@@ -65,7 +74,7 @@ def entry_by_id(connector_id: str) -> tuple[Foreign, tuple[str, ...]]:
 
 
 def entry_of_json(text: str) -> tuple[Foreign, tuple[str, ...]]:
-    """An entry for vLLM's own ``--kv-transfer-config``; ports that a known connector of that name listens on are kept free for it.
+    """An entry for vLLM's own ``--kv-transfer-config``; a known connector of that class says what ports and packages it wants.
 
     Raises:
         ConfigError: it is no JSON object with ``kv_connector`` and ``kv_role``.
@@ -81,21 +90,23 @@ def entry_of_json(text: str) -> tuple[Foreign, tuple[str, ...]]:
         )
     _children(config)
     entry: Foreign = {"label": str(config["kv_connector"]), "kv_transfer_config": config}
-    known = checked(read_yaml(CONNECTORS), "connectors", str(CONNECTORS)).values()
     names = _names(config)
-    ports = {
-        port["env"]: port
-        for one in known
-        if _names(one["kv_transfer_config"] or {}) <= names
-        for port in one["side_ports"]
-    }
+    entries = checked(read_yaml(CONNECTORS), "connectors", str(CONNECTORS)).values()
+    known = [one for one in entries if _names(one["kv_transfer_config"] or {}) <= names]
+    ports = {port["env"]: port for one in known for port in one["side_ports"]}
     entry["side_ports"] = [p for p in ports.values() if p["listens"]]
+    entry["modules"] = list({m["module"]: m for one in known for m in one["modules"]}.values())
     return _for_the_host(entry)
 
 
 def _names(config: Foreign) -> set[str]:
     """Classes of a connector and of those stacked in it."""
-    return {str(config.get("kv_connector"))}.union(*(_names(c) for c in _children(config)))
+    return {str(one.get("kv_connector")) for one in connectors_in(config)}
+
+
+def connectors_in(config: Foreign) -> list[Foreign]:
+    """The connector and, of a stack, each child."""
+    return [config, *(one for child in _children(config) for one in connectors_in(child))]
 
 
 def _children(config: Foreign) -> list[Foreign]:

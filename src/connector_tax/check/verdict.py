@@ -1,0 +1,57 @@
+"""One word and an exit code; no more than the intervals hold.
+
+In virtual time the lower bound decides: what the engine's thread was charged. Other threads of the process may or may not delay it.
+"""
+
+from collections.abc import Iterator
+
+from connector_tax.check.document import EXIT_CODES, Code, Decided, Found, Verdict
+from connector_tax.check.request import CheckRequest
+
+
+def judge(request: CheckRequest, found: Found, cut_short: str | None) -> Verdict:
+    """Return the verdict on what is known: a tax is above the limit where its whole interval is.
+
+    Args:
+        cut_short: why the check did not come to its end; None where it did.
+    """
+    limit = request.limit
+
+    def verdict(
+        code: Code, why: str | None = None, subject: str = "", worst: Decided | None = None
+    ) -> Verdict:
+        return Verdict(code, EXIT_CODES[code], limit, worst, why, subject)
+
+    if found.fault is not None:
+        return verdict("not_loaded", subject=found.fault.subject)
+    for part in (found.launched, found.real_time):
+        if part is not None and part.failure is not None:
+            return verdict("not_served", subject=part.failure)
+    taxes = sorted(_decided(request, found), key=lambda t: -t.point)
+    above = [t for t in taxes if limit is not None and t.low is not None and t.low > limit]
+    if above:
+        return verdict("above", worst=above[0])
+    if cut_short is not None or found.problem is not None:
+        return verdict("not_judged", cut_short or "problem", found.problem or "")
+    lost = "; ".join(found.real_time.lost) if found.real_time is not None else ""
+    if not taxes or lost:
+        return verdict("not_judged", "not_measured", lost)
+    if limit is None:
+        return verdict("measured", worst=taxes[0])
+    wide = [t for t in taxes if t.low is None or t.high is None or (t.high - t.low) / 2 > limit]
+    if wide:
+        return verdict("not_judged", "wide", wide[0].metric, wide[0])
+    hooks = [f"{h.side}/{h.hook}" for v in found.virtual_time for h in v.hooks if not h.in_virtual_time]
+    if hooks:
+        return verdict("not_judged", "not_in_virtual_time", hooks[0], taxes[0])
+    return verdict("not_above", worst=taxes[0])
+
+
+def _decided(request: CheckRequest, found: Found) -> Iterator[Decided]:
+    for result in found.virtual_time:
+        for tax in result.taxes:
+            if tax.metric in request.metrics and (ratio := tax.ratio.charged).point is not None:
+                yield Decided(result.scheduling, tax.metric, ratio.point, ratio.low, ratio.high)
+    for row in found.real_time.taxes if found.real_time is not None else ():
+        if row.config == request.connector_id and row.metric in request.metrics and row.point is not None:
+            yield Decided("real_time", row.metric, row.point, row.low, row.high)
