@@ -7,13 +7,15 @@ from pathlib import Path
 import yaml
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.config import CampaignConfig, parse_campaign
+from connector_tax.base.config import CampaignConfig, EngineConfig, parse_campaign
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.plan import campaign_document
 from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.records.gpu import StepCosts
 from connector_tax.check.request import CheckRequest, longest_model_len
-from connector_tax.run.engine.virtual_gpu import step_costs
+from connector_tax.run.engine.virtual_gpu import gpu_document, step_costs
+from connector_tax.virtual_time import EngineSpec
 
 # What engine and client get done on a core beside each other; more would measure the host.
 TOKENS_PER_CORE_S = 700.0
@@ -53,6 +55,22 @@ def write_campaign(request: CheckRequest, root: Path, name: str, *, duration_s: 
     document = campaign_document(config, date=f"{now:%Y-%m-%d}", created_utc=f"{now:%Y-%m-%dT%H:%M:%SZ}")
     write_json(folder.campaign_file, document)
     return config
+
+
+def engine_spec(engine: EngineConfig, connector: ConnectorSpec) -> EngineSpec:
+    """Return the campaign's engine with a connector, as virtual time takes it."""
+    document = gpu_document(engine)
+    assert document is not None and engine.python is not None, "the engine's kind is virtual_gpu"
+    return EngineSpec(
+        label=connector.label,
+        python=engine.python,
+        model=Path(engine.model),
+        virtual_gpu=document,
+        kv_transfer_config=connector.kv_transfer_config,
+        args=engine.args,
+        env={**engine.env, **connector.env},
+        side_ports=connector.side_ports,
+    )
 
 
 def rate_for(request: CheckRequest, costs: StepCosts, cores: int) -> float:

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from threading import Event
 from types import FrameType
@@ -15,7 +15,7 @@ from typing import Any
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.check.campaign import write_campaign
+from connector_tax.check.campaign import engine_spec, write_campaign
 from connector_tax.check.document import Check, Connector, Found, Host
 from connector_tax.check.early import early_fault
 from connector_tax.check.launch import launch_once, switched
@@ -23,14 +23,12 @@ from connector_tax.check.real_time import measure_real_time
 from connector_tax.check.request import CheckRequest
 from connector_tax.check.verdict import judge
 from connector_tax.run.engine.store import own_store
-from connector_tax.run.engine.virtual_gpu import gpu_document
-from connector_tax.virtual_time import EngineSpec, Load, VirtualTime, compare, measure_many
+from connector_tax.virtual_time import Load, VirtualTime, compare, measure_many
 
 LOG = "check.log"
 LAUNCH, REAL_TIME = "launch", "real-time"
 # Of each cell: enough for a few requests, and for a tax.
 LAUNCH_S, REAL_TIME_S = 1.0, 15.0
-STARTS = 3
 # Called with the name of each part as it ends, and what is known of it.
 Show = Callable[[str, Any], None]
 Say = Callable[[str], None]
@@ -78,7 +76,6 @@ def run_check(request: CheckRequest, root: Path, ending: Ending, show: Show) -> 
 
     Raises:
         ConfigError: the request cannot be measured.
-        EngineError: plain vLLM cannot be measured in real time, or the engine's Python does not answer.
     """
     begun_s = time.monotonic()
     name, cell_s = (REAL_TIME, REAL_TIME_S) if request.real_time else (LAUNCH, LAUNCH_S)
@@ -88,11 +85,17 @@ def run_check(request: CheckRequest, root: Path, ending: Ending, show: Show) -> 
     found, host = Found(), _host()
     show("about", {"connector": connector, "model": request.model_name, "gpu": request.gpu, "host": host})
 
-    def say(what: str) -> None:
-        print(f"{time.monotonic() - begun_s:4.0f} s  {what}", file=sys.__stderr__, flush=True)
+    stderr = sys.stderr  # of this moment: what the pipeline says goes elsewhere
 
-    with suppress(Ended):
+    def say(what: str) -> None:
+        print(f"{time.monotonic() - begun_s:4.0f} s  {what}", file=stderr, flush=True)
+
+    try:
         _measure(request, config, root, found, ending, show, say)
+    except Ended:
+        pass
+    except EngineError as error:  # of the host, of plain, or of an engine in virtual time
+        found.problem = str(error)
     verdict = judge(request, found, ending.why)
     show("verdict", verdict)
     return Check(
@@ -140,9 +143,6 @@ def _measure(
         ending.waited_for = True
         try:
             result, plain, own = _in_virtual_time(config, own_id, scheduling, ending.stop, say)
-        except EngineError as error:
-            found.problem = str(error)
-            return
         finally:
             ending.waited_for = False
         if not found.virtual_time:
@@ -162,28 +162,12 @@ def _in_virtual_time(
     Raises:
         EngineError: an engine does not start or died, or nothing was known when it was time to stop.
     """
-    engine = config.engine
-    document = gpu_document(engine)
-    assert document is not None and engine.python is not None, "the engine's kind is virtual_gpu"
     with own_store(config.connector(connector_id)) as connector:
-        specs = [
-            EngineSpec(
-                label=own.label,
-                python=engine.python,
-                model=Path(engine.model),
-                virtual_gpu=document,
-                kv_transfer_config=own.kv_transfer_config,
-                args=engine.args,
-                env={**engine.env, **own.env},
-                side_ports=own.side_ports,
-            )
-            for own in (config.connector("plain"), connector)
-        ]
-        load = Load(
-            input_tokens=config.phase_a_shape.input_tokens, output_tokens=config.phase_a_shape.output_tokens
-        )
-        plain, own = measure_many(specs, load, scheduling=scheduling, starts=STARTS, stop=stop, say=say)
-    return compare(plain, own), plain.facts.get("settings", {}), own.facts.get("settings", {})
+        specs = [engine_spec(config.engine, own) for own in (config.connector("plain"), connector)]
+        shape = config.phase_a_shape
+        load = Load(input_tokens=shape.input_tokens, output_tokens=shape.output_tokens)
+        plain, own = measure_many(specs, load, scheduling=scheduling, stop=stop, say=say)
+    return compare(plain, own), plain.facts["settings"], own.facts["settings"]
 
 
 @contextmanager

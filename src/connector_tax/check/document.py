@@ -52,7 +52,7 @@ class Fault(msgspec.Struct, frozen=True):
 
     Attributes:
         code: as ``launch/plugins/connector_loads.py`` has it.
-        subject: the package, module, class or role.
+        subject: the package, module or class.
         connector: the class whose it is, of a stack a child.
         said: further words: an error, or what there is instead.
         install: what brings a package.
@@ -148,7 +148,7 @@ class Found(msgspec.Struct):
     """What is known so far; a part that was not reached is null, or empty.
 
     Attributes:
-        problem: why virtual time ended before its end, in an engine's words.
+        problem: why the check did not come to its end: the host failed, plain, or an engine in virtual time.
     """
 
     fault: Fault | None = None

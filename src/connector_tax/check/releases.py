@@ -20,13 +20,21 @@ import psutil
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.settings import differences
-from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.records.bounds import Fact
 from connector_tax.base.statistics.student import mean_interval
 from connector_tax.base.templates import template
-from connector_tax.virtual_time import EngineSpec, Interval, Load, Measured, VirtualTime, compare, measure_many
+from connector_tax.virtual_time import (
+    EngineSpec,
+    Interval,
+    Load,
+    Measured,
+    VirtualTime,
+    compare,
+    measure_many,
+)
 from connector_tax.virtual_time.engines import EngineFailed
 
 MAKE_ENVIRONMENT = PROJECT_ROOT / "scripts" / "make_engine_env.sh"

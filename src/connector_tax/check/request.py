@@ -20,6 +20,7 @@ MODELS = PROJECT_ROOT / "config" / "models"
 MOST_MODEL_LEN = 32768
 # The id of a connector that is given as JSON.
 GIVEN = "checked"
+ROLES = ("kv_producer", "kv_consumer", "kv_both")
 METRICS = ("ttft_p50", "ttft_p90", "tpot_p50", "tpot_p90")
 
 
@@ -88,7 +89,11 @@ def entry_of_json(text: str) -> tuple[Foreign, tuple[str, ...]]:
             "--kv-transfer-config: wanted is a JSON object with kv_connector and kv_role, such as "
             '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}.'
         )
-    _children(config)
+    for one in connectors_in(config):
+        if one.get("kv_role") not in ROLES:
+            raise ConfigError(
+                f"--kv-transfer-config: {one.get('kv_connector')}: kv_role is {json.dumps(one.get('kv_role'))}. Give one of {', '.join(ROLES)}."
+            )
     entry: Foreign = {"label": str(config["kv_connector"]), "kv_transfer_config": config}
     names = _names(config)
     entries = checked(read_yaml(CONNECTORS), "connectors", str(CONNECTORS)).values()

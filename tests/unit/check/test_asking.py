@@ -27,10 +27,10 @@ def _with_extra(value: str) -> str:
 
 def test_a_campaign_has_plain_twice_and_one_load(tmp_path: Path) -> None:
     """What plain differs from itself by is a tax as any other."""
-    config, folder = write_campaign(request(tmp_path), tmp_path, "three", duration_s=4.0)
+    config = write_campaign(request(tmp_path), tmp_path, "three", duration_s=4.0)
     assert config.connector_ids == ("plain", GIVEN, AGAIN)
     assert config.phases == ("a",) and len(config.phase_a_rates_per_s) == 1
-    assert config_of(read_campaign_file(folder.campaign_file)) == config
+    assert config_of(read_campaign_file(tmp_path / "three" / "campaign.json")) == config
 
 
 def test_the_load_is_a_share_of_what_the_device_holds(tmp_path: Path) -> None:
@@ -94,7 +94,17 @@ def test_what_is_no_limit_is_refused(text: str) -> None:
     ("arguments", "words"),
     [
         (["--kv-transfer-config", "{}"], "kv_connector and kv_role"),
+        (
+            ["--kv-transfer-config", NOOP.replace("kv_both", "both")],
+            'NoOpConnector: kv_role is "both". Give one of',
+        ),
+        (
+            ["--kv-transfer-config", _with_extra('{"connectors": [{"kv_connector": "A"}]}')],
+            "A: kv_role is null",
+        ),
         (["--connector", "noop_connector", "--model-config", "nobody"], "no such model"),
+        (["--connectors", "noop_connector"], "the record needs both"),
+        (["--connectors", "noop_connector", "--releases", "0.32.0"], "Give its folder with --root"),
         (["--connector", "noop_connector", "--engine-args", "[]"], "--engine-args"),
         (["--connector", "noop_connector", "--fail-above", "2"], "give 2% or 0.02"),
         (["--kv-transfer-config", _with_extra('"s"')], "kv_connector_extra_config: wanted is a JSON object"),
