@@ -40,12 +40,13 @@ from connector_tax.virtual_time.engines import EngineFailed
 MAKE_ENVIRONMENT = PROJECT_ROOT / "scripts" / "make_engine_env.sh"
 # Of one release, installed; and of one running engine.
 ENVIRONMENT_BYTES = 5_500_000_000
-ENGINE_BYTES = 1_300_000_000
+ENGINE_BYTES = 400_000_000
 CONFIDENCE = 0.95
 STYLE = Path(__file__).parents[1] / "read" / "report" / "report.css"
 PACKAGES = ("vllm", "torch", "nixl", "mooncake-transfer-engine-non-cuda", "lmcache", "transformers", "numpy")
 SCHEDULING = ("async", "sync")
 Say = Callable[[str], None]
+PLAIN = "plain"
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -67,7 +68,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """One connector in all releases, in one way of scheduling; a file of its own."""
+    """One connector in all releases, in one way of scheduling."""
 
     connector: str
     label: str
@@ -164,8 +165,14 @@ def interpreters(releases: Sequence[str], engines: int, say: Say) -> dict[str, s
         say(f"vLLM {release}: its environment{' is built' if release in new else ''}")
         made = subprocess.run([str(MAKE_ENVIRONMENT), release], capture_output=True, text=True)
         if made.returncode != 0:
-            raise ConfigError(f"--releases: vLLM {release} cannot be installed:\n{made.stderr.strip()[-2000:]}")
+            raise ConfigError(
+                f"--releases: vLLM {release} cannot be installed:\n{made.stderr.strip()[-2000:]}"
+            )
         found[release] = made.stdout.strip().splitlines()[-1]
+        if (has := installed(found[release])["vllm"]) != release:
+            raise ConfigError(
+                f"--releases: {found[release]} has vLLM {has}, not {release}. Remove its environment; it is built anew."
+            )
     return found
 
 
@@ -181,23 +188,20 @@ def installed(python: str) -> dict[str, str]:
 
 
 def measure_record(asked: Asked, root: Path, say: Say) -> Record:
-    """Measure what ``root`` does not have yet, one file for each connector and way of scheduling, and write the record beside them.
+    """Measure what ``root`` does not have yet, one file for each way of scheduling, and write the record beside them.
 
     Raises:
         ConfigError: see ``interpreters``.
     """
-    pythons = interpreters(asked.releases, 2 * len(asked.releases), say)
+    pythons = interpreters(asked.releases, (len(asked.connectors) + 1) * len(asked.releases), say)
     raw = root / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     found = []
-    for connector, (label, spec) in asked.connectors.items():
-        for scheduling in SCHEDULING:
-            path = raw / f"{connector}-{scheduling}.json"
-            if not path.is_file():
-                say(f"{label}, {scheduling}")
-                one = _measure(asked, connector, label, spec, scheduling, pythons, say)
-                write_json(path, msgspec.to_builtins(one))
-            found.append(msgspec.json.decode(path.read_bytes(), type=Measurement))
+    for scheduling in SCHEDULING:
+        path = raw / f"{scheduling}.json"
+        if not path.is_file():
+            write_json(path, msgspec.to_builtins(_measure(asked, scheduling, pythons, say)))
+        found += msgspec.json.decode(path.read_bytes(), type=list[Measurement])
     host = {"cores": psutil.cpu_count(), "memory_gb": round(psutil.virtual_memory().total / 1e9)}
     record = Record(
         created_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -213,45 +217,45 @@ def measure_record(asked: Asked, root: Path, say: Say) -> Record:
     return record
 
 
-def _measure(
-    asked: Asked,
-    connector: str,
-    label: str,
-    spec: EngineSpec,
-    scheduling: str,
-    pythons: dict[str, str],
-    say: Say,
-) -> Measurement:
-    """All releases side by side; one whose engine does not start is left out with the reason, and the others are started again."""
+def _measure(asked: Asked, scheduling: str, pythons: dict[str, str], say: Say) -> list[Measurement]:
+    """All releases and connectors side by side; an engine that does not start is left out with the reason, and the others are started again."""
     begun_s = time.monotonic()
-    missing: dict[str, str] = {}
+    missing: dict[tuple[str, str], str] = {}
+    names = {PLAIN: ("plain vLLM", asked.plain), **asked.connectors}
     while True:
-        pairs = {
-            release: (
-                replace(asked.plain, label=f"plain, vLLM {release}", python=python),
-                replace(spec, label=f"{label}, vLLM {release}", python=python),
-            )
+        specs = {
+            (connector, release): replace(spec, label=f"{label}, vLLM {release}", python=python)
             for release, python in pythons.items()
-            if release not in missing
+            for connector, (label, spec) in names.items()
+            if (connector, release) not in missing
         }
-        specs = [one for pair in pairs.values() for one in pair]
         try:
-            measured = (
-                measure_many(specs, asked.load, scheduling=scheduling, starts=asked.starts, say=say)
-                if specs
-                else []
+            measured = measure_many(
+                list(specs.values()), asked.load, scheduling=scheduling, starts=asked.starts, say=say
             )
             break
         except EngineFailed as failure:
-            release = next(r for r, pair in pairs.items() if failure.spec in pair)
             say(f"left out: {failure}")
-            missing[release] = str(failure)
-    found = {
-        release: _row(release, plain, own)
-        for release, plain, own in zip(pairs, measured[::2], measured[1::2], strict=True)
-    }
-    rows = tuple(found.get(release) or Row(release, missing=missing[release]) for release in pythons)
-    return Measurement(connector, label, scheduling, rows, time.monotonic() - begun_s)
+            key = next(key for key, spec in specs.items() if spec == failure.spec)
+            for lost in [key] if key[0] != PLAIN else [(c, key[1]) for c in names]:
+                missing[lost] = str(failure)
+    found = dict(zip(specs, measured, strict=True))
+    wall_s = time.monotonic() - begun_s
+    return [
+        Measurement(
+            connector,
+            label,
+            scheduling,
+            tuple(
+                _row(release, found[PLAIN, release], found[connector, release])
+                if (connector, release) in found
+                else Row(release, missing=missing[connector, release])
+                for release in pythons
+            ),
+            wall_s,
+        )
+        for connector, (label, _) in asked.connectors.items()
+    ]
 
 
 def _row(release: str, plain: Measured, own: Measured) -> Row:
@@ -278,7 +282,9 @@ def changes_of(measurements: Sequence[Measurement]) -> Iterator[Change]:
     """Each connector's, and first plain's, between releases that follow each other."""
     found = [change for way in SCHEDULING for change in _plain_changes(measurements, way)]
     found += [
-        Change(m.connector, m.scheduling, a.release, b.release, _interval(_over_plain(b) - _over_plain(a)), False)
+        Change(
+            m.connector, m.scheduling, a.release, b.release, _interval(_over_plain(b) - _over_plain(a)), False
+        )
         for m in measurements
         for a, b in _known(m)
     ]
@@ -331,14 +337,14 @@ def _difference(measurement: Measurement, change: Change) -> np.ndarray:
 
 
 def _plain_values(measurements: Sequence[Measurement], way: str, earlier: str, later: str) -> np.ndarray:
-    """Plain's steps in two releases, in every start of every connector's measurement."""
-    found = []
+    """Plain's steps in two releases by start; all connectors of a release were beside the same engines of plain."""
     for measurement in measurements:
         rows = {row.release: row for row in measurement.rows if row.missing is None}
         if measurement.scheduling == way and {earlier, later} <= rows.keys():
-            for a, b in zip(rows[earlier].starts, rows[later].starts, strict=True):
-                found.append(_plain_us(b) - _plain_us(a))
-    return np.array(found, dtype=float)
+            return np.array([_plain_us(x) for x in rows[later].starts]) - np.array(
+                [_plain_us(x) for x in rows[earlier].starts]
+            )
+    return np.array([])
 
 
 def _plain_us(one: VirtualTime) -> float:
@@ -350,7 +356,7 @@ def _plain_changes(measurements: Sequence[Measurement], way: str) -> Iterator[Ch
     for earlier, later in pairwise(releases):
         values = _plain_values(measurements, way, earlier, later)
         if values.size:
-            yield Change("plain", way, earlier, later, _interval(values), False)
+            yield Change(PLAIN, way, earlier, later, _interval(values), False)
 
 
 def _interval(values: np.ndarray) -> Interval:
@@ -379,7 +385,10 @@ def write_record(record: Record, root: Path) -> None:
     write_json(root / "record.json", msgspec.to_builtins(record))
     write_text(root / "record.csv", _csv(record))
     page = template(Path(__file__).parent / "record.html.j2")
-    write_text(root / "record.html", page.render(record=record, css=STYLE.read_text(encoding="utf-8"), way_words=WAY_WORDS))
+    write_text(
+        root / "record.html",
+        page.render(record=record, css=STYLE.read_text(encoding="utf-8"), way_words=WAY_WORDS),
+    )
 
 
 WAY_WORDS = {"async": "asynchronous", "sync": "synchronous"}
@@ -396,7 +405,9 @@ def _csv(record: Record) -> str:
     writer.writerow(COLUMNS)
     for measurement in record.measurements:
         for row in measurement.rows:
-            writer.writerow([measurement.connector, measurement.scheduling, row.release, row.missing or "", *_cells(row)])
+            writer.writerow(
+                [measurement.connector, measurement.scheduling, row.release, row.missing or "", *_cells(row)]
+            )
     return out.getvalue()
 
 
