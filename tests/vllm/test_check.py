@@ -1,13 +1,19 @@
-"""One short check of the no-op connector on real vLLM: every part of the answer is there, and the exit code is the verdict's."""
+"""Checks on real vLLM: of the no-op connector the whole command, of others what they lack."""
 
 import json
+import signal
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from connector_tax.check.command import run_check
-from connector_tax.check.request import ASYNC, CheckRequest, entry_by_id, model_folder
-from connector_tax.check.verdict import FINE, NOT_JUDGED
+from connector_tax.check.campaign import AGAIN, write_campaign
+from connector_tax.check.early import early_fault
+from connector_tax.check.request import GIVEN, CheckRequest, entry_of_json, model_folder
+from connector_tax.commands.check import COMMAND
+from connector_tax.virtual_time import measure_many
 
 pytestmark = pytest.mark.vllm
 # Small, so that a launch is short; blocks and clock are those of the same GPU.
@@ -31,42 +37,83 @@ SHAPE = {
 }
 
 
+def checked(
+    python: str, folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, dict[str, Any]]:
+    (folder / "small.json").write_text(json.dumps(SHAPE))
+    asked = ["--engine-python", python, "--model-config", str(folder / "small.json"), "--json"]
+    code = COMMAND.call([*asked, *arguments])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(autouse=True)
+def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("connector_tax.check.command.REAL_TIME_S", 2.0)
+    monkeypatch.setattr("connector_tax.check.command.measure_many", partial(measure_many, starts=2))
+    signals = (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+    before = {signum: signal.getsignal(signum) for signum in signals}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
 def test_a_check_of_the_no_op_connector_answers_every_question(
-    engine_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine_python: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = checked(engine_python, tmp_path, capsys, "--connector", "noop_connector")
+    parts = found["found"]
+    assert code == 0 and found["verdict"]["code"] == "measured"
+    assert parts["fault"] is None and parts["launched"]["failure"] is None
+    assert parts["launched"]["answered"] == parts["launched"]["sent"] >= 10
+    assert parts["launched"]["created"] == ["NoOpConnector"] and parts["launched"]["versions"][
+        "vllm"
+    ].startswith("0.32")
+    assert parts["switched"] == []  # nothing about the no-op connector asks for other settings
+    (result,) = parts["virtual_time"]
+    assert {"ttft_p50", "ttft_p90", "tpot_p50", "tpot_p90"} <= {t["metric"] for t in result["taxes"]}
+    assert 0 < result["step_us"]["charged"]["point"] < 1000
+    hooks = {f"{h['side']}/{h['hook']}": h for h in result["hooks"]}
+    assert hooks["scheduler/build_connector_meta"]["calls_per_step"] == pytest.approx(1.0, abs=0.05)
+    assert all(h["in_virtual_time"] for h in hooks.values())
+
+
+def test_a_campaign_of_three_lines_has_taxes(
+    engine_python: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A busy host may lose a cell and then judges nothing; it says so with its own code."""
-    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
-    # Three launches, however busy the host is.
-    monkeypatch.setattr("connector_tax.check.run.PROMISED_S", 0.0)
+    code, found = checked(engine_python, tmp_path, capsys, "--connector", "noop_connector", "--real-time")
+    real_time = found["found"]["real_time"]
+    assert found["verdict"]["exit_code"] == code == (2 if real_time["lost"] else 0)
+    assert real_time["failure"] is None
+    if not real_time["lost"]:
+        taxes = {(t["config"], t["metric"]) for t in real_time["taxes"]}
+        assert taxes == {(c, m) for c in ("noop_connector", AGAIN) for m in ("ttft_p90", "tpot_p90")}
+
+
+@pytest.mark.parametrize(
+    ("config", "code", "subject"),
+    [
+        ({"kv_connector": "Nixel", "kv_role": "kv_both"}, "unknown_class", "Nixel"),
+        ({"kv_connector": "FlexKVConnectorV1", "kv_role": "kv_both"}, "no_package", "flexkv"),
+        ({"kv_connector": "NixlConnector", "kv_role": "kv_both"}, None, None),
+        (
+            {
+                "kv_connector": "MultiConnector",
+                "kv_role": "kv_both",
+                "kv_connector_extra_config": {"connectors": [{"kv_connector": "NoOp", "kv_role": "kv_both"}]},
+            },
+            "unknown_class",
+            "NoOp",
+        ),
+    ],
+)
+def test_vllms_own_factory_says_what_is_missing(
+    engine_python: str, config: dict[str, Any], code: str | None, subject: str | None, tmp_path: Path
+) -> None:
+    entry, notes = entry_of_json(json.dumps(config))
     (tmp_path / "small.json").write_text(json.dumps(SHAPE))
     name, model = model_folder(str(tmp_path / "small.json"), engine_python)
-    entry, notes = entry_by_id("noop_connector")
-    asked = CheckRequest(
-        "noop_connector",
-        entry,
-        notes,
-        engine_python,
-        "h200",
-        name,
-        model,
-        modes=(ASYNC,),
-        load_shares=(0.1,),
-        duration_s=1.0,
-        growth=False,
-    )
-    printed = run_check(asked, root=tmp_path / "kept", fail_above=None, explain=True, as_json=True)
-    found = json.loads(printed.text)
-    assert printed.exit_code == found["exit_code"]
-    assert found["exit_code"] == (NOT_JUDGED if "not judged" in found["verdict"] else FINE)
-    assert found["device"]["name"] == "NVIDIA H200" and found["engine"]["vllm"].startswith("0.32")
-    (mode,) = found["modes"].values()
-    assert mode["serves"] and mode["requests"]["answered"] == mode["requests"]["sent"] > 10
-    assert mode["engine_settings"] == []  # nothing about the no-op connector asks for other ones
-    assert [t["metric"] for t in mode["taxes"]] == ["ttft_p50", "ttft_p90", "tpot_p50", "tpot_p90"]
-    assert set(mode["processes"]) == {"plain", "plain_again", "noop_connector"}
-    assert "engine_core" in mode["processes"]["plain"]
-    hooks = {h["hook"]: h for h in mode["hooks"]}
-    if mode["cells_lost"]:
-        return
-    assert hooks["scheduler/build_connector_meta"]["calls_per_step"] == pytest.approx(1.0, abs=0.05)
-    assert hooks["worker/start_load_kv"]["us_per_step"]["point"] > 0
+    asked = CheckRequest(GIVEN, entry, notes, engine_python, "h200", name, model)
+    fault = early_fault(asked, write_campaign(asked, tmp_path, "early", duration_s=1.0))
+    assert (fault and fault.code, fault and fault.subject) == (code, subject)

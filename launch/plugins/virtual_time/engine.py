@@ -57,10 +57,11 @@ class Observer:
         self._on = True
 
     def beside(self, step: Callable[[], Any]) -> Callable[[], Any]:
-        """``step`` with a call of the null hook behind it, as warm as a step's other hooks."""
+        """``step`` with two calls of the null hook behind it: like a step's hooks, of which some follow each other, one is cold and one warm."""
 
         def step_and_null_hook() -> Any:
             found = step()
+            self._null_hook.null_hook()
             self._null_hook.null_hook()
             return found
 

@@ -1,101 +1,214 @@
 """From what was asked to what is printed."""
 
-import json
+import os
+import signal
+import sys
 import tempfile
 import time
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
+from threading import Event
+from types import FrameType
+from typing import Any
 
-import msgspec
-
-from connector_tax.base.errors import ArtifactError, ConfigError, EngineError
-from connector_tax.check.campaigns import write_campaigns
-from connector_tax.check.confirm import dearest_mode, measure_experiments, write_experiments
-from connector_tax.check.document import check_document
-from connector_tax.check.experiments import Results, read_experiments
-from connector_tax.check.findings import Findings, read_findings
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.check.campaign import engine_spec, write_campaign
+from connector_tax.check.document import Check, Connector, Found, Host
+from connector_tax.check.early import early_fault
+from connector_tax.check.launch import launch_once, switched
+from connector_tax.check.real_time import measure_real_time
 from connector_tax.check.request import CheckRequest
-from connector_tax.check.run import measure_check, say_on_stderr
-from connector_tax.check.text import check_text
-from connector_tax.check.verdict import noise_floor, verdict
-from connector_tax.read.stats.taxes import LATENCIES
+from connector_tax.check.verdict import judge
+from connector_tax.run.engine.store import own_store
+from connector_tax.virtual_time import Load, VirtualTime, compare, measure_many
 
 LOG = "check.log"
+LAUNCH, REAL_TIME = "launch", "real-time"
+# Of each cell: enough for a few requests, and for a tax.
+LAUNCH_S, REAL_TIME_S = 1.0, 15.0
+# Called with the name of each part as it ends, and what is known of it.
+Show = Callable[[str, Any], None]
+Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Printed:
-    text: str
-    exit_code: int
+class Ended(SystemExit):
+    """SIGTERM or SIGHUP came, or the minutes are over: what is known is printed all the same."""
 
 
-def run_check(
-    request: CheckRequest,
-    *,
-    root: Path | None,
-    fail_above: float | None,
-    deciding: tuple[str, ...] = tuple(LATENCIES),
-    explain: bool,
-    as_json: bool,
-    confirm: bool = False,
-) -> Printed:
-    """Measure, read and judge.
+class Ending:
+    """How a check ends before its end.
+
+    Attributes:
+        why: None as long as nothing ended it.
+        stop: set when it is to end; while ``waited_for``, that is all.
+    """
+
+    _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+
+    def __init__(self, max_minutes: float | None) -> None:
+        self.why: str | None = None
+        self.stop = Event()
+        self.waited_for = False
+        for signum in self._SIGNALS:
+            if signal.getsignal(signum) != signal.SIG_IGN:  # as SIGHUP is under nohup
+                signal.signal(signum, self._end)
+        if max_minutes is not None:
+            signal.setitimer(signal.ITIMER_REAL, 60 * max_minutes)
+
+    def _end(self, signum: int, frame: FrameType | None) -> None:
+        # A second signal must not interrupt the clean-up that the first one started.
+        for other in self._SIGNALS:
+            signal.signal(other, signal.SIG_IGN)
+        self.why = "out_of_time" if signum == signal.SIGALRM else "ended"
+        self.stop.set()
+        if not self.waited_for:
+            raise Ended(128 + signum)
+
+
+def run_check(request: CheckRequest, root: Path, ending: Ending, show: Show) -> Check:
+    """Measure and judge.
 
     Args:
-        deciding: whose taxes the verdict and the exit code go by.
-        root: an empty or new folder that keeps the raw artifacts; None: a temporary one, removed in the end.
-        confirm: whether the causes are looked for by experiments, in two further launches.
+        root: an empty folder for the raw artifacts.
 
     Raises:
-        ConfigError: the request cannot be measured, or ``root`` holds something.
-        EngineError: plain vLLM cannot be measured here.
+        ConfigError: the request cannot be measured.
     """
-    begun = time.monotonic()
+    begun_s = time.monotonic()
+    name, cell_s = (REAL_TIME, REAL_TIME_S) if request.real_time else (LAUNCH, LAUNCH_S)
+    config = write_campaign(request, root, name, duration_s=cell_s)
+    kv_transfer_config = request.entry["kv_transfer_config"]
+    connector = Connector(request.connector_id, request.label, kv_transfer_config, request.notes)
+    found, host = Found(), _host()
+    show("about", {"connector": connector, "model": request.model_name, "gpu": request.gpu, "host": host})
+
+    stderr = sys.stderr  # of this moment: what the pipeline says goes elsewhere
+
+    def say(what: str) -> None:
+        print(f"{time.monotonic() - begun_s:4.0f} s  {what}", file=stderr, flush=True)
+
+    try:
+        _measure(request, config, root, found, ending, show, say)
+    except Ended:
+        pass
+    except EngineError as error:  # of the host, of plain, or of an engine in virtual time
+        found.problem = str(error)
+    verdict = judge(request, found, ending.why)
+    show("verdict", verdict)
+    return Check(
+        verdict=verdict,
+        connector=connector,
+        python=request.engine_python,
+        model=request.model_name,
+        gpu=request.gpu,
+        host=host,
+        found=found,
+        elapsed_s=time.monotonic() - begun_s,
+    )
+
+
+def _measure(
+    request: CheckRequest,
+    config: CampaignConfig,
+    root: Path,
+    found: Found,
+    ending: Ending,
+    show: Show,
+    say: Say,
+) -> None:
+    """Fill ``found``, and show each part as it ends."""
+    say("asking the engine's Python")
+    found.fault = early_fault(request, config)
+    show("loads", {"fault": found.fault, "python": request.engine_python})
+    if found.fault is not None:
+        return
+    folder, own_id = CampaignFolder(root / config.campaign), request.connector_id
+    if request.real_time:
+        with _logged(root / LOG):
+            found.real_time = measure_real_time(folder, config, own_id, say)
+        show("real_time", found.real_time)
+        return
+    say("one real launch")
+    with _logged(root / LOG):
+        found.launched, log = launch_once(folder, own_id)
+    show("launched", found.launched)
+    if found.launched.failure is not None:
+        return
+    # An engine that was told nothing resolves it, and says so in its settings.
+    is_sync = found.launched.settings.get("scheduler_config.async_scheduling") is False
+    for scheduling in ("sync",) if is_sync else ("async", "sync") if request.both else ("async",):
+        ending.waited_for = True
+        try:
+            result, plain, own = _in_virtual_time(config, own_id, scheduling, ending.stop, say)
+        finally:
+            ending.waited_for = False
+        if not found.virtual_time:
+            found.switched = switched(plain, own, log)
+            show("switched", found.switched)
+        found.virtual_time += (result,)
+        show("virtual_time", result)
+        if ending.why is not None:
+            return
+
+
+def _in_virtual_time(
+    config: CampaignConfig, connector_id: str, scheduling: str, stop: Event, say: Say
+) -> tuple[VirtualTime, dict[str, Any], dict[str, Any]]:
+    """Plain and the connector, and what each engine resolved its settings to.
+
+    Raises:
+        EngineError: an engine does not start or died, or nothing was known when it was time to stop.
+    """
+    with own_store(config.connector(connector_id)) as connector:
+        specs = [engine_spec(config.engine, own) for own in (config.connector("plain"), connector)]
+        shape = config.phase_a_shape
+        load = Load(input_tokens=shape.input_tokens, output_tokens=shape.output_tokens)
+        plain, own = measure_many(specs, load, scheduling=scheduling, stop=stop, say=say)
+    return compare(plain, own), plain.facts["settings"], own.facts["settings"]
+
+
+@contextmanager
+def _logged(path: Path) -> Iterator[None]:
+    """What the pipeline says goes to a file."""
+    with (
+        open(path, "a", encoding="utf-8", errors="backslashreplace") as out,
+        redirect_stdout(out),
+        redirect_stderr(out),
+    ):
+        yield
+
+
+def _host() -> Host:
+    try:
+        # some avg10=0.00 avg60=0.00 avg300=0.00 total=0
+        pressure = Path("/proc/pressure/cpu").read_text().split()
+        waited = float(pressure[1].partition("=")[2]) / 100
+    except (OSError, ValueError, IndexError):
+        waited = None
+    return Host(len(os.sched_getaffinity(0)), os.getloadavg()[0], waited)
+
+
+@contextmanager
+def kept_in(root: Path | None) -> Iterator[Path]:
+    """Yield a folder for the raw artifacts: ``root``, or a temporary one that is removed.
+
+    Raises:
+        ConfigError: ``root`` holds something, or cannot be made.
+    """
     if root is not None and root.exists() and not root.is_dir():
         raise ConfigError(f"--root {root}: is no folder. Give a new one.")
     if root is not None and root.exists() and any(root.iterdir()):
         raise ConfigError(
             f"--root {root}: holds something already; a check is measured anew. Give a new folder."
         )
-    place: AbstractContextManager[str] = (
-        tempfile.TemporaryDirectory(prefix="connector-tax-check-") if root is None else nullcontext(str(root))
-    )
+    place = tempfile.TemporaryDirectory(prefix="connector-tax-check-") if root is None else nullcontext(root)
     with place as name:
         folder = Path(name)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"--root {root}: cannot be made ({error.strerror}).") from error
-        campaigns = write_campaigns(request, folder)
-        measured = measure_check(campaigns, folder / LOG, say_on_stderr)
-        say_on_stderr(f"{time.monotonic() - begun:4.0f} s  measured; now reading")
-        findings = read_findings(campaigns, measured.failed, measured.deaths)
-        results = _confirmed(findings, folder) if confirm else None
-    found = verdict(findings, fail_above, deciding)
-    elapsed_s = time.monotonic() - begun
-    say_on_stderr(f"{elapsed_s:4.0f} s  done")
-    if as_json:
-        document = check_document(findings, found, fail_above, elapsed_s, results, deciding)
-        text = json.dumps(msgspec.to_builtins(document), indent=2, allow_nan=False)
-    else:
-        text = check_text(findings, found, explain=explain, results=results)
-    return Printed(text, found.exit_code)
-
-
-def _confirmed(findings: Findings, folder: Path) -> Results | None:
-    """None where the connector does not serve, since there is nothing to be explained, and where no experiment can be made here.
-
-    The verdict is known by then and must not be lost.
-    """
-    mode = dearest_mode(findings)
-    if mode is None:
-        return None
-    experiments = write_experiments(findings.campaigns, mode, folder)
-    taxes = next(m.taxes for m in findings.modes if m.mode == mode)
-    try:
-        measure_experiments(experiments, folder / LOG, findings.campaigns.request.label, say_on_stderr)
-        return read_experiments(experiments, {m: noise_floor(taxes, m) for m in LATENCIES})
-    except (ArtifactError, EngineError, OSError) as error:
-        say_on_stderr(f"the experiments cannot be made here: {error}")
-        return None
+        yield folder

@@ -1,171 +1,173 @@
-"""The check as one document, for programs."""
+"""``connector-tax check --json``: what a check found and what it says of it."""
+
+from typing import Any, Literal
 
 import msgspec
 
-from connector_tax.base.documents.check import (
-    Answered,
-    Check,
-    Connector,
-    Device,
-    Estimated,
-    Experiments,
-    Growth,
-    HookCostRow,
-    HookGrowthRow,
-    HookTimesRow,
-    Load,
-    MeasuredRow,
-    Milliseconds,
-    Mode,
-    TaxRow,
-)
-from connector_tax.base.documents.identity import DeviceIdentity
-from connector_tax.base.statistics.bootstrap import Estimate
-from connector_tax.check.conclusions import conclusions
-from connector_tax.check.confirm import OF_CONNECTOR
-from connector_tax.check.confirm_text import concluding
-from connector_tax.check.experiments import METRICS, Measured, Results
-from connector_tax.check.findings import CONFIDENCE, Findings, ModeFindings
-from connector_tax.check.load_tax import LoadTax
-from connector_tax.check.verdict import Verdict, floor_over_loads, judge, looked_at, noise_floor
-from connector_tax.read.figures.labels import reason_text
-from connector_tax.read.stats.hook_waits import HookTimes
-from connector_tax.read.stats.step_slopes import HookCost, HookSlopes
-from connector_tax.read.stats.taxes import LATENCIES
-from connector_tax.run.measure.arranged import BUSY_BESIDE
+from connector_tax.base.documents.aggregate import TaxRow
+from connector_tax.base.documents.cell import Spinning
+from connector_tax.base.documents.identity import Versions
+from connector_tax.base.records.bounds import Foreign
+from connector_tax.virtual_time import VirtualTime
+
+Code = Literal["not_loaded", "not_served", "above", "not_above", "measured", "not_judged"]
+EXIT_CODES: dict[Code, int] = {
+    "not_loaded": 2,
+    "not_served": 2,
+    "above": 1,
+    "not_above": 0,
+    "measured": 0,
+    "not_judged": 2,
+}
 
 
-def check_document(
-    findings: Findings,
-    verdict: Verdict,
-    fail_above: float | None,
-    elapsed_s: float,
-    results: Results | None = None,
-    deciding: tuple[str, ...] = tuple(LATENCIES),
-) -> Check:
-    """Everything that is printed, and the intervals that are not."""
-    request, campaigns = findings.campaigns.request, findings.campaigns
-    looks = looked_at(findings, deciding)
-    growth = None
-    if findings.growth is not None:
-        growth = Growth(tuple(map(_grown, findings.growth)), findings.growth_lost)
-    return Check(
-        verdict=verdict.line,
-        exit_code=verdict.exit_code,
-        fail_above=fail_above,
-        deciding=deciding,
-        confidence=CONFIDENCE,
-        elapsed_s=elapsed_s,
-        connector=Connector(
-            request.connector_id, request.label, request.entry["kv_transfer_config"], request.notes
-        ),
-        model=request.model_name,
-        device=_device(findings.device),
-        engine=findings.engine,
-        host=findings.host,
-        load=Load(
-            campaigns.rates_per_s,
-            campaigns.lowered,
-            request.input_tokens,
-            request.output_tokens,
-            request.blocks,
-        ),
-        modes={mode.mode: _mode(mode, request.connector_id, deciding, looks) for mode in findings.modes},
-        growth=growth,
-        experiments=None if results is None else experiments_document(results),
-    )
+class Connector(msgspec.Struct, frozen=True):
+    """What was checked; ``notes`` are what was changed of it for a host without a GPU."""
+
+    id: str
+    label: str
+    kv_transfer_config: Foreign
+    notes: tuple[str, ...]
 
 
-def experiments_document(results: Results) -> Experiments:
-    """What ``--confirm`` found."""
-    names = (*OF_CONNECTOR, BUSY_BESIDE)
-    return Experiments(
-        mode=results.mode,
-        rate_per_s=results.rate_per_s,
-        noise_floor={m: results.floor(m) for m in METRICS},
-        taxes={n: {m: _estimated(results.tax(n, m)) for m in METRICS} for n in names},
-        plain={n: _measured(m) for n, m in results.plain.items()},
-        connector={n: _measured(m) for n, m in results.own.items()},
-        conclusions=tuple(conclusions(results)),
-        words=tuple(concluding(results)),
-    )
+class Host(msgspec.Struct, frozen=True):
+    """The host when the check began.
+
+    Attributes:
+        load: processes that ran or waited over the last minute.
+        waited: share of the last ten seconds in which some process waited for a core; None where the kernel does not tell.
+    """
+
+    cores: int
+    load: float
+    waited: float | None
+
+    @property
+    def busy(self) -> bool:
+        return self.load > self.cores / 2 or (self.waited or 0.0) > 0.1
 
 
-def _device(identity: DeviceIdentity | None) -> Device:
-    return Device() if identity is None else msgspec.convert(identity, Device, from_attributes=True)
+class Fault(msgspec.Struct, frozen=True):
+    """Why vLLM cannot load the connector.
+
+    Attributes:
+        code: as ``launch/plugins/connector_loads.py`` has it.
+        subject: the package, module or class.
+        connector: the class whose it is, of a stack a child.
+        said: further words: an error, or what there is instead.
+        install: what brings a package.
+    """
+
+    code: str
+    subject: str
+    connector: str = ""
+    said: str = ""
+    install: str = ""
 
 
-def _mode(mode: ModeFindings, own_id: str, deciding: tuple[str, ...], looks: int) -> Mode:
-    answered, sent = mode.answered
-    return Mode(
-        serves=mode.failure is None and not mode.deaths_of(own_id, own=True),
-        failure=mode.failure,
-        deaths=mode.deaths,
-        requests=Answered(answered, sent),
-        cells_lost=mode.lost,
-        cells_late=mode.late,
-        stand_ins=mode.stand_ins,
-        engine_settings=mode.switched,
-        taxes=tuple(map(_tax, mode.taxes)),
-        taxes_over_blocks=mode.over_blocks,
-        noise_floor={metric: noise_floor(mode.taxes, metric) for metric in LATENCIES},
-        noise_floor_over_loads={metric: floor_over_loads(mode.taxes, metric) for metric in LATENCIES},
-        judged=tuple(judged for judged in judge(mode, looks) if judged.metric in deciding),
-        processes=mode.processes,
-        spinning=mode.spinning,
-        slack_us={c: {f"{rate:g}": s for rate, s in by.items()} for c, by in mode.slack_us.items()},
-        hooks=tuple(map(_cost, mode.hooks)),
-    )
+class Switched(msgspec.Struct, frozen=True):
+    """One engine setting that is not plain's.
+
+    Attributes:
+        plain, own: its values, which are vLLM's.
+        said: lines of the connector's log about it.
+    """
+
+    setting: str
+    plain: Any
+    own: Any
+    said: tuple[str, ...]
 
 
-def _tax(tax: LoadTax) -> TaxRow:
-    return TaxRow(
-        rate_per_s=tax.rate_per_s,
-        metric=tax.metric,
-        ms=Milliseconds(*tax.ms),
-        tax=_estimated(tax.own),
-        plain_against_itself=_estimated(tax.floor),
-        host_work=tax.host_work,
-        host_share=tax.host_share,
-        host_whole=tax.host_whole,
-        clock_late=tax.late,
-    )
+class Launched(msgspec.Struct, frozen=True):
+    """One real launch of the connector.
+
+    Attributes:
+        failure: why it does not serve; None where it does.
+        created: connectors that vLLM's log says it made.
+        off: the log's line that says that a connector is off or on a fallback.
+        spinning: threads that do not sleep while nobody asks.
+        stand_ins: what takes the place of parts of the device that the connector asks for.
+        settings: what the engine resolved.
+    """
+
+    failure: str | None
+    answered: int = 0
+    sent: int = 0
+    created: tuple[str, ...] = ()
+    off: str | None = None
+    spinning: tuple[Spinning, ...] = ()
+    stand_ins: tuple[str, ...] = ()
+    settings: Foreign = {}
+    versions: Versions = {}
 
 
-def _cost(cost: HookCost) -> HookCostRow:
-    return HookCostRow(
-        hook=cost.hook,
-        us_per_step=_estimated(cost.us_per_step),
-        p99_us=cost.p99_us,
-        calls_per_step=cost.calls_per_step,
-        us_per_call=cost.us_per_call,
-        cpu_us_per_step=cost.cpu_us_per_step,
-    )
+class RealTime(msgspec.Struct, frozen=True):
+    """A campaign in real time.
+
+    Attributes:
+        taxes: of the connector, and of ``again``: what plain differs from itself by.
+        lost: cells that do not count, with the reasons.
+        failure: why the connector was not measured; None where it was.
+    """
+
+    taxes: tuple[TaxRow, ...]
+    lost: tuple[str, ...]
+    failure: str | None
 
 
-def _grown(hook: HookSlopes) -> HookGrowthRow:
-    return HookGrowthRow(
-        hook.hook, hook.n, hook.range, **{load: _estimated(e) for load, e in hook.slopes.items()}
-    )
+class Decided(msgspec.Struct, frozen=True):
+    """One tax that decides; ``where`` is a way of scheduling, or ``real_time``. Of virtual time the lower bound."""
+
+    where: str
+    metric: str
+    point: float
+    low: float | None
+    high: float | None
 
 
-def _measured(measured: Measured) -> MeasuredRow:
-    return MeasuredRow(
-        missing=measured.missing,
-        threads=measured.threads,
-        latency={k: _estimated(v) for k, v in measured.latency.items()},
-        slack_us=measured.slack_us,
-        clock_late_share=measured.late_share,
-        hooks={name: _times(times) for name, times in measured.hooks.items()},
-    )
+class Verdict(msgspec.Struct, frozen=True):
+    """
+    Attributes:
+        limit: as a ratio; None: no tax is too large.
+        worst: the largest tax that decides.
+        why: of what is not judged: ``ended``, ``out_of_time``, ``problem``, ``not_measured``, ``wide`` (an interval is wider than the limit) or
+            ``not_in_virtual_time``.
+        subject: the metric or the hook that is meant, or what an engine said.
+    """
+
+    code: Code
+    exit_code: int
+    limit: float | None
+    worst: Decided | None = None
+    why: str | None = None
+    subject: str = ""
 
 
-def _times(times: HookTimes) -> HookTimesRow:
-    return HookTimesRow(_estimated(times.wall), _estimated(times.cpu), _estimated(times.wait))
+class Found(msgspec.Struct):
+    """What is known so far; a part that was not reached is null, or empty.
+
+    Attributes:
+        problem: why the check did not come to its end: the host failed, plain, or an engine in virtual time.
+    """
+
+    fault: Fault | None = None
+    launched: Launched | None = None
+    switched: tuple[Switched, ...] = ()
+    virtual_time: tuple[VirtualTime, ...] = ()
+    real_time: RealTime | None = None
+    problem: str | None = None
 
 
-def _estimated(estimate: Estimate) -> Estimated:
-    low, high = estimate.interval(CONFIDENCE)
-    return Estimated(
-        estimate.point, low, high, estimate.n, reason_text(estimate.why_open(CONFIDENCE)) or None
-    )
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole; ``python`` is the engine's interpreter."""
+
+    schema: Literal[2] = 2
+    verdict: Verdict
+    connector: Connector
+    python: str
+    model: str
+    gpu: str
+    host: Host
+    found: Found
+    elapsed_s: float

@@ -20,17 +20,8 @@ MODELS = PROJECT_ROOT / "config" / "models"
 MOST_MODEL_LEN = 32768
 # The id of a connector that is given as JSON.
 GIVEN = "checked"
-# Of what the device holds by its clock.
-LOAD_SHARES = (0.15, 0.3, 0.6)
-# By name, whether the engine's own default or --no-async-scheduling.
-ASYNC, SYNC = "async", "sync"
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "HF_HUB_OFFLINE": "1",
-    # Each of some twenty cells waits for its last records.
-    "CONNECTOR_TAX_STEP_FLUSH_S": "0.2",
-}
+ROLES = ("kv_producer", "kv_consumer", "kv_both")
+METRICS = ("ttft_p50", "ttft_p90", "tpot_p50", "tpot_p90")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +31,10 @@ class CheckRequest:
         connector_id, entry: as in ``config/connectors.yaml``.
         notes: what was changed of it, since there is no GPU's memory.
         model: a folder with ``config.json`` and a tokenizer.
-        modes: ``async`` (as vLLM decides), ``sync``, or both.
-        blocks: of launches; below three every tax is of one launch.
-        load_shares: of what the device holds, lowest first.
-        duration_s: of each cell's window.
+        both: synchronous scheduling as well, where the engine resolves to asynchronous scheduling.
+        real_time: a campaign of three lines in place of virtual time.
+        limit: of a tax, as a ratio; None: no tax is too large.
+        metrics: whose taxes decide.
     """
 
     connector_id: str
@@ -53,15 +44,14 @@ class CheckRequest:
     gpu: str
     model_name: str
     model: Path
-    modes: tuple[str, ...] = (ASYNC, SYNC)
-    blocks: int = 1
     input_tokens: int = 256
     output_tokens: int = 16
-    load_shares: tuple[float, ...] = LOAD_SHARES
-    duration_s: float = 4.0
-    growth: bool = True
     args: Foreign | None = None
     env: dict[str, str] | None = None
+    both: bool = False
+    real_time: bool = False
+    limit: float | None = None
+    metrics: tuple[str, ...] = METRICS
 
     @property
     def label(self) -> str:
@@ -85,7 +75,7 @@ def entry_by_id(connector_id: str) -> tuple[Foreign, tuple[str, ...]]:
 
 
 def entry_of_json(text: str) -> tuple[Foreign, tuple[str, ...]]:
-    """An entry for vLLM's own ``--kv-transfer-config``; ports that a known connector of that name listens on are kept free for it.
+    """An entry for vLLM's own ``--kv-transfer-config``; a known connector of that class says what ports and packages it wants.
 
     Raises:
         ConfigError: it is no JSON object with ``kv_connector`` and ``kv_role``.
@@ -99,23 +89,29 @@ def entry_of_json(text: str) -> tuple[Foreign, tuple[str, ...]]:
             "--kv-transfer-config: wanted is a JSON object with kv_connector and kv_role, such as "
             '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}.'
         )
-    _children(config)
+    for one in connectors_in(config):
+        if one.get("kv_role") not in ROLES:
+            raise ConfigError(
+                f"--kv-transfer-config: {one.get('kv_connector')}: kv_role is {json.dumps(one.get('kv_role'))}. Give one of {', '.join(ROLES)}."
+            )
     entry: Foreign = {"label": str(config["kv_connector"]), "kv_transfer_config": config}
-    known = checked(read_yaml(CONNECTORS), "connectors", str(CONNECTORS)).values()
     names = _names(config)
-    ports = {
-        port["env"]: port
-        for one in known
-        if _names(one["kv_transfer_config"] or {}) <= names
-        for port in one["side_ports"]
-    }
+    entries = checked(read_yaml(CONNECTORS), "connectors", str(CONNECTORS)).values()
+    known = [one for one in entries if _names(one["kv_transfer_config"] or {}) <= names]
+    ports = {port["env"]: port for one in known for port in one["side_ports"]}
     entry["side_ports"] = [p for p in ports.values() if p["listens"]]
+    entry["modules"] = list({m["module"]: m for one in known for m in one["modules"]}.values())
     return _for_the_host(entry)
 
 
 def _names(config: Foreign) -> set[str]:
     """Classes of a connector and of those stacked in it."""
-    return {str(config.get("kv_connector"))}.union(*(_names(c) for c in _children(config)))
+    return {str(one.get("kv_connector")) for one in connectors_in(config)}
+
+
+def connectors_in(config: Foreign) -> list[Foreign]:
+    """The connector and, of a stack, each child."""
+    return [config, *(one for child in _children(config) for one in connectors_in(child))]
 
 
 def _children(config: Foreign) -> list[Foreign]:
@@ -242,9 +238,4 @@ def engine_args(text: str | None) -> Foreign:
         raise ConfigError(f"--engine-args: not JSON ({error}).") from error
     if not isinstance(value, dict):
         raise ConfigError('--engine-args: wanted is a JSON object such as {"max_num_seqs": 128}.')
-    for name in value:
-        if name.replace("-", "_").removeprefix("no_") == "async_scheduling":
-            raise ConfigError(
-                f"--engine-args: {name}: the check sets it itself, and names its tables by it. Give --scheduling async, sync or both."
-            )
     return value

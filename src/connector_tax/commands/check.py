@@ -1,29 +1,190 @@
-"""What switching a KV connector on does to vLLM on a virtual GPU, in minutes: settings, hooks, taxes and one verdict (docs/check.md)."""
+"""What a KV connector costs vLLM on a virtual GPU, in a minute: does it load and serve, what does it switch, the tax of the engine's thread.
+
+The tax is taken in virtual time (docs/check.md). With --releases: the record of several connectors over releases of vLLM.
+"""
 
 import argparse
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from connector_tax.base.command import Command
-from connector_tax.check.arguments import CODES, add_arguments, request_of
-from connector_tax.check.command import run_check
-from connector_tax.read.stats.taxes import LATENCIES
+from connector_tax.base.command import Command, one_or_more
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import write_text
+from connector_tax.base.redaction import published_text
+from connector_tax.base.units import ratio_of
+from connector_tax.check.campaign import engine_spec, write_campaign
+from connector_tax.check.command import Ending, kept_in, run_check
+from connector_tax.check.engine_python import add_engine_python, engine_python_of
+from connector_tax.check.output import json_of, junit_of, markdown_of, text_of
+from connector_tax.check.releases import Asked, measure_record
+from connector_tax.check.request import (
+    GIVEN,
+    METRICS,
+    CheckRequest,
+    engine_args,
+    entry_by_id,
+    entry_of_json,
+    model_folder,
+)
 from connector_tax.run.engine.lifeline import end_in_order
+from connector_tax.virtual_time import Load
+
+MODEL = "Qwen3-Coder-30B-A3B-Instruct"
+RECORD_STARTS, RECORD_LOAD = 5, Load(requests=800)
+CODES = (
+    "Exit code 0: no tax is shown to be above --fail-above; 1: one is; 2: the connector does not load or serve, the limit could not be "
+    "judged, or the request is invalid. On SIGTERM and after --max-minutes what is known is printed and judged."
+)
+
+
+def _ratio(text: str) -> float:
+    try:
+        return ratio_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r}: wanted is NAME=VALUE")
+    return name, value
+
+
+def _minutes(text: str) -> float:
+    if not (value := float(text)) > 0:
+        raise argparse.ArgumentTypeError(f"{text}: give the minutes that the check may take")
+    return value
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--kv-transfer-config", metavar="JSON", help="as vLLM takes it")
+    what.add_argument("--connector", metavar="ID", help="an entry of config/connectors.yaml")
+    what.add_argument(
+        "--connectors", metavar="A,B", help="entries of config/connectors.yaml, with --releases"
+    )
+    add_engine_python(parser)
+    add("--gpu", default="h200", help="a file of config/gpus/, or a path to one; default %(default)s")
+    add("--model-config", default=MODEL, help="a file of config/models/, or a path; default %(default)s")
+    add("--engine-args", metavar="JSON", help='engine arguments, such as {"max_num_seqs": 128}')
+    variable = "variable of the engine; may be repeated"
+    add("--env", action="append", type=_variable, default=[], metavar="NAME=VALUE", help=variable)
+    how = parser.add_mutually_exclusive_group()
+    both = "synchronous scheduling as well, where the engine resolves to asynchronous scheduling"
+    how.add_argument("--both", action="store_true", help=both)
+    real = "a campaign of plain, the connector and plain again in real time, in place of virtual time"
+    how.add_argument("--real-time", action="store_true", help=real)
+    add(
+        "--fail-above",
+        type=_ratio,
+        metavar="TAX",
+        help="2%% or 0.02: exit code 1 where a tax is shown to be above it",
+    )
+    metric = "a latency whose tax decides; may be repeated; default all four"
+    add("--metric", action="append", choices=METRICS, help=metric)
+    add("--max-minutes", type=_minutes, metavar="N", help="end after so many minutes with what is known")
+    add("--json", action="store_true", help="one JSON object instead of text")
+    add("--markdown", type=Path, metavar="FILE", help="append a summary, as to $GITHUB_STEP_SUMMARY")
+    add("--junit", type=Path, metavar="FILE", help="write a JUnit report")
+    add("--root", type=Path, help="keep the raw artifacts in this new folder; of a record, its folder")
+    add(
+        "--releases",
+        metavar="A,B",
+        help="the record: vLLM's releases, each installed into the cache; needs --root",
+    )
+    starts = f"of each engine of the record; default {RECORD_STARTS}"
+    add("--starts", type=one_or_more, default=RECORD_STARTS, metavar="N", help=starts)
 
 
 def _run(args: argparse.Namespace) -> int:
+    if (args.releases is None) != (args.connectors is None):
+        raise ConfigError("--releases and --connectors: the record needs both.")
+    if args.releases is not None:
+        return _record(args)
+    ending = Ending(args.max_minutes)
+    request = _request(args, args.connector)
+
+    def show(part: str, value: Any) -> None:
+        if not args.json:
+            print(text_of(part, value), flush=True)
+
+    with kept_in(args.root) as root:
+        check = run_check(request, root, ending, show)
+    if args.json:
+        print(json_of(check))
+    if args.junit is not None:
+        write_text(args.junit, published_text(junit_of(check)))
+    if args.markdown is not None:
+        with open(args.markdown, "a", encoding="utf-8") as out:
+            out.write(published_text(markdown_of(check)) + "\n")
+    return check.verdict.exit_code
+
+
+def _record(args: argparse.Namespace) -> int:
+    if args.root is None:
+        raise ConfigError("--releases: the record is kept. Give its folder with --root.")
     end_in_order()
-    printed = run_check(
-        request_of(args),
-        root=args.root,
-        fail_above=args.fail_above,
-        deciding=tuple(dict.fromkeys(args.metric or LATENCIES)),
-        explain=args.explain,
-        as_json=args.json,
-        confirm=args.confirm,
+    connectors, plain = {}, None
+    with tempfile.TemporaryDirectory(prefix="connector-tax-check-") as name:
+        for connector_id in args.connectors.split(","):
+            request = _request(args, connector_id)
+            config = write_campaign(request, Path(name), connector_id, duration_s=1.0)
+            plain = plain or engine_spec(config.engine, config.connector("plain"))
+            connectors[connector_id] = (
+                request.label,
+                engine_spec(config.engine, config.connector(connector_id)),
+            )
+    assert plain is not None, "split gives one name at least"
+    asked = Asked(
+        releases=tuple(args.releases.split(",")),
+        plain=plain,
+        connectors=connectors,
+        load=RECORD_LOAD,
+        starts=args.starts,
+        gpu=args.gpu,
+        command=shlex.join(["connector-tax", "check", *_asked_words(sys.argv)]),
     )
-    print(printed.text)
-    return printed.exit_code
+    measure_record(asked, args.root, lambda what: print(what, file=sys.stderr, flush=True))
+    return 0
+
+
+def _asked_words(argv: Sequence[str]) -> list[str]:
+    """The arguments of this process, without the command's name."""
+    return list(argv[2:] if argv[1:2] == ["check"] else argv[1:])
+
+
+def _request(args: argparse.Namespace, connector_id: str | None) -> CheckRequest:
+    """
+    Raises:
+        ConfigError: the connector, the model or an argument is none, or no interpreter is given.
+    """
+    python = engine_python_of(args)
+    entry, notes = entry_by_id(connector_id) if connector_id else entry_of_json(args.kv_transfer_config)
+    own_args = engine_args(args.engine_args)
+    name, folder = model_folder(args.model_config, python)
+    return CheckRequest(
+        connector_id=connector_id or GIVEN,
+        entry=entry,
+        notes=notes,
+        engine_python=python,
+        gpu=args.gpu,
+        model_name=name,
+        model=folder,
+        args=own_args,
+        env=dict(args.env),
+        both=args.both,
+        real_time=args.real_time,
+        limit=args.fail_above,
+        metrics=tuple(dict.fromkeys(args.metric or METRICS)),
+    )
 
 
 COMMAND = Command(
-    __doc__, add_arguments, _run, epilog=CODES, interrupted="nothing of a check is kept without --root"
+    __doc__, _arguments, _run, epilog=CODES, interrupted="nothing of a check is kept without --root"
 )

@@ -302,7 +302,9 @@ def _importer(spec: EngineSpec, folder: Path) -> Iterator[Importer]:
 
 
 def interleaved(running: Sequence[Engine], cell: Foreign, check: Check) -> list[Foreign]:
-    """One cell on each engine, a slice of each in turn and then in turn backwards (ABBA); the cells' results.
+    """One cell on each engine, a slice of each in turn; the cells' results.
+
+    Each turn begins with the next engine (ABBA, or ABC BCA CAB): whoever follows itself has warm caches, so all must as often.
 
     Raises:
         EngineError: as ``Engine.hear``.
@@ -321,5 +323,5 @@ def interleaved(running: Sequence[Engine], cell: Foreign, check: Check) -> list[
             if "more" not in answer:
                 found[engine] = answer
         told = None
-        order.reverse()
+        order.append(order.pop(0))
     return [found[engine] for engine in running]

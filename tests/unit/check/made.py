@@ -1,74 +1,76 @@
-"""Checks whose launches were never made: the two small campaigns, filled by servers that behave as a test says."""
+"""Requests for checks whose engines are never launched."""
 
 import sys
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import DATE, Campaign
-from invented_server import Behaviour
 from virtual_gpus import model_in
 
-from connector_tax.base.documents.cell import CellDocument, cell_of
-from connector_tax.base.files import read_json
-from connector_tax.base.plan import config_of, read_campaign_file
-from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.check.campaigns import Campaigns, write_campaigns
-from connector_tax.check.request import GIVEN, CheckRequest, entry_of_json
+from connector_tax.check.request import GIVEN, METRICS, CheckRequest, entry_of_json
+from connector_tax.virtual_time import Bounds, HookCpu, Interval, Tax, VirtualTime
 
-__all__ = [
-    "DATE",
-    "GIVEN",
-    "Behaviour",
-    "NOOP",
-    "QUIET",
-    "Campaign",
-    "invalid",
-    "measured",
-    "model_in",
-    "request",
-]
+__all__ = ["NOOP", "interval", "model_in", "request", "virtual_time"]
 
 NOOP = '{"kv_connector": "NoOpConnector", "kv_role": "kv_both", "kv_connector_module_path": "noop_connector"}'
-# Of which cells a second of arrivals is enough, and whose requests hardly differ.
-QUIET = Behaviour(ttft_ms=20.0, tpot_ms=8.0, noise=0.001, step_us=8000.0)
 
 
 def request(folder: Path, text: str = NOOP, **changes: Any) -> CheckRequest:
     entry, notes = entry_of_json(text)
     model = model_in(folder / "model")
-    values: dict[str, Any] = {"growth": False, "duration_s": 6.0, **changes}
-    return CheckRequest(GIVEN, entry, notes, "/bin/true", "h200", "Qwen", model, **values)
+    python = changes.pop("engine_python", "/bin/true")
+    return CheckRequest(GIVEN, entry, notes, python, "h200", "Qwen", model, **changes)
 
 
-def invalid(reasons: list[str], health: dict[str, Any] | None = None) -> CellDocument:
-    """A cell with these reasons, and with this of its client's and its clock's health."""
-    value = read_json(Path(__file__).parents[2] / "data" / "documents" / "cell.json")
-    return cell_of({**value, "verdict": "invalid", "reasons": reasons, "health": health or {}}, "cell.json")
+def interval(point: float, half: float | None = 0.001) -> Interval:
+    return Interval(point, None, None) if half is None else Interval(point, point - half, point + half)
 
 
-def measured(
-    folder: Path,
+def virtual_time(
+    tax: float = 0.01,
+    others: float = 0.02,
+    half: float | None = 0.001,
     *,
-    own: Behaviour = QUIET,
-    again: Behaviour = QUIET,
-    documents: dict[str, dict[str, Any]] | None = None,
-    **changes: Any,
-) -> Campaigns:
-    """Every launch of a check done.
+    scheduling: str = "async",
+    waits: str = "",
+) -> VirtualTime:
+    """A connector whose every latency has this tax; of which one hook waits for what takes no time there."""
 
-    Args:
-        documents: by configuration, keys of ``cell.json`` in the first mode that are to be written differently.
-    """
-    campaigns = write_campaigns(request(folder, **changes), folder)
-    behaviours = {"plain": QUIET, PLAIN_AGAIN: again, GIVEN: own}
-    for k, place in enumerate(campaigns.folders.values()):
-        config = config_of(read_campaign_file(place.campaign_file))
-        made = Campaign(place.root, config=config, behaviours=behaviours, seed=1 + k)
-        rates = (campaigns.rates_per_s[1], campaigns.rates_per_s[2])
-        for launch in chain.from_iterable(campaigns.rounds()):
-            if launch.folder == place:
-                extra = (documents or {}).get(launch.config, {}) if k == 0 else {}
-                made.measure(launch.config, launch.phase, rates=rates, **extra)
-    return campaigns
+    def us(value: float) -> Interval:
+        return interval(value, half and 1.0)
+
+    def bounds(charged: float, with_others: float, make: Any) -> Bounds:
+        return Bounds(make(charged), make(with_others))
+
+    return VirtualTime(
+        scheduling=scheduling,
+        starts=3,
+        requests=4800,
+        steps=9000,
+        rate_per_s=24.0,
+        input_tokens=256,
+        output_tokens=16,
+        taxes=tuple(
+            Tax(
+                m,
+                10.0,
+                10.0 * (1 + tax),
+                bounds(tax, others, lambda v: interval(v, half)),
+                bounds(tax * 1e4, others * 1e4, us),
+            )
+            for m in METRICS
+        ),
+        engine_us_per_step={"plain": us(139.0), "connector": us(174.0)},
+        others_us_per_step={"plain": 0.0, "connector": 5.0},
+        waits_per_step={"plain": 0.0, "connector": 2.0},
+        step_us=bounds(35.0, 40.0, us),
+        hooks=tuple(
+            HookCpu("worker", name, 1.0, us(20.0), 21.0, name != waits)
+            for name in ("start_load_kv", "get_finished")
+        ),
+        null_hook_us=0.7,
+        work_ratio=interval(0.0, half),
+        wide_work_ratio=interval(0.0, half),
+        cpu_s=10.0,
+        wall_s=20.0,
+    )

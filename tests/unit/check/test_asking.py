@@ -10,12 +10,11 @@ from made import NOOP, model_in, request
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.plan import config_of, read_campaign_file
-from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.records.gpu import StepCosts
 from connector_tax.base.units import ratio_of
-from connector_tax.check.campaigns import rates_for, write_campaigns
+from connector_tax.check.campaign import AGAIN, LOAD_SHARE, rate_for, write_campaign
 from connector_tax.check.engine_python import engine_python_of
-from connector_tax.check.request import ASYNC, GIVEN, LOAD_SHARES, SYNC, entry_by_id, entry_of_json
+from connector_tax.check.request import GIVEN, entry_by_id, entry_of_json
 from connector_tax.cli import command
 
 ROOT = Path(__file__).parents[3]
@@ -26,44 +25,20 @@ def _with_extra(value: str) -> str:
     return f'{NOOP[:-1]}, "kv_connector_extra_config": {value}}}'
 
 
-def test_the_connector_is_launched_between_two_launches_of_plain(tmp_path: Path) -> None:
-    """What drifts over the check falls on both sides of it."""
-    campaigns = write_campaigns(request(tmp_path, growth=True), tmp_path)
-    found = [(x.mode, x.config, x.phase, x.then) for together in campaigns.rounds() for x in together]
-    assert found == [
-        (ASYNC, "plain", "a", None),
-        (ASYNC, GIVEN, "a", "d"),
-        (ASYNC, PLAIN_AGAIN, "a", None),
-        (SYNC, "plain", "a", None),
-        (SYNC, GIVEN, "a", None),
-        (SYNC, PLAIN_AGAIN, "a", None),
-    ]
+def test_a_campaign_has_plain_twice_and_one_load(tmp_path: Path) -> None:
+    """What plain differs from itself by is a tax as any other."""
+    config = write_campaign(request(tmp_path), tmp_path, "three", duration_s=4.0)
+    assert config.connector_ids == ("plain", GIVEN, AGAIN)
+    assert config.phases == ("a",) and len(config.phase_a_rates_per_s) == 1
+    assert config_of(read_campaign_file(tmp_path / "three" / "campaign.json")) == config
 
 
-def test_vllm_decides_how_to_schedule_unless_synchronous_is_asked_for(tmp_path: Path) -> None:
-    """A connector that switches asynchronous scheduling off must be seen to do so."""
-    campaigns = write_campaigns(request(tmp_path), tmp_path)
-    args = {
-        m: config_of(read_campaign_file(f.campaign_file)).engine.args for m, f in campaigns.folders.items()
-    }
-    assert "async_scheduling" not in args[ASYNC]
-    assert args[SYNC]["async_scheduling"] is False
-
-
-def test_loads_are_shares_of_what_the_device_holds(tmp_path: Path) -> None:
+def test_the_load_is_a_share_of_what_the_device_holds(tmp_path: Path) -> None:
     """200 tokens of 5 us and 10 answers' steps of 100 us: 2 ms a request, 500 requests/s."""
+    asked = request(tmp_path, input_tokens=200, output_tokens=10)
     costs = StepCosts(1000.0, 5.0, 100.0, 0.0)
-    asked = request(tmp_path, input_tokens=200, output_tokens=10)
-    rates, lowered = rates_for(asked, costs, cores=100)
-    assert rates == pytest.approx([500 * share for share in LOAD_SHARES])
-    assert not lowered
-
-
-def test_loads_are_lower_where_the_host_holds_no_more(tmp_path: Path) -> None:
-    asked = request(tmp_path, input_tokens=200, output_tokens=10)
-    rates, lowered = rates_for(asked, StepCosts(1000.0, 0.1, 1.0, 0.0), cores=2)
-    assert lowered
-    assert rates[-1] * 10 == pytest.approx(1400, rel=0.05)
+    assert rate_for(asked, costs, cores=100) == pytest.approx(500 * LOAD_SHARE)
+    assert rate_for(asked, costs, cores=2) < 50, "the host holds less"
 
 
 def test_what_asks_for_a_gpus_memory_is_given_the_hosts_and_that_is_said() -> None:
@@ -119,7 +94,17 @@ def test_what_is_no_limit_is_refused(text: str) -> None:
     ("arguments", "words"),
     [
         (["--kv-transfer-config", "{}"], "kv_connector and kv_role"),
+        (
+            ["--kv-transfer-config", NOOP.replace("kv_both", "both")],
+            'NoOpConnector: kv_role is "both". Give one of',
+        ),
+        (
+            ["--kv-transfer-config", _with_extra('{"connectors": [{"kv_connector": "A"}]}')],
+            "A: kv_role is null",
+        ),
         (["--connector", "noop_connector", "--model-config", "nobody"], "no such model"),
+        (["--connectors", "noop_connector"], "the record needs both"),
+        (["--connectors", "noop_connector", "--releases", "0.32.0"], "Give its folder with --root"),
         (["--connector", "noop_connector", "--engine-args", "[]"], "--engine-args"),
         (["--connector", "noop_connector", "--fail-above", "2"], "give 2% or 0.02"),
         (["--kv-transfer-config", _with_extra('"s"')], "kv_connector_extra_config: wanted is a JSON object"),
@@ -135,14 +120,6 @@ def test_what_is_no_limit_is_refused(text: str) -> None:
         (
             ["--connector", "noop_connector", "--root", "README.md/x"],
             "--root README.md/x: cannot be made (Not a directory)",
-        ),
-        (
-            ["--connector", "noop_connector", "--engine-args", '{"async_scheduling": false}'],
-            "--scheduling async",
-        ),
-        (
-            ["--connector", "noop_connector", "--engine-args", '{"no-async-scheduling": true}'],
-            "--scheduling async",
         ),
     ],
 )

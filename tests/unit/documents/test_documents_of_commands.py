@@ -1,4 +1,4 @@
-"""What ``fleet``, ``check`` and ``load`` wrote before their documents had types, frozen: each still reads, and is written the same."""
+"""What ``fleet`` and ``load`` wrote before their documents had types, frozen: each still reads, and is written the same."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from connector_tax.base.documents.check import Check
 from connector_tax.base.documents.fleet import Fleet
 from connector_tax.base.documents.load import Summary
 from connector_tax.base.documents.reading import document_of, read_document
@@ -14,7 +13,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json, to_json
 
 FROZEN = Path(__file__).parents[2] / "data" / "commands"
-DOCUMENTS: dict[str, Any] = {"check.json": Check, "fleet.json": Fleet, "load.json": Summary}
+DOCUMENTS: dict[str, Any] = {"fleet.json": Fleet, "load.json": Summary}
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -34,6 +33,6 @@ def test_an_unknown_version_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_value_of_another_kind_is_refused_with_its_place(name: str) -> None:
     value = read_json(FROZEN / name)
-    part = {"check.json": "deciding", "fleet.json": "engines", "load.json": "cells"}[name]
+    part = {"fleet.json": "engines", "load.json": "cells"}[name]
     with pytest.raises(ArtifactError, match=rf"{name}: Expected `array`, got `str` - at `\$\.{part}`\. "):
         document_of({**value, part: "none"}, DOCUMENTS[name], name)

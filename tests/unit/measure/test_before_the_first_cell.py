@@ -29,7 +29,7 @@ from connector_tax.run.measure.preflight import run_preflight
 from connector_tax.run.measure.run import measure_run
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT, Campaign
+from builders import ROOT
 
 
 @pytest.fixture
@@ -177,12 +177,3 @@ def test_a_launch_whose_folder_was_removed_keeps_its_number(campaign: CampaignFo
     run.stdout.write_text("of the second")
     assert archive_earlier_attempt(run) == 3
     assert (run.path / "attempt_2" / run.stdout.name).read_text() == "of the second"
-
-
-def test_a_launch_that_only_its_cells_name_keeps_its_number(tmp_path: Path) -> None:
-    """A phase that was a guest in another one's launch has no ``launches.json``."""
-    made = Campaign(tmp_path / "demo")
-    made.measure("plain", attempt=4)
-    run = made.run("plain", "a")
-    assert not run.launches.exists()
-    assert archive_earlier_attempt(run) == 5

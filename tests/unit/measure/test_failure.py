@@ -1,6 +1,5 @@
 """What is the configuration's fault and what the host's; what a failed configuration is spared."""
 
-import shutil
 import subprocess
 import sys
 import time
@@ -26,7 +25,6 @@ from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
 
 CONFIG = Path(__file__).parents[3] / "config"
 DATE = "2026-01-01"
-GROWTH = {"configs": ["nixl_both"], "shapes": [{"input_tokens": 64, "output_tokens": 8}]}
 
 
 @pytest.fixture(autouse=True)
@@ -187,34 +185,6 @@ def test_an_engine_that_dies_in_every_cell_is_given_up_over_sittings_too(tmp_pat
     receipt = read_receipt(run_of(folder, "nixl_both"))
     assert receipt.status == "failed" and receipt.reason is not None
     assert receipt.reason.startswith("its engine died in each of the 2 cells that it was asked for, 2 times")
-
-
-def test_one_launch_measures_the_cells_of_another_phase_after_its_own(tmp_path: Path) -> None:
-    """Their receipt comes when that phase is measured, which then has nothing to launch for."""
-    folder = campaign(tmp_path, phase_a_rates_per_s=[10.0], phase_b_prime=GROWTH)
-    assert measure_run(folder.campaign_file, "nixl_both", "a", then="b_prime") == ()
-    own, its = (run_of(folder, "nixl_both", phase) for phase in ("a", "b_prime"))
-    (cell,) = its.finished_cells()
-    document = read_cell(cell)
-    assert document.phase == "b_prime" and document.summary.n_ok > 0
-    assert read_receipt(own).status == "measured" and len(read_receipt(own).cells) == 1
-    assert not its.receipt.exists()
-    assert measured(folder, "nixl_both", "b_prime").status == "measured"
-    assert its.launch_sh.read_text() == own.launch_sh.read_text()
-    assert not list(its.path.glob("attempt_*")) and len(its.finished_cells()) == 1
-    shutil.rmtree(cell.path)
-    its.receipt.unlink()
-    assert measured(folder, "nixl_both", "b_prime").status == "measured"
-    assert [read_cell(c).attempt for c in its.finished_cells()] == [2], "another launch has another level"
-
-
-def test_an_engine_that_dies_in_the_other_phases_cell_is_launched_again_without_it(tmp_path: Path) -> None:
-    folder = campaign(tmp_path, "die_on_output:8", phase_a_rates_per_s=[10.0], phase_b_prime=GROWTH)
-    (death,) = measure_run(folder.campaign_file, "nixl_both", "a", then="b_prime")
-    assert death.phase == "b_prime" and "8 tokens kill this engine" in death.cause
-    receipt = read_receipt(run_of(folder, "nixl_both"))
-    assert receipt.status == "measured" and len(receipt.cells) == 1
-    assert not list(run_of(folder, "nixl_both", "b_prime").finished_cells())
 
 
 @pytest.mark.parametrize("connector", ["plain", PLAIN_AGAIN])

@@ -156,27 +156,6 @@ class CpuUse(Record, frozen=True, kw_only=True):
     rss_mib: dict[str, float] | UnsetType = UNSET
 
 
-class ArrangedThread(Record, frozen=True, kw_only=True):
-    """A thread that was treated otherwise while the cell ran; ``cpus`` that it was given or kept from."""
-
-    process: str
-    thread: str
-    cpus: tuple[int, ...] | UnsetType = UNSET
-
-
-class Arranged(Record, frozen=True, kw_only=True):
-    """What held during a cell of ``run/measure/arranged.py``.
-
-    Attributes:
-        change: which of them.
-        pid: of a process that was busy beside the engine.
-    """
-
-    change: str
-    threads: tuple[ArrangedThread, ...] = ()
-    pid: int | UnsetType = UNSET
-
-
 class About(Record, frozen=True, kw_only=True):
     """What each cell of a launch says of plan, engine and code.
 
@@ -194,7 +173,6 @@ class About(Record, frozen=True, kw_only=True):
     code: CodeVersion
     attempt: Attempt | UnsetType | None = UNSET
     spec_hash: str | UnsetType = UNSET
-    arrangement: Arranged | UnsetType = UNSET
 
     @property
     def kv_transfer_config(self) -> object:

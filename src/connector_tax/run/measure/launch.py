@@ -2,16 +2,15 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import msgspec
 
-from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.launches import read_launches, timed_launch
 from connector_tax.base.artifacts.layout import RUN_FILES, VIRTUAL_GPU, RunFolder
 from connector_tax.base.documents.cell import About, IdleUse, RunConfig
-from connector_tax.base.errors import ArtifactError
+from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.plan import launch_spec
 from connector_tax.base.records.cell import CellSpec
@@ -38,52 +37,25 @@ IDLE_SAMPLE_S = {"vllm": 2.0, "virtual_gpu": 1.5, "emulator": 0.3}
 
 
 @dataclass(frozen=True, slots=True)
-class Starting:
-    """A launch whose engine has been started and need not be ready yet.
+class Launch:
+    """A launch whose engine serves and is warm.
 
     Attributes:
-        about: what each of its cells says of plan, engine and code; complete in what ``get_ready`` gives back.
+        about: what each of its cells says of plan, engine and code.
     """
 
-    run: Run
     engine: RunningEngine
     pool: WorkerPool
     about: About
-    pending: list[CellSpec]
-
-    def get_ready(self) -> "Starting":
-        """Wait until the engine serves, and warm it up; the same, with all that its cells say of the engine.
-
-        Raises:
-            LaunchError: it did not get ready.
-        """
-        self.engine.wait_ready()
-        _warm_up(self.run, self.engine, self.pending)
-        log = self.engine.log_text()
-        logged = transports_of(log)
-        engine = msgspec.structs.replace(
-            self.about.engine,
-            transports=logged.transports,
-            side_channels=logged.side_channels,
-            settings=resolved_settings(self.engine.request.step_log, log),
-        )
-        return replace(self, about=msgspec.structs.replace(self.about, engine=engine))
 
 
 @contextmanager
-def launched(run: Run, pending: list[CellSpec]) -> Iterator[Starting]:
+def launched(run: Run, pending: list[CellSpec]) -> Iterator[Launch]:
     """An engine that is ready and warm, and the load generator's processes.
 
     Raises:
         LaunchError: it did not get ready.
     """
-    with starting(run, pending) as launch:
-        yield launch.get_ready()
-
-
-@contextmanager
-def starting(run: Run, pending: list[CellSpec]) -> Iterator[Starting]:
-    """As ``launched``, without waiting for the engine."""
     config, connector = run.config, run.config.connector(run.connector_id)
     clean_logs(run.run.path, launch_secrets(config.engine, connector))  # a killed launch could not
     identity = engine_identity(config.engine, run.cards)
@@ -125,21 +97,39 @@ def starting(run: Run, pending: list[CellSpec]) -> Iterator[Starting]:
         worker_pool(config.cell.workers, placement) as pool,  # starts while the engine does
     ):
         try:
-            yield Starting(run, engine, pool, msgspec.structs.replace(about, attempt=attempt), pending)
+            about = msgspec.structs.replace(
+                about, attempt=attempt, engine=_ready(run, engine, pending, identity)
+            )
+            yield Launch(engine, pool, about)
         finally:
             told_to_end()
+
+
+def _ready(
+    run: Run, engine: RunningEngine, pending: list[CellSpec], identity: EngineIdentity
+) -> EngineIdentity:
+    """Wait until the engine serves, and warm it up; ``identity`` with all that its log says.
+
+    Raises:
+        LaunchError: it did not get ready.
+    """
+    engine.wait_ready()
+    _warm_up(run, engine, pending)
+    log = engine.log_text()
+    logged = transports_of(log)
+    return msgspec.structs.replace(
+        identity,
+        transports=logged.transports,
+        side_channels=logged.side_channels,
+        settings=resolved_settings(engine.request.step_log, log),
+    )
 
 
 @contextmanager
 def sampled(run: Run, engine: RunningEngine) -> Iterator[IdleUse]:
     """The sampler at work; yields what the engine takes while nobody asks."""
-    with sampler(run, engine):
+    with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S, run.cards.sampled):
         yield idle_use(engine, IDLE_SAMPLE_S[run.config.engine.kind])
-
-
-def sampler(run: Run, engine: RunningEngine) -> AbstractContextManager[None]:
-    """Samples of the engine and of the host go on into the launch's file while the body runs."""
-    return sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S, run.cards.sampled)
 
 
 def _warm_up(run: Run, engine: RunningEngine, pending: list[CellSpec]) -> None:
@@ -168,7 +158,7 @@ def archive_earlier_attempt(run: RunFolder) -> int:
     folders = [p.name.removeprefix("attempt_") for p in run.path.glob("attempt_*")]
     archived = max((int(n) for n in folders if is_number(n)), default=0)
     # Somebody may have removed a folder to make room; its launch keeps its number.
-    last = max([archived, *(x.attempt for x in read_launches(run.launches)), *_attempts_of_cells(run)])
+    last = max([archived, *(x.attempt for x in read_launches(run.launches))])
     if run.launch_sh.exists() or run.stdout.exists():
         last = max(last, archived + 1)
         keep = run.path / f"attempt_{last}"
@@ -178,10 +168,3 @@ def archive_earlier_attempt(run: RunFolder) -> int:
                 shutil.move(run.path / name, keep / name)
     shutil.rmtree(run.step_log.parent, ignore_errors=True)
     return last + 1
-
-
-def _attempts_of_cells(run: RunFolder) -> Iterator[int]:
-    """Yield the numbers of the launches that finished cells name: a guest's are in no ``launches.json``."""
-    for cell in run.finished_cells():
-        with suppress(ArtifactError):  # the analysis names it
-            yield read_cell(cell).attempt or 0

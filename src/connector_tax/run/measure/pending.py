@@ -1,12 +1,8 @@
-"""The cells of a run that are not there yet, measured against an engine that is up; and those of a guest after them."""
-
-import shutil
-from dataclasses import dataclass
+"""The cells of a run that are not there yet, measured against an engine that is up."""
 
 import msgspec
 
 from connector_tax.base.artifacts.cells import read_cell, reusable
-from connector_tax.base.artifacts.layout import RUN_FILES, VIRTUAL_GPU, RunFolder
 from connector_tax.base.documents.cell import About, IdleUse
 from connector_tax.base.plan import spec_hash, until_overload
 from connector_tax.base.plan.duration import requests_per_s
@@ -18,23 +14,10 @@ from connector_tax.run.measure.cell import Bench, measure_one_cell
 from connector_tax.run.measure.code_version import loadgen_sha256
 from connector_tax.run.measure.deaths import Death, count_death, deaths
 from connector_tax.run.measure.failure import blame_the_host
-from connector_tax.run.measure.launch import archive_earlier_attempt
 from connector_tax.run.measure.standing import Run
 
 # An engine that dies twice in the same cell will die a third time; once may be someone's kill -9.
 DEATHS_PER_CELL = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Guest:
-    """Cells of another phase that a launch measures after its own.
-
-    Attributes:
-        run: in that phase's folder; deaths are those of the host's run.
-    """
-
-    run: Run
-    cells: tuple[CellSpec, ...]
 
 
 def pending_cells(run: Run, cells: tuple[CellSpec, ...]) -> list[CellSpec]:
@@ -69,36 +52,6 @@ def _was_overloaded(run: Run, cell: CellSpec) -> bool:
     return read_cell(run.run.cell(cell.cell_id)).window.overloaded
 
 
-def measure_guest(
-    run: Run,
-    guest: Guest,
-    pending: list[CellSpec],
-    engine: RunningEngine,
-    pool: WorkerPool,
-    about: About,
-    idle: IdleUse,
-) -> None:
-    """The guest's cells, in a launch of their own number; a death before the first of them is one in it."""
-    death = engine.death()
-    if death is not None:
-        run.deaths.append(Death(guest.run.run.phase, pending[0].cell_id, death))
-        return
-    guest.run.run.path.mkdir(parents=True, exist_ok=True)
-    attempt = archive_earlier_attempt(guest.run.run)
-    its_own = msgspec.structs.replace(about, phase=guest.run.run.phase, attempt=attempt)
-    # Before its cells, so that none stands without them whatever ends the launch; and again with all of the log.
-    _copy_launch_files(run.run, guest.run.run)
-    measure_pending(guest.run, engine, pool, guest.cells, pending, its_own, idle, log=run.run)
-    _copy_launch_files(run.run, guest.run.run)
-
-
-def _copy_launch_files(source: RunFolder, target: RunFolder) -> None:
-    """What belongs to a launch lies beside its cells; of one that served two phases, in both folders."""
-    for name in (*RUN_FILES, VIRTUAL_GPU):
-        if (source.path / name).is_file():
-            shutil.copy2(source.path / name, target.path / name)
-
-
 def measure_pending(
     run: Run,
     engine: RunningEngine,
@@ -107,13 +60,8 @@ def measure_pending(
     pending: list[CellSpec],
     about: About,
     idle: IdleUse,
-    *,
-    log: RunFolder,
 ) -> list[CellSpec]:
     """Cells in order; returns those still missing when the engine died, nothing otherwise.
-
-    Args:
-        log: of the run that launched the engine, where its step records and samples go.
 
     Raises:
         OutOfTime: the next cell would not be finished within the run's limit.
@@ -128,7 +76,7 @@ def measure_pending(
         folder = run.run.cell(cell.cell_id)
         own_hash = spec_hash(run.config, run.connector_id, cell)
         with recording(
-            log.step_log if run.step_timing else None,
+            run.run.step_log if run.step_timing else None,
             wanted=cell.recorded is not False,
             settle_s=2 * engine.step_flush_s,
         ) as step_log:
@@ -138,7 +86,7 @@ def measure_pending(
                 Bench(
                     engine=engine,
                     pool=pool,
-                    raw_metrics=log.raw_metrics,
+                    raw_metrics=run.run.raw_metrics,
                     step_log=step_log,
                     about=msgspec.structs.replace(about, spec_hash=own_hash),
                     idle=idle,

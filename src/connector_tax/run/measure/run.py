@@ -7,7 +7,6 @@ receipt too, ``failed`` with the reason; see ``failure.py``.
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 from msgspec import UNSET
@@ -49,9 +48,7 @@ from connector_tax.run.measure.launch import launched, sampled
 from connector_tax.run.measure.matched import with_matched_launches
 from connector_tax.run.measure.pending import (
     DEATHS_PER_CELL,
-    Guest,
     is_there,
-    measure_guest,
     measure_pending,
     pending_cells,
     planned,
@@ -74,14 +71,11 @@ def measure_run(
     connector_id: str,
     phase: Phase,
     *,
-    then: Phase | None = None,
     limit: TimeLimit | None = None,
 ) -> tuple[Death, ...]:
     """Bring ``receipt.json`` of one (configuration, phase) into being.
 
     Args:
-        then: a phase whose cells the same launch measures after its own. They lie in that phase's folder; its receipt is written
-            when it is measured itself, which launches for what is missing by then.
         limit: by when it has to be over; cells that do not fit are left for a later call.
 
     Returns:
@@ -130,13 +124,9 @@ def measure_run(
             limit=limit,
             counters=() if decision.counters is UNSET else tuple(decision.counters),
         )
-        guest = None
-        if then is not None:
-            its_folder = folder.run(document.date, connector_id, then)
-            guest = Guest(replace(run, run=its_folder), _cells(folder, config, connector_id, then))
         _begin_anew(run, cells)
         try:
-            _measure(run, cells, guest)
+            _measure(run, cells)
         except ConfigurationFailed as failure:
             _fail(run, cells, str(failure))
         else:
@@ -144,10 +134,8 @@ def measure_run(
     return tuple(run.deaths)
 
 
-def _measure(run: Run, cells: tuple[CellSpec, ...], guest: Guest | None) -> None:
+def _measure(run: Run, cells: tuple[CellSpec, ...]) -> None:
     """Launch until every cell is there and the accuracy pass is done.
-
-    An engine that has died is launched again without the guest: what is missing of it is measured with its own phase.
 
     Raises:
         ConfigurationFailed: it will not launch, or dies in every cell.
@@ -160,15 +148,13 @@ def _measure(run: Run, cells: tuple[CellSpec, ...], guest: Guest | None) -> None
         if run.limit is not None and pending:
             run.limit.check_launch(pending[0], requests_per_s(run.config, pending[0]))
         try:
-            pending = _one_launch(run, cells, pending, guest, last_try=unanswered + 1 >= LAUNCH_TRIES)
+            pending = _one_launch(run, cells, pending, last_try=unanswered + 1 >= LAUNCH_TRIES)
             unanswered += not pending
         except LaunchError as error:
             cause = str(error).splitlines()[0]
             blame_the_host(cause, run.connector_id)
-            # Once may be bad luck, or someone's kill -9; preflight has seen this engine start. Or the guest's prompts, with which a launch is
-            # warmed up as well.
+            # Once may be bad luck, or someone's kill -9; preflight has seen this engine start.
             failed_launches += 1
-            guest = None
             # Cells may have been finished before the port was taken from the engine.
             pending = pending_cells(run, planned(run, cells))
             # An earlier call may have had no time for another try.
@@ -180,7 +166,6 @@ def _measure(run: Run, cells: tuple[CellSpec, ...], guest: Guest | None) -> None
             run.progress.say(f"launch failed, trying once more: {error}")
         else:
             failed_launches = 0
-            guest = None if run.deaths else guest
             _give_up_if_it_always_dies(run, cells)
 
 
@@ -257,21 +242,18 @@ def _why_not_needed(folder: CampaignFolder, config: CampaignConfig, connector_id
 
 
 def _one_launch(
-    run: Run, cells: tuple[CellSpec, ...], pending: list[CellSpec], guest: Guest | None, *, last_try: bool
+    run: Run, cells: tuple[CellSpec, ...], pending: list[CellSpec], *, last_try: bool
 ) -> list[CellSpec]:
     """Launch once and measure until done or until the engine dies; returns what is still missing.
 
     Args:
         last_try: of the accuracy pass; see ``collect_run_outputs``.
     """
-    last = pending_cells(guest.run, guest.cells) if guest is not None else []
     deaths = len(run.deaths)
-    with launched(run, [*pending, *last]) as launch:
+    with launched(run, pending) as launch:
         engine, pool, about = launch.engine, launch.pool, launch.about
         with sampled(run, engine) as idle:
-            missing = measure_pending(run, engine, pool, cells, pending, about, idle, log=run.run)
-            if guest is not None and last and not missing:
-                measure_guest(run, guest, last, engine, pool, about, idle)
+            missing = measure_pending(run, engine, pool, cells, pending, about, idle)
         # A launch whose engine died in its last cell, or hangs, answers nothing; the next one is asked, and is the last.
         if not missing and (not pending or (len(run.deaths) == deaths and engine.death() is None)):
             collect_run_outputs(run, engine, last_try=last_try)

@@ -1,0 +1,73 @@
+"""Run by the engine's own Python: whether it loads vLLM and a connector. Needs nothing of this project.
+
+``python -m connector_loads '{"connectors": [...], "packages": [...]}'`` prints the first thing that is missing as a line of JSON, the cheapest question first; null
+where all is there.
+"""
+
+import importlib
+import importlib.util
+import json
+import sys
+
+# Begins the line of the answer: whoever is imported may print as well.
+ANSWER = "connector-tax-loads:"
+
+
+def first_fault(connectors: list, packages: list) -> dict | None:
+    for code, name in [("no_vllm", "vllm"), *(("no_package", p) for p in packages)]:
+        if not _is_there(name):
+            return _fault(code, name)
+    for connector in connectors:
+        path = connector.get("kv_connector_module_path")
+        if path and not _is_there(path):
+            return _fault("no_module", path, connector)
+    try:
+        from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what a person has to see
+        return _fault("broken", "vllm", said=error)
+    for connector in connectors:
+        fault = _class_fault(connector, KVConnectorFactory._registry)
+        if fault is not None:
+            return fault
+    return None
+
+
+def _class_fault(connector: dict, registry: dict) -> dict | None:
+    """What is wrong with a connector's class, imported as vLLM imports it."""
+    name, path = str(connector["kv_connector"]), connector.get("kv_connector_module_path")
+    if not path and name not in registry:
+        return _fault("unknown_class", name, connector, ", ".join(sorted(registry)))
+    try:
+        found = getattr(importlib.import_module(path), name, None) if path else registry[name]()
+    except ModuleNotFoundError as error:
+        return _fault("no_package", (error.name or str(error)).partition(".")[0], connector, error)
+    except Exception as error:  # noqa: BLE001 - likewise
+        return _fault("broken", path or name, connector, error)
+    if not isinstance(found, type):
+        return _fault("no_class", name, connector, path)
+    missing = sorted(getattr(found, "__abstractmethods__", ()))
+    return _fault("abstract", name, connector, ", ".join(missing)) if missing else None
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError as error:
+        # Of a parent it is not; what a parent that is there lacks is told when it is imported.
+        return not f"{module}.".startswith(f"{error.name}.")
+    except Exception:  # noqa: BLE001 - likewise
+        return True
+
+
+def _fault(code: str, subject: str, connector: "dict | None" = None, said: object = "") -> dict:
+    words = f"{type(said).__name__}: {said}" if isinstance(said, Exception) else str(said)
+    return {
+        "code": code,
+        "subject": subject,
+        "connector": (connector or {}).get("kv_connector", ""),
+        "said": words,
+    }
+
+
+if __name__ == "__main__":
+    print(f"\n{ANSWER}{json.dumps(first_fault(**json.loads(sys.argv[1])))}")

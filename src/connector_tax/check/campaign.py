@@ -1,0 +1,133 @@
+"""The check's small campaign on a virtual GPU: its launches, cells and taxes are those of the pipeline."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+
+from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import CampaignConfig, EngineConfig, parse_campaign
+from connector_tax.base.files import write_json, write_text
+from connector_tax.base.plan import campaign_document
+from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.base.records.gpu import StepCosts
+from connector_tax.check.request import CheckRequest, longest_model_len
+from connector_tax.run.engine.virtual_gpu import gpu_document, step_costs
+from connector_tax.virtual_time import EngineSpec
+
+# What engine and client get done on a core beside each other; more would measure the host.
+TOKENS_PER_CORE_S = 700.0
+# Of what the device holds by its clock, or of what the host holds where that is less.
+LOAD_SHARE = 0.3
+# Plain vLLM as a configuration of its own: its tax is what plain differs from itself by.
+AGAIN = "again"
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "HF_HUB_OFFLINE": "1",
+    # Each cell waits for its last records.
+    "CONNECTOR_TAX_STEP_FLUSH_S": "0.2",
+}
+
+
+def write_campaign(request: CheckRequest, root: Path, name: str, *, duration_s: float) -> CampaignConfig:
+    """Write ``campaign.json`` of plain, the connector and plain again at one load into a new folder below ``root``.
+
+    Raises:
+        ConfigError: the request is none that can be measured.
+    """
+    entries = {
+        "plain": {"label": "plain vLLM", "kv_transfer_config": None},
+        request.connector_id: request.entry,
+        AGAIN: {"label": "plain vLLM, again", "kv_transfer_config": None},
+    }
+    connectors = root.absolute() / "connectors.yaml"
+    write_text(connectors, yaml.safe_dump(entries, sort_keys=False))
+    first = parse_campaign(_mapping(request, name, connectors, 1.0, duration_s), "check")
+    costs = step_costs(first.engine)
+    assert costs is not None, "the engine's kind is virtual_gpu"
+    rate = rate_for(request, costs, len(os.sched_getaffinity(0)))
+    config = parse_campaign(_mapping(request, name, connectors, rate, duration_s), "check")
+    folder = CampaignFolder(root / name)
+    now = datetime.now(UTC)
+    document = campaign_document(config, date=f"{now:%Y-%m-%d}", created_utc=f"{now:%Y-%m-%dT%H:%M:%SZ}")
+    write_json(folder.campaign_file, document)
+    return config
+
+
+def engine_spec(engine: EngineConfig, connector: ConnectorSpec) -> EngineSpec:
+    """Return the campaign's engine with a connector, as virtual time takes it."""
+    document = gpu_document(engine)
+    assert document is not None and engine.python is not None, "the engine's kind is virtual_gpu"
+    return EngineSpec(
+        label=connector.label,
+        python=engine.python,
+        model=Path(engine.model),
+        virtual_gpu=document,
+        kv_transfer_config=connector.kv_transfer_config,
+        args=engine.args,
+        env={**engine.env, **connector.env},
+        side_ports=connector.side_ports,
+    )
+
+
+def rate_for(request: CheckRequest, costs: StepCosts, cores: int) -> float:
+    """Return the load per second; what a request costs the device beyond the steps' own base says how many it holds."""
+    prompt, answer = request.input_tokens, request.output_tokens
+    request_us = (
+        prompt * costs.per_prefill_token_us
+        + answer * costs.per_decode_seq_us
+        + answer * (prompt + answer / 2) * costs.per_context_token_us
+    )
+    holds = 1e6 / request_us if request_us > 0 else float("inf")
+    return float(f"{LOAD_SHARE * min(holds, TOKENS_PER_CORE_S * cores / answer):.2g}")
+
+
+def _mapping(
+    request: CheckRequest, name: str, connectors: Path, rate_per_s: float, duration_s: float
+) -> Foreign:
+    args = {
+        "max_model_len": longest_model_len(request.model),
+        "max_num_batched_tokens": 8192,
+        "enable_prefix_caching": True,
+        **(request.args or {}),
+    }
+    return {
+        "campaign": name,
+        "connectors_file": str(connectors),
+        "connectors": ["plain", request.connector_id, AGAIN],
+        "engine": {
+            "kind": "virtual_gpu",
+            "virtual_gpu": {
+                "gpu": request.gpu,
+                "operating_point": {
+                    "decode_seqs": 8,
+                    "context_tokens": request.input_tokens,
+                    "prefill_tokens": request.input_tokens,
+                },
+            },
+            "python": request.engine_python,
+            "model": str(request.model),
+            "served_model_name": "m",
+            "args": args,
+            "env": {**ENVIRONMENT, **(request.env or {})},
+            "ready_timeout_s": 120,
+            "stop_grace_s": 5,
+        },
+        "phase_a": {
+            "rates_per_s": [rate_per_s],
+            "input_tokens": request.input_tokens,
+            "output_tokens": request.output_tokens,
+        },
+        "cell": {
+            "arrival": "fixed",
+            "warmup_s": 1.0,
+            "duration_s": duration_s,
+            "min_completed": 10,
+            "max_cell_s": 4 * duration_s + 20,
+            "drain_timeout_s": 20,
+        },
+        "accuracy": {"prompts": 0},
+    }

@@ -1,0 +1,60 @@
+"""Asked of the engine's Python in seconds, before anything is launched: does it load vLLM and this connector."""
+
+import json
+import os
+import subprocess
+
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.opening import printable
+from connector_tax.check.document import Fault
+from connector_tax.check.request import CheckRequest, connectors_in
+from connector_tax.run.engine.command import engine_environment
+from connector_tax.run.engine.gpus import cards_of
+
+# Begins the answer of launch/plugins/connector_loads.py.
+ANSWER = "connector-tax-loads:"
+TIMEOUT_S = 120.0
+PLUGINS = PROJECT_ROOT / "launch" / "plugins"
+
+
+def early_fault(request: CheckRequest, config: CampaignConfig) -> Fault | None:
+    """Return what is missing; None where all is there.
+
+    Raises:
+        ConfigError: the interpreter cannot be run.
+        EngineError: it does not answer.
+    """
+    connector = config.connector(request.connector_id)
+    environment = engine_environment(config.engine, connector, cards_of(config.engine))
+    paths = [str(PLUGINS), *filter(None, [environment.get("PYTHONPATH")])]
+    asked = {
+        "connectors": connectors_in(request.entry["kv_transfer_config"]),
+        "packages": [m.module for m in connector.modules],
+    }
+    python = request.engine_python
+    try:
+        ended = subprocess.run(
+            [python, "-m", "connector_loads", json.dumps(asked)],
+            env={**environment, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+        )
+    except OSError as error:
+        raise ConfigError(f"--engine-python {python}: cannot be run ({error.strerror}).") from error
+    except subprocess.TimeoutExpired as error:
+        raise EngineError(
+            f"--engine-python {python}: did not import vLLM and the connector within {TIMEOUT_S:g} s. Try it by hand."
+        ) from error
+    answers = [line for line in ended.stdout.splitlines() if line.startswith(ANSWER)]
+    if not answers:
+        said = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
+        return Fault("broken", "vllm", said=printable(said, 300))
+    found = json.loads(answers[-1].removeprefix(ANSWER))
+    if found is None:
+        return None
+    installs = {m.module: m.install_for(None) for m in connector.modules}
+    return Fault(**found, install=installs.get(found["subject"], f"pip install {found['subject']}"))

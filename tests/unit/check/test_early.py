@@ -1,0 +1,133 @@
+"""What a connector lacks is named before anything is launched, with what to do; the engine's Python is one that a test makes."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made import request
+
+from connector_tax.base.errors import ConfigError
+from connector_tax.check.campaign import write_campaign
+from connector_tax.check.document import Fault
+from connector_tax.check.early import early_fault
+from connector_tax.check.output import text_of
+
+FACTORY = """
+def needs_a_package():
+    import no_such_package
+class MultiConnector: ...
+class KVConnectorFactory:
+    _registry = {"NeedsOne": needs_a_package, "MultiConnector": lambda: MultiConnector}
+"""
+OWN = """
+import abc
+class Good: ...
+class Half(abc.ABC):
+    @abc.abstractmethod
+    def get_finished(self): ...
+not_a_class = 1
+"""
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """A vLLM that has only what is asked of it, and a connector's own module."""
+    folder = tmp_path / "packages"
+    for path, text in {
+        "vllm/__init__.py": "",
+        "vllm/distributed/kv_transfer/kv_connector/factory.py": FACTORY,
+        "own.py": OWN,
+        "breaks.py": "raise RuntimeError('no device')",
+        "lacks.py": "import absent.part",
+    }.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return folder
+
+
+def connector(name: str, path: str | None = None, **more: Any) -> dict[str, Any]:
+    own = {} if path is None else {"kv_connector_module_path": path}
+    return {"kv_connector": name, "kv_role": "kv_both", **own, **more}
+
+
+def stack(*children: dict[str, Any]) -> dict[str, Any]:
+    return connector("MultiConnector", kv_connector_extra_config={"connectors": list(children)})
+
+
+def asked(folder: Path, config: dict[str, Any], packages: Path | None, **changes: Any) -> Fault | None:
+    env = {} if packages is None else {"PYTHONPATH": str(packages)}
+    asking = request(folder, engine_python=sys.executable, env=env, **changes)
+    asking.entry["kv_transfer_config"] = config
+    return early_fault(asking, write_campaign(asking, folder, "early", duration_s=1.0))
+
+
+@pytest.mark.parametrize(
+    ("config", "code", "subject", "words"),
+    [
+        (connector("Good", "no_such.module"), "no_module", "no_such.module", "--env PYTHONPATH=FOLDER"),
+        (connector("Good", "own.part"), "no_module", "own.part", "--env PYTHONPATH=FOLDER"),
+        (connector("Bad", "own"), "no_class", "Bad", "module own has no class Bad"),
+        (connector("not_a_class", "own"), "no_class", "not_a_class", "Correct kv_connector"),
+        (connector("Half", "own"), "abstract", "Half", "does not implement get_finished"),
+        (connector("X", "breaks"), "broken", "breaks", "RuntimeError: no device"),
+        (connector("X", "lacks"), "no_package", "absent", "-m pip install absent"),
+        (connector("NeedsOne"), "no_package", "no_such_package", "-m pip install no_such_package"),
+        (connector("Nixel"), "unknown_class", "Nixel", "It has MultiConnector, NeedsOne"),
+        (
+            stack(connector("Good", "own"), connector("Nixel")),
+            "unknown_class",
+            "Nixel",
+            "Nixel: this vLLM has no",
+        ),
+    ],
+)
+def test_what_is_missing_is_named_with_what_to_do(
+    tmp_path: Path, packages: Path, config: dict[str, Any], code: str, subject: str, words: str
+) -> None:
+    begun = time.monotonic()
+    fault = asked(tmp_path, config, packages)
+    assert fault is not None and (fault.code, fault.subject) == (code, subject)
+    assert words in text_of("loads", {"fault": fault, "python": sys.executable})
+    assert time.monotonic() - begun < 20
+
+
+def test_a_connector_that_is_there_has_no_fault(tmp_path: Path, packages: Path) -> None:
+    assert asked(tmp_path, stack(connector("Good", "own")), packages) is None
+
+
+def test_a_python_without_vllm_is_blamed_first(tmp_path: Path) -> None:
+    fault = asked(tmp_path, connector("Good", "no_such.module"), None)
+    assert fault is not None and fault.code == "no_vllm"
+    words = text_of("loads", {"fault": fault, "python": "/some/python"})
+    assert "/some/python has no vLLM. Give one that has: --engine-python" in words
+
+
+def test_a_known_connector_says_which_package_it_wants(tmp_path: Path, packages: Path) -> None:
+    """vLLM imports NIXL's connector without NIXL, so only the entry tells."""
+    text = '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'
+    asking = request(tmp_path, text, engine_python=sys.executable, env={"PYTHONPATH": str(packages)})
+    fault = early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))
+    assert fault is not None and (fault.code, fault.subject) == ("no_package", "nixl")
+    assert "python -m pip install" in text_of("loads", {"fault": fault, "python": "python"})
+
+
+def test_a_vllm_that_does_not_import_is_told_in_its_own_words(tmp_path: Path, packages: Path) -> None:
+    (packages / "vllm" / "__init__.py").write_text("import torch_of_another_build")
+    fault = asked(tmp_path, connector("NeedsOne"), packages)
+    assert fault is not None and fault.code == "broken"
+    assert "torch_of_another_build" in text_of("loads", {"fault": fault, "python": "python"})
+
+
+def test_a_python_that_dies_is_told_as_well(tmp_path: Path, packages: Path) -> None:
+    (packages / "own.py").write_text("import os; os._exit(7)")
+    fault = asked(tmp_path, connector("Good", "own"), packages)
+    assert fault is not None and (fault.code, fault.said) == ("broken", "exit code 7")
+
+
+def test_no_interpreter_is_a_mistake_of_the_request(tmp_path: Path) -> None:
+    asking = request(tmp_path, engine_python=os.fspath(tmp_path / "none"))
+    with pytest.raises(ConfigError, match=r"none: no such program"):
+        early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))
