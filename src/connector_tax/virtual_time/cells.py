@@ -32,12 +32,14 @@ class Load:
 
     Attributes:
         requests: to each engine of each start.
+        seed: of arrivals and prompts.
     """
 
     rate_per_s: float = 24.0
     input_tokens: int = 256
     output_tokens: int = 16
     requests: int = 1600
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +173,12 @@ def _recorded(running: list[Engine], load: Load, start: int, check: Callable[[],
 
 
 def _cell(load: Load, requests: int, name: str, *, charges_others: bool, observe: bool) -> Foreign:
-    gaps = stream(0, "virtual_time", "arrivals", name).exponential(NS_PER_S / load.rate_per_s, requests)
+    gaps = stream(load.seed, "virtual_time", "arrivals", name).exponential(NS_PER_S / load.rate_per_s, requests)
     return {
         "arrivals_ns": np.cumsum(gaps).astype(np.int64).tolist(),
         "input_tokens": load.input_tokens,
         "output_tokens": load.output_tokens,
-        "seed": derive_seed(0, "virtual_time", "prompts", name),
+        "seed": derive_seed(load.seed, "virtual_time", "prompts", name),
         "name": f"{name}{'o' if charges_others else ''}",
         "slice_steps": SLICE_STEPS,
         "charges_others": charges_others,
