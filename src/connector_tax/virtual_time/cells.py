@@ -203,8 +203,9 @@ def _cell(load: Load, requests: int, name: str, *, charges_others: bool, observe
         "arrivals_ns": np.cumsum(gaps).astype(np.int64).tolist(),
         "input_tokens": load.input_tokens,
         "output_tokens": load.output_tokens,
-        "seed": derive_seed(load.seed, "virtual_time", "prompts", name),
-        "name": f"{name}{'o' if charges_others else ''}",
+        # Other prompts with the same arrivals: a connector's store may hold what it has seen.
+        "seed": derive_seed(load.seed, "virtual_time", "prompts", f"{name} {charges_others}"),
+        "name": f"{name} {charges_others}",
         "slice_steps": SLICE_STEPS,
         "charges_others": charges_others,
         "observe": observe,
