@@ -162,8 +162,8 @@ def _hook(table: StepTable, name: str) -> tuple[float, float, float, float]:
         values[:, column] for values in (table.hooks.us, table.hooks.cpu_us, table.hooks.calls)
     )
     called = calls > 0
-    medians = (float(np.nanmedian(v[called])) for v in (wall, cpu)) if called.any() else (0.0, 0.0)
-    return (float(np.nanmean(calls)), float(np.nanmean(cpu)), *medians)  # type: ignore[return-value]
+    wall_us, cpu_us = (float(np.nanmedian(v[called])) if called.any() else 0.0 for v in (wall, cpu))
+    return float(np.nanmean(calls)), float(np.nanmean(cpu)), wall_us, cpu_us
 
 
 def _share(tables: Sequence[StepTable], name: str) -> float:
