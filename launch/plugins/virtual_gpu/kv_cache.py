@@ -3,6 +3,8 @@
 Schedulers and connectors see layers, blocks and block size; the bytes of a block are what differs.
 """
 
+import ctypes
+import mmap
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +17,7 @@ from virtual_gpu.streams import Scale
 HEADS = 1
 HEAD_SIZE = 8
 TWO_BYTES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "half": torch.float16}
+PAGE, MADV_DONTNEED = mmap.PAGESIZE, 4
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
@@ -92,7 +95,19 @@ def narrow_bytes(specs: dict[str, Any], kv_cache_bytes: int) -> int:
 
 
 def allocate(kv_cache_config: Any, vllm_config: Any) -> dict[str, torch.Tensor]:
-    """Layer -> its tensor, placed by vLLM where this release has a function for it."""
+    """Layer -> its tensor, placed by vLLM where this release has a function for it.
+
+    The kernel takes the zeros back and gives a page when it is touched: no model writes any, and a GPU's number of blocks is 1 GB here.
+    """
+    caches = _allocate(kv_cache_config, vllm_config)
+    for start, n_bytes in {(c.untyped_storage().data_ptr(), c.untyped_storage().nbytes()) for c in caches.values()}:
+        first, last = -(-start // PAGE), (start + n_bytes) // PAGE
+        if last > first:
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(first * PAGE), ctypes.c_size_t((last - first) * PAGE), MADV_DONTNEED)
+    return caches
+
+
+def _allocate(kv_cache_config: Any, vllm_config: Any) -> dict[str, torch.Tensor]:
     try:
         from vllm.v1.worker.utils import allocate_kv_cache
     except ImportError:  # before 0.29

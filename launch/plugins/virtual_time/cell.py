@@ -26,7 +26,7 @@ class Work:
 
     def __init__(self) -> None:
         self._order = list(range(1 << 17))
-        random.Random(0).shuffle(self._order)  # nosec B311
+        random.Random(0).shuffle(self._order)
 
     def begin(self) -> None:
         self.small_ns: list[int] = []
@@ -58,7 +58,7 @@ def run_cell(core: Any, time_source: VirtualTime, work: Work, cell: dict[str, An
     """
     work.begin()
     core.reset_prefix_cache()
-    draw = random.Random(cell["seed"])  # nosec B311
+    draw = random.Random(cell["seed"])
     prompts = iter(lambda: draw.choices(range(FIRST_TOKEN, LAST_TOKEN), k=cell["input_tokens"]), None)
     sampling = SamplingParams(max_tokens=cell["output_tokens"], ignore_eos=True, temperature=0.0)
     begun_ns = time_source.now_ns()

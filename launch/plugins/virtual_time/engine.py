@@ -36,6 +36,7 @@ IMPORTED = (
 NULL_HOOK = "null_hook"
 IDLE_S = 0.5
 LEAST_CORES = 0.1
+LEAST_PRIORITY = 19
 
 
 class NullHook:
@@ -95,25 +96,30 @@ def make_core(wanted: dict[str, Any]) -> Any:
 
 
 def spinning() -> dict[str, float]:
-    """Cores that threads of this process take while nobody asks for anything, by the thread's name; those that take a tenth of one."""
+    """Cores that threads of this process take while nobody asks for anything, by the thread's name; those that take a tenth of one.
 
-    def spent() -> dict[str, tuple[str, int]]:
+    From here on they get what everybody else leaves: many engines wait for their turns on one host, and each spinner would take a core from the one
+    whose turn it is.
+    """
+
+    def spent() -> dict[int, tuple[str, int]]:
         found = {}
         for task in Path("/proc/self/task").iterdir():
             with suppress(OSError):  # it has ended
                 name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
                 utime, stime = rest.split()[11:13]
-                found[task.name] = (name, int(utime) + int(stime))
+                found[int(task.name)] = (name, int(utime) + int(stime))
         return found
 
     before = spent()
     time.sleep(IDLE_S)
     ticks = IDLE_S * os.sysconf("SC_CLK_TCK")
     cores: dict[str, float] = {}
-    for task, (name, after) in spent().items():
-        share = (after - before.get(task, (name, after))[1]) / ticks
+    for thread, (name, after) in spent().items():
+        share = (after - before.get(thread, (name, after))[1]) / ticks
         if share >= LEAST_CORES:
             cores[name] = round(cores.get(name, 0.0) + share, 2)
+            os.setpriority(os.PRIO_PROCESS, thread, LEAST_PRIORITY)
     return cores
 
 

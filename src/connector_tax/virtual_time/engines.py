@@ -25,9 +25,9 @@ from connector_tax.run.engine.root_cause import root_cause
 from connector_tax.run.engine.supervised import Supervisor, start_supervised, stop_supervised
 from connector_tax.run.engine.virtual_gpu import VARIABLE
 
-START_TIMEOUT_S = 180.0
-# Of one slice: some 50 ms of CPU, on however busy a host.
-ANSWER_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 300.0
+# Of one slice: some 10 ms of CPU, on however busy a host.
+ANSWER_TIMEOUT_S = 180.0
 POLL_S = 0.2
 GRACE_S = 1.0
 # The recorder's own thread would write while steps are timed; the engine writes after each cell.
@@ -164,15 +164,6 @@ class Engine:
         self.cpu_s = answer.get("process_cpu_ns", 0) / 1e9
         return answer
 
-    def end(self) -> None:
-        """Closing the channel ends it; its memory and its ports are free when it has closed its own end."""
-        with suppress(OSError):
-            self._channel.shutdown(socket.SHUT_WR)
-            self._channel.settimeout(GRACE_S)
-            while self._channel.recv(1 << 20):
-                pass
-        self._channel.close()
-
 
 def _end(log: Path, code: int | None) -> str:
     text = log.read_text(errors="replace") if log.exists() else ""
@@ -180,46 +171,52 @@ def _end(log: Path, code: int | None) -> str:
 
 
 class Engines:
-    """Engines of several starts; all end with the body of ``with``, and with this process, however that ends."""
+    """The engines of one start, all to end with the body of ``with``, and with this process, however that ends.
 
-    def __init__(self, scheduling: str, check: Check) -> None:
-        self._scheduling, self._check = scheduling, check
+    Imports begin at once, so that those of a next start can run while this one measures. Engines of one interpreter and environment are forked from
+    one import, and have its hash seed and addresses; another start has its own.
+    """
+
+    def __init__(self, specs: Sequence[EngineSpec], scheduling: str, start: int, check: Check) -> None:
+        self._specs, self._scheduling, self._start, self._check = specs, scheduling, start, check
         self._stack = ExitStack()
         self._importers: dict[tuple[str, tuple[tuple[str, str], ...]], Importer] = {}
         self._n = 0
 
     def __enter__(self) -> "Engines":
-        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="connector-tax-")))
+        with self._stack as stack:  # in case of an error on the way
+            self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="connector-tax-")))
+            for spec in self._specs:
+                self._importer(spec)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *raised: object) -> None:
+        self.end()
+
+    def end(self) -> None:
         self._stack.close()
 
-    @contextmanager
-    def started(self, specs: Sequence[EngineSpec]) -> Iterator[list[Engine]]:
-        """One engine of each, started at the same time; they end with the body.
+    def started(self) -> list[Engine]:
+        """One engine of each, started at the same time.
 
         Raises:
             EngineError: one cannot be started, or resolves to another way of scheduling.
             Stopped: as ``check``.
         """
-        for spec in specs:  # their imports run side by side
-            self._importer(spec)
-        with ExitStack() as stack:
-            running = []
-            for place, spec in enumerate(specs):
-                listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-                folder = self._fork(spec, place, len(specs), listener)
-                channel = self._importer(spec).accept(listener, self._check)
-                running.append(Engine(spec, folder, self._importer(spec), channel))
-                stack.callback(running[-1].end)
-            for engine in running:
-                engine.facts = engine.hear(self._check, START_TIMEOUT_S)["ready"]
-                found = "async" if engine.facts["async_scheduling"] else "sync"
-                if found != self._scheduling:
-                    reason = f"the engine resolves to {found} scheduling, and {self._scheduling} was asked for. Ask for {found}."
-                    raise EngineFailed(engine.spec, reason)
-            yield running
+        running = []
+        for place, spec in enumerate(self._specs):
+            listener = self._stack.enter_context(socket.socket(socket.AF_UNIX))
+            folder = self._fork(spec, place, len(self._specs), listener)
+            channel = self._stack.enter_context(self._importer(spec).accept(listener, self._check))
+            running.append(Engine(spec, folder, self._importer(spec), channel))
+        for engine in running:
+            engine.facts = engine.hear(self._check, START_TIMEOUT_S)["ready"]
+            found = "async" if engine.facts["async_scheduling"] else "sync"
+            if found != self._scheduling:
+                reason = f"the engine resolves to {found} scheduling, and {self._scheduling} was asked for. Ask for {found}."
+                raise EngineFailed(engine.spec, reason)
+        return running
 
     def _fork(self, spec: EngineSpec, place: int, of: int, listener: socket.socket) -> Path:
         folder = self._new_folder()
@@ -260,12 +257,12 @@ class Engines:
     def _importer(self, spec: EngineSpec) -> Importer:
         key = (spec.python, tuple(sorted(spec.env.items())))
         if key not in self._importers:
-            self._importers[key] = self._stack.enter_context(_importer(spec, self._new_folder()))
+            self._importers[key] = self._stack.enter_context(_importer(spec, self._start, self._new_folder()))
         return self._importers[key]
 
 
 @contextmanager
-def _importer(spec: EngineSpec, folder: Path) -> Iterator[Importer]:
+def _importer(spec: EngineSpec, start: int, folder: Path) -> Iterator[Importer]:
     given = {**os.environ, **spec.env}
     paths = [*map(str, _PATHS), *filter(None, [given.get("PYTHONPATH")])]
     environment = {
@@ -274,6 +271,7 @@ def _importer(spec: EngineSpec, folder: Path) -> Iterator[Importer]:
         "HF_HUB_OFFLINE": "1",
         **given,
         "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONHASHSEED": str(start),
         "CUDA_VISIBLE_DEVICES": "",
         "VLLM_HOST_IP": "127.0.0.1",
         "AGENTIC_STEP_LOG_PATH": str(folder / "steps.jsonl"),

@@ -1,0 +1,33 @@
+"""The no-op connector with a cost that is known in virtual time.
+
+    "kv_connector_extra_config": {"hook": "build_connector_meta", "us": 200, "how": "cpu"}
+
+``cpu`` burns that much CPU time of the thread that calls the hook; ``jump`` moves virtual time on by it and burns nothing: the truth.
+"""
+
+from time import thread_time_ns
+from typing import Any
+
+import virtual_gpu.clock
+from noop_connector import NoOpConnector
+
+
+class ExactBurns(NoOpConnector):
+    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        told = vllm_config.kv_transfer_config.kv_connector_extra_config
+        us, jumps, hook = told["us"], told["how"] == "jump", getattr(self, told["hook"])
+
+        def burn() -> None:
+            if jumps:
+                virtual_gpu.clock.source.busy(us)
+                return
+            until_ns = thread_time_ns() + round(us * 1e3)
+            while thread_time_ns() < until_ns:
+                pass
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            burn()
+            return hook(*args, **kwargs)
+
+        setattr(self, told["hook"], call)

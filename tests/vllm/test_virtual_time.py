@@ -1,0 +1,130 @@
+"""Virtual time on real vLLM: what is burnt is found, after the launch it is hidden, and nothing outlives who measures."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from connector_tax.base.documents.identity import GpuDocument
+from connector_tax.base.errors import EngineError
+from connector_tax.base.records.gpu import HostCosts, StepCosts
+from connector_tax.virtual_time import EngineSpec, Load, VirtualTime, compare, measure, measure_many
+
+pytestmark = pytest.mark.vllm
+ROOT = Path(__file__).parents[2]
+BURN_US = 300.0
+DEVICE = GpuDocument(
+    name="NVIDIA H200",
+    compute_capability=(9, 0),
+    memory_bytes=150_754_820_096,
+    kv_cache_bytes=500_000_000,
+    step=StepCosts(4000.0, 9.8, 200.0, 0.02),
+    host=HostCosts(),
+)
+LOAD = Load(requests=300)
+
+
+@pytest.fixture(scope="module")
+def spec(engine_python: str, tiny_model: Path):
+    def make(label: str, kv: dict | None = None) -> EngineSpec:
+        args = {"max_model_len": 8192, "max_num_batched_tokens": 8192}
+        env = {"PYTHONPATH": str(ROOT / "tests" / "vllm" / "plugins")}
+        return EngineSpec(label, engine_python, tiny_model, DEVICE, kv, args, env)
+
+    return make
+
+
+def burning(us: float, how: str, hook: str = "build_connector_meta") -> dict:
+    extra = {"hook": hook, "us": us, "how": how}
+    return {"kv_connector": "ExactBurns", "kv_connector_module_path": "exact_burns", "kv_role": "kv_both", "kv_connector_extra_config": extra}
+
+
+def tpot_us(found: VirtualTime) -> float:
+    """Of its charged difference, the point."""
+    point = found.tax("tpot_p50").difference_us.charged.point
+    assert point is not None
+    return point
+
+
+@pytest.mark.parametrize("scheduling", ["sync", "async"])
+def test_a_burn_counts_as_the_same_burn_as_a_jump_and_is_hidden_after_the_launch(spec, scheduling: str) -> None:
+    """CPU time of a busy host differs by some 10 us a step between two cells of this size."""
+    specs = [
+        spec("plain"),
+        spec("none", burning(0, "jump")),
+        spec("burnt", burning(BURN_US, "cpu")),
+        spec("jumped", burning(BURN_US, "jump")),
+        spec("after", burning(BURN_US, "cpu", "wait_for_save")),
+    ]
+    plain, none, burnt, jumped, after = measure_many(specs, LOAD, scheduling=scheduling, starts=2)
+    assert burnt.facts["async_scheduling"] == (scheduling == "async")
+    truth = tpot_us(compare(none, jumped))
+    assert tpot_us(compare(none, burnt)) == pytest.approx(truth, abs=50)
+    assert tpot_us(compare(none, after)) == pytest.approx(0, abs=50)
+    if scheduling == "sync":
+        assert truth > BURN_US * 0.95  # a longer step has more requests running
+    else:
+        assert truth == pytest.approx(0, abs=50)
+    found = compare(plain, burnt)
+    assert found.starts == 2
+    hooks = {h.hook: h for h in found.hooks}
+    assert hooks["build_connector_meta"].cpu_us_per_step.point == pytest.approx(BURN_US, abs=20)
+    assert hooks["build_connector_meta"].calls_per_step == pytest.approx(1.0, abs=0.05)
+    assert hooks["build_connector_meta"].in_virtual_time
+    assert abs(hooks["wait_for_save"].cpu_us_per_step.point or 0) < 10
+    assert BURN_US * 0.9 < (found.step_us.charged.point or 0) < BURN_US * 1.5
+    assert found.others_us_per_step["plain"] < 5
+
+
+def test_a_connector_that_cannot_be_imported_is_named(spec) -> None:
+    wrong = {"kv_connector": "Nobody", "kv_connector_module_path": "no_such_module", "kv_role": "kv_both"}
+    with pytest.raises(EngineError, match=r"wrong: .*no_such_module"):
+        measure(spec("plain"), spec("wrong", wrong), LOAD, scheduling="sync")
+
+
+def test_a_python_without_vllm_is_told_at_once(spec) -> None:
+    plain = spec("plain")
+    begun_s = time.monotonic()
+    with pytest.raises(EngineError, match="there is no vLLM in this interpreter"):
+        measure(EngineSpec("plain", sys.executable, plain.model, DEVICE), plain, LOAD, scheduling="sync")
+    assert time.monotonic() - begun_s < 20
+
+
+def test_engines_end_with_who_measures_also_by_kill_9(spec, tmp_path: Path) -> None:
+    plain = spec("plain")
+    script = tmp_path / "measure.py"
+    script.write_text(
+        "import sys\nfrom pathlib import Path\nimport msgspec\nfrom connector_tax.base.documents.identity import GpuDocument\n"
+        "from connector_tax.virtual_time import EngineSpec, Load, measure\n"
+        "device = msgspec.json.decode(sys.argv[3].encode(), type=GpuDocument)\n"
+        "plain = EngineSpec('plain', sys.argv[1], Path(sys.argv[2]), device)\n"
+        "measure(plain, plain, Load(requests=100000), scheduling='sync', say=lambda s: print(s, flush=True))\n"
+    )
+    import msgspec
+
+    caller = subprocess.Popen(
+        [sys.executable, str(script), plain.python, str(plain.model), msgspec.json.encode(DEVICE).decode()],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    deadline_s = time.monotonic() + 240
+    while len(found := _engines(tmp_path)) < 3:  # an importer and two engines
+        assert caller.poll() is None and time.monotonic() < deadline_s
+        time.sleep(0.2)
+    caller.send_signal(signal.SIGKILL)
+    caller.wait()
+    _, alive = psutil.wait_procs(found, timeout=20)
+    assert not alive
+
+
+def _engines(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if "virtual_time.engine" in line and str(folder) in line and "supervisor" not in line:
+            found.append(process)
+    return found
