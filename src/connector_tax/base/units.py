@@ -4,7 +4,6 @@ import re
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
-NS_PER_US = 1_000
 # 146 years: beyond it nothing is a time, and what is below can be added and subtracted in 64 bits.
 MOST_NS = 2**62
 

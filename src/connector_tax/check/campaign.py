@@ -113,7 +113,7 @@ def _mapping(
             "served_model_name": "m",
             "args": args,
             "env": {**ENVIRONMENT, **(request.env or {})},
-            "ready_timeout_s": 120,
+            "ready_timeout_s": 240,
             "stop_grace_s": 5,
         },
         "phase_a": {

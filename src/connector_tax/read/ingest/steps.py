@@ -101,22 +101,6 @@ class StepTable:
 
 
 @dataclass(frozen=True, slots=True)
-class StepLoads:
-    """What the scheduler had to do in each step of a cell, in time order, from the cell's beginning; every column has shape (m,).
-
-    Attributes:
-        running: requests that the scheduler was running when ``schedule()`` had chosen.
-        counted: which of them are the rows of the cell's ``StepTable``, in its order.
-    """
-
-    t_ns: Ints
-    prefill_tokens: Ints
-    decode_tokens: Ints
-    running: Ints
-    counted: Bools
-
-
-@dataclass(frozen=True, slots=True)
 class _WorkerParts:
     """The worker's part of each step, before the window is cut out.
 
@@ -200,19 +184,6 @@ def _silent(found: StepColumns, rows: Ints, total: Floats) -> dict[str, str]:
     if rows.size and np.isnan(total).all():
         return {"worker": NO_ROWS, **found.unheard}
     return found.unheard
-
-
-def read_loads(path: Path, window: CellWindow) -> StepLoads:
-    """What each step of a cell's share had to do.
-
-    Raises:
-        ArtifactError: a line is not a step record.
-    """
-    ints = read_step_columns(path).steps.ints
-    order, inside = _in_window(ints, window)
-    prefill, decode = ints["prefill_tokens"][order], ints["decode_tokens"][order]
-    counted = inside & (prefill + decode > 0)
-    return StepLoads(ints["t_ns"][order], prefill, decode, ints["num_running"][order], counted)
 
 
 def _in_window(ints: dict[str, Ints], window: CellWindow) -> tuple[Ints, Bools]:
