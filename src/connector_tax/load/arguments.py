@@ -143,8 +143,7 @@ _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
         (
             "--chars-per-token",
             number(float, 0.01, 1000),
-            "characters per token of ShareGPT answers, to tell their length (default: %(default)g)",
-            4.0,
+            "characters per token of ShareGPT answers, to tell their length (default: 4)",
         ),
     ],
     "how long": [
@@ -177,7 +176,6 @@ _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
             "--precision",
             number(ratio_of, 0.001, 1),
             "how exactly --find-rate has to find the rate (default: 5%%)",
-            "5%",
         ),
     ],
     "output": [

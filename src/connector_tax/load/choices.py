@@ -46,6 +46,9 @@ _NEEDS = (
     ("--ca-file, --client-cert, --insecure", "https in --base-url"),
     ("--client-key", "--client-cert"),
     ("--speed", "--trace"),
+    ("--precision", "--find-rate"),
+    ("--chars-per-token", "--prompts"),
+    ("--keep-failed-sessions", "--sessions"),
 )
 # Options that leave nothing to say to others, and why.
 _CLASHES = (
@@ -118,7 +121,9 @@ def load_of(args: argparse.Namespace) -> Load:
     sweep = None
     if args.find_rate is not None:
         wanted = "in requests per second, such as 0.5:64"
-        sweep = Sweep(*_range("--find-rate", args.find_rate, wanted, float, *_RATES, ":"), args.precision)
+        sweep = Sweep(
+            *_range("--find-rate", args.find_rate, wanted, float, *_RATES, ":"), _first(args.precision, 0.05)
+        )
     closed = ("max_throughput", "offline", "concurrency")
     spec = CellSpec(
         phase="a",
@@ -164,7 +169,7 @@ def load_of(args: argparse.Namespace) -> Load:
         prompts=args.prompts,
         trace=args.trace,
         speed=args.speed or 1.0,
-        chars_per_token=args.chars_per_token,
+        chars_per_token=_first(args.chars_per_token, 4.0),
         sweep=sweep,
         slo=slo,
         goodput=goodput,
