@@ -12,6 +12,10 @@ import virtual_gpu.clock
 from noop_connector import NoOpConnector
 
 
+# Some 5 us.
+LOOPS = 200
+
+
 class ExactBurns(NoOpConnector):
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -24,7 +28,9 @@ class ExactBurns(NoOpConnector):
                 return
             until_ns = thread_time_ns() + round(us * 1e3)
             while thread_time_ns() < until_ns:
-                pass
+                # A system call empties predictors, and hundreds make what comes after a burn dearer.
+                for _ in range(LOOPS):
+                    pass
 
         def call(*args: Any, **kwargs: Any) -> Any:
             burn()
