@@ -11,7 +11,6 @@ from typing import Any
 import virtual_gpu.clock
 from noop_connector import NoOpConnector
 
-
 # Some 5 us.
 LOOPS = 200
 
