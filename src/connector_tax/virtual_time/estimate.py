@@ -139,13 +139,12 @@ def _hooks(starts: Sequence[Start]) -> tuple[tuple[HookCpu, ...], float]:
         if not any(calls for calls, *_ in each):
             continue
         cpu = [us - calls * null for (calls, us, *_), null in zip(each, nulls, strict=True)]
-        wall, charge = (float(np.mean([row[k] for row in each])) for k in (2, 3))
-        side, _, hook = name.partition("/")
-        calls_per_step = float(np.mean([calls for calls, *_ in each]))
-        in_virtual_time = wall < FAR_EXCEEDS * charge + FAR_EXCEEDS_US
-        found.append(
-            HookCpu(side, hook, calls_per_step, mean(cpu), wall * _share(tables, name), in_virtual_time)
+        calls, wall, median_wall, median_cpu = (
+            float(np.mean([row[k] for row in each])) for k in (0, 2, 3, 4)
         )
+        side, _, hook = name.partition("/")
+        in_virtual_time = median_wall < FAR_EXCEEDS * median_cpu + FAR_EXCEEDS_US
+        found.append(HookCpu(side, hook, calls, mean(cpu), wall, in_virtual_time))
     return tuple(found), float(np.mean(nulls))
 
 
@@ -155,17 +154,12 @@ def null_hook_us(table: StepTable) -> float:
     return float(np.nansum(table.hooks.cpu_us[:, column]) / table.hooks.calls[:, column].sum())
 
 
-def _hook(table: StepTable, name: str) -> tuple[float, float, float, float]:
-    """(calls a step, CPU us a step, wall and CPU us of the median step that called it); medians, since a busy host takes the core away."""
+def _hook(table: StepTable, name: str) -> tuple[float, ...]:
+    """Calls, CPU and wall us a step; wall and CPU us of the median step that called it, since a busy host takes the core away."""
     column = table.hooks.names.index(name)
     wall, cpu, calls = (
         values[:, column] for values in (table.hooks.us, table.hooks.cpu_us, table.hooks.calls)
     )
     called = calls > 0
-    wall_us, cpu_us = (float(np.nanmedian(v[called])) if called.any() else 0.0 for v in (wall, cpu))
-    return float(np.nanmean(calls)), float(np.nanmean(cpu)), wall_us, cpu_us
-
-
-def _share(tables: Sequence[StepTable], name: str) -> float:
-    """Of the steps, how many called it."""
-    return float(np.mean([(t.hooks.calls[:, t.hooks.names.index(name)] > 0).mean() for t in tables]))
+    medians = (float(np.nanmedian(v[called])) if called.any() else 0.0 for v in (wall, cpu))
+    return (*(float(np.nanmean(v)) for v in (calls, cpu, wall)), *medians)

@@ -110,4 +110,4 @@ def test_a_hook_is_told_without_its_observer_and_not_judged_where_it_waits() -> 
         3.0,
         True,
     )
-    assert (load.cpu_us_per_step.point, load.wall_us_per_step, load.in_virtual_time) == (19.0, 1000.0, False)
+    assert (load.cpu_us_per_step.point, load.wall_us_per_step, load.in_virtual_time) == (19.0, 1400.0, False)
