@@ -25,7 +25,16 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.identity import GpuDocument
 from connector_tax.base.records.connector import SidePort
 from connector_tax.base.records.gpu import HostCosts, StepCosts
-from connector_tax.virtual_time import EngineSpec, Interval, Load, VirtualTime, cells, compare, measure, measure_many
+from connector_tax.virtual_time import (
+    EngineSpec,
+    Interval,
+    Load,
+    VirtualTime,
+    cells,
+    compare,
+    measure,
+    measure_many,
+)
 from connector_tax.virtual_time.engines import Engines
 from connector_tax.virtual_time.estimate import METRICS, engine_us
 
@@ -95,7 +104,10 @@ def aa(asked: argparse.Namespace) -> None:
             ratio = found.tax(metric).ratio.charged
             inside[metric] += abs(ratio.point) <= aim and half_width(ratio) <= aim
             line.append(f"{metric} {told(ratio)} % (half-width {half_width(ratio):.3%})")
-        print(f"{repeat:3} {'; '.join(line)}; {found.wall_s:.0f} s, CPU {found.cpu_s:.0f} s, load {os.getloadavg()[0]:.1f}", flush=True)
+        print(
+            f"{repeat:3} {'; '.join(line)}; {found.wall_s:.0f} s, CPU {found.cpu_s:.0f} s, load {os.getloadavg()[0]:.1f}",
+            flush=True,
+        )
     print("; ".join(f"{m}: {n} of {asked.repeats} within {AIMS[m]:.1%}" for m, n in inside.items()))
 
 
@@ -103,10 +115,19 @@ def burns(asked: argparse.Namespace) -> None:
     print("us of TPOT p50 over the same connector without a burn")
     for place, hook in HOOKS.items():
         for us in asked.us:
-            specs = [burning("none", hook, 0, "jump"), burning("cpu", hook, us, "cpu"), burning("jump", hook, us, "jump")]
-            none, cpu, jump = measure_many(specs, asked.load, scheduling=asked.scheduling, starts=asked.starts)
+            specs = [
+                burning("none", hook, 0, "jump"),
+                burning("cpu", hook, us, "cpu"),
+                burning("jump", hook, us, "jump"),
+            ]
+            none, cpu, jump = measure_many(
+                specs, asked.load, scheduling=asked.scheduling, starts=asked.starts
+            )
             burnt, truth = (compare(none, x).tax("tpot_p50").difference_us.charged for x in (cpu, jump))
-            print(f"{place:18} {us:5.0f} us: burnt {told(burnt, 1)}, as a jump {told(truth, 1)}; {none.wall_s:.0f} s", flush=True)
+            print(
+                f"{place:18} {us:5.0f} us: burnt {told(burnt, 1)}, as a jump {told(truth, 1)}; {none.wall_s:.0f} s",
+                flush=True,
+            )
 
 
 def connector(asked: argparse.Namespace) -> None:
@@ -118,24 +139,37 @@ def connector(asked: argparse.Namespace) -> None:
 
 def show(found: VirtualTime) -> None:
     for t in found.taxes:
-        print(f"{t.metric:13} {t.plain_ms:8.3f} ms; {told(t.ratio.charged)} %, with other threads {told(t.ratio.with_others)} %")
+        print(
+            f"{t.metric:13} {t.plain_ms:8.3f} ms; {told(t.ratio.charged)} %, with other threads {told(t.ratio.with_others)} %"
+        )
     for side, us in found.engine_us_per_step.items():
         rest = f"others {found.others_us_per_step[side]:.1f}, waits {found.waits_per_step[side]:.2f}"
         print(f"{side:10} engine's thread {told(us, 1)} us a step, {rest}")
-    print(f"step {told(found.step_us.charged, 1)} us, with other threads {told(found.step_us.with_others, 1)}; null hook {found.null_hook_us:.2f} us")
-    print(f"reference work {told(found.work_ratio)} %, wide {told(found.wide_work_ratio)} %; {found.wall_s:.0f} s, CPU {found.cpu_s:.0f} s")
+    print(
+        f"step {told(found.step_us.charged, 1)} us, with other threads {told(found.step_us.with_others, 1)}; null hook {found.null_hook_us:.2f} us"
+    )
+    print(
+        f"reference work {told(found.work_ratio)} %, wide {told(found.wide_work_ratio)} %; {found.wall_s:.0f} s, CPU {found.cpu_s:.0f} s"
+    )
     for h in found.hooks:
         seen = "" if h.in_virtual_time else "; not in virtual time"
-        print(f"  {h.side}/{h.hook}: {h.calls_per_step:.2f} calls, {told(h.cpu_us_per_step, 1)} us, wall {h.wall_us_per_step:.1f}{seen}")
+        print(
+            f"  {h.side}/{h.hook}: {h.calls_per_step:.2f} calls, {told(h.cpu_us_per_step, 1)} us, wall {h.wall_us_per_step:.1f}{seen}"
+        )
 
 
 def slices(asked: argparse.Namespace) -> None:
     for steps in asked.steps:
         cells.SLICE_STEPS = steps
-        with Engines(asked.scheduling, lambda: None) as all_engines, all_engines.started([spec("plain")] * 4) as running:
+        with (
+            Engines(asked.scheduling, lambda: None) as all_engines,
+            all_engines.started([spec("plain")] * 4) as running,
+        ):
             cells._cells(running, asked.load, 200, "w", lambda: None)
             begun_s = time.monotonic()
-            found = [cells._cells(running, asked.load, 800, f"c{k}", lambda: None) for k in range(asked.repeats)]
+            found = [
+                cells._cells(running, asked.load, 800, f"c{k}", lambda: None) for k in range(asked.repeats)
+            ]
             print(f"slices of {steps}: {time.monotonic() - begun_s:.0f} s, load {os.getloadavg()[0]:.1f}")
         for name, of in (("engine's thread", engine_us), *METRICS.items()):
             logs = np.log([[of(c) for c in row] for row in found])
@@ -143,11 +177,16 @@ def slices(asked: argparse.Namespace) -> None:
             own = logs.mean(axis=0)
             of_cells = ((logs - own) ** 2).sum() / ((len(found) - 1) * 3)
             of_processes = max(0.0, (own**2).sum() / 3 - of_cells / len(found))
-            print(f"  {name:15} sd of processes {of_processes**0.5:.3%}, of cells of 800 requests {of_cells**0.5:.3%}", flush=True)
+            print(
+                f"  {name:15} sd of processes {of_processes**0.5:.3%}, of cells of 800 requests {of_cells**0.5:.3%}",
+                flush=True,
+            )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     kinds = {"aa": aa, "burns": burns, "connector": connector, "slices": slices}
     parser.add_argument("what", choices=kinds)
     parser.add_argument("--repeats", type=int, default=5)

@@ -41,7 +41,12 @@ def spec(engine_python: str, tiny_model: Path):
 
 def burning(us: float, how: str, hook: str = "build_connector_meta") -> dict:
     extra = {"hook": hook, "us": us, "how": how}
-    return {"kv_connector": "ExactBurns", "kv_connector_module_path": "exact_burns", "kv_role": "kv_both", "kv_connector_extra_config": extra}
+    return {
+        "kv_connector": "ExactBurns",
+        "kv_connector_module_path": "exact_burns",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": extra,
+    }
 
 
 def tpot_us(found: VirtualTime) -> float:
@@ -52,26 +57,32 @@ def tpot_us(found: VirtualTime) -> float:
 
 
 @pytest.mark.parametrize("scheduling", ["sync", "async"])
-def test_a_burn_counts_as_the_same_burn_as_a_jump_and_is_hidden_after_the_launch(spec, scheduling: str) -> None:
+def test_a_burn_counts_as_the_same_burn_as_a_jump_and_is_hidden_after_the_launch(
+    spec, scheduling: str
+) -> None:
     """CPU time of a busy host differs by some 10 us a step between two cells of this size."""
-    specs = [
-        spec("plain"),
-        spec("none", burning(0, "jump")),
-        spec("burnt", burning(BURN_US, "cpu")),
-        spec("jumped", burning(BURN_US, "jump")),
-        spec("after", burning(BURN_US, "cpu", "wait_for_save")),
-    ]
-    plain, none, burnt, jumped, after = measure_many(specs, LOAD, scheduling=scheduling, starts=2)
+    after = "wait_for_save"
+    burns = (
+        (0, "jump"),
+        (BURN_US, "cpu"),
+        (BURN_US, "jump"),
+        (BURN_US, "cpu", after),
+        (BURN_US, "jump", after),
+    )
+    specs = [spec(" ".join(map(str, burn)), burning(*burn)) for burn in burns]
+    none, burnt, jumped, burnt_after, jumped_after = measure_many(
+        specs, LOAD, scheduling=scheduling, starts=1
+    )
     assert burnt.facts["async_scheduling"] == (scheduling == "async")
-    truth = tpot_us(compare(none, jumped))
-    assert tpot_us(compare(none, burnt)) == pytest.approx(truth, abs=50)
-    assert tpot_us(compare(none, after)) == pytest.approx(0, abs=50)
+    truth, hidden = tpot_us(compare(none, jumped)), tpot_us(compare(none, jumped_after))
+    assert tpot_us(compare(none, burnt)) == pytest.approx(truth, abs=60)
+    assert tpot_us(compare(none, burnt_after)) == pytest.approx(hidden, abs=60)
     if scheduling == "sync":
-        assert truth > BURN_US * 0.95  # a longer step has more requests running
+        assert truth > BURN_US * 0.9  # a longer step has more requests running
     else:
-        assert truth == pytest.approx(0, abs=50)
-    found = compare(plain, burnt)
-    assert found.starts == 2
+        assert truth == pytest.approx(0, abs=60)
+    assert hidden == pytest.approx(0, abs=60)
+    found = compare(none, burnt)
     hooks = {h.hook: h for h in found.hooks}
     assert hooks["build_connector_meta"].cpu_us_per_step.point == pytest.approx(BURN_US, abs=20)
     assert hooks["build_connector_meta"].calls_per_step == pytest.approx(1.0, abs=0.05)

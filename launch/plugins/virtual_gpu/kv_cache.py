@@ -100,10 +100,14 @@ def allocate(kv_cache_config: Any, vllm_config: Any) -> dict[str, torch.Tensor]:
     The kernel takes the zeros back and gives a page when it is touched: no model writes any, and a GPU's number of blocks is 1 GB here.
     """
     caches = _allocate(kv_cache_config, vllm_config)
-    for start, n_bytes in {(c.untyped_storage().data_ptr(), c.untyped_storage().nbytes()) for c in caches.values()}:
+    for start, n_bytes in {
+        (c.untyped_storage().data_ptr(), c.untyped_storage().nbytes()) for c in caches.values()
+    }:
         first, last = -(-start // PAGE), (start + n_bytes) // PAGE
         if last > first:
-            ctypes.CDLL(None).madvise(ctypes.c_void_p(first * PAGE), ctypes.c_size_t((last - first) * PAGE), MADV_DONTNEED)
+            ctypes.CDLL(None).madvise(
+                ctypes.c_void_p(first * PAGE), ctypes.c_size_t((last - first) * PAGE), MADV_DONTNEED
+            )
     return caches
 
 

@@ -44,7 +44,9 @@ class Work:
         self.wide_ns.append(cpu_ns() - done)
 
 
-def run_cell(core: Any, time_source: VirtualTime, work: Work, cell: dict[str, Any], each_slice: Callable[[], None]) -> dict[str, Any]:
+def run_cell(
+    core: Any, time_source: VirtualTime, work: Work, cell: dict[str, Any], each_slice: Callable[[], None]
+) -> dict[str, Any]:
     """Run one cell to its last token; time stands still before and after.
 
     Args:

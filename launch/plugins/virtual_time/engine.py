@@ -33,7 +33,7 @@ IMPORTED = (
     "virtual_gpu.worker",
     "virtual_time.cell",
 )
-NULL_HOOK = "null_hook"
+NULL_HOOK, NULL_CALLS = "null_hook", 4
 IDLE_S = 0.5
 LEAST_CORES = 0.1
 LEAST_PRIORITY = 19
@@ -57,12 +57,12 @@ class Observer:
         self._on = True
 
     def beside(self, step: Callable[[], Any]) -> Callable[[], Any]:
-        """``step`` with two calls of the null hook behind it: like a step's hooks, of which some follow each other, one is cold and one warm."""
+        """``step`` with calls of the null hook behind it: like a connector's, the first is cold and the others are warm."""
 
         def step_and_null_hook() -> Any:
             found = step()
-            self._null_hook.null_hook()
-            self._null_hook.null_hook()
+            for _ in range(NULL_CALLS):
+                self._null_hook.null_hook()
             return found
 
         return step_and_null_hook
@@ -152,7 +152,9 @@ def serve(wanted: dict[str, Any], answer: Callable[[dict[str, Any]], None], hear
         begun_ns = time.monotonic_ns()
         found = run_cell(core, source, work, cell, each_slice)
         observer.flush()
-        answer({**found, "window_ns": [begun_ns, time.monotonic_ns()], "process_cpu_ns": time.process_time_ns()})
+        answer(
+            {**found, "window_ns": [begun_ns, time.monotonic_ns()], "process_cpu_ns": time.process_time_ns()}
+        )
 
 
 class Channel:
@@ -183,7 +185,7 @@ def engine(what: dict[str, Any]) -> None:
     channel = Channel(what["socket"])
     try:
         serve(what["wanted"], channel.answer, channel.hear)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the outermost frame of this process, and the pipeline says of what it died
         traceback.print_exc()
         sys.stderr.flush()
         channel.answer({"error": f"{type(error).__name__}: {error}"})

@@ -7,9 +7,9 @@ One process has one real EngineCore on the virtual GPU (``launch/plugins/virtual
 from collections.abc import Callable
 from threading import Event
 
+from connector_tax.virtual_time.cells import Load, Measured, measure_many
 from connector_tax.virtual_time.engines import EngineSpec
 from connector_tax.virtual_time.estimate import compare
-from connector_tax.virtual_time.cells import Load, Measured, measure_many
 from connector_tax.virtual_time.result import Bounds, HookCpu, Interval, Tax, VirtualTime
 
 __all__ = [
@@ -40,6 +40,12 @@ def measure(
 ) -> VirtualTime:
     """One connector against plain; arguments and errors as of ``measure_many``."""
     found = measure_many(
-        [plain, connector], load, scheduling=scheduling, starts=starts, deadline_s=deadline_s, stop=stop, say=say
+        [plain, connector],
+        load,
+        scheduling=scheduling,
+        starts=starts,
+        deadline_s=deadline_s,
+        stop=stop,
+        say=say,
     )
     return compare(*found)

@@ -135,14 +135,18 @@ def measure_many(
                 running = current.started()
                 if start + 1 < starts:
                     ahead = stack.enter_context(Engines(specs, scheduling, start + 1, check))
-                for one, engine, found in zip(measured, running, _one_start(running, load, start, check), strict=True):
+                for one, engine, found in zip(
+                    measured, running, _one_start(running, load, start, check), strict=True
+                ):
                     one.facts = engine.facts
                     one.starts.append(found)
                     one.cpu_s += engine.cpu_s
                 current.end()
     except Stopped:
         if not measured[0].starts:
-            raise EngineError("virtual time: stopped before the first start was measured. Give it more time.") from None
+            raise EngineError(
+                "virtual time: stopped before the first start was measured. Give it more time."
+            ) from None
     except EngineError as error:
         if len(measured[0].starts) < ENOUGH_STARTS:
             raise
@@ -161,13 +165,18 @@ def _one_start(running: list[Engine], load: Load, start: int, check: Callable[[]
     observed = [engine for engine in running if engine.spec.kv_transfer_config is not None]
     tables = dict(zip(observed, _recorded(observed, load, start, check), strict=True))
     return [
-        Start(*cells, tables.get(engine))
-        for engine, *cells in zip(running, charged, with_others, strict=True)
+        Start(c, o, tables.get(engine)) for engine, c, o in zip(running, charged, with_others, strict=True)
     ]
 
 
 def _cells(
-    running: list[Engine], load: Load, requests: int, name: str, check: Callable[[], None], *, charges_others: bool = False
+    running: list[Engine],
+    load: Load,
+    requests: int,
+    name: str,
+    check: Callable[[], None],
+    *,
+    charges_others: bool = False,
 ) -> list[Cell]:
     cell = _cell(load, requests, name, charges_others=charges_others, observe=False)
     return [_read(cell, found) for found in interleaved(running, cell, check)]
@@ -180,18 +189,23 @@ def _recorded(running: list[Engine], load: Load, start: int, check: Callable[[],
         begun_ns, done_ns = found["window_ns"]
         share = engine.folder / "engine_step.jsonl"
         cut(sorted((engine.folder / "steps").glob("*.jsonl")), begun_ns, done_ns, share)
-        tables.append(read_steps(share, CellWindow(begun_ns, begun_ns, done_ns, done_ns, True), connector=True))
+        tables.append(
+            read_steps(share, CellWindow(begun_ns, begun_ns, done_ns, done_ns, True), connector=True)
+        )
     return tables
 
 
 def _cell(load: Load, requests: int, name: str, *, charges_others: bool, observe: bool) -> Foreign:
-    gaps = stream(load.seed, "virtual_time", "arrivals", name).exponential(NS_PER_S / load.rate_per_s, requests)
+    gaps = stream(load.seed, "virtual_time", "arrivals", name).exponential(
+        NS_PER_S / load.rate_per_s, requests
+    )
     return {
         "arrivals_ns": np.cumsum(gaps).astype(np.int64).tolist(),
         "input_tokens": load.input_tokens,
         "output_tokens": load.output_tokens,
-        "seed": derive_seed(load.seed, "virtual_time", "prompts", name),
-        "name": f"{name}{'o' if charges_others else ''}",
+        # Other prompts with the same arrivals: a connector's store may hold what it has seen.
+        "seed": derive_seed(load.seed, "virtual_time", "prompts", f"{name} {charges_others}"),
+        "name": f"{name} {charges_others}",
         "slice_steps": SLICE_STEPS,
         "charges_others": charges_others,
         "observe": observe,
@@ -199,9 +213,17 @@ def _cell(load: Load, requests: int, name: str, *, charges_others: bool, observe
 
 
 def _read(cell: Foreign, found: Foreign) -> Cell:
+    small_ns, wide_ns = (float(np.median(found[name])) for name in ("small_work_ns", "wide_work_ns"))
     return Cell(
-        np.array(cell["arrivals_ns"]),
-        *(np.array(found[name]) for name in ("looked_ns", "before_ns", "first_ns", "last_ns", "tokens")),
-        *(found[name] for name in ("steps", "engine_ns", "others_ns", "waits")),
-        work_ns=(float(np.median(found["small_work_ns"])), float(np.median(found["wide_work_ns"]))),
+        arrivals_ns=np.array(cell["arrivals_ns"]),
+        looked_ns=np.array(found["looked_ns"]),
+        before_ns=np.array(found["before_ns"]),
+        first_ns=np.array(found["first_ns"]),
+        last_ns=np.array(found["last_ns"]),
+        tokens=np.array(found["tokens"]),
+        steps=found["steps"],
+        engine_ns=found["engine_ns"],
+        others_ns=found["others_ns"],
+        waits=found["waits"],
+        work_ns=(small_ns, wide_ns),
     )

@@ -116,7 +116,9 @@ class Importer:
         if (code := self._supervisor.poll()) is not None:
             raise EngineError(f"{whose}: {_end(self._folder / LOG, code)}")
         if time.monotonic() > deadline_s:
-            raise EngineError(f"{whose}: the engine in virtual time did not answer in time. The host may be overloaded.")
+            raise EngineError(
+                f"{whose}: the engine in virtual time did not answer in time. The host may be overloaded."
+            )
 
 
 class Engine:

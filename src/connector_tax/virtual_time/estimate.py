@@ -79,12 +79,15 @@ def compare(plain: Measured, connector: Measured) -> VirtualTime:
         input_tokens=plain.load.input_tokens,
         output_tokens=plain.load.output_tokens,
         taxes=tuple(_tax(metric, charged, with_others) for metric in METRICS),
-        engine_us_per_step={name: mean([engine_us(s.charged) for s in m.starts]) for name, m in sides.items()},
+        engine_us_per_step={
+            name: mean([engine_us(s.charged) for s in m.starts]) for name, m in sides.items()
+        },
         others_us_per_step={
             name: float(np.mean([others_us(s.charged) for s in m.starts])) for name, m in sides.items()
         },
         waits_per_step={
-            name: float(np.mean([s.charged.waits / s.charged.steps for s in m.starts])) for name, m in sides.items()
+            name: float(np.mean([s.charged.waits / s.charged.steps for s in m.starts]))
+            for name, m in sides.items()
         },
         step_us=Bounds(
             mean([engine_us(c) - engine_us(p) for p, c in charged]),
@@ -112,9 +115,7 @@ def _work_ratio(pairs: Sequence[tuple[Cell, Cell]], which: int) -> Interval:
     return ratio([c.work_ns[which] for _, c in pairs], [p.work_ns[which] for p, _ in pairs])
 
 
-def _tax(
-    metric: str, charged: Sequence[tuple[Cell, Cell]], with_others: Sequence[tuple[Cell, Cell]]
-) -> Tax:
+def _tax(metric: str, charged: Sequence[tuple[Cell, Cell]], with_others: Sequence[tuple[Cell, Cell]]) -> Tax:
     of = METRICS[metric]
     ratios, differences, levels = [], [], []
     for pairs in (charged, with_others):
@@ -142,7 +143,9 @@ def _hooks(starts: Sequence[Start]) -> tuple[tuple[HookCpu, ...], float]:
         side, _, hook = name.partition("/")
         calls_per_step = float(np.mean([calls for calls, *_ in each]))
         in_virtual_time = wall < FAR_EXCEEDS * charge + FAR_EXCEEDS_US
-        found.append(HookCpu(side, hook, calls_per_step, mean(cpu), wall * _share(tables, name), in_virtual_time))
+        found.append(
+            HookCpu(side, hook, calls_per_step, mean(cpu), wall * _share(tables, name), in_virtual_time)
+        )
     return tuple(found), float(np.mean(nulls))
 
 
@@ -155,10 +158,12 @@ def null_hook_us(table: StepTable) -> float:
 def _hook(table: StepTable, name: str) -> tuple[float, float, float, float]:
     """(calls a step, CPU us a step, wall and CPU us of the median step that called it); medians, since a busy host takes the core away."""
     column = table.hooks.names.index(name)
-    wall, cpu, calls = (values[:, column] for values in (table.hooks.us, table.hooks.cpu_us, table.hooks.calls))
+    wall, cpu, calls = (
+        values[:, column] for values in (table.hooks.us, table.hooks.cpu_us, table.hooks.calls)
+    )
     called = calls > 0
-    medians = (float(np.nanmedian(v[called])) for v in (wall, cpu)) if called.any() else (0.0, 0.0)
-    return (float(np.nanmean(calls)), float(np.nanmean(cpu)), *medians)  # type: ignore[return-value]
+    wall_us, cpu_us = (float(np.nanmedian(v[called])) if called.any() else 0.0 for v in (wall, cpu))
+    return float(np.nanmean(calls)), float(np.nanmean(cpu)), wall_us, cpu_us
 
 
 def _share(tables: Sequence[StepTable], name: str) -> float:

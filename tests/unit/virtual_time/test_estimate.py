@@ -27,7 +27,17 @@ def cell(seed: int, *, longer_ns: int = 0, **given: Any) -> Cell:
     looked = -(-arrivals // step) * step
     first = looked + SERVICE + longer_ns
     found = Cell(
-        arrivals, looked, np.full(200, step), first, first + 15 * step, np.full(200, 16), 1000, 150_000_000, 0, 0, (1.0, 1.0)
+        arrivals,
+        looked,
+        np.full(200, step),
+        first,
+        first + 15 * step,
+        np.full(200, 16),
+        1000,
+        150_000_000,
+        0,
+        0,
+        (1.0, 1.0),
     )
     return replace(found, **given)
 
@@ -94,5 +104,10 @@ def test_a_hook_is_told_without_its_observer_and_not_judged_where_it_waits() -> 
     start = SimpleNamespace(recorded=SimpleNamespace(hooks=Hooks(names, wall, calls, cpu)))
     (build, load), null_us = _hooks([start, start])  # type: ignore[list-item]
     assert null_us == 1.0
-    assert (build.side, build.hook, build.cpu_us_per_step.point, build.in_virtual_time) == ("scheduler", "build_connector_meta", 3.0, True)
+    assert (build.side, build.hook, build.cpu_us_per_step.point, build.in_virtual_time) == (
+        "scheduler",
+        "build_connector_meta",
+        3.0,
+        True,
+    )
     assert (load.cpu_us_per_step.point, load.wall_us_per_step, load.in_virtual_time) == (19.0, 1000.0, False)

@@ -71,7 +71,9 @@ def fails_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             return [SimpleNamespace(facts={"start": self.start}, cpu_s=1.0)] * 2
 
     monkeypatch.setattr(cells, "Engines", Started)
-    monkeypatch.setattr(cells, "_one_start", lambda running, load, start, check: [f"plain {start}", f"own {start}"])
+    monkeypatch.setattr(
+        cells, "_one_start", lambda running, load, start, check: [f"plain {start}", f"own {start}"]
+    )
     return failing
 
 
