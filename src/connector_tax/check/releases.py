@@ -24,6 +24,7 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.records.bounds import Fact
+from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.statistics.student import mean_interval
 from connector_tax.base.templates import template
 from connector_tax.virtual_time import (
@@ -125,11 +126,11 @@ class Record(msgspec.Struct, frozen=True):
 class Asked:
     """
     Attributes:
-        connectors: id -> (label, engine with it); ``python`` of the engines is each release's.
-        plain: the engine without one.
+        pythons: release -> interpreter, of ``interpreters``; it replaces that of the engines.
+        connectors: id -> (label, engine with it).
     """
 
-    releases: tuple[str, ...]
+    pythons: dict[str, str]
     plain: EngineSpec
     connectors: dict[str, tuple[str, EngineSpec]]
     load: Load
@@ -188,19 +189,14 @@ def installed(python: str) -> dict[str, str]:
 
 
 def measure_record(asked: Asked, root: Path, say: Say) -> Record:
-    """Measure what ``root`` does not have yet, one file for each way of scheduling, and write the record beside them.
-
-    Raises:
-        ConfigError: see ``interpreters``.
-    """
-    pythons = interpreters(asked.releases, (len(asked.connectors) + 1) * len(asked.releases), say)
+    """Measure what ``root`` does not have yet, one file for each way of scheduling, and write the record beside them."""
     raw = root / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     found = []
     for scheduling in SCHEDULING:
         path = raw / f"{scheduling}.json"
         if not path.is_file():
-            write_json(path, msgspec.to_builtins(_measure(asked, scheduling, pythons, say)))
+            write_json(path, msgspec.to_builtins(_measure(asked, scheduling, say)))
         found += msgspec.json.decode(path.read_bytes(), type=list[Measurement])
     host = {"cores": psutil.cpu_count(), "memory_gb": round(psutil.virtual_memory().total / 1e9)}
     record = Record(
@@ -209,7 +205,7 @@ def measure_record(asked: Asked, root: Path, say: Say) -> Record:
         gpu=asked.gpu,
         model=asked.plain.model.name,
         host=host,
-        installed={release: installed(python) for release, python in pythons.items()},
+        installed={release: installed(python) for release, python in asked.pythons.items()},
         measurements=tuple(found),
         changes=tuple(changes_of(found)),
     )
@@ -217,7 +213,7 @@ def measure_record(asked: Asked, root: Path, say: Say) -> Record:
     return record
 
 
-def _measure(asked: Asked, scheduling: str, pythons: dict[str, str], say: Say) -> list[Measurement]:
+def _measure(asked: Asked, scheduling: str, say: Say) -> list[Measurement]:
     """All releases and connectors side by side; an engine that does not start is left out with the reason, and the others are started again."""
     begun_s = time.monotonic()
     missing: dict[tuple[str, str], str] = {}
@@ -225,7 +221,7 @@ def _measure(asked: Asked, scheduling: str, pythons: dict[str, str], say: Say) -
     while True:
         specs = {
             (connector, release): replace(spec, label=f"{label}, vLLM {release}", python=python)
-            for release, python in pythons.items()
+            for release, python in asked.pythons.items()
             for connector, (label, spec) in names.items()
             if (connector, release) not in missing
         }
@@ -250,7 +246,7 @@ def _measure(asked: Asked, scheduling: str, pythons: dict[str, str], say: Say) -
                 _row(release, found[PLAIN, release], found[connector, release])
                 if (connector, release) in found
                 else Row(release, missing=missing[connector, release])
-                for release in pythons
+                for release in asked.pythons
             ),
             wall_s,
         )
@@ -315,7 +311,7 @@ def excludes_zero(
     return _excludes_zero(values, looks)
 
 
-def _excludes_zero(values: np.ndarray, looks: int) -> bool:
+def _excludes_zero(values: Floats, looks: int) -> bool:
     if values.size < 2:
         return False
     _, low, high = mean_interval(values, 1 - (1 - CONFIDENCE) / looks)
@@ -326,17 +322,17 @@ def _known(measurement: Measurement) -> Iterator[tuple[Row, Row]]:
     return pairwise(row for row in measurement.rows if row.missing is None)
 
 
-def _over_plain(row: Row) -> np.ndarray:
+def _over_plain(row: Row) -> Floats:
     """The engine's thread, the connector less plain, by start; microseconds a step."""
     return np.array([one.step_us.charged.point for one in row.starts], dtype=float)
 
 
-def _difference(measurement: Measurement, change: Change) -> np.ndarray:
+def _difference(measurement: Measurement, change: Change) -> Floats:
     rows = {row.release: row for row in measurement.rows}
     return _over_plain(rows[change.later]) - _over_plain(rows[change.earlier])
 
 
-def _plain_values(measurements: Sequence[Measurement], way: str, earlier: str, later: str) -> np.ndarray:
+def _plain_values(measurements: Sequence[Measurement], way: str, earlier: str, later: str) -> Floats:
     """Plain's steps in two releases by start; all connectors of a release were beside the same engines of plain."""
     for measurement in measurements:
         rows = {row.release: row for row in measurement.rows if row.missing is None}
@@ -359,7 +355,7 @@ def _plain_changes(measurements: Sequence[Measurement], way: str) -> Iterator[Ch
             yield Change(PLAIN, way, earlier, later, _interval(values), False)
 
 
-def _interval(values: np.ndarray) -> Interval:
+def _interval(values: Floats) -> Interval:
     if values.size < 2:
         return Interval(float(values.mean()), None, None)
     return Interval(*mean_interval(values, CONFIDENCE))

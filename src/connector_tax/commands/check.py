@@ -20,7 +20,7 @@ from connector_tax.check.campaign import engine_spec, write_campaign
 from connector_tax.check.command import Ending, kept_in, run_check
 from connector_tax.check.engine_python import add_engine_python, engine_python_of
 from connector_tax.check.output import json_of, junit_of, markdown_of, text_of
-from connector_tax.check.releases import Asked, measure_record
+from connector_tax.check.releases import Asked, interpreters, measure_record
 from connector_tax.check.request import (
     GIVEN,
     METRICS,
@@ -130,9 +130,12 @@ def _record(args: argparse.Namespace) -> int:
     if args.root is None:
         raise ConfigError("--releases: the record is kept. Give its folder with --root.")
     end_in_order()
+    ids, releases = args.connectors.split(","), args.releases.split(",")
+    pythons = interpreters(releases, (1 + len(ids)) * len(releases), _say)
+    args.engine_python = pythons[releases[-1]]
     connectors, plain = {}, None
     with tempfile.TemporaryDirectory(prefix="connector-tax-check-") as name:
-        for connector_id in args.connectors.split(","):
+        for connector_id in ids:
             request = _request(args, connector_id)
             config = write_campaign(request, Path(name), connector_id, duration_s=1.0)
             plain = plain or engine_spec(config.engine, config.connector("plain"))
@@ -142,7 +145,7 @@ def _record(args: argparse.Namespace) -> int:
             )
     assert plain is not None, "split gives one name at least"
     asked = Asked(
-        releases=tuple(args.releases.split(",")),
+        pythons=pythons,
         plain=plain,
         connectors=connectors,
         load=RECORD_LOAD,
@@ -150,8 +153,12 @@ def _record(args: argparse.Namespace) -> int:
         gpu=args.gpu,
         command=shlex.join(["connector-tax", "check", *_asked_words(sys.argv)]),
     )
-    measure_record(asked, args.root, lambda what: print(what, file=sys.stderr, flush=True))
+    measure_record(asked, args.root, _say)
     return 0
+
+
+def _say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
 
 
 def _asked_words(argv: Sequence[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """Engines in virtual time: started, told what to do over a Unix socket, taking turns, and ended with whoever started them."""
 
+import hashlib
 import json
 import os
 import socket
@@ -18,6 +19,7 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.identity import GpuDocument, GpuFile
 from connector_tax.base.errors import EngineError
 from connector_tax.base.files import write_json
+from connector_tax.base.locks import cache_folder
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.connector import SidePort
 from connector_tax.run.engine.ports import api_port
@@ -271,6 +273,8 @@ def _importer(spec: EngineSpec, start: int, folder: Path) -> Iterator[Importer]:
         "OMP_NUM_THREADS": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "HF_HUB_OFFLINE": "1",
+        # Releases overwrite each other's notes on models there, and an engine without them imports vLLM once more to look.
+        "VLLM_CACHE_ROOT": str(cache_folder() / "vllm" / hashlib.sha256(spec.python.encode()).hexdigest()[:12]),
         **given,
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONHASHSEED": str(start),
