@@ -198,7 +198,10 @@ def measure_record(asked: Asked, root: Path, say: Say) -> Record:
         if not path.is_file():
             write_json(path, msgspec.to_builtins(_measure(asked, scheduling, say)))
         found += msgspec.json.decode(path.read_bytes(), type=list[Measurement])
-    host = {"cores": psutil.cpu_count(), "memory_gb": round(psutil.virtual_memory().total / 1e9)}
+    host: dict[str, Fact] = {
+        "cores": psutil.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9),
+    }
     record = Record(
         created_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         command=asked.command,
@@ -337,9 +340,8 @@ def _plain_values(measurements: Sequence[Measurement], way: str, earlier: str, l
     for measurement in measurements:
         rows = {row.release: row for row in measurement.rows if row.missing is None}
         if measurement.scheduling == way and {earlier, later} <= rows.keys():
-            return np.array([_plain_us(x) for x in rows[later].starts]) - np.array(
-                [_plain_us(x) for x in rows[earlier].starts]
-            )
+            pairs = zip(rows[earlier].starts, rows[later].starts, strict=True)
+            return np.array([_plain_us(b) - _plain_us(a) for a, b in pairs])
     return np.array([])
 
 

@@ -274,7 +274,9 @@ def _importer(spec: EngineSpec, start: int, folder: Path) -> Iterator[Importer]:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "HF_HUB_OFFLINE": "1",
         # Releases overwrite each other's notes on models there, and an engine without them imports vLLM once more to look.
-        "VLLM_CACHE_ROOT": str(cache_folder() / "vllm" / hashlib.sha256(spec.python.encode()).hexdigest()[:12]),
+        "VLLM_CACHE_ROOT": str(
+            cache_folder() / "vllm" / hashlib.sha256(spec.python.encode()).hexdigest()[:12]
+        ),
         **given,
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONHASHSEED": str(start),

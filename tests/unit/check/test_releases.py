@@ -48,7 +48,7 @@ def row(release: str, plain_us: float, over_us: float, hook_us: float, seed: int
     noise = np.random.default_rng(seed).normal(0, 0.5, (3, STARTS))
     starts = tuple(
         one(plain_us + a, over_us + b, {"get_finished": hook_us + c / 10, "start_load_kv": 1.0 + b / 10})
-        for a, b, c in noise.T
+        for a, b, c in noise.T.tolist()
     )
     return Row(release, found=starts[0], starts=starts)
 
