@@ -80,7 +80,7 @@ FLAGS := tests/unit/load/test_load_command.py::test_a_bad_flag_is_one_message
 # Campaigns, engines and loads that are asked what becomes of them. They mostly wait, so four at a time keep two cores busy; the longest first.
 ENGINES := tests/unit/engine tests/unit/measure tests/unit/sweep
 LONG := $(patsubst %,tests/emulated/test_%.py,failures_are_results demo_dag kill_and_resume) \
-  $(patsubst %,tests/unit/measure/test_%.py,every_process_killed disk_faults failure turns) \
+  $(patsubst %,tests/unit/measure/test_%.py,every_process_killed disk_faults failure) \
   $(patsubst %,tests/emulated/test_%.py,repeated_launches two_slots sittings phase_c snakemake_report no_planted_secret_is_kept)
 BESIDE := $(SMOKE) $(LONG) $(FLAGS) $(filter-out $(LONG) $(TIMED) $(LONGER),\
   $(wildcard $(patsubst %,%/test_*.py,tests/emulated $(ENGINES) tests/unit/loadgen tests/unit/load)))
