@@ -44,7 +44,7 @@ class Host(msgspec.Struct, frozen=True):
 
     @property
     def busy(self) -> bool:
-        return self.load > self.cores / 2 or (self.waited or 0.0) > 0.1
+        return self.load > self.cores if self.waited is None else self.waited > 0.2
 
 
 class Fault(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ def measure(
     load: Load,
     *,
     scheduling: str,
-    starts: int = 6,
+    starts: int = 4,
     deadline_s: float | None = None,
     stop: Event | None = None,
     say: Callable[[str], None] = lambda line: None,

@@ -41,7 +41,7 @@ class Load:
     rate_per_s: float = 24.0
     input_tokens: int = 256
     output_tokens: int = 16
-    requests: int = 1600
+    requests: int = 1200
     seed: int = 0
 
 
@@ -104,7 +104,7 @@ def measure_many(
     load: Load,
     *,
     scheduling: str,
-    starts: int = 6,
+    starts: int = 4,
     deadline_s: float | None = None,
     stop: Event | None = None,
     say: Callable[[str], None] = lambda line: None,
