@@ -234,10 +234,11 @@ def _measure(asked: Asked, scheduling: str, say: Say) -> list[Measurement]:
             )
             break
         except EngineFailed as failure:
-            say(f"left out: {failure}")
-            key = next(key for key, spec in specs.items() if spec == failure.spec)
-            for lost in [key] if key[0] != PLAIN else [(c, key[1]) for c in names]:
-                missing[lost] = str(failure)
+            for failed, reason in failure.reasons:
+                say(f"left out: {failed.label}: {reason}")
+                connector, release = next(key for key, spec in specs.items() if spec == failed)
+                for lost in names if connector == PLAIN else [connector]:
+                    missing[lost, release] = reason
     found = dict(zip(specs, measured, strict=True))
     wall_s = time.monotonic() - begun_s
     return [

@@ -40,15 +40,15 @@ _PATHS = (_PLUGINS / "virtual_gpu" / "entry", _PLUGINS, PROJECT_ROOT / "patches"
 
 
 class EngineFailed(EngineError):
-    """An engine did not start, or died; says why.
+    """Engines did not start, or one died; says why.
 
     Attributes:
-        spec: whose engine it was.
+        reasons: whose engines, and why of each.
     """
 
-    def __init__(self, spec: "EngineSpec", reason: str) -> None:
-        super().__init__(f"{spec.label}: {reason}")
-        self.spec = spec
+    def __init__(self, *reasons: tuple["EngineSpec", str]) -> None:
+        super().__init__("; ".join(f"{spec.label}: {reason}" for spec, reason in reasons))
+        self.reasons = reasons
 
 
 class Stopped(Exception):
@@ -159,12 +159,12 @@ class Engine:
             except ConnectionResetError:
                 part = b""
             if not part:
-                raise EngineFailed(self.spec, _end(self.folder / LOG, None))
+                raise EngineFailed((self.spec, _end(self.folder / LOG, None)))
             self._read += part
         line, _, self._read = self._read.partition(b"\n")
         answer: Foreign = json.loads(line)
         if "error" in answer:
-            raise EngineFailed(self.spec, str(answer["error"]))
+            raise EngineFailed((self.spec, str(answer["error"])))
         self.cpu_s = answer.get("process_cpu_ns", 0) / 1e9
         return answer
 
@@ -205,7 +205,7 @@ class Engines:
         """One engine of each, started at the same time.
 
         Raises:
-            EngineError: one cannot be started, or resolves to another way of scheduling.
+            EngineFailed: some cannot be started, or resolve to another way of scheduling.
             Stopped: as ``check``.
         """
         running = []
@@ -214,12 +214,19 @@ class Engines:
             folder = self._fork(spec, place, len(self._specs), listener)
             channel = self._stack.enter_context(self._importer(spec).accept(listener, self._check))
             running.append(Engine(spec, folder, self._importer(spec), channel))
+        failed: list[tuple[EngineSpec, str]] = []
         for engine in running:
-            engine.facts = engine.hear(self._check, START_TIMEOUT_S)["ready"]
+            try:
+                engine.facts = engine.hear(self._check, START_TIMEOUT_S)["ready"]
+            except EngineFailed as failure:
+                failed += failure.reasons
+                continue
             found = "async" if engine.facts["async_scheduling"] else "sync"
             if found != self._scheduling:
                 reason = f"the engine resolves to {found} scheduling, and {self._scheduling} was asked for. Ask for {found}."
-                raise EngineFailed(engine.spec, reason)
+                failed.append((engine.spec, reason))
+        if failed:
+            raise EngineFailed(*failed)
         return running
 
     def _fork(self, spec: EngineSpec, place: int, of: int, listener: socket.socket) -> Path:
