@@ -55,7 +55,7 @@ def _is_there(module: str) -> bool:
     except ModuleNotFoundError as error:
         # Of a parent it is not; what a parent that is there lacks is told when it is imported.
         return not f"{module}.".startswith(f"{error.name}.")
-    except Exception:  # noqa: BLE001 - likewise
+    except Exception:  # noqa: BLE001 - its import, which comes later, says what is wrong with it
         return True
 
 

@@ -32,7 +32,6 @@ from connector_tax.virtual_time import (
     VirtualTime,
     cells,
     compare,
-    measure,
     measure_many,
 )
 from connector_tax.virtual_time.engines import Engines
@@ -98,7 +97,8 @@ def aa(asked: argparse.Namespace) -> None:
     inside = dict.fromkeys(AIMS, 0)
     for repeat in range(asked.repeats):
         load = dataclasses.replace(asked.load, seed=repeat)
-        found = measure(plain, nudged(plain, 1.0), load, scheduling=asked.scheduling, starts=asked.starts)
+        pair = [plain, nudged(plain, 1.0)]
+        found = compare(*measure_many(pair, load, scheduling=asked.scheduling, starts=asked.starts))
         line = []
         for metric, aim in AIMS.items():
             ratio = found.tax(metric).ratio.charged
@@ -134,7 +134,8 @@ def connector(asked: argparse.Namespace) -> None:
     entry = yaml.safe_load((PROJECT_ROOT / "config" / "connectors.yaml").read_text())[asked.id]
     ports = tuple(msgspec.convert(p, SidePort) for p in entry.get("side_ports", ()))
     one = spec(asked.id, entry["kv_transfer_config"], side_ports=ports)
-    show(measure(spec("plain"), one, asked.load, scheduling=asked.scheduling, starts=asked.starts))
+    pair = [spec("plain"), one]
+    show(compare(*measure_many(pair, asked.load, scheduling=asked.scheduling, starts=asked.starts)))
 
 
 def show(found: VirtualTime) -> None:

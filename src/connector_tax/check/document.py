@@ -131,8 +131,8 @@ class Verdict(msgspec.Struct, frozen=True):
     Attributes:
         limit: as a ratio; None: no tax is too large.
         worst: the largest tax that decides.
-        why: of what is not judged: ``ended``, ``out_of_time``, ``problem``, ``not_measured``, ``wide`` (an interval is wider than the limit) or
-            ``not_in_virtual_time``.
+        why: of what is not judged: ``ended``, ``out_of_time``, ``problem``, ``not_measured``, ``off`` (the connector is, or on a fallback),
+            ``wide`` (an interval is wider than the limit) or ``not_in_virtual_time``.
         subject: the metric or the hook that is meant, or what an engine said.
     """
 

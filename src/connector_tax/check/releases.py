@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from connector_tax.base.documents.settings import differences
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.locks import cache_folder
-from connector_tax.base.records.bounds import Fact
+from connector_tax.base.records.bounds import Fact, Foreign
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.statistics.student import mean_interval
 from connector_tax.base.templates import template
@@ -41,7 +41,7 @@ from connector_tax.virtual_time.engines import EngineFailed
 MAKE_ENVIRONMENT = PROJECT_ROOT / "scripts" / "make_engine_env.sh"
 # Of one release, installed; and of one running engine.
 ENVIRONMENT_BYTES = 5_500_000_000
-ENGINE_BYTES = 400_000_000
+ENGINE_BYTES = 500_000_000
 CONFIDENCE = 0.95
 STYLE = Path(__file__).parents[1] / "read" / "report" / "report.css"
 PACKAGES = ("vllm", "torch", "nixl", "mooncake-transfer-engine-non-cuda", "lmcache", "transformers", "numpy")
@@ -188,16 +188,40 @@ def installed(python: str) -> dict[str, str]:
     return msgspec.json.decode(said.stdout, type=dict[str, str])
 
 
+class Raw(msgspec.Struct, frozen=True):
+    """What one way of scheduling gave, and what was asked for: a record does not change while it is measured."""
+
+    asked: Foreign
+    measurements: list[Measurement]
+
+
 def measure_record(asked: Asked, root: Path, say: Say) -> Record:
-    """Measure what ``root`` does not have yet, one file for each way of scheduling, and write the record beside them."""
+    """Measure what ``root`` does not have yet, one file for each way of scheduling, and write the record beside them.
+
+    Raises:
+        ConfigError: what ``root`` has was asked for otherwise.
+    """
     raw = root / "raw"
     raw.mkdir(parents=True, exist_ok=True)
-    found = []
+    installs = {release: installed(python) for release, python in asked.pythons.items()}
+    wanted = {
+        "installed": installs,
+        "connectors": {name: spec.kv_transfer_config for name, (_, spec) in asked.connectors.items()},
+        "engine": [asked.gpu, asked.plain.model.name, asked.plain.args, dict(asked.plain.env)],
+        "load": asdict(asked.load),
+        "starts": asked.starts,
+    }
+    found: list[Measurement] = []
     for scheduling in SCHEDULING:
         path = raw / f"{scheduling}.json"
         if not path.is_file():
-            write_json(path, msgspec.to_builtins(_measure(asked, scheduling, say)))
-        found += msgspec.json.decode(path.read_bytes(), type=list[Measurement])
+            write_json(path, msgspec.to_builtins(Raw(wanted, _measure(asked, scheduling, say))))
+        kept = msgspec.json.decode(path.read_bytes(), type=Raw)
+        if differ := [name for name in wanted if kept.asked.get(name) != wanted[name]]:
+            raise ConfigError(
+                f"--root {root}: {path.name} was measured with other {', '.join(differ)}. Give a new folder, or what that one was asked for."
+            )
+        found += kept.measurements
     host: dict[str, Fact] = {
         "cores": psutil.cpu_count(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9),
@@ -208,7 +232,7 @@ def measure_record(asked: Asked, root: Path, say: Say) -> Record:
         gpu=asked.gpu,
         model=asked.plain.model.name,
         host=host,
-        installed={release: installed(python) for release, python in asked.pythons.items()},
+        installed=installs,
         measurements=tuple(found),
         changes=tuple(changes_of(found)),
     )
@@ -279,40 +303,27 @@ def _row(release: str, plain: Measured, own: Measured) -> Row:
 
 
 def changes_of(measurements: Sequence[Measurement]) -> Iterator[Change]:
-    """Each connector's, and first plain's, between releases that follow each other."""
-    found = [change for way in SCHEDULING for change in _plain_changes(measurements, way)]
-    found += [
-        Change(
-            m.connector, m.scheduling, a.release, b.release, _interval(_over_plain(b) - _over_plain(a)), False
-        )
-        for m in measurements
-        for a, b in _known(m)
-    ]
-    by_name = {(m.connector, m.scheduling): m for m in measurements}
-    for change in found:
-        known = change.us_per_step
-        if known.point is None or not excludes_zero(change, by_name, measurements, len(found)):
-            yield change
-            continue
-        rows = by_name.get((change.connector, change.scheduling))
-        hooks = _hook_changes(rows, change) if rows is not None else ()
-        yield msgspec.structs.replace(change, significant=True, hooks=hooks)
+    """Plain's between releases that follow each other, then each connector's."""
+    found: list[tuple[str, str, Row, Row, Floats]] = []
+    for way in SCHEDULING:
+        found += _plain_changes([m for m in measurements if m.scheduling == way], way)
+    for m in measurements:
+        for a, b in pairwise(row for row in m.rows if row.missing is None):
+            found.append((m.connector, m.scheduling, a, b, _over_plain(b) - _over_plain(a)))
+    for name, way, a, b, values in found:
+        significant = _excludes_zero(values, len(found))
+        hooks = _hook_changes(a, b) if significant and name != PLAIN else ()
+        yield Change(name, way, a.release, b.release, _interval(values), significant, hooks)
 
 
-def excludes_zero(
-    change: Change,
-    by_name: dict[tuple[str, str], Measurement],
-    measurements: Sequence[Measurement],
-    looks: int,
-) -> bool:
-    """Whether a change is one, where so many are looked at."""
-    rows = by_name.get((change.connector, change.scheduling))
-    values = (
-        _plain_values(measurements, change.scheduling, change.earlier, change.later)
-        if rows is None
-        else _difference(rows, change)
-    )
-    return _excludes_zero(values, looks)
+def _plain_changes(
+    measurements: Sequence[Measurement], way: str
+) -> Iterator[tuple[str, str, Row, Row, Floats]]:
+    """All connectors of a release were beside the same engines of plain, so any row of it has them."""
+    rows = {row.release: row for m in measurements for row in m.rows if row.missing is None}
+    releases = dict.fromkeys(row.release for m in measurements for row in m.rows)
+    for a, b in pairwise(rows[release] for release in releases if release in rows):
+        yield PLAIN, way, a, b, _plain_us(b) - _plain_us(a)
 
 
 def _excludes_zero(values: Floats, looks: int) -> bool:
@@ -322,40 +333,13 @@ def _excludes_zero(values: Floats, looks: int) -> bool:
     return low > 0 or high < 0
 
 
-def _known(measurement: Measurement) -> Iterator[tuple[Row, Row]]:
-    return pairwise(row for row in measurement.rows if row.missing is None)
-
-
 def _over_plain(row: Row) -> Floats:
     """The engine's thread, the connector less plain, by start; microseconds a step."""
     return np.array([one.step_us.charged.point for one in row.starts], dtype=float)
 
 
-def _difference(measurement: Measurement, change: Change) -> Floats:
-    rows = {row.release: row for row in measurement.rows}
-    return _over_plain(rows[change.later]) - _over_plain(rows[change.earlier])
-
-
-def _plain_values(measurements: Sequence[Measurement], way: str, earlier: str, later: str) -> Floats:
-    """Plain's steps in two releases by start; all connectors of a release were beside the same engines of plain."""
-    for measurement in measurements:
-        rows = {row.release: row for row in measurement.rows if row.missing is None}
-        if measurement.scheduling == way and {earlier, later} <= rows.keys():
-            pairs = zip(rows[earlier].starts, rows[later].starts, strict=True)
-            return np.array([_plain_us(b) - _plain_us(a) for a, b in pairs])
-    return np.array([])
-
-
-def _plain_us(one: VirtualTime) -> float:
-    return one.engine_us_per_step["plain"].point or 0.0
-
-
-def _plain_changes(measurements: Sequence[Measurement], way: str) -> Iterator[Change]:
-    releases = list(dict.fromkeys(row.release for m in measurements if m.scheduling == way for row in m.rows))
-    for earlier, later in pairwise(releases):
-        values = _plain_values(measurements, way, earlier, later)
-        if values.size:
-            yield Change(PLAIN, way, earlier, later, _interval(values), False)
+def _plain_us(row: Row) -> Floats:
+    return np.array([one.engine_us_per_step["plain"].point for one in row.starts], dtype=float)
 
 
 def _interval(values: Floats) -> Interval:
@@ -364,11 +348,10 @@ def _interval(values: Floats) -> Interval:
     return Interval(*mean_interval(values, CONFIDENCE))
 
 
-def _hook_changes(measurement: Measurement, change: Change) -> tuple[HookChange, ...]:
-    rows = {row.release: row for row in measurement.rows}
+def _hook_changes(earlier: Row, later: Row) -> tuple[HookChange, ...]:
     tables = [
-        [{f"{h.side}/{h.hook}": h.cpu_us_per_step.point or 0.0 for h in one.hooks} for one in rows[r].starts]
-        for r in (change.earlier, change.later)
+        [{f"{h.side}/{h.hook}": h.cpu_us_per_step.point or 0.0 for h in one.hooks} for one in row.starts]
+        for row in (earlier, later)
     ]
     names = sorted({name for table in tables for one in table for name in one})
     found = []

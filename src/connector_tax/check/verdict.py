@@ -27,6 +27,14 @@ def judge(request: CheckRequest, found: Found, cut_short: str | None) -> Verdict
     for part in (found.launched, found.real_time):
         if part is not None and part.failure is not None:
             return verdict("not_served", subject=part.failure)
+    if (served := found.launched) is not None:
+        if served.answered < served.sent or not served.sent:
+            return verdict("not_served", subject=f"{served.answered} of {served.sent} requests answered")
+        # A tax of a connector that is off, or on a fallback, is another one's.
+        if served.off is not None:
+            return verdict("not_judged", "off", served.off)
+    if any(not v.hooks for v in found.virtual_time):
+        return verdict("not_judged", "off", "none of its hooks was called in virtual time")
     taxes = sorted(_decided(request, found), key=lambda t: -t.point)
     above = [t for t in taxes if limit is not None and t.low is not None and t.low > limit]
     if above:

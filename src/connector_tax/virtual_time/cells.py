@@ -87,7 +87,7 @@ class Measured:
     """All starts of one engine.
 
     Attributes:
-        facts: what the engine resolved: ``vllm``, ``async_scheduling``, ``kv_blocks``, ``runner_v2``.
+        facts: ``vllm``; ``settings`` and ``async_scheduling``, as the engine resolved them; ``spinning``, cores by thread.
     """
 
     spec: EngineSpec
@@ -105,7 +105,6 @@ def measure_many(
     *,
     scheduling: str,
     starts: int = 4,
-    deadline_s: float | None = None,
     stop: Event | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Measured]:
@@ -113,7 +112,7 @@ def measure_many(
 
     Args:
         scheduling: ``sync`` or ``async``.
-        deadline_s: of ``time.monotonic``; what is known then is returned. So it is when ``stop`` is set.
+        stop: once it is set, what is known is returned.
 
     Raises:
         EngineError: an engine cannot be started or died, and there are not starts enough for an interval; or nothing was known when it was time to
@@ -122,7 +121,7 @@ def measure_many(
     begun_s = time.monotonic()
 
     def check() -> None:
-        if (stop is not None and stop.is_set()) or (deadline_s is not None and time.monotonic() > deadline_s):
+        if stop is not None and stop.is_set():
             raise Stopped
 
     measured = [Measured(spec, load, scheduling) for spec in specs]

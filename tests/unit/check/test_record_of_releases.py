@@ -2,15 +2,27 @@
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from connector_tax.base.documents.identity import GpuDocument
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.gpu import HostCosts, StepCosts
 from connector_tax.check import releases
-from connector_tax.check.releases import Measurement, Record, Row, changes_of, interpreters, write_record
-from connector_tax.virtual_time import Bounds, HookCpu, Interval, Tax, VirtualTime
+from connector_tax.check.releases import (
+    Asked,
+    Measurement,
+    Record,
+    Row,
+    changes_of,
+    interpreters,
+    measure_record,
+    write_record,
+)
+from connector_tax.virtual_time import Bounds, EngineSpec, HookCpu, Interval, Load, Tax, VirtualTime
 
 STARTS = 5
 
@@ -135,3 +147,31 @@ def test_an_interpreter_of_another_release_is_refused(
     monkeypatch.setattr(releases, "MAKE_ENVIRONMENT", script)
     with pytest.raises(ConfigError, match=r"has vLLM 9\.9, not 0\.1"):
         interpreters(["0.1"], 1, print)
+
+
+def test_a_record_that_was_asked_for_otherwise_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its raw files would pass for what is asked for now."""
+    measured: list[str] = []
+
+    def measure(asked: Asked, scheduling: str, say: object) -> list[Measurement]:
+        measured.append(scheduling)
+        return [measurement(row("0.1", 120, 30, 5, 1))]
+
+    monkeypatch.setattr(releases, "_measure", measure)
+    monkeypatch.setattr(releases, "installed", lambda python: {"vllm": "0.1"})
+    step = StepCosts(1.0, 1.0, 1.0, 1.0)
+    gpu = GpuDocument(name="H200", memory_bytes=1, kv_cache_bytes=1, step=step, host=HostCosts())
+    plain = EngineSpec("plain", "python", tmp_path, gpu)
+    asked = Asked({"0.1": "python"}, plain, {"nixl": ("NIXL", plain)}, Load(requests=10), 5, "h200", "check")
+    measure_record(asked, tmp_path / "record", print)
+    measure_record(asked, tmp_path / "record", print)
+    assert measured == ["async", "sync"], "what is there is not measured again"
+    for other, what in (
+        (replace(asked, starts=3), "starts"),
+        (replace(asked, load=Load(requests=20)), "load"),
+        (replace(asked, connectors={"noop": ("No-op", plain)}), "connectors"),
+    ):
+        with pytest.raises(ConfigError, match=f"measured with other {what}"):
+            measure_record(other, tmp_path / "record", print)

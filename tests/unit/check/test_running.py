@@ -112,7 +112,7 @@ def test_both_ways_of_scheduling_are_measured_where_they_are_asked_for(
 def test_an_engine_that_resolves_to_synchronous_scheduling_is_measured_so(
     tmp_path: Path, stages: Stages
 ) -> None:
-    stages.launched = Launched(None, settings={ASYNC: False})
+    stages.launched = Launched(None, answered=16, sent=16, settings={ASYNC: False})
     assert checked(tmp_path, "--both") == 0
     assert stages.begun == ["early", "launch", "sync"]
 

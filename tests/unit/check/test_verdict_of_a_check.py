@@ -62,6 +62,27 @@ def test_a_tax_is_above_the_limit_where_its_whole_lower_bound_is(tmp_path: Path)
         assert "of the engine's thread" in text_of("verdict", verdict)
 
 
+@pytest.mark.parametrize("limit", [None, 0.02])
+def test_a_connector_that_is_off_has_no_verdict(tmp_path: Path, limit: float | None) -> None:
+    """Its tax would be nearly nothing, and below any limit."""
+    off = msgspec.structs.replace(SERVES, off="connector is disabled")
+    idle = msgspec.structs.replace(virtual_time(0.0), hooks=())
+    for found in (
+        Found(launched=off, virtual_time=(virtual_time(0.0),)),
+        Found(launched=SERVES, virtual_time=(idle,)),
+    ):
+        verdict = judged(tmp_path, found, limit=limit)
+        assert (verdict.code, verdict.exit_code, verdict.why) == ("not_judged", 2, "off")
+        assert "is off or on a fallback" in text_of("verdict", verdict)
+
+
+def test_a_connector_that_leaves_requests_unanswered_does_not_serve(tmp_path: Path) -> None:
+    for answered, sent in ((15, 16), (0, 0)):
+        launched = msgspec.structs.replace(SERVES, answered=answered, sent=sent)
+        verdict = judged(tmp_path, Found(launched=launched, virtual_time=(virtual_time(0.0),)))
+        assert (verdict.code, verdict.exit_code) == ("not_served", 2)
+
+
 @pytest.mark.parametrize("half", [0.03, None])
 def test_an_interval_that_is_wider_than_the_limit_judges_nothing(tmp_path: Path, half: float | None) -> None:
     found = Found(launched=SERVES, virtual_time=(virtual_time(0.01, half=half),))
