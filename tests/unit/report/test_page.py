@@ -381,6 +381,14 @@ def test_tables_that_all_say_the_same_are_one_line(aggregate: dict[str, Any]) ->
     assert title in page({**aggregate, "outputs": [row, differs]})
 
 
+def test_an_interval_without_ends_and_ids_without_a_label_have_words(aggregate: dict[str, Any]) -> None:
+    aggregate["hypotheses"][2]["numbers"]["share"] |= {"low": None, "high": None}
+    aggregate["cells"].append({**aggregate["cells"][0], "config": "plain_again", "phase": "r2"})
+    text = said(aggregate)
+    assert "no interval" in text and "\N{MINUS SIGN}∞, ∞" not in text
+    assert "plain vLLM again" in text and "repeat 2" in text and "plain_again" not in text
+
+
 def test_json_of_a_number_is_what_the_page_has() -> None:
     """Both write the shortest text that reads as the number."""
     assert all(json.dumps(v) == str(v) for v in (0.1, 1e-05, 12345678.9, 3, 0.30000000000000004))

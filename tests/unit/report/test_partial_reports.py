@@ -92,7 +92,7 @@ def in_phase_b(root: Path) -> CampaignFolder:
     [
         (begun, 0, "phase A; phase B; phase B'", True),
         (preflight, 0, "phase A; phase B; phase B'", True),
-        (half_way, 1, "phase A of mooncake_both; phase B; phase B'", True),
+        (half_way, 1, "phase A of Mooncake (both); phase B; phase B'", True),
         (no_rates, 2, "phase B; phase B'", False),
         (in_phase_b, 2, "phase B; phase B'", False),
     ],

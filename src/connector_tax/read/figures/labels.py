@@ -5,6 +5,7 @@ from functools import cache
 import yaml
 
 from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.records.cell import is_repeat
 
 WORDS = PROJECT_ROOT / "workflow" / "report"
 
@@ -19,6 +20,11 @@ def labels() -> dict[str, dict[str, str]]:
 def label(kind: str, code: str) -> str:
     """Return the words of a code; a code of another version stands for itself."""
     return labels()[kind].get(code, code.replace("_", " "))
+
+
+def phase_text(phase: str) -> str:
+    """Return what a phase is about: ``rates``, ``repeat 2``."""
+    return f"{label('phase', 'repeat')} {phase[1:]}" if is_repeat(phase) else label("phase", phase)
 
 
 def reason_text(reason: str | None, subject: str = "") -> str:

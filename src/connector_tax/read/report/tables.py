@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from connector_tax.base.documents.aggregate import PLAIN, Aggregate, Metric, TaxRow
 from connector_tax.base.opening import printable
-from connector_tax.base.records.cell import phase_word
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.labels import label, phase_text
 from connector_tax.read.report.numbers import Number, Unit, bare, number
 
 # What may stand in a cell: text, a number, a count, or nothing.
@@ -38,6 +37,11 @@ def name(text: str) -> str:
     return " ".join(printable(text, 48).split()) or "?"
 
 
+def named(aggregate: Aggregate, config: str) -> str:
+    """Return the label of a configuration; the second plain of a block has its own in the table of labels."""
+    return name(aggregate.label_of(config) if config in aggregate.configs else label("config", config))
+
+
 def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
     """Return section -> its tables."""
     blocks = list(dict.fromkeys(b for r in aggregate.repeats for t in r.taxes for b in t.by_block))
@@ -51,7 +55,7 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
         },
         "load": {
             "ref_load": (("connector", "ttft_p90", "tpot_p90", "added_ttft", "added_tpot"), _loaded(aggregate)),
-            "blocks": (("reference", "metric", "connector", "tax", *map(phase_word, blocks)), _blocks(aggregate, blocks)),
+            "blocks": (("reference", "metric", "connector", "tax", *map(phase_text, blocks)), _blocks(aggregate, blocks)),
             "host_drift": (("what", "mean", "change", "p"), _drift(aggregate)),
             "conversations": (("connector", "sessions", "rate", "turns", "hits", "ttft_p90", "tpot_p90"), _conversations(aggregate)),
             "growth": (("connector", "of_a_step", "per_blocks", "per_running"), _slopes(aggregate)),
@@ -263,8 +267,8 @@ def _outputs(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     if all(o.verdict in ("reference", "same") for o in aggregate.outputs):
         return
     for o in aggregate.outputs:
-        phase, word = phase_word(o.phase), label("outputs", o.verdict)
-        yield name(aggregate.label_of(o.config)), phase, o.n_same, o.n_prompts, word
+        phase, word = phase_text(o.phase), label("outputs", o.verdict)
+        yield named(aggregate, o.config), phase, o.n_same, o.n_prompts, word
 
 
 def provenance_of(aggregate: Aggregate) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ from connector_tax.base.records.cell import is_phase, phase_place, phase_word
 from connector_tax.read.figures.labels import reason_text
 from connector_tax.read.figures.questions import standing_tax
 from connector_tax.read.report.numbers import Axis, Number, Unit, axis_of, bare, number
-from connector_tax.read.report.tables import Table, lengths_table, name, provenance_of, tables_of
+from connector_tax.read.report.tables import Table, lengths_table, name, named, provenance_of, tables_of
 from connector_tax.read.stats.connectors import METRICS, connector_rows
 
 # A zoomed axis is worth a switch where rows without a tax fill less of the common one.
@@ -631,7 +631,7 @@ def _cell(aggregate: Aggregate, cell: Cell) -> CellRow:
     once = own is not None and own.n_waiting == 1
     return CellRow(
         key=(cell.config, cell.phase, cell.cell_id),
-        label=name(aggregate.label_of(cell.config)),
+        label=named(aggregate, cell.config),
         phase=cell.phase,
         rate_per_s=cell.rate_per_s,
         input_tokens=cell.input_tokens,
