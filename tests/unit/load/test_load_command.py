@@ -233,14 +233,14 @@ def test_the_highest_rate_within_limits_is_found(tmp_path: Path) -> None:
 
     with truth_server(script) as url:
         done = load(
-            *("--base-url", url, "--find-rate", "10:200", "--slo", "ttft_p90=400ms", "--precision", "20%"),
+            *("--base-url", url, "--find-rate", "10:200", "--slo", "ttft_p90=150ms", "--precision", "20%"),
             *(
                 "--shape",
                 "8,2",
                 "--out",
                 str(tmp_path),
                 "--duration",
-                "2",
+                "1",
                 "--warmup",
                 "0.2",
                 "--min-completed",
