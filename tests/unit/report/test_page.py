@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from made_pages import view_of
 from page_reader import Reader, check_numbers
 from whole_aggregate import example as fresh
-from whole_aggregate import over_blocks
+from whole_aggregate import no_number, over_blocks
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"/>'
 SECTIONS = ("taxes", "hypotheses", "causes", "lengths", "load", "cells", "provenance", "reproduce")
@@ -432,3 +432,11 @@ def test_what_a_column_and_the_rows_above_say_is_not_said_again(aggregate: dict[
     assert table.heads[-1] == "TPOT p90, %" and table.units[-1] == "%"
     first, second = table.rows[:2]
     assert first[0] and first[1] and (second[0], second[1]) == ("", "") and second[2] != first[2]
+
+
+def test_a_column_without_a_value_is_not_there(aggregate: dict[str, Any]) -> None:
+    for row in aggregate["decomposition"]:
+        row["flags"] = no_number("no baseline")
+    (table,) = (t for t in view_of(aggregate).tables["causes"] if t.code == "decomposition")
+    assert labels()["head"]["flags"] not in table.heads
+    assert {len(row) for row in table.rows} == {len(table.heads)} == {len(table.units)}

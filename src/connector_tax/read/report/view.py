@@ -225,7 +225,7 @@ class Page:
     multiples: Sequence[Multiple]
     lengths: tuple[Sequence[int], Sequence[int]]
     panels: Sequence[Panel]
-    knees: Sequence[tuple[str, float]]
+    knees: Sequence[tuple[float, Sequence[str]]]
     tables: Mapping[str, Sequence[Table]]
     cells: Sequence[tuple[str, Sequence[CellRow]]]
     n_failed: int
@@ -286,11 +286,7 @@ def page_view(aggregate: Aggregate, left: Left | None = None, bundled: bool = Fa
         multiples=multiples,
         lengths=lengths,
         panels=_panels(aggregate),
-        knees=[
-            (name(aggregate.label_of(c)), s.saturation_rate_per_s)
-            for c, s in aggregate.saturation.items()
-            if s.saturation_rate_per_s is not None
-        ],
+        knees=_knees(aggregate),
         tables=tables_of(aggregate) | {"lengths": numbers},
         cells=[(k, list(g)) for k, g in groupby(cells, key=lambda c: c.label)],
         n_failed=sum(c.n[2] + c.n[3] for c in cells if c.n),
@@ -601,6 +597,15 @@ def _panels(aggregate: Aggregate) -> list[Panel]:
                 ends = [e for _, v, _, _ in rows for e in (*v.ends, v.point)]
                 found.append(Panel(metric, rate, axis_of(ends, 3), plain, rows))
     return found
+
+
+def _knees(aggregate: Aggregate) -> list[tuple[float, list[str]]]:
+    """Rate -> who is saturated from it on."""
+    found: dict[float, list[str]] = {}
+    for config, own in aggregate.saturation.items():
+        if own.saturation_rate_per_s is not None:
+            found.setdefault(own.saturation_rate_per_s, []).append(name(aggregate.label_of(config)))
+    return sorted(found.items())
 
 
 def _early(aggregate: Aggregate) -> tuple[int, int, int] | None:
