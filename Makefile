@@ -75,14 +75,13 @@ FULL_BESIDE := tests/emulated/test_gpu_host.py tests/slurm/test_small_campaign.p
 
 # What is held against the clock runs by itself.
 TIMED := $(patsubst %,tests/unit/loadgen/test_%.py,workers measure_cell request_forms load_generator fixed_numbers host_state \
-  metrics_sampler selftest) tests/unit/load/test_load_command.py
-FLAGS := tests/unit/load/test_load_command.py::test_a_bad_flag_is_one_message
+  metrics_sampler selftest) tests/unit/load/test_load_against_the_clock.py
 # Campaigns, engines and loads that are asked what becomes of them. They mostly wait, so four at a time keep two cores busy; the longest first.
 ENGINES := tests/unit/engine tests/unit/measure tests/unit/sweep
 LONG := $(patsubst %,tests/emulated/test_%.py,failures_are_results demo_dag kill_and_resume) \
   $(patsubst %,tests/unit/measure/test_%.py,every_process_killed disk_faults failure) \
   $(patsubst %,tests/emulated/test_%.py,repeated_launches two_slots sittings phase_c snakemake_report no_planted_secret_is_kept)
-BESIDE := $(SMOKE) $(LONG) $(FLAGS) $(filter-out $(LONG) $(TIMED) $(LONGER),\
+BESIDE := $(SMOKE) $(LONG) $(filter-out $(LONG) $(TIMED) $(LONGER),\
   $(wildcard $(patsubst %,%/test_*.py,tests/emulated $(ENGINES) tests/unit/loadgen tests/unit/load)))
 # The rest runs on all cores.
 UNTIMED := -n auto --dist loadfile $(patsubst %,--ignore=%,$(ENGINES) tests/emulated tests/unit/loadgen tests/unit/load $(FULL))
@@ -90,7 +89,7 @@ UNTIMED := -n auto --dist loadfile $(patsubst %,--ignore=%,$(ENGINES) tests/emul
 test: lint  ## every check but those of test-full, on two cores about 18 minutes
 	$(BIN)/python -m pytest $(UNTIMED)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --deselect $(KILLED) $(BESIDE)
-	$(BIN)/python -m pytest --deselect $(FLAGS) $(TIMED)
+	$(BIN)/python -m pytest $(TIMED)
 
 test-full: dev  ## what test leaves out: real vLLM, containers, SLURM, a browser, longer campaigns; CI runs both
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(FULL_BESIDE) $(KILLED)
