@@ -74,7 +74,7 @@ FULL_BESIDE := tests/emulated/test_gpu_host.py tests/slurm/test_small_campaign.p
   $(patsubst %,tests/vllm/test_%.py,stores bootstrap_server kv_cache_of_older_releases) $(BROWSER)
 
 # What is held against the clock runs by itself.
-TIMED := $(patsubst %,tests/unit/loadgen/test_%.py,workers measure_cell request_forms load_generator fixed_numbers host_state \
+TIMED := $(patsubst %,tests/unit/loadgen/test_%.py,workers measure_cell load_generator fixed_numbers host_state \
   metrics_sampler selftest) tests/unit/load/test_load_against_the_clock.py
 # Campaigns, engines and loads that are asked what becomes of them. They mostly wait, so four at a time keep two cores busy; the longest first.
 ENGINES := tests/unit/engine tests/unit/measure tests/unit/sweep
