@@ -55,8 +55,8 @@ def run_cell(
         each_slice: called after so many steps, while time stands still.
 
     Returns:
-        By request ``looked_ns`` (when the engine took it), ``before_ns`` (how long it had not looked), ``first_ns``, ``last_ns``, ``tokens``;
-        ``engine_ns``, charged to the engine's thread until the end of each slice; then sums over the cell. Times are from its beginning.
+        By request ``looked_ns`` (when the engine took it), ``before_ns`` (how long it had not looked), ``first_ns``, ``last_ns``, ``tokens``; then
+        sums over the cell. Times are from its beginning.
     """
     work.begin()
     core.reset_prefix_cache()
@@ -73,12 +73,6 @@ def run_cell(
     time_source.settle()
     jumped_ns, others_ns, waits = time_source.jumped_ns, time_source.others_ns, time_source.waits
     time_source.charges_others = cell["charges_others"]
-    engine_ns: list[int] = []
-
-    def spent_ns() -> int:
-        others = time_source.others_ns - others_ns if cell["charges_others"] else 0
-        return time_source.now_ns() - begun_ns - (time_source.jumped_ns - jumped_ns) - others
-
     scheduler, step, now_ns = core.scheduler, core.step_fn, time_source.now_ns
     time_source.resume()
     while True:
@@ -120,13 +114,13 @@ def run_cell(
         if not executed and scheduler.has_requests():
             time_source.sleep_until(time_source.now_ns() + NOTHING_RAN_NS)
         if executed and steps % cell["slice_steps"] == 0:
-            engine_ns.append(spent_ns())
             work.measure()
             each_slice()
         time_source.resume()
     time_source.pause()
     time_source.charges_others = False
-    engine_ns.append(spent_ns())
+    others_ns = time_source.others_ns - others_ns
+    spent_ns = time_source.now_ns() - begun_ns - (time_source.jumped_ns - jumped_ns)
     return {
         "looked_ns": looked,
         "before_ns": before,
@@ -134,8 +128,8 @@ def run_cell(
         "last_ns": last,
         "tokens": tokens,
         "steps": steps,
-        "engine_ns": engine_ns,
-        "others_ns": time_source.others_ns - others_ns,
+        "engine_ns": spent_ns - (others_ns if cell["charges_others"] else 0),
+        "others_ns": others_ns,
         "waits": time_source.waits - waits,
         "small_work_ns": work.small_ns,
         "wide_work_ns": work.wide_ns,

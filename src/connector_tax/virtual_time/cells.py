@@ -51,8 +51,7 @@ class Cell:
 
     Attributes:
         before_ns: from the engine's look before the one at which it took the request; 0 where it waited for work.
-        slices_us: charged to the engine's thread, a step, in each slice.
-        engine_ns: in the whole cell; ``others_ns`` spent by Python's other threads beside that.
+        engine_ns: charged to the engine's thread; ``others_ns`` spent by Python's other threads beside that.
         work_ns: medians of the reference works: in the core's own caches, and beyond.
     """
 
@@ -63,7 +62,6 @@ class Cell:
     last_ns: Any
     tokens: Any
     steps: int
-    slices_us: Any
     engine_ns: int
     others_ns: int
     waits: int
@@ -223,8 +221,7 @@ def _read(cell: Foreign, found: Foreign) -> Cell:
         last_ns=np.array(found["last_ns"]),
         tokens=np.array(found["tokens"]),
         steps=found["steps"],
-        slices_us=np.diff(found["engine_ns"][:-1], prepend=0) / (1e3 * SLICE_STEPS),
-        engine_ns=found["engine_ns"][-1],
+        engine_ns=found["engine_ns"],
         others_ns=found["others_ns"],
         waits=found["waits"],
         work_ns=(small_ns, wide_ns),
