@@ -246,7 +246,7 @@ def test_the_source_stands_before_any_number_and_beside_every_table(
 def test_an_unfinished_campaign_says_what_is_left(aggregate: dict[str, Any]) -> None:
     left = Left(3, 12, [("A", ("nixl_both",)), ("B", ())])
     text = render(page_view(aggregate_of(aggregate), left), [])
-    assert "Left: phase A of nixl_both; phase B." in Reader(text).text
+    assert "Left: phase A of NIXL (both); phase B." in Reader(text).text
     assert "Unfinished" not in page(aggregate)
 
 
