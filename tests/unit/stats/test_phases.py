@@ -10,14 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.base.records.cell import CellWindow
+from connector_tax.base.config import load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.config.model import PhaseBPrimeConfig
+from connector_tax.base.documents.aggregate import aggregate_of
+from connector_tax.base.files import read_json
+from connector_tax.base.records.cell import CellWindow, Shape
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.base.statistics.resampling import draw_starts
 from connector_tax.base.steptime.columns import HookLists, Rows
+from connector_tax.read.figures.labels import label
+from connector_tax.read.report.view import page_view
 from connector_tax.read.stats import phases
 from connector_tax.read.stats.phases import Averaged
 from connector_tax.read.stats.taxes import relative
+from connector_tax.run.rehearsal.campaign import analyse, rehearse
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
@@ -220,3 +228,40 @@ def test_intervals_of_a_tax_hold_the_truth_and_are_narrower() -> None:
     assert held / campaigns >= 0.9
     # The p90 of 200 waits that are even over 10 ms has a deviation of 0.21 ms, of 24; 3.9 of those times the root of two are the interval as measured.
     assert np.mean(widths) < 3.9 * 2**0.5 * 0.21 / 24 / 1.5
+
+
+def test_a_campaign_behind_poisson_arrivals_has_it_beside_each_tax_of_ttft(tmp_path: Path) -> None:
+    """In ``aggregate.json``, behind the columns of ``aggregate.csv``, and in one column of the page."""
+    config = load_campaign(PROJECT_ROOT / "config" / "demo.yaml")
+    poisson = replace(
+        config,
+        connectors=config.connectors[:2],
+        phase_a_rates_per_s=(40.0,),
+        phase_a_shape=Shape(16, 48),
+        phase_b_input_tokens=(16,),
+        phase_b_output_tokens=(48, 4),
+        phase_b_prime=PhaseBPrimeConfig((), ()),
+        repeats=1,
+        cell=replace(
+            config.cell, arrival="poisson", min_completed=50, stop_half_width=None, max_completed=None
+        ),
+        analysis=replace(config.analysis, bootstrap_draws=200),
+    )
+    root, _ = rehearse(poisson, tmp_path, processes=1)
+    analyse(root)
+    found = aggregate_of(read_json(root / "aggregate.json"))
+    for tax in found.taxes:
+        assert bool(tax.phase_averaged) == (tax.metric == "ttft_p90")
+    ttft = [t for t in found.main_taxes if t.metric == "ttft_p90"]
+    for tax in ttft:
+        own = tax.phase_averaged
+        assert own and own.point is not None and own.low is not None and own.high is not None
+        assert own.n_blocks == tax.n_blocks and own.n == tax.n
+    assert {t.n_blocks for t in ttft} == {3}
+    # Four tokens a request: nothing runs when the next one comes.
+    idle = [t.phase_averaged for t in found.taxes if t.metric == "ttft_p90" and t.output_tokens == 4]
+    assert [p.reason for p in idle if p] == ["few_waits"]
+    header = (root / "aggregate.csv").read_text().splitlines()[0].split(",")
+    name = "tax_ttft_p90_phase_averaged"
+    assert header[header.index("source") + 1 :] == [name, f"{name}_low", f"{name}_high", f"{name}_n_blocks"]
+    assert label("head", "phase_averaged") in page_view(found).tables["lengths"][0].heads[-1]

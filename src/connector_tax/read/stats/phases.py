@@ -33,7 +33,7 @@ PHASES = 10
 # Spreads the phases of one request between those of the others, which steps of one length would put on ten values.
 GOLDEN = 0.6180339887
 FEWEST = 20
-# Of a request's step: so far a delivery may seem to lie beyond the looks. A request beyond waited for several looks, and keeps its own TTFT.
+# Of the time between two looks: so far outside of it a delivery may lie. A request beyond that waited for several looks, and keeps its own TTFT.
 TOLERANCE = 0.25
 # More requests without a step that took them whole are a queue, or lost records.
 MOST_UNMATCHED = 0.05
@@ -97,7 +97,7 @@ def averaged(requests: Sent, steps: Rows) -> Averaged | str:
     )
     ended_ns = steps.ints["t_update_ns"][order] + np.nan_to_num(steps.floats["update_us"][order]) * 1e3
     taking = np.flatnonzero(prefill > 0)
-    if not taking.size:
+    if not taking.size or not requests.counts.any():
         return "phases_unknown"
     # The last step with a prompt that had ended when the first token came.
     place = np.searchsorted(ended_ns[taking], requests.first_ns, side="right") - 1
@@ -113,13 +113,14 @@ def averaged(requests: Sent, steps: Rows) -> Averaged | str:
     even = matched & (decode[step] > 0)
     delivery = 0.0
     for _ in range(3):
-        if even.sum() < max(FEWEST, counts.sum() / 2):
-            return "few_waits" if matched.mean() > 1 - MOST_UNMATCHED else "phases_unknown"
-        delivery = delivery_ms(until[even], length[even])
-        beyond = np.maximum(until - length - delivery, delivery - until) > TOLERANCE * length
-        matched, even = matched & ~(even & beyond), even & ~beyond
+        if even.any():
+            delivery = delivery_ms(until[even], length[even])
+            beyond = np.maximum(until - length - delivery, delivery - until) > TOLERANCE * length
+            matched, even = matched & ~(even & beyond), even & ~beyond
     if (~matched & (first_ns > 0)).mean() > MOST_UNMATCHED:
         return "phases_unknown"
+    if even.sum() < max(FEWEST, even.size / 2):
+        return "few_waits"
     pull = np.where(even, length * ((until - length >= delivery) * 1.0 - (until < delivery)), 0.0)
     if (pull != 0).sum() > MOST_CONTRADICTING * even.sum():
         return "delivery_varies"
