@@ -3,9 +3,9 @@
 A request waits for the engine's next look at its queue, which begins the next step. Behind Poisson arrivals it came at any time since the
 look before with equal chance, whatever the engine does. So it counts with every wait that it could have had, in place of the one that it had.
 
-Nobody records when the engine received a request, so the time from sending to that is estimated. It lies before the look that took the
-request and after the look before, and the phase is even between the two: of both ends of all requests half lie below, half above.
-A delivery that varies makes some requests seem to contradict this; their share says how much of the chance is left.
+Nobody records when the engine received a request, so the time from sending to that is estimated. It ends before the look that took the
+request and after the look before, with equal chance anywhere between: the median of both ends of all requests is that time. Where it varies
+some requests contradict the estimate; their share says how well it is known.
 Source: Casella & Robert 1996, Rao-Blackwellisation of sampling schemes.
 """
 
