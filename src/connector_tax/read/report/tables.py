@@ -70,14 +70,16 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
 
 
 def lengths_table(
-    lines: Iterable[tuple[tuple[int, int], float, str, Number | None, Number | None]],
+    lines: Sequence[tuple[tuple[int, int], float, str, *tuple[Number | None, ...]]],
 ) -> list[Table]:
     """
     Args:
-        lines: shape, rate, connector and its two taxes.
+        lines: shape, rate, connector, its two taxes and that of TTFT with phases averaged out, a column that is there where anybody has it.
     """
-    rows = ((f"{i:,} × {o:,}", f"{rate:g}/s", *rest) for (i, o), rate, *rest in lines)
-    return _table("lengths", ("shape", "rate", "connector", *METRICS), rows)
+    averaged = ["phase_averaged"] * any(line[-1] for line in lines)
+    heads = ("shape", "rate", "connector", *METRICS, *averaged)
+    rows = ((f"{i:,} × {o:,}", f"{rate:g}/s", *rest)[: len(heads)] for (i, o), rate, *rest in lines)
+    return _table("lengths", heads, rows)
 
 
 def _table(code: str, heads: Sequence[str], rows: Iterable[Sequence[Value]]) -> list[Table]:

@@ -548,7 +548,7 @@ def _multiples(
     points: dict[str, dict[str, list[tuple[str, Number, bool]]]] = {
         row.id: {m: [] for m in METRICS} for row in rows
     }
-    lines: list[tuple[tuple[int, int], float, str, Number | None, Number | None]] = []
+    lines: list[tuple[tuple[int, int], float, str, *tuple[Number | None, ...]]] = []
     for shape in shapes:
         # In percent: prompt lengths share the width, output lengths that of their prompt length.
         inside = (outputs.index(shape[1]) + 1) / (len(outputs) + 1)
@@ -562,7 +562,9 @@ def _multiples(
                     points[row.id][metric].append((place, value, far))
             if own:
                 rate = next(t.rate_per_s for t in own.values())
-                lines.append((shape, rate, row.label, numbers["ttft_p90"], numbers["tpot_p90"]))
+                ttft = own.get("ttft_p90")
+                averaged = number(ttft.phase_averaged or None, "tax") if ttft is not None else None
+                lines.append((shape, rate, row.label, *(numbers[m] for m in METRICS), averaged))
     found = [Multiple(row.id, row.label, points[row.id]) for row in rows if any(points[row.id].values())]
     return found, (inputs, outputs), lengths_table(lines)
 
