@@ -1,10 +1,14 @@
 """The table that turns codes into words, for page, figures and tables: ``workflow/report/labels.yaml``."""
 
+from collections import defaultdict
 from functools import cache
 
 import yaml
 
 from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.aggregate import Problem
+from connector_tax.base.opening import printable
+from connector_tax.base.records.cell import is_phase, phase_word
 
 WORDS = PROJECT_ROOT / "workflow" / "report"
 
@@ -22,9 +26,20 @@ def label(kind: str, code: str) -> str:
 
 
 def reason_text(reason: str | None, subject: str = "") -> str:
-    """Return the words of a reason: of a code those of the table, else what a file says; whose number it is about stands in front."""
+    """Return the words of why a number is missing; whose it is stands in front."""
     said = labels()["missing"].get(reason or "", reason or "")
     return f"{labels()['subject'].get(subject, subject)}: {said}" if subject else said
+
+
+def problem_text(problem: Problem | None) -> str:
+    """Return the words of a problem, then what somebody else says of it and what it follows from; nothing of None."""
+    if problem is None:
+        return ""
+    facts = defaultdict(lambda: "?", {name: f"{value:,.10g}" for name, value in problem.numbers.items()})
+    facts["subject"] = phase_word(problem.subject) if is_phase(problem.subject) else problem.subject
+    facts["names"] = ", ".join(problem.names)
+    said = label("problem", problem.code).format_map(facts)
+    return printable(": ".join(filter(None, (said, problem.detail, problem_text(problem.because)))))
 
 
 def launches_text(n_blocks: int) -> str:

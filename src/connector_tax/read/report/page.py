@@ -5,7 +5,6 @@ It holds no time of building: the same inputs give the same bytes.
 
 import base64
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,7 +25,8 @@ from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.start import standing
 from connector_tax.base.records.cell import phase_word
 from connector_tax.base.redaction import published_text
-from connector_tax.read.figures.labels import WORDS, label
+from connector_tax.base.units import exact_duration
+from connector_tax.read.figures.labels import WORDS, label, problem_text
 from connector_tax.read.ingest.campaign import UNREADABLE
 from connector_tax.read.report.drill import NONE, DrillDowns, read_drill_downs
 from connector_tax.read.report.numbers import Number, bare, tick
@@ -119,7 +119,8 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"label": _label, "digits": _digits, "tick": tick, "bare": bare, "name": printed}
-    environment.filters["beyond"] = _beyond
+    environment.filters |= {"problem": problem_text, "duration": exact_duration}
+    environment.filters["phase"] = phase_word
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.tests["quantity"] = lambda value: isinstance(value, Number)
     return environment.get_template(name)
@@ -127,12 +128,6 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
 
 def _label(code: object, kind: str) -> str:
     return printable(label(kind, str(code)))
-
-
-def _beyond(text: str, said: str) -> str:
-    """Return the text, or nothing where each of its words has been said."""
-    words, known = (set(re.findall(r"\w+", own.lower())) for own in (text, said))
-    return "" if words <= known else text
 
 
 def _digits(value: float) -> str:

@@ -2,11 +2,16 @@
 
 import msgspec
 
-from connector_tax.base.documents.aggregate import FirstDifference, Outputs, OutputsVerdict
+from connector_tax.base.documents.aggregate import (
+    FirstDifference,
+    Outputs,
+    OutputsVerdict,
+    Problem,
+    ProblemCode,
+)
 from connector_tax.base.documents.outputs import Output
-from connector_tax.base.records.cell import phase_word
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.read.ingest import CampaignData, Problem
+from connector_tax.read.ingest import CampaignData
 
 Answers = list[Output]
 PLAINS = ("plain", PLAIN_AGAIN)
@@ -35,15 +40,10 @@ def compare_outputs(data: CampaignData) -> tuple[list[Outputs], list[Problem]]:
             row = msgspec.structs.replace(row, verdict="reference")
         rows.append(row)
         if row.verdict in ("differs", "failed"):
-            problems.append(Problem(f"{config} phase {phase_word(phase)}", _sentence(row)))
+            problems.append(_problem(row))
     if unstable:
-        problems.append(
-            Problem(
-                "plain",
-                f"launches of it answered {len(unstable)} of {len(reference)} prompts differently: this "
-                "engine is not repeatable at temperature 0",
-            )
-        )
+        counts = {"prompts": len(unstable), "of": len(reference)}
+        problems.append(Problem("not_repeatable", "plain", numbers=counts))
     return rows, problems
 
 
@@ -93,14 +93,13 @@ def _position(reference: Output, other: Output) -> int | None:
     return next((k for k, (a, b) in enumerate(together) if a != b), len(together))
 
 
-def _sentence(row: Outputs) -> str:
-    if row.verdict == "failed" or row.first_difference is None:
-        if not row.n_failed:
-            return f"its accuracy pass has {row.n_prompts} answers, and that of plain's first launch another number of them"
-        return f"{row.n_failed} of {row.n_prompts} prompts of the accuracy pass were not answered"
-    first = row.first_difference
-    where = f"prompt {first.prompt}" + (f", token {first.token}" if first.token is not None else "")
-    return (
-        f"answers {row.n_prompts - row.n_same} of {row.n_prompts} prompts differently from plain (first at {where}): its latencies are "
-        "those of another computation, and no tax is taken of them"
-    )
+def _problem(row: Outputs) -> Problem:
+    code: ProblemCode = "answers_differ"
+    counts = {"prompts": row.n_prompts - row.n_same, "of": row.n_prompts}
+    if row.first_difference is not None:
+        counts["first"] = row.first_difference.prompt
+    if row.n_failed:
+        code, counts["prompts"] = "answers_failed", row.n_failed
+    elif row.verdict == "failed":
+        code = "answers_missing"
+    return Problem(code, f"{row.config}/{row.phase}", numbers=counts)

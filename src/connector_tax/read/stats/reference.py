@@ -13,7 +13,6 @@ from connector_tax.read.ingest import CampaignData, CellData
 from connector_tax.read.stats.capacity import Capacity, capacity_of
 from connector_tax.read.stats.saturation import Saturation, judge_saturation, rate_point
 
-NO_PLAIN = "plain has no usable Phase A cell"
 # Of the lowest rate. Below it a configuration does not serve at all, and is left out of `participating`.
 LOWEST_SERVED = 0.5
 
@@ -68,7 +67,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
     }
     if "plain" not in by_config:
         raise AnalysisError(
-            f"{data.document.campaign}: {NO_PLAIN}, so there is no baseline and no reference rate. {how_to_get_plain(data)}"
+            f"{data.document.campaign}: plain has no usable Phase A cell, so there is no baseline and no reference rate. {_how_to_get_plain(data)}"
         )
     plain = by_config["plain"]
     rates = sorted(plain.criteria)
@@ -97,7 +96,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
     return _with_shapes(found, data) if shapes else found
 
 
-def how_to_get_plain(data: CampaignData) -> str:
+def _how_to_get_plain(data: CampaignData) -> str:
     """What to do where plain has no usable cell of Phase A."""
     run = next((r for r in data.runs if (r.folder.connector_id, r.folder.phase) == ("plain", "a")), None)
     if run is None:

@@ -29,6 +29,7 @@ from connector_tax.base.documents.aggregate.taxes import (
     TwoParts,
 )
 from connector_tax.base.documents.aggregate.values import (
+    Conclusion,
     ConfigStatus,
     Count,
     Digits,
@@ -37,6 +38,7 @@ from connector_tax.base.documents.aggregate.values import (
     NBlocks,
     Outcome,
     Phase,
+    Problem,
     Quantity,
     Rate,
     Scalar,
@@ -223,7 +225,7 @@ Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """Why a number is missing: a code, or what a file says; ``subject`` is whose it is."""
+    """Why a number is missing: a code; ``subject`` is whose it is."""
 
     reason: str
     subject: str = ""
@@ -267,12 +269,13 @@ class VerdictNumbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """
     Attributes:
+        conclusions: what its numbers say beside the outcome.
         p_value: the smallest p at which the interval of confidence 1 - p still decides so; null where nothing is decided.
         p_holm: adjusted for all verdicts that were tested together.
     """
 
     outcome: Outcome
-    label: str | None
+    conclusions: tuple[Conclusion, ...]
     numbers: VerdictNumbers
     p_value: Probability | None
     p_holm: Probability | None
@@ -305,16 +308,11 @@ class ConfigState(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     status: ConfigStatus
-    reason: str | None
+    reason: Problem | None
     install: str | None = None
     note: str = ""
     ttft_is_no_tax: str | None = None
     copies_kv: str | None = None
-
-    @property
-    def bare_reason(self) -> str:
-        """The reason without the status that it may repeat in front; empty where there is none."""
-        return (self.reason or "").removeprefix(f"{self.status}: ")
 
 
 class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -338,19 +336,40 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
     verdict: OutputsVerdict
 
 
-class CriterionOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the success criteria of the published experiment; the first five follow from the hypotheses, and have no evidence here."""
+class TimeSpent(msgspec.Struct, frozen=True, kw_only=True):
+    """Whole seconds that a campaign took, so that sums add up; what lay between launches is not in them.
+
+    Attributes:
+        preflight_s: null where it was not timed.
+        by_phase_s: of the phases in which something was launched, in the order in which they are measured.
+        budgeted_s, budget_s: what preflight and Phases A, B and B' took, and what they may take.
+        runs: how many launched something.
+        untimed_runs: those of them of which a launch was not timed; its cells alone count.
+    """
+
+    preflight_s: Count | None
+    by_phase_s: dict[Phase, Count]
+    budgeted_s: Count
+    budget_s: float
+    runs: Count
+    untimed_runs: Count
+
+
+class CriterionOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of the success criteria of the published experiment; the first five follow from the hypotheses.
+
+    Attributes:
+        faults: of the sixth, what is missing.
+        checked, failed: of the sixth, runs whose files were looked for, and those that failed and say why.
+        time: of the seventh.
+    """
 
     number: Annotated[int, msgspec.Meta(ge=1)]
     outcome: CriterionWord
-    evidence: str = ""
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """Something a reader of the report must know."""
-
-    where: str
-    what: str
+    faults: tuple[Problem, ...] = ()
+    checked: Count | None = None
+    failed: Count | None = None
+    time: TimeSpent | None = None
 
 
 class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
@@ -377,7 +396,7 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
     provenance: Provenance
     source: MeasuredOn | None = None
     step_timing_available: bool = False
-    step_timing_reason: str | None = None
+    step_timing_reason: Problem | None = None
     configs: dict[str, ConfigState]
     connectors: tuple[ConnectorRow, ...] = ()
     cells: tuple[Cell, ...]
