@@ -329,10 +329,7 @@ def main() -> None:
     cells += [cell(c, "b", 2, i, o) for c in ran for i in INPUTS for o in OUTPUTS]
     cells += [cell(c, "b_prime", 4, i, 256) for c in PRIORITY for i in INPUTS]
     died = ("mooncake_producer", "b", "r2_32768x1024")
-    cells = [
-        left_out(c, DIED) if (c["config"], c["phase"], c["cell_id"]) == died else c
-        for c in cells
-    ]
+    cells = [left_out(c, DIED) if (c["config"], c["phase"], c["cell_id"]) == died else c for c in cells]
     sat = saturation(cells, ran)
     aggregate = {
         "schema_version": 1,

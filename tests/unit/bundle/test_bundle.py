@@ -10,10 +10,12 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from connector_tax.base.artifacts.layout import LOGS, CampaignFolder
 from connector_tax.base.artifacts.thinning import thin
+from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import sha256_of
 from connector_tax.cli import command
@@ -23,6 +25,7 @@ from connector_tax.read.bundle.listing import MANIFEST, manifest_text, read_mani
 from connector_tax.read.bundle.packing import bundle, raw_files
 from connector_tax.read.bundle.reproducing import difference, reproduce
 from connector_tax.read.bundle.verifying import verify
+from connector_tax.read.figures.labels import problem_text
 from connector_tax.read.ingest import read_campaign
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -320,8 +323,8 @@ def test_a_damaged_campaign_is_bundled_as_it_is_and_said_to_be(
     assert archive.is_file() and len(said) == 1
     readme = text_in(archive, "README.txt")
     problems = json.loads(text_in(archive, "results/demo/aggregate.json"))["problems"]
-    assert {Path(p["where"]).name for p in problems} >= {"phase_b", cut.name}
-    first = f"{problems[0]['where']}: {problems[0]['what']}"
+    assert {Path(p["subject"]).name for p in problems} >= {lost.name, cut.name}
+    first = f"{problems[0]['subject']}: {problem_text(msgspec.convert(problems[0], Problem))}"
     assert said[0].startswith(f"{root}: the analysis found {len(problems)} problems, the first {first}. ")
     assert f"as it is, with {len(problems)} problems that aggregate.json lists." in readme.splitlines()[0]
 

@@ -295,7 +295,10 @@ def test_without_step_records_figures_6_and_9_go(example: dict[str, Any]) -> Non
     """The rest of the campaign stands, and the reason is the patch's own."""
     aggregate = copy.deepcopy(example)
     _no_steps(aggregate)
-    aggregate["step_timing_reason"] = "vLLM 9.9 has no such function"
+    aggregate["step_timing_reason"] = {
+        "code": "step_timing_refused",
+        "detail": "vLLM 9.9 has no such function",
+    }
     kept = {name for name in FIGURES if isinstance(drawn(name, aggregate), Drawn)}
     assert kept == set(FIGURES) - {"fig6_step_cdf", "fig9_attribution"}
     assert "vLLM 9.9 has no such function" in omitted("fig6_step_cdf", aggregate)

@@ -90,7 +90,10 @@ def test_a_reason_is_said_once(aggregate: dict[str, Any]) -> None:
         render(page_view(aggregate_of(aggregate)), []).partition('<pre id="markdown"')[0],
     ):
         assert words in text and "requests failed or did not finish" not in text.partition(words)[2][:80]
-    aggregate["configs"]["nixl_both"] |= {"status": "partial", "reason": "HTTP 500"}
+    aggregate["configs"]["nixl_both"] |= {
+        "status": "partial",
+        "reason": {"code": "invalid", "detail": "HTTP 500"},
+    }
     assert table(aggregate).endswith(f"NIXL (both): {words} HTTP 500")
 
 

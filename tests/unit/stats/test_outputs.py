@@ -7,7 +7,7 @@ import pytest
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import load_campaign
-from connector_tax.base.documents.aggregate import FirstDifference
+from connector_tax.base.documents.aggregate import FirstDifference, Problem
 from connector_tax.read.ingest import CampaignData
 from connector_tax.read.ingest.campaign import RunData
 from connector_tax.read.stats.outputs import compare_outputs
@@ -49,10 +49,7 @@ def test_one_other_token_is_found_and_placed() -> None:
     rows, problems = compare_outputs(campaign(plain_a=GOOD, plain_b=GOOD, nixl_a=wrong))
     assert rows[2].n_same == 2
     assert rows[2].first_difference == FirstDifference(prompt=1, token=2)
-    assert problems[0].where == "nixl phase A"
-    assert problems[0].what.startswith(
-        "answers 1 of 3 prompts differently from plain (first at prompt 1, token 2)"
-    )
+    assert problems == [Problem("answers_differ", "nixl/a", numbers={"prompts": 1, "of": 3, "first": 1})]
 
 
 def test_where_plain_differs_from_itself_nobody_is_blamed() -> None:
@@ -67,7 +64,7 @@ def test_where_plain_differs_from_itself_nobody_is_blamed() -> None:
         ("nixl", "a"): "not repeatable",
         ("lmcache", "a"): "differs",
     }
-    assert any("not repeatable at temperature 0" in p.what for p in compare_outputs(data)[1])
+    assert "not_repeatable" in {p.code for p in compare_outputs(data)[1]}
 
 
 def test_plains_second_launch_in_a_block_is_plain() -> None:
@@ -84,7 +81,7 @@ def test_a_prompt_without_an_answer_is_a_failure_not_a_difference() -> None:
     failed = [*GOOD[:2], {"error": "ReadTimeout: "}]
     rows, problems = compare_outputs(campaign(plain_a=GOOD, nixl_a=failed))
     assert (rows[1].verdict, rows[1].n_failed) == ("failed", 1)
-    assert "1 of 3 prompts of the accuracy pass were not answered" in problems[0].what
+    assert problems == [Problem("answers_failed", "nixl/a", numbers={"prompts": 1, "of": 3, "first": 2})]
 
 
 def test_texts_are_compared_where_a_server_gives_no_ids() -> None:
