@@ -390,9 +390,11 @@ def main() -> None:
         ],
         "criteria": [
             *({"number": n, "outcome": o} for n, o in enumerate(("reported", "reported", "met", "met", "undetermined"), 1)),
-            {"number": 6, "outcome": "met", "checked": 14, "failed": 0},
-            {"number": 7, "outcome": "met", "time": {"preflight_s": 600, "by_phase_s": {"a": 9000, "b": 7860, "c": 300},
-             "budgeted_s": 17460, "budget_s": 21600, "runs": 14, "untimed_runs": 0}},
+            {"number": 6, "outcome": "met", "evidence": [{"code": "runs_checked", "numbers": {"checked": 14, "failed": 0}}]},
+            {"number": 7, "outcome": "met", "evidence": [
+                {"code": "time_spent", "numbers": {"time_s": 17460}}, {"code": "preflight_took", "numbers": {"time_s": 600}},
+                *({"code": "phase_took", "subject": p, "numbers": {"time_s": s}} for p, s in (("a", 9000), ("b", 7860), ("c", 300))),
+            ]},
         ],
         "problems": [{"code": "no_request_completed", "subject": "2026-11-20_mooncake_producer/phase_b/cells/r2_32768x1024"}],
     }  # fmt: skip

@@ -95,7 +95,8 @@ def test_a_failure_in_phase_a_is_named_wherever_a_number_is_missed(campaign: Cam
     ]
     criterion = next(c for c in value["criteria"] if c["number"] == 6)
     assert criterion["outcome"] == "met", criterion
-    assert criterion["failed"] == 1
+    (evidence,) = criterion["evidence"]
+    assert evidence["code"] == "runs_checked" and evidence["numbers"]["failed"] == 1
 
 
 @pytest.mark.parametrize("name", ["preflight_status", "reference_rates"])
@@ -105,7 +106,7 @@ def test_a_campaign_that_lacks_a_file_of_its_own_has_not_all_artifacts(name: str
     path.unlink()
     criterion = next(c for c in analysed(campaign)["criteria"] if c["number"] == 6)
     assert criterion["outcome"] == "not met"
-    assert {"code": "file_missing", "subject": f"{name}.json"} in criterion["faults"]
+    assert {"code": "file_missing", "subject": f"{name}.json"} in criterion["evidence"]
 
 
 def test_a_failure_in_phase_b_keeps_phase_a(campaign: Campaign) -> None:

@@ -10,11 +10,12 @@ from msgspec import UNSET
 
 from connector_tax.base.artifacts.launches import read_launches, timed_launch
 from connector_tax.base.artifacts.receipts import write_receipt
-from connector_tax.base.documents.aggregate import CriterionOutcome, TimeSpent, VerdictNumbers
+from connector_tax.base.documents.aggregate import CriterionOutcome, Problem, VerdictNumbers
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.criteria import judge_criteria
+from connector_tax.read.stats.time_spent import TimeSpent, time_spent
 from connector_tax.read.stats.verdicts import Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -49,9 +50,7 @@ def preflight(campaign: Campaign, elapsed_s: float) -> None:
 
 
 def spent(campaign: Campaign) -> TimeSpent:
-    time = seventh(campaign).time
-    assert time is not None
-    return time
+    return time_spent(read_campaign(campaign.root, steps=False))
 
 
 def seventh(campaign: Campaign) -> CriterionOutcome:
@@ -70,8 +69,11 @@ def test_preflight_and_launches_add_up_and_blocks_are_told_apart(tmp_path: Path)
     found = seventh(campaign)
     assert found.outcome == "met"
     by_phase = {"a": 7200, "b": 9000, "r1": 3600, "r2": 3600}
-    assert spent(campaign) == TimeSpent(
-        preflight_s=1200, by_phase_s=by_phase, budgeted_s=17400, budget_s=21600, runs=4, untimed_runs=0
+    assert spent(campaign) == TimeSpent(1200, by_phase, runs=4, untimed_runs=0)
+    assert found.evidence == (
+        Problem("time_spent", numbers={"time_s": 17400}),
+        Problem("preflight_took", numbers={"time_s": 1200}),
+        *(Problem("phase_took", phase, numbers={"time_s": s}) for phase, s in by_phase.items()),
     )
     preflight(campaign, 1200 + 4260)
     assert seventh(campaign).outcome == "not met"
@@ -85,7 +87,8 @@ def test_an_interruption_between_two_launches_is_not_time_spent(tmp_path: Path) 
     measure(campaign, "plain", "b", 600)
     found = seventh(campaign)
     assert found.outcome == "undetermined"
-    assert (spent(campaign).budgeted_s, spent(campaign).preflight_s) == (1200, None)
+    assert spent(campaign).budgeted_s == 1200
+    assert Problem("preflight_untimed") in found.evidence
 
 
 def test_a_campaign_from_before_launches_were_timed_counts_its_cells(tmp_path: Path) -> None:
@@ -99,7 +102,7 @@ def test_a_campaign_from_before_launches_were_timed_counts_its_cells(tmp_path: P
         write_json(path, receipt)
     found = seventh(campaign)
     assert found.outcome == "undetermined"
-    assert (spent(campaign).untimed_runs, spent(campaign).runs) == (2, 2)
+    assert Problem("runs_untimed", numbers={"untimed": 2, "of": 2}) in found.evidence
     cells = [c.window for c in read_campaign(campaign.root, steps=False).runs[0].cells]
     one_run_s = (max(w.drained_ns for w in cells) - min(w.t0_ns for w in cells)) / 1e9
     assert spent(campaign).by_phase_s == {"a": round(2 * one_run_s)}
@@ -125,7 +128,8 @@ def test_a_run_that_failed_without_a_record_of_its_launch_was_not_timed(tmp_path
 
 
 def test_nothing_launched_is_not_judged(tmp_path: Path) -> None:
-    assert seventh(Campaign(tmp_path, CONFIG)).outcome == "undetermined"
+    found = seventh(Campaign(tmp_path, CONFIG))
+    assert (found.outcome, found.evidence) == ("undetermined", (Problem("nothing_launched"),))
 
 
 @pytest.mark.parametrize("ends", ["well", "badly"])

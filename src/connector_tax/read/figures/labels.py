@@ -9,6 +9,7 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.opening import printable
 from connector_tax.base.records.cell import is_phase, phase_word
+from connector_tax.base.units import exact_duration
 
 WORDS = PROJECT_ROOT / "workflow" / "report"
 
@@ -35,10 +36,12 @@ def problem_text(problem: Problem | None) -> str:
     """Return the words of a problem, then what somebody else says of it and what it follows from; nothing of None."""
     if problem is None:
         return ""
-    facts = defaultdict(lambda: "?", {name: f"{value:,.10g}" for name, value in problem.numbers.items()})
+    facts = defaultdict(lambda: "?")
+    for name, value in problem.numbers.items():
+        facts[name] = exact_duration(round(value)) if name.endswith("_s") else f"{value:,.10g}"
     facts["subject"] = phase_word(problem.subject) if is_phase(problem.subject) else problem.subject
     facts["names"] = ", ".join(problem.names)
-    said = label("problem", problem.code).format_map(facts)
+    said = label("problem", problem.code).format_map(facts).strip()
     return printable(": ".join(filter(None, (said, problem.detail, problem_text(problem.because)))))
 
 

@@ -15,7 +15,7 @@ from connector_tax.base.documents.identity import DeviceIdentity
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.labels import label, problem_text, reason_text
+from connector_tax.read.figures.labels import label, problem_text
 
 Tax = TaxRow
 
@@ -26,14 +26,6 @@ def why_absent(aggregate: Aggregate, config: str) -> str:
     words = f"{config} {label('absent', 'not_asked' if state is None else state.status)}"
     why = problem_text(None if state is None else state.reason)
     return f"{words}: {why}" if why else words
-
-
-def why_missing(aggregate: Aggregate, reason: str | None, subject: str = "") -> str:
-    """Return why a number is missing; where its configuration has none, what ended that one."""
-    state = aggregate.configs.get(subject)
-    if state is not None and state.reason is not None and state.reason.code == reason:
-        return f"{subject}: {problem_text(state.reason)}"
-    return reason_text(reason, subject)
 
 
 def connectors_or_all(configs: Collection[str]) -> list[str]:

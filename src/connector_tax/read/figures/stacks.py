@@ -10,7 +10,8 @@ from matplotlib.patches import Patch
 from connector_tax.base.documents.aggregate import Aggregate, Decomposition, Interval, LatencyMetric
 from connector_tax.base.records.connector import MATCHED, PLAIN_AGAIN
 from connector_tax.read.figures.captions import MEASURED, finished, launches, left_out, omitted, saturated
-from connector_tax.read.figures.questions import Tax, main_taxes, reference_rate, why_absent, why_missing
+from connector_tax.read.figures.labels import reason_text
+from connector_tax.read.figures.questions import Tax, main_taxes, reference_rate, why_absent
 from connector_tax.read.figures.style import (
     FORM,
     Drawn,
@@ -153,7 +154,7 @@ def _not_split(aggregate: Aggregate) -> Omitted:
         return omitted("no_framework", reason=why_absent(aggregate, NOOP))
     rows = aggregate.decomposition
     parts = [p for r in rows for p in (r.total, r.framework, r.flags, r.implementation) if p.reason]
-    reasons = [why_missing(aggregate, p.reason, p.subject) for p in parts]
+    reasons = [reason_text(p.reason, p.subject) for p in parts]
     return omitted(
         "no_split", reasons=listing([*dict.fromkeys(reasons)]) or "no connector has a tax at ref_safe"
     )
@@ -249,12 +250,12 @@ def _no_stack(
     asked = [ids for whole, ids in members.items() if whole in aggregate.configs]
     of_h4 = [h for h in aggregate.hypotheses if h.id == "H4" and h.subject in aggregate.configs]
     if not asked and of_h4:
-        why = "; ".join(why_missing(aggregate, m.reason, m.subject) for m in of_h4[0].missing)
+        why = "; ".join(reason_text(m.reason, m.subject) for m in of_h4[0].missing)
         return omitted("stack_of_h4", stack=of_h4[0].subject, outcome=of_h4[0].outcome, why=why)
     ids = [*asked, *members.values()][0]
     place = ("ttft_p90", "ref_safe")
     said = {
-        t.config: why_missing(aggregate, t.reason, t.subject)
+        t.config: reason_text(t.reason, t.subject)
         for t in aggregate.main_taxes
         if (t.metric, t.reference) == place and t.reason
     }

@@ -25,7 +25,6 @@ from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.start import standing
 from connector_tax.base.records.cell import phase_word
 from connector_tax.base.redaction import published_text
-from connector_tax.base.units import exact_duration
 from connector_tax.read.figures.labels import WORDS, label, problem_text
 from connector_tax.read.ingest.campaign import UNREADABLE
 from connector_tax.read.report.drill import NONE, DrillDowns, read_drill_downs
@@ -119,8 +118,7 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"label": _label, "digits": _digits, "tick": tick, "bare": bare, "name": printed}
-    environment.filters |= {"problem": problem_text, "duration": exact_duration}
-    environment.filters["phase"] = phase_word
+    environment.filters |= {"problem": problem_text, "phase": phase_word}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.tests["quantity"] = lambda value: isinstance(value, Number)
     return environment.get_template(name)

@@ -23,8 +23,8 @@ from connector_tax.base.documents.aggregate import (
 )
 from connector_tax.base.opening import printable
 from connector_tax.base.records.cell import is_phase, phase_place, phase_word
-from connector_tax.read.figures.labels import problem_text
-from connector_tax.read.figures.questions import standing_tax, why_missing
+from connector_tax.read.figures.labels import problem_text, reason_text
+from connector_tax.read.figures.questions import standing_tax
 from connector_tax.read.report.numbers import Axis, Number, Unit, axis_of, bare, number
 from connector_tax.read.report.tables import Table, lengths_table, name, provenance_of, tables_of
 from connector_tax.read.stats.connectors import METRICS, connector_rows
@@ -461,7 +461,7 @@ def _claim(aggregate: Aggregate, found: Hypothesis) -> Claim:
         criterion=ends,
         axis=None if value is None else axis_of([*value.ends, value.point, *ends], 2, 0.08),
         details=list(_details(aggregate, found, key)),
-        why=printable("; ".join(why_missing(aggregate, m.reason, m.subject) for m in found.missing), 600),
+        why=printable("; ".join(reason_text(m.reason, m.subject) for m in found.missing), 600),
     )
 
 

@@ -13,7 +13,6 @@ from connector_tax.base.documents.aggregate import (
     Attribution,
     Cell,
     Problem,
-    ProblemCode,
 )
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.errors import AnalysisError
@@ -96,7 +95,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     }
     absent, lost = absent_configs(data), lost_cells(data)
     no_ttft = no_ttft_tax(config["connectors"])
-    outputs, output_problems = compare_outputs(data)
+    outputs = compare_outputs(data)
     no_tax = other_computations(outputs)
     taxes = _taxes(estimates, rates, [c for c in lost if c.config not in absent], no_ttft, no_tax)
     blocks = repeats(estimates, rates, confidence, frozenset(no_ttft), without=frozenset(no_tax))
@@ -118,7 +117,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         without=frozenset({*no_ttft, *no_tax}),
     )
     problems = (
-        *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts, *output_problems),
+        *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts),
         *other_rates(data, rates, shape),
         *(*missing_repeats(data, absent, at_safe), *unheard_hooks(data)),
     )
@@ -194,17 +193,10 @@ def _reference_rates(data: CampaignData) -> tuple[ReferenceRatesFile | None, lis
         return found, [Problem("no_plain", "plain") if found is None else Problem("rates_kept", file)]
     if found is None:
         return now, [Problem("rates_remade", file)]
-    both: dict[ProblemCode, tuple[float, float]] = {
-        "ref_safe_changed": (found.ref_safe_per_s, now.ref_safe_per_s),
-        "ref_load_changed": (found.ref_load_per_s, now.ref_load_per_s),
-    }
-    changed = [
-        Problem(code, file, numbers={"kept": kept, "now": today})
-        for code, (kept, today) in both.items()
-        if kept != today
-    ]
-    if found.flags != now.flags:
-        changed.append(Problem("rate_flags_changed", file, tuple(now.flags)))
+    changed = []
+    kept, new = ((r.ref_safe_per_s, r.ref_load_per_s, r.flags) for r in (found, now))
+    if kept != new:
+        changed.append(Problem("rates_changed", file, new[2], {"safe": new[0], "load": new[1]}))
     if gone := tuple(c for c in found.participating if c not in now.participating):
         changed.append(Problem("no_say_in_rates", file, gone))
     return found, changed

@@ -124,13 +124,9 @@ def _artifacts(data: CampaignData) -> CriterionOutcome:
             failed += run.receipt.status == "failed"
         else:
             faults.append(Problem("no_reason", _name(run)))
-    return CriterionOutcome(
-        number=6,
-        outcome=MET if checked and not faults else NOT_MET,
-        faults=tuple(faults),
-        checked=checked,
-        failed=failed,
-    )
+    well = Problem("runs_checked", numbers={"checked": checked, "failed": failed})
+    outcome = MET if checked and not faults else NOT_MET
+    return CriterionOutcome(number=6, outcome=outcome, evidence=tuple(faults) or (well,))
 
 
 def _not_ended(data: CampaignData) -> list[Problem]:
@@ -157,8 +153,8 @@ def _wall_clock(data: CampaignData) -> CriterionOutcome:
     spent = time_spent(data)
     # What was not timed would only add to the sum.
     outcome = OPEN
-    if spent.budgeted_s > spent.budget_s:
+    if spent.budgeted_s > 3600 * float(data.document.config["analysis"]["time_budget_h"]):
         outcome = NOT_MET
     elif spent.runs and spent.preflight_s is not None and not spent.untimed_runs:
         outcome = MET
-    return CriterionOutcome(number=7, outcome=outcome, time=spent)
+    return CriterionOutcome(number=7, outcome=outcome, evidence=spent.evidence)

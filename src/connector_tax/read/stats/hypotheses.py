@@ -142,16 +142,16 @@ def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
     judge = partial(inside, H2_RANGE)
     low, high = gap.interval(evidence.confidence)
     outcome = judge(low, high)
-    label: Conclusion | None = None
+    found: tuple[Conclusion, ...] = ()
     if low is not None and low > H2_RANGE[1]:
-        label = "larger_than_replay"
+        found = ("larger_than_replay",)
     elif outcome == REFUTED and high is not None:
-        label = "inverted" if high < 0 else "smaller_than_replay"
+        found = ("inverted" if high < 0 else "smaller_than_replay",)
     return Verdict(
         "H2",
         first,
         outcome,
-        _one(label),
+        found,
         VerdictNumbers(gap=_numbers(gap, evidence), range=H2_RANGE),
         p_of_outcome(gap, evidence.confidence, judge, outcome),
     )
@@ -180,7 +180,7 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
         "H3",
         config,
         outcome,
-        _one(label),
+        (label,) if label else (),
         VerdictNumbers(
             tax_noop=_numbers(noop, evidence),
             tax_connector=_numbers(own, evidence),
@@ -211,18 +211,18 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
     ratio = together.estimate(excess, ratios) if known else unavailable("no_tax", together.n)
     judge = partial(inside, (-H4_TOLERANCE, H4_TOLERANCE))
     outcome = judge(*ratio.interval(evidence.confidence))
-    label: Conclusion | None = None
+    found: tuple[Conclusion, ...] = ()
     if word != TAX:
-        outcome, label = UNDETERMINED, NO_STACK[word]
+        outcome, found = UNDETERMINED, (NO_STACK[word],)
     elif outcome == REFUTED and excess is not None:
-        label = "interference" if excess > 0 else "shared_cost"
+        found = ("interference" if excess > 0 else "shared_cost",)
     elif outcome == SUPPORTED:
-        label = "additive"
+        found = ("additive",)
     return Verdict(
         "H4",
         stack,
         outcome,
-        _one(label),
+        found,
         VerdictNumbers(
             tax_stack=_numbers(whole, evidence),
             sum_of_parts=_numbers(total, evidence),
@@ -263,10 +263,6 @@ def _trend(hypothesis: HypothesisId, evidence: Evidence, config: str, trends: Ma
         ),
         p_of_outcome(slope, evidence.confidence, grows, outcome),
     )
-
-
-def _one(found: Conclusion | None) -> tuple[Conclusion, ...]:
-    return () if found is None else (found,)
 
 
 def _why_no_trend(evidence: Evidence, config: str, trend: Trend | None) -> list[Missing]:

@@ -6,8 +6,6 @@ from connector_tax.base.documents.aggregate import (
     FirstDifference,
     Outputs,
     OutputsVerdict,
-    Problem,
-    ProblemCode,
 )
 from connector_tax.base.documents.outputs import Output
 from connector_tax.base.records.connector import PLAIN_AGAIN
@@ -17,8 +15,8 @@ Answers = list[Output]
 PLAINS = ("plain", PLAIN_AGAIN)
 
 
-def compare_outputs(data: CampaignData) -> tuple[list[Outputs], list[Problem]]:
-    """One row per launch that ran the pass, against plain's first launch; and what a reader must know.
+def compare_outputs(data: CampaignData) -> list[Outputs]:
+    """One row per launch that ran the pass, against plain's first launch.
 
     ``verdict``: ``reference`` (that launch itself), ``same``, ``differs``, ``not repeatable`` (it differs, but only
     where launches of plain do among themselves), ``failed`` (a prompt was not answered).
@@ -30,21 +28,16 @@ def compare_outputs(data: CampaignData) -> tuple[list[Outputs], list[Problem]]:
     ]
     plain = [(config, phase, outputs) for config, phase, outputs in found if config in PLAINS]
     if not plain:
-        return [], []
+        return []
     first_config, first_phase, reference = plain[0]
     unstable = {k for _, _, other in plain[1:] for k in _different(reference, other)}
-    rows, problems = [], []
+    rows = []
     for config, phase, answers in found:
         row = _row(config, phase, answers, reference, unstable)
         if (config, phase) == (first_config, first_phase):
             row = msgspec.structs.replace(row, verdict="reference")
         rows.append(row)
-        if row.verdict in ("differs", "failed"):
-            problems.append(_problem(row))
-    if unstable:
-        counts = {"prompts": len(unstable), "of": len(reference)}
-        problems.append(Problem("not_repeatable", "plain", numbers=counts))
-    return rows, problems
+    return rows
 
 
 def other_computations(rows: list[Outputs]) -> dict[str, str]:
@@ -91,15 +84,3 @@ def _position(reference: Output, other: Output) -> int | None:
         return None
     together = list(zip(expected, found, strict=False))
     return next((k for k, (a, b) in enumerate(together) if a != b), len(together))
-
-
-def _problem(row: Outputs) -> Problem:
-    code: ProblemCode = "answers_differ"
-    counts = {"prompts": row.n_prompts - row.n_same, "of": row.n_prompts}
-    if row.first_difference is not None:
-        counts["first"] = row.first_difference.prompt
-    if row.n_failed:
-        code, counts["prompts"] = "answers_failed", row.n_failed
-    elif row.verdict == "failed":
-        code = "answers_missing"
-    return Problem(code, f"{row.config}/{row.phase}", numbers=counts)

@@ -4,14 +4,52 @@ What lay between launches is not in it: a night, an interruption, a machine that
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from connector_tax.base.documents.aggregate import TimeSpent
+from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.records.cell import phase_place
 from connector_tax.base.units import NS_PER_S
 from connector_tax.read.ingest import CampaignData, CellData, RunData
 
 # What the published experiment's six hours are meant for, beside preflight.
 BUDGETED_PHASES = ("a", "b", "b_prime")
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpent:
+    """Whole seconds, so that sums of them add up.
+
+    Attributes:
+        preflight_s: None where it was not timed.
+        by_phase_s: of the phases in which something was launched, in the order in which they are measured.
+        runs: how many launched something.
+        untimed_runs: those of them of which a launch was not timed; its cells alone count.
+    """
+
+    preflight_s: int | None
+    by_phase_s: dict[str, int]
+    runs: int
+    untimed_runs: int
+
+    @property
+    def budgeted_s(self) -> int:
+        return (self.preflight_s or 0) + sum(self.by_phase_s.get(p, 0) for p in BUDGETED_PHASES)
+
+    @property
+    def evidence(self) -> tuple[Problem, ...]:
+        """The sum that the budget is for, its parts, and what else took time."""
+        if not self.runs:
+            return (Problem("nothing_launched"),)
+        found = [Problem("time_spent", numbers={"time_s": self.budgeted_s})]
+        if self.preflight_s is None:
+            found.append(Problem("preflight_untimed"))
+        else:
+            found.append(Problem("preflight_took", numbers={"time_s": self.preflight_s}))
+        for phase, seconds in self.by_phase_s.items():
+            found.append(Problem("phase_took", phase, numbers={"time_s": seconds}))
+        if self.untimed_runs:
+            found.append(Problem("runs_untimed", numbers={"untimed": self.untimed_runs, "of": self.runs}))
+        return tuple(found)
 
 
 def time_spent(data: CampaignData) -> TimeSpent:
@@ -30,15 +68,7 @@ def time_spent(data: CampaignData) -> TimeSpent:
         by_phase[run.folder.phase] = by_phase.get(run.folder.phase, 0.0) + seconds
     in_order = {p: round(by_phase[p]) for p in sorted(by_phase, key=phase_place)}
     told = data.preflight.elapsed_s if data.preflight is not None else None
-    preflight = round(told) if isinstance(told, float) else None
-    return TimeSpent(
-        preflight_s=preflight,
-        by_phase_s=in_order,
-        budgeted_s=(preflight or 0) + sum(in_order.get(p, 0) for p in BUDGETED_PHASES),
-        budget_s=3600 * float(data.document.config["analysis"]["time_budget_h"]),
-        runs=runs,
-        untimed_runs=untimed,
-    )
+    return TimeSpent(round(told) if isinstance(told, float) else None, in_order, runs, untimed)
 
 
 def _of_run(run: RunData) -> tuple[float, bool]:

@@ -336,40 +336,12 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
     verdict: OutputsVerdict
 
 
-class TimeSpent(msgspec.Struct, frozen=True, kw_only=True):
-    """Whole seconds that a campaign took, so that sums add up; what lay between launches is not in them.
-
-    Attributes:
-        preflight_s: null where it was not timed.
-        by_phase_s: of the phases in which something was launched, in the order in which they are measured.
-        budgeted_s, budget_s: what preflight and Phases A, B and B' took, and what they may take.
-        runs: how many launched something.
-        untimed_runs: those of them of which a launch was not timed; its cells alone count.
-    """
-
-    preflight_s: Count | None
-    by_phase_s: dict[Phase, Count]
-    budgeted_s: Count
-    budget_s: float
-    runs: Count
-    untimed_runs: Count
-
-
-class CriterionOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One of the success criteria of the published experiment; the first five follow from the hypotheses.
-
-    Attributes:
-        faults: of the sixth, what is missing.
-        checked, failed: of the sixth, runs whose files were looked for, and those that failed and say why.
-        time: of the seventh.
-    """
+class CriterionOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the success criteria of the published experiment; the first five follow from the hypotheses, and have no evidence here."""
 
     number: Annotated[int, msgspec.Meta(ge=1)]
     outcome: CriterionWord
-    faults: tuple[Problem, ...] = ()
-    checked: Count | None = None
-    failed: Count | None = None
-    time: TimeSpent | None = None
+    evidence: tuple[Problem, ...] = ()
 
 
 class Aggregate(msgspec.Struct, frozen=True, kw_only=True):

@@ -93,16 +93,10 @@ ProblemCode = Literal[
     "rate_of_b",
     "rate_of_b_prime",
     "rate_of_c",
-    "answers_differ",
-    "answers_failed",
-    "answers_missing",
-    "not_repeatable",
     "no_plain",
     "rates_kept",
     "rates_remade",
-    "ref_safe_changed",
-    "ref_load_changed",
-    "rate_flags_changed",
+    "rates_changed",
     "no_say_in_rates",
     # Configurations.
     "skipped",
@@ -117,9 +111,16 @@ ProblemCode = Literal[
     "no_step_records",
     "step_timing_off",
     "step_timing_refused",
-    # Artifacts.
+    # Artifacts and time.
     "no_receipt",
     "no_reason",
+    "runs_checked",
+    "time_spent",
+    "preflight_took",
+    "preflight_untimed",
+    "phase_took",
+    "runs_untimed",
+    "nothing_launched",
 ]
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -157,13 +158,13 @@ def closed(low: float, high: float) -> BlockVerdict:
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that is missing, or that a reader of the report must know.
+    """Something that is missing, or that a reader of the report must know; of a criterion, its evidence.
 
     Attributes:
         code: its words are under ``problem`` in ``labels.yaml``.
         subject: a file, a configuration, a phase or a cell.
         names: what the words list.
-        numbers: what they count, by name.
+        numbers: what they count, by name; ``_s``: seconds.
         detail: what somebody else says of it: an engine, a file, the operating system.
         because: what it follows from.
     """
