@@ -284,7 +284,12 @@ def test_a_compact_bundle_keeps_the_step_records_of_cells_that_do_not_count(
     found = read_campaign(campaign.root)
     lost = next(c for c in found.cells() if c.phase == "b" and "256x16" not in c.cell_id and c.steps)
     runs = tuple(
-        replace(run, cells=tuple(replace(c, left_out=("off",)) if c is lost else c for c in run.cells))
+        replace(
+            run,
+            cells=tuple(
+                replace(c, left_out=(Problem("file_missing"),)) if c is lost else c for c in run.cells
+            ),
+        )
         for run in found.runs
     )
     monkeypatch.setattr(packing, "read_campaign", lambda root: replace(found, runs=runs))

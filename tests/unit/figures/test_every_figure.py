@@ -53,11 +53,15 @@ def test_a_whole_aggregate_gives_every_figure(name: str, example: dict[str, Any]
     assert_not_empty(result)
 
 
+def skipped(config: str) -> dict[str, str]:
+    return {"code": "skipped", "detail": f"no module for {config}"}
+
+
 def _drop_config(config: str) -> Mutilation:
     def apply(a: dict[str, Any]) -> None:
         for key in ("cells", "taxes", "main_taxes", "amplification", "decomposition", "attribution"):
             a[key] = [x for x in a[key] if x["config"] != config]
-        a["configs"][config] |= {"status": "skipped", "reason": f"skipped: no module for {config}"}
+        a["configs"][config] |= {"status": "skipped", "reason": skipped(config)}
         if config == "noop_connector":
             for row in a["decomposition"]:
                 row["parts"] = 0

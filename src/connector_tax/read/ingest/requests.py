@@ -58,18 +58,16 @@ def read_requests(path: Path) -> tuple[list[RequestRecord], list[Problem]]:
     return [by_seq[s] for s in sorted(by_seq)], faults.first
 
 
-def _take(
-    line: bytes, number: int, by_seq: dict[int, RequestRecord]
-) -> tuple[ProblemCode, int, str] | tuple[ProblemCode, int] | None:
+def _take(line: bytes, number: int, by_seq: dict[int, RequestRecord]) -> tuple[ProblemCode, int, str] | None:
     """Put the record of ``line`` into ``by_seq``, or return what is wrong with it."""
     try:
         record = _DECODER.decode(line.decode("utf-8", errors="replace"))
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
         return "line_no_request", number, str(error)[:80]
     if not _times_are_there(record):
-        return "line_without_time", number
+        return "line_without_time", number, ""
     if record.seq in by_seq:
-        return "request_twice", record.seq
+        return "request_twice", record.seq, ""
     by_seq[record.seq] = record
     return None
 
