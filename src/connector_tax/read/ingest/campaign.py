@@ -171,10 +171,7 @@ def read_campaign(
         engine_diff=_optional(folder.engine_diff, engine_diff_of, problems),
         put_in=_optional(folder.put_in, _put_in, problems),
         runs=tuple(runs),
-        problems=tuple(
-            replace_fields(p, subject=printable(_where(Path(p.subject), root)), detail=printable(p.detail))
-            for p in problems
-        ),
+        problems=tuple(replace_fields(p, subject=printable(_where(Path(p.subject), root))) for p in problems),
     )
 
 
@@ -191,7 +188,7 @@ def _open_run(campaign: CampaignFolder, folder: RunFolder, name: str, steps: boo
         try:
             cells.append(open_cell(campaign, folder, cell, entry, steps))
         except UNREADABLE as error:
-            cells.append(_unreadable(cell, error))
+            cells.append(_unread(cell.path, error))
     return _OpenedRun(folder, receipt, tuple(cells), tuple(problems))
 
 
@@ -208,7 +205,7 @@ def _read_run(
         try:
             cell = read_cell_data(opened_cell, next(checked), campaign)
         except UNREADABLE as error:
-            problems.append(_unreadable(opened_cell.folder, error))
+            problems.append(_unread(opened_cell.folder.path, error))
             continue
         problems += _problems_of(cell, opened_cell.folder)
         cells.append(cell)
@@ -224,13 +221,8 @@ def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem
     try:
         return read_launches(folder.launches) if receipt is None else receipt.launches or ()
     except ArtifactError as error:
-        said = _of_file(error, folder.launches)
-        problems.append(Problem("launches_untimed", str(folder.launches), detail=said))
+        problems.append(_unread(folder.launches, error, "launches_untimed"))
         return ()
-
-
-def _unreadable(cell: CellFolder, error: Exception) -> Problem:
-    return Problem("unreadable", str(cell.path), detail=_said(error).replace(f"{cell.path}/", ""))
 
 
 def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
@@ -359,8 +351,10 @@ def _optional(path: Path, of: Callable[[Any, str], T], problems: list[Problem]) 
         return None
 
 
-def _unread(path: Path, error: ArtifactError) -> Problem:
-    return Problem("unreadable", str(path), detail=_of_file(error, path))
+def _unread(path: Path, error: Exception, code: ProblemCode = "unreadable") -> Problem:
+    """The error without the path that is the subject; a missing key says only its name."""
+    said = f"no {error}" if isinstance(error, KeyError) else str(error)
+    return Problem(code, str(path), detail=said.removeprefix(f"{path}: ").replace(f"{path}/", ""))
 
 
 def _preflight(value: Any, where: str) -> PreflightStatus:
@@ -373,16 +367,6 @@ def _rates(value: Any, where: str) -> ReferenceRatesFile:
 
 def _put_in(value: Any, where: str) -> PutInFile:
     return document_of(value, PutInFile, where)
-
-
-def _of_file(error: ArtifactError, path: Path) -> str:
-    """Without its name, which stands before what is said of it."""
-    return str(error).removeprefix(f"{path}: ")
-
-
-def _said(error: Exception) -> str:
-    """A missing key says only its name."""
-    return f"no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def _where(path: Path, root: Path) -> str:
