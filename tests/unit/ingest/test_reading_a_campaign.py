@@ -94,7 +94,7 @@ def _edit(old: str, new: str) -> Callable[[CellFolder], None]:
         (_torn, "is not a request"),
         (_twice, "request 3 stands twice"),
         (_gap, "request 3 is missing"),
-        (_edit('"status":"ok"', '"status":"fine"'), "line 1 is not a request (Invalid enum value 'fine'"),
+        (_edit('"status":"ok"', '"status":"fine"'), "line 1 is not a request: Invalid enum value 'fine'"),
         (_edit('"t_sched_ns":', '"t_sched_ns":"soon","was":'), "is not a request"),
         (_edit('"t_first_token_ns":', '"t_first_token_ns":null,"t_last_token_ns":'), "line 1 lacks a time"),
         (_edit("{", "[1]\n{"), "line 1 is not a request"),
