@@ -67,7 +67,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
     }
     if "plain" not in by_config:
         raise AnalysisError(
-            f"{data.root}: plain has no usable cell of phase A, so there is no baseline and no reference rate. Remove bad cells of plain's run, if there are any, and start the campaign again to have them measured."
+            f"{data.root}: plain has no usable cell of phase A, so there is no baseline and no reference rate. Remove bad cells below {data.document.date}_plain/phase_a, if there are any, and start the campaign again to have them measured."
         )
     plain = by_config["plain"]
     rates = sorted(plain.criteria)
