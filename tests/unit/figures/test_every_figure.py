@@ -123,7 +123,11 @@ def _only_plain(a: dict[str, Any]) -> None:
 
 def _all_invalid(a: dict[str, Any]) -> None:
     for cell in a["cells"]:
-        cell |= {"verdict": "invalid", "usable": False, "reasons": ["client stalled"]}
+        cell |= {
+            "verdict": "invalid",
+            "usable": False,
+            "reasons": [{"code": "invalid", "detail": "client stalled"}],
+        }
     a["taxes"] = a["main_taxes"] = []
 
 

@@ -101,7 +101,11 @@ def test_figure_6_names_who_has_no_line(aggregate: dict[str, Any]) -> None:
 def test_a_figure_of_one_rate_excludes_cells_of_that_rate_alone(name: str, aggregate: dict[str, Any]) -> None:
     """Figure 8 speaks of its stack and of what that is made of alone."""
     config = "mooncake_both" if name == "fig8" else "nixl_both"
-    lost = {"usable": False, "verdict": "invalid", "reasons": ["the engine died"]}
+    lost = {
+        "usable": False,
+        "verdict": "invalid",
+        "reasons": [{"code": "invalid", "detail": "the engine died"}],
+    }
     one = next(
         c for c in aggregate["cells"] if (c["config"], c["phase"], c["rate_per_s"]) == ("plain", "a", 2.0)
     )
