@@ -117,8 +117,13 @@ def missing_repeats(data: CampaignData, absent: dict[str, Problem], launches: La
     ]
     whole = complete_blocks(launches)
     if blocks and len(whole) < MIN_BLOCKS and not plain_failed(launches):
-        counts = {"complete": len(whole), "of": len(blocks), "needed": MIN_BLOCKS}
-        found.append(Problem("few_blocks", "plain", numbers=counts))
+        found.append(
+            Problem(
+                "few_blocks",
+                "plain",
+                numbers={"complete": len(whole), "of": len(blocks), "needed": MIN_BLOCKS},
+            )
+        )
     return found
 
 

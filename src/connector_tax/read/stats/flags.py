@@ -21,6 +21,12 @@ def unheard_hooks(data: CampaignData) -> list[Problem]:
     for connector in data.document.config["connectors"]:
         steps = [c.steps for c in data.cells() if c.config == connector["id"] and c.steps is not None]
         for code, n in Counter(code for own in steps for code in own.unheard).items():
-            counts = {"cells": n, "of": len(steps)}
-            found.append(Problem("hooks_unknown", connector["id"], numbers=counts, because=Problem(code)))
+            found.append(
+                Problem(
+                    "hooks_unknown",
+                    connector["id"],
+                    numbers={"cells": n, "of": len(steps)},
+                    because=Problem(code),
+                )
+            )
     return found
