@@ -168,9 +168,9 @@ def test_a_receipt_of_a_cell_elsewhere_costs_itself(copied: Path, cell_id: str) 
     path.write_text(json.dumps(receipt))
     found = aggregate_json(read_campaign(copied))
     assert [c["usable"] for c in found["cells"]] == [True, True]
-    said = {p["what"] for p in found["problems"] if p["where"] == f"{RUN}/receipt.json"}
+    said = {p["detail"] for p in found["problems"] if p["subject"] == f"{RUN}/receipt.json"}
     remedy = "Remove it and start again; cells are kept."
-    assert said == {f"cannot be read: cells[1].cell_id is no bare name: {cell_id!r}. {remedy}"}
+    assert said == {f"cells[1].cell_id is no bare name: {cell_id!r}. {remedy}"}
 
 
 # --- aggregate.json: somebody sends nothing but that.
