@@ -16,6 +16,9 @@ import pytest
 import yaml
 from msgspec.structs import replace as replace_struct
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from launches import by_hand, launch_of
+
 from connector_tax.base.artifacts.supervisor import (
     RECORD,
     record_supervisor,
@@ -517,74 +520,41 @@ def test_a_record_that_names_another_program_names_nobody(tmp_path: Path) -> Non
     assert end_leftovers(tmp_path, grace_s=0.1) == []
 
 
-# The words of a container that prints what it was asked to run.
-PRINTS = [
-    sys.executable,
-    "-c",
-    "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('MODEL')]))",
-    ODD,
-    "a,b",
-]
+# Stands for a runtime: prints what it was asked to run.
+PRINTS = f"#!/bin/sh\nexec {sys.executable} -c 'import json, sys; print(json.dumps(sys.argv[1:]))' \"$@\"\n"
 
 
-def test_the_launch_scripts_put_a_container_in_front_of_their_command_and_into_launch_sh(
-    tmp_path: Path,
+def test_a_container_stands_before_the_command_and_in_launch_sh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is expanded or split on the way, neither in the launch nor in its receipt."""
-    receipt = tmp_path / "launch.sh"
-    environment = {
-        **os.environ,
-        "MODEL": f"/models/{ODD}",
-        "PORT": "1",
-        "ENGINE_PYTHON": "python3",
-        "LAUNCH_SH_OUT": str(receipt),
-        "RECORD_PYTHON": sys.executable,
-        "RECORD_FOLDER": f"/results/{ODD}/steps",
-        "CONNECTOR_TAX_RUN": "c0ffee",
-    }
-    mounts = [
-        f"--mount=type=bind,source=/results/{ODD}/steps,target=/results/{ODD}/steps",
-        "--name=connector-tax-c0ffee",
-    ]
-    words = [*PRINTS, "--interactive", *mounts]
-    script = PROJECT_ROOT / "launch" / "launch_plain.sh"
-    done = subprocess.run(
-        ["bash", str(script), "--in-container", str(len(words)), *words, "--max-num-seqs", ODD],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    ran = json.loads(done.stdout)[0]
-    engine = [
-        "python3",
-        "-m",
-        "vllm_serve",
-        "serve",
-        f"/models/{ODD}",
-        "--served-model-name",
-        f"/models/{ODD}",
-    ]
-    assert ran == [*words[3:], *engine, "--host", "127.0.0.1", "--port", "1", "--max-num-seqs", ODD]
-    by_hand = {
-        "CONNECTOR_TAX_FOLDER": f"{tmp_path}/{ODD}",
-        "CONNECTOR_TAX_PROJECT": str(PROJECT_ROOT),
-        "PATH": os.environ["PATH"],
-    }
-    again = subprocess.run(
-        ["bash", str(receipt)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**by_hand, "MODEL": ODD, "HOME": str(tmp_path)},
-    )
+    """Nothing is expanded or split on the way, neither in the launch nor by hand."""
+    podman = tmp_path / "podman"
+    podman.write_text(PRINTS)
+    podman.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    steps, model = tmp_path / ODD / "steps", tmp_path / ODD
+    steps.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    config = campaign_with({"image": "i"}, tmp_path, kind="vllm", model=str(model), model_file=None)
+    engine = replace(config.engine, args={}, extra_args=("--max-num-seqs", ODD))
+    box = launch("podman", reads=(model,), writes=(steps,), home=tmp_path)
+    plain = config.connector("plain")
+    made = launch_of(engine, plain, contained=box, steps=steps)
+    told = subprocess.run(made.command(), env=made.variables(), capture_output=True, text=True, check=True)
+    served = ["--served-model-name", engine.served_model_name, "--host", "127.0.0.1", "--port", "1"]
+    command = ["python3", "-m", "vllm_serve", "serve", str(model), *served, "--max-num-seqs", ODD]
+    assert json.loads(told.stdout) == [*launch_words(box)[1:], *command]
+    (tmp_path / "launch.sh").write_text(made.script(plain))
+    folder = f"{tmp_path}/{ODD} of another"
+    given = {"CONNECTOR_TAX_FOLDER": folder, "MODEL": ODD, "HOME": str(tmp_path)}
+    again = by_hand(tmp_path / "launch.sh", **given)
     assert again.returncode == 0, again.stderr
-    folder = f"{tmp_path}/{ODD}"
-    told = json.loads(again.stdout)[0]
-    assert f"--mount=type=bind,source={folder},target={folder}" in told and "--interactive" not in told
-    assert told[-8:-6] == ["--served-model-name", f"/models/{ODD}"] and told[told.index("serve") + 1] == ODD
-    assert not any("c0ffee" in word for word in told)
+    words = json.loads(again.stdout)
+    assert f"--mount=type=bind,source={folder},target={folder}" in words and "--interactive" not in words
+    assert (
+        f"--mount=type=bind,source={ODD},target={ODD},ro" in words and words[words.index("serve") + 1] == ODD
+    )
+    assert not any("c0ffee" in word for word in words) and words[-2:] == ["--max-num-seqs", ODD]
     assert not list(tmp_path.rglob("HERE")) and not (PROJECT_ROOT / "HERE").exists()
 
 

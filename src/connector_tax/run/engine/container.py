@@ -1,6 +1,6 @@
 """An engine in a container: the words that go before its command.
 
-The command stays the launch scripts' own; these words run it in an image, with this host's loopback and nothing else of the host that it does not need:
+These words run it in an image, with this host's loopback and nothing else of the host that it does not need:
 the instrument and the model to read, the launch's folder of step records and its store to write. The image is not changed. Variables are
 named in arguments and handed over through standard input, so no value of one is in an argument, a receipt or the runtime's own files.
 Why so: docs/decisions/0035.
@@ -47,14 +47,14 @@ _PROXIES = tuple(
     for kind in ("HTTP", "HTTPS", "FTP", "NO", "ALL")
     for name in (f"{kind}_PROXY", f"{kind.lower()}_proxy")
 )
-# What bash and the runtime's client go by themselves, of whatever is in the environment that variables are handed on from.
-_OF_THE_SHELL = r"PATH|HOME|TMPDIR|BASH_ENV|PYTHONHOME|LD_\w+"
-_OF_THE_CLIENT = re.compile(rf"{_OF_THE_SHELL}|(XDG|DOCKER|CONTAINERS?|PODMAN|STORAGE)_\w+", re.ASCII)
+# What the supervisor and the runtime's client go by themselves, of whatever is in the environment that variables are handed on from.
+_PATHS = r"PATH|HOME|TMPDIR|PYTHONHOME|LD_\w+"
+_OF_THE_CLIENT = re.compile(rf"{_PATHS}|(XDG|DOCKER|CONTAINERS?|PODMAN|STORAGE)_\w+", re.ASCII)
 # They are paths: a folder that looks like a token is none, and without the host's no client would be found.
-PATHS = re.compile(_OF_THE_SHELL, re.ASCII)
+PATHS = re.compile(_PATHS, re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLACE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|DIRECTORY|FILE)$")
-# Set by the pipeline or by launch/common.sh for each launch.
+# Set by the pipeline for each launch.
 _OURS = (
     "AGENTIC_STEP_LOG_PATH",
     "CONNECTOR_TAX_ENGINE_MODEL",
@@ -64,7 +64,6 @@ _OURS = (
     "CONNECTOR_TAX_RUN",
     "CONNECTOR_TAX_STEP_FLUSH_S",
     "CONNECTOR_TAX_VIRTUAL_GPU",
-    "LAUNCH_SH_OUT",
     "PYTHONPATH",
     VISIBLE,
     ORDER,
@@ -219,7 +218,7 @@ def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[
 
 
 def of_the_client(names: Iterable[str], secret: Container[str] = ()) -> list[str]:
-    """Which of ``names`` the shell and the runtime's client on this host go by: they keep the host's values. Those of secrets are never
+    """Which of ``names`` the supervisor and the runtime's client on this host go by: they keep the host's values. Those of secrets are never
     among them, since their values would stand in an argument.
 
     Args:
@@ -239,7 +238,7 @@ def handed_over(names: Sequence[str], secret: Container[str] = ()) -> list[str]:
     Args:
         secret: as above.
     """
-    # The last is added to by launch/common.sh.
+    # The last is added to for a virtual GPU.
     kept = {*_OURS, *of_the_client(names, secret), "VLLM_PLUGINS"}
     return [
         name
@@ -250,7 +249,7 @@ def handed_over(names: Sequence[str], secret: Container[str] = ()) -> list[str]:
 
 
 def python_path(image: Image, given: Mapping[str, str]) -> str:
-    """PYTHONPATH before the launch scripts add to it: the config's, else the image's, with which questions are answered; never this host's.
+    """PYTHONPATH before ``instrument`` adds to it: the config's, else the image's, with which questions are answered; never this host's.
 
     Args:
         given: variables that the config sets.
