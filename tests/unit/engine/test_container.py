@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +32,23 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.plan import campaign_document, config_of
 from connector_tax.run.engine import container, container_end, identity
 from connector_tax.run.engine import image as image_module
-from connector_tax.run.engine.command import engine_environment, engine_python, given_environment, interpreter
-from connector_tax.run.engine.contained import contained, model_inside
+from connector_tax.run.engine.command import engine_environment, engine_python, given_environment
 from connector_tax.run.engine.container import (
     INIT,
     PACKAGE,
     Contained,
+    contained,
     gpu_words,
+    interpreter,
     launch_words,
+    model_inside,
     model_mounts,
     passed_names,
     probe_words,
     refuse_a_model_elsewhere,
-    visible_inside,
 )
 from connector_tax.run.engine.container_end import remove_container
-from connector_tax.run.engine.gpus import Cards, Gpu
+from connector_tax.run.engine.gpus import Cards, Gpu, visible_inside
 from connector_tax.run.engine.image import Image, image_of, runtimes_of
 from connector_tax.run.engine.leftovers import end_leftovers
 from connector_tax.run.engine.patching import revert
@@ -226,8 +226,6 @@ def test_a_link_that_dots_lead_back_to_itself_stops_no_launch(tmp_path: Path) ->
     weights.touch()
     (model / "folder").symlink_to(deep)
     (model / "weights").symlink_to("folder/../weights")
-    places = container._places(model / "weights")
-    assert list(islice(places, 3)) == [model / "weights", weights]
     assert model_mounts(model) == (model, deep, weights)
     (model / "slashes").symlink_to(f"/{weights}")
     assert model_mounts(model) == (model, deep, weights)
@@ -240,9 +238,9 @@ def test_mounts_are_named_as_a_runtime_reads_them(tmp_path: Path) -> None:
     (tmp_path / "elsewhere" / "x").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "deep")
     data = tmp_path / "data"
-    assert set(container.further([f"{data}", f"/{data}/", f"{data}/../data", f"//{data}/."])) == {data}
+    assert set(container._mounts([f"{data}", f"/{data}/", f"{data}/../data", f"//{data}/."])) == {data}
     with pytest.raises(ConfigError, match="no such folder"):
-        container.further([f"{tmp_path}/link/../x"])
+        list(container._mounts([f"{tmp_path}/link/../x"]))
 
 
 def test_where_this_user_may_not_look_is_a_message_or_nothing(
@@ -263,24 +261,17 @@ def test_where_this_user_may_not_look_is_a_message_or_nothing(
     with pytest.raises(
         ConfigError, match=r"hidden/x: no such folder on this host that this user may look at"
     ):
-        container.further([str(hidden)])
+        list(container._mounts([str(hidden)]))
 
 
-def test_a_folder_is_mounted_once_and_what_is_mounted_beneath_it_is_read_only_as_well(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert Path("/proc") in container.mounted_beneath(Path("/"))
-    monkeypatch.setattr(
-        container, "mounted_beneath", lambda path: [path / "nfs"] if path == Path("/data") else []
-    )
+def test_a_folder_is_mounted_once() -> None:
     data, home = Path("/data"), Path("/home/me")
     words = launch_words(launch("podman", reads=(data, data, home), writes=(home, home)))
     assert [w for w in words if w.startswith("--mount=")] == [
         "--mount=type=bind,source=/data,target=/data,ro",
-        "--mount=type=bind,source=/data/nfs,target=/data/nfs,ro",
         "--mount=type=bind,source=/home/me,target=/home/me",
     ]
-    assert sum(w.startswith("--mount=") for w in probe_words(image("podman"), [data, data])) == 2
+    assert sum(w.startswith("--mount=") for w in probe_words(image("podman"), [data, data])) == 1
 
 
 def test_an_engine_imports_what_its_image_answers_with(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +332,7 @@ def test_a_launch_sees_the_instrument_its_model_and_its_own_store(
     assert made.reads == (INIT.parent, PROJECT_ROOT / "patches", PACKAGE, model, extra)
     assert made.writes == (steps, store, made.home) and made.home.parent == tmp_path / "cache" / "containers"
     assert made.home.stat().st_mode & 0o777 == 0o700
-    assert (made.python, made.cpus, model_inside(config.engine)) == ("python3", (1,), str(model))
+    assert (made.python, made.cpus, model_inside(config.engine)) == ("python3", (1,), model)
     assert set(given_environment(config.engine, connector)) <= set(made.names)
 
 
@@ -353,11 +344,11 @@ def test_mounts_and_models_that_are_not_here_are_refused(
     where: dict[str, Any] = {"mark": "m", "cards": cards(), "cpus": (), "writes": ()}
     with pytest.raises(ConfigError, match=r"engine\.container\.mounts: /nowhere/at/all: no such folder"):
         contained(config.engine, config.connector("plain"), image("podman"), {}, **where)
-    monkeypatch.setattr("connector_tax.run.engine.command.image_of", lambda container: image("podman"))
+    monkeypatch.setattr("connector_tax.run.engine.container.image_of", lambda container: image("podman"))
     with pytest.raises(ConfigError, match=r"engine\.container\.mounts: /nowhere/at/all: no such folder"):
         interpreter(config.engine)
     missing = replace(config.engine, kind="vllm", model="nobody/nothing")
-    with pytest.raises(ConfigError, match=r"engine\.model: nobody/nothing: not on this host"):
+    with pytest.raises(ConfigError, match=r"engine\.model: model nobody/nothing is not on this host"):
         model_inside(missing)
     with pytest.raises(ConfigError, match="downloads nothing: bring the model there first"):
         refuse_a_model_elsewhere(missing, "model nobody/nothing is not on this host")

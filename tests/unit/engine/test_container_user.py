@@ -16,12 +16,13 @@ from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.model import ContainerConfig
 from connector_tax.run.engine import image as image_module
-from connector_tax.run.engine.contained import contained, leave_to_the_client
 from connector_tax.run.engine.container import (
     INIT,
     PACKAGE,
-    handed_over,
+    Contained,
+    contained,
     launch_words,
+    leave_to_the_client,
     passed_names,
     probe_words,
 )
@@ -40,14 +41,14 @@ OF_THE_IMAGE = {
 }
 
 
-def words(
+def box(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environment: dict[str, str], **env: str
-) -> list[str]:
+) -> Contained:
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path))
     engine = replace(CAMPAIGN.engine, container=ContainerConfig("i"), env={**CAMPAIGN.engine.env, **env})
     where: dict[str, Any] = {"mark": "m", "cards": Cards((), 0), "cpus": (), "writes": ()}
     image = Image("podman", "1", "i", DIGEST, "0:0")
-    return launch_words(contained(engine, CAMPAIGN.connector("plain"), image, environment, **where))
+    return contained(engine, CAMPAIGN.connector("plain"), image, environment, **where)
 
 
 def test_what_the_config_sets_for_the_engine_is_not_what_the_runtimes_client_goes_by(
@@ -57,10 +58,10 @@ def test_what_the_config_sets_for_the_engine_is_not_what_the_runtimes_client_goe
     monkeypatch.delenv("CONTAINER_HOST", raising=False)
     monkeypatch.delenv("TMPDIR", raising=False)
     environment = {**os.environ, **OF_THE_IMAGE, "HF_TOKEN": "planted"}
-    told = words(monkeypatch, tmp_path, environment, **OF_THE_IMAGE, HF_TOKEN="planted")
+    told = launch_words(box(monkeypatch, tmp_path, environment, **OF_THE_IMAGE, HF_TOKEN="planted"))
     assert {f"--env={name}={value}" for name, value in OF_THE_IMAGE.items()} <= set(told)
     assert "--env=HF_TOKEN" in told and not any("planted" in word for word in told)
-    leave_to_the_client(environment, [*OF_THE_IMAGE, "HF_TOKEN"])
+    leave_to_the_client(environment, OF_THE_IMAGE)
     assert environment["PATH"] == os.environ["PATH"] and environment["HF_TOKEN"] == "planted"
     assert not {"CONTAINER_HOST", "TMPDIR"} & set(environment)
 
@@ -73,7 +74,7 @@ def test_an_engine_has_a_name_for_its_user(runtime: Any) -> None:
 
 
 def test_a_name_that_the_config_gives_is_the_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = words(monkeypatch, tmp_path, {**os.environ, "USER": "me"}, USER="me")
+    told = launch_words(box(monkeypatch, tmp_path, {**os.environ, "USER": "me"}, USER="me"))
     assert "--env=USER" in told and not any(word.startswith("--env=USER=") for word in told)
     assert "USER" not in passed_names({"USER": "me"}, ())
 
@@ -114,10 +115,12 @@ def test_a_container_of_docker_by_hand_is_whoever_starts_it(
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path))
     engine, plain = replace(CAMPAIGN.engine, container=ContainerConfig("i")), CAMPAIGN.connector("plain")
     image = Image("docker", "1", "i", DIGEST, f"{os.getuid()}:{os.getgid()}", groups=(54321,))
-    box = contained(
+    launch = contained(
         engine, plain, image, {**os.environ}, mark="m", cards=Cards((), 0), cpus=(), writes=(tmp_path,)
     )
-    (tmp_path / "launch.sh").write_text(launch_of(engine, plain, contained=box, steps=tmp_path).script(plain))
+    (tmp_path / "launch.sh").write_text(
+        launch_of(engine, plain, contained=launch, steps=tmp_path).script(plain)
+    )
     words = by_hand(tmp_path / "launch.sh", CONNECTOR_TAX_FOLDER=str(tmp_path)).stdout.splitlines()
     ids = [word for word in words if word.startswith(("--user=", "--group-add="))]
     assert ids == ["--user=71:72", "--group-add=72", "--group-add=73"]
@@ -128,9 +131,10 @@ def test_a_secret_is_handed_over_by_whatever_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """The first was in the runtime's database, and the others in the client's arguments, which every user of the host reads."""
-    told = words(monkeypatch, tmp_path, {**os.environ, name: "planted"}, **{name: "planted"})
+    launch = box(monkeypatch, tmp_path, {**os.environ, name: "planted"}, **{name: "planted"})
+    told = launch_words(launch)
     assert f"--env={name}" in told and not any("planted" in word for word in told)
-    assert handed_over([name]) == [name]
+    assert name in launch.handed
 
 
 @pytest.mark.parametrize("name", ["STORAGE_DSN", "DOCKER_REGISTRY", "NVIDIA_NIM", "PYTHON_INDEX"])
@@ -148,15 +152,16 @@ def test_a_secret_is_handed_over_that_its_name_does_not_tell(
     launch = contained(engine, CAMPAIGN.connector("plain"), image, {**os.environ}, **where)
     told = launch_words(launch)
     assert f"--env={name}" in told and not any("planted" in word for word in told)
-    assert name in handed_over(launch.names, launch.secret) and f"--env=PATH={path}" in told
+    assert name in launch.handed and f"--env=PATH={path}" in told
 
 
 def test_values_of_variables_come_through_a_containers_standard_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """podman's and docker's own databases keep those of a container's configuration when it is gone."""
-    kept = ["NVIDIA_DRIVER_CAPABILITIES", "PATH", "PYTHONPATH", "VLLM_PLUGINS", "CONNECTOR_TAX_RUN", HANDED]
-    assert handed_over(["HF_TOKEN", *kept]) == ["HF_TOKEN"]
+    kept = ["NVIDIA_DRIVER_CAPABILITIES", "PATH", "PYTHONPATH", "VLLM_PLUGINS", "CONNECTOR_TAX_STEP_FLUSH_S"]
+    given = dict.fromkeys(["HF_TOKEN", *kept], "x")
+    assert set(box(monkeypatch, tmp_path, given, **given).handed) == {"HF_TOKEN"}
     podman = tmp_path / "podman"
     # It gets no variable by way of its own environment, as a container does that is started by somebody else.
     podman.write_text(
@@ -185,11 +190,13 @@ def test_values_of_variables_come_through_a_containers_standard_input(
         HANDED: "HF_TOKEN LONG NOT_SET",
     }
     where: dict[str, Any] = {"mark": "m", "cards": Cards((), 0), "cpus": (), "writes": ()}
-    box = replace(
+    names = ("HF_TOKEN", "LONG", "NOT_SET")
+    launch = replace(
         contained(engine, plain, Image("podman", "1", "i", DIGEST, "0:0"), environment, **where),
-        names=("HF_TOKEN", "LONG", "NOT_SET"),
+        names=names,
+        handed=names,
     )
-    made = launch_of(engine, plain, contained=box, environment=environment)
+    made = launch_of(engine, plain, contained=launch, environment=environment)
     supervised = [
         sys.executable,
         "-m",

@@ -14,9 +14,7 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import sha256_of
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.redaction import CONFIG_VARIABLE
-from connector_tax.run.engine.container import further, instrument, probe_words, visible_inside
-from connector_tax.run.engine.gpus import VISIBLE, Cards
-from connector_tax.run.engine.image import image_of
+from connector_tax.run.engine.gpus import VISIBLE, Cards, visible_inside
 from connector_tax.run.engine.ports import side_port_environment
 
 # vLLM's own, as `--api-key`.
@@ -53,20 +51,6 @@ def _no_program(python: str) -> str | None:
     if Path(python).exists():
         return "is there and may not be executed. Give the interpreter that has vLLM."
     return "no such program. Give the interpreter that has vLLM."
-
-
-def interpreter(engine: EngineConfig) -> list[str]:
-    """What to put before ``-c`` or ``-m`` to ask the engine's interpreter something; in a container, one that ends with the answer.
-
-    Raises:
-        ConfigError: as ``engine_python``, or there is no such image or no such folder to mount.
-        EngineError: the container runtime does not answer.
-    """
-    python = engine_python(engine)
-    if engine.container is None:
-        return [python]
-    mounts = (*instrument(), *further(engine.container.mounts))
-    return [*probe_words(image_of(engine.container), mounts), python]
 
 
 def check_model(engine: EngineConfig) -> None:

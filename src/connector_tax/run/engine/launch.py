@@ -24,14 +24,13 @@ from connector_tax.run.engine.command import (
     engine_python,
     given_environment,
 )
-from connector_tax.run.engine.contained import model_inside
 from connector_tax.run.engine.container import (
     PACKAGE,
     PATCHES,
     PLUGINS,
     Contained,
-    handed_over,
     launch_words,
+    model_inside,
     python_path,
 )
 from connector_tax.run.engine.gpus import VISIBLE
@@ -152,9 +151,8 @@ class Launch:
         if self.contained is None:
             return words
         # What the container is handed through its standard input is not for the client, and its PYTHONPATH not for the supervisor.
-        handed = handed_over(self.contained.names, self.contained.secret)
         own = [f"{name}={value}" for name, value in self._instrument().items()]
-        return ["env", *(word for name in handed for word in ("-u", name)), *own, *words]
+        return ["env", *(word for name in self.contained.handed for word in ("-u", name)), *own, *words]
 
     def variables(self) -> dict[str, str]:
         """Return the environment of the supervisor, and of the command in it."""
@@ -212,7 +210,11 @@ class Launch:
 
     def _places(self) -> list[str]:
         """Return what ``_OWN`` stands for in this launch."""
-        model = self.engine.model if self.contained is None else model_inside(self.engine)
+        model = (
+            self.engine.model
+            if self.contained is None or not self.engine.is_vllm
+            else str(model_inside(self.engine))
+        )
         return [engine_python(self.engine), model, self.host, str(self.port)]
 
     def _words(self, python: str, model: str, host: str, port: str) -> list[str]:

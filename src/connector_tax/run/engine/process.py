@@ -22,10 +22,8 @@ from connector_tax.base.redaction import published_text
 from connector_tax.run.engine.command import (
     api_key,
     engine_environment,
-    given_environment,
 )
-from connector_tax.run.engine.contained import contained, leave_to_the_client
-from connector_tax.run.engine.container import Contained, grace_s, handed_over
+from connector_tax.run.engine.container import Contained, contained, grace_s, leave_to_the_client
 from connector_tax.run.engine.container_end import Inside
 from connector_tax.run.engine.gpus import Cards, cards_of
 from connector_tax.run.engine.image import image_of
@@ -336,7 +334,6 @@ def _container(
     """Return the engine's container; ``environment`` becomes that of the runtime's client."""
     assert request.engine.container is not None
     steps.mkdir(exist_ok=True)
-    given = given_environment(request.engine, request.connector)
     launch = contained(
         request.engine,
         request.connector,
@@ -347,8 +344,8 @@ def _container(
         cpus=request.cpus,
         writes=tuple({steps, *([] if request.step_log is None else [request.step_log.parent.absolute()])}),
     )
-    leave_to_the_client(environment, given, launch.secret)
-    environment[HANDED] = " ".join(handed_over(launch.names, launch.secret))
+    leave_to_the_client(environment, launch.values)
+    environment[HANDED] = " ".join(launch.handed)
     return launch
 
 
