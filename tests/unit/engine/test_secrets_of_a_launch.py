@@ -38,14 +38,13 @@ def with_engine(campaign: CampaignConfig, **changes: Any) -> CampaignConfig:
     return replace(campaign, engine=replace(campaign.engine, **changes))
 
 
-@pytest.mark.parametrize("where", ["args", "extra_args", "env", "inherited"])
+@pytest.mark.parametrize("where", ["args", "env", "inherited"])
 def test_an_engine_that_asks_for_a_key_is_asked_with_it(
     where: str, campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readiness, warm-up, the accuracy pass and the load; a stranger without it is refused."""
     given = {
         "args": {"args": {**campaign.engine.args, "api_key": "planted-key-1"}},
-        "extra_args": {"extra_args": ("--api-key", "planted-key-1")},
         "env": {"env": {**campaign.engine.env, "VLLM_API_KEY": "planted-key-1"}},
         "inherited": {},
     }[where]
@@ -82,12 +81,6 @@ def test_a_key_of_the_config_is_on_no_command_line(campaign: CampaignConfig) -> 
     plain = config.connector("plain")
     assert engine_arguments(config.engine, plain) == ["--seed", "1"]
     assert engine_environment(config.engine, plain, Cards((), 0))["VLLM_API_KEY"] == "planted-key-1"
-
-
-def test_the_command_lines_key_goes_before_the_environments(campaign: CampaignConfig) -> None:
-    """As in vLLM."""
-    config = with_engine(campaign, env={"VLLM_API_KEY": "a"}, extra_args=("--api-key=b",))
-    assert api_key(config.engine, config.connector("plain")) == "b"
 
 
 @pytest.mark.parametrize("key", ["schl\u00fcssel-1", "planted\nkey", "planted-\udcff"])

@@ -27,6 +27,7 @@ RESERVED: dict[str, str] = {
     # vLLM makes a connector of these two, in the place of the one that is measured.
     "kv-offloading-size": _CONNECTOR,
     "kv-offloading-backend": _CONNECTOR,
+    "api-key": "set engine.args.api_key, which requests of ours know and no process list shows",
     "config": "what stands in a file is in no specification; write its settings into engine.args",
     "headless": _ONE_HOST,
     "nnodes": _ONE_HOST,
@@ -74,7 +75,7 @@ def check_engine(value: Foreign, where: str) -> None:
         ConfigError: names the first such argument and what would do.
     """
     for name, argument in value["args"].items():
-        if argument is not None:
+        if argument is not None and name != "api_key":
             _check(f"--{name}", f"{where}: engine.args.{name}")
     check_launch(value["extra_args"], value["env"], f"{where}: engine")
 

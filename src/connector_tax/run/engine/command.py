@@ -152,35 +152,17 @@ def given_environment(
 
 
 def api_key(engine: EngineConfig, connector: ConnectorSpec) -> str | None:
-    """What the launched engine asks its clients for; None where it asks for nothing. Its command line goes first.
+    """What the launched engine asks its clients for; None where it asks for nothing.
 
     Raises:
         ConfigError: it has characters that no header can carry; they are not repeated.
     """
-    key = _key_of_arguments(engine_arguments(engine, connector))
-    if key is None:
-        key = {**os.environ, **given_environment(engine, connector)}.get(API_KEY) or None
+    key = {**os.environ, **given_environment(engine, connector)}.get(API_KEY) or None
     if key is not None and not (key.isascii() and key.isprintable()):
         raise ConfigError(
-            f"{connector.id}: the API key (engine.args.api_key, --api-key or {API_KEY}) has characters other than printable "
+            f"{connector.id}: the API key (engine.args.api_key or {API_KEY}) has characters other than printable "
             "ASCII, which no HTTP header can carry. Give the engine another key."
         )
-    return key
-
-
-def _key_of_arguments(arguments: list[str]) -> str | None:
-    """The key as vLLM's parser reads it: underscores for hyphens, any beginning that no other argument has, the last one given."""
-    key = None
-    for index, argument in enumerate(arguments):
-        flag, given, value = argument.partition("=")
-        flag = flag.replace("_", "-")
-        if not (flag.startswith("--api-k") and "--api-key".startswith(flag)):
-            continue
-        if not given:
-            following = arguments[index + 1 : index + 2]
-            key = following[0] if following and not following[0].startswith("-") else None
-        else:
-            key = value
     return key
 
 
