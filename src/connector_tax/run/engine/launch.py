@@ -165,14 +165,12 @@ class Launch:
             configured: the connector with ``${STORE}``.
         """
         written = replace(self, connector=configured, look_up=lambda value, where: value)
-        python, model, *_ = self._places()
-        if model.startswith(("./", "../")):
-            model = os.path.abspath(model)  # noqa: PTH100 - as the engine reads it
-        python, model = _shown([python, model])
-        run = _shown(written._words(*self._places()))
+        # The model of a folder beside this one, by whoever runs the script elsewhere.
+        places = [os.path.abspath(p) if p.startswith(("./", "../")) else p for p in self._places()]  # noqa: PTH100
+        places, run = _shown(places), _shown(written._words(*self._places()))
         by_hand = _shown(self._by_hand(replace(written, cpus=())._words(*(f"${{{name}}}" for name in _OWN))))
         exports, lost = written._exports()
-        texts = [python, model, *by_hand, *exports.values()]
+        texts = [*places, *by_hand, *exports.values()]
         named = dict.fromkeys(name for text in texts for name in REFERENCE.findall(text))
         command = " ".join(map(_word, by_hand))
         program, missing = '"$ENGINE_PYTHON"', _NO_VLLM if self.engine.is_vllm else _NO_PACKAGES
@@ -187,10 +185,7 @@ class Launch:
         lines = [
             _HEAD,
             *(f"ask {name}" for name in named if name not in _KNOWN),
-            f"ENGINE_PYTHON=${{ENGINE_PYTHON:-{_word(python)}}}",
-            f"MODEL=${{MODEL:-{_word(model)}}}",
-            f"HOST=${{HOST:-{self.host}}}",
-            f"PORT=${{PORT:-{self.port}}}",
+            *(f"{n}=${{{n}:-{_word(place)}}}" for n, place in zip(_OWN, places, strict=True)),
             cpus and f"ENGINE_CPUS=${{ENGINE_CPUS-{cpus}}}   # empty: any core",
             f'command -v {program} > /dev/null || fail "{missing}"',
             _MODEL_THERE,

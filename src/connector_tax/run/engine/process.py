@@ -207,7 +207,7 @@ class RunningEngine:
             raise LaunchError(f"{self.request.connector.id}: {wrong}")
 
     def processes(self) -> dict[str, psutil.Process]:
-        """The engine's processes by role, without the supervisor and the launching shell, or what looks after a container."""
+        """The engine's processes by role, without the supervisor, or what looks after a container."""
         return processes_below(self.root)
 
 
