@@ -22,7 +22,7 @@ import msgspec
 
 from connector_tax.base.errors import IN_THE_WAY, ArtifactError, ConfigError
 from connector_tax.base.opening import MOST_STREAM_BYTES, in_the_way, is_folder, open_regular, read_whole
-from connector_tax.base.redaction import published, published_text
+from connector_tax.base.secrets import masked, masked_values
 
 T = TypeVar("T")
 # What this project writes is some ten deep; whoever walks through a document recurses so far.
@@ -31,7 +31,7 @@ _HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class Document(str):
-    """Text whose secrets were blanked by its structure: JSON of ``to_json``, where a key that is an id would blank what stands behind, or a page."""
+    """JSON of ``to_json``, whose texts are masked already; its numbers and keys are to stay."""
 
 
 def write_text(path: Path, text: str) -> None:
@@ -128,7 +128,7 @@ def write_text_if_changed(path: Path, text: str) -> bool:
 
 
 def _stored(text: str) -> bytes:
-    clean = text if isinstance(text, Document) else published_text(text)
+    clean = text if isinstance(text, Document) else masked(text)
     return clean.encode(errors="backslashreplace")
 
 
@@ -140,7 +140,7 @@ def to_json(value: Any) -> Document:
     """
     if isinstance(value, msgspec.Struct):
         value = value.to_json() if hasattr(value, "to_json") else msgspec.to_builtins(value)
-    return Document(json.dumps(published(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    return Document(json.dumps(masked_values(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -15,7 +15,7 @@ from connector_tax.base.config.secrets import with_references
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import sha256_of
 from connector_tax.base.records.connector import STORE, ConnectorSpec
-from connector_tax.base.redaction import CONFIG_VARIABLE, REFERENCE
+from connector_tax.base.secrets import REFERENCE, REFERRED_VARIABLE
 from connector_tax.run.engine.container import further, instrument, probe_words, visible_inside
 from connector_tax.run.engine.gpus import VISIBLE, Cards
 from connector_tax.run.engine.image import image_of
@@ -136,7 +136,7 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Ca
             f"{REDIRECT} is set: vLLM would load another model than engine.model, from a file that is in no specification. "
             f"Unset it, and set engine.model to the model that is meant."
         )
-    inherited = {name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE}
+    inherited = {name: value for name, value in os.environ.items() if name != REFERRED_VARIABLE}
     environment = {
         **inherited,
         **given_environment(engine, connector),

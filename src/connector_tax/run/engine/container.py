@@ -20,7 +20,7 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import writing_failed
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.opening import printable
-from connector_tax.base.secret_names import is_secret_name
+from connector_tax.base.secrets import is_secret_name
 from connector_tax.run.engine.container_limits import limit_words, shm_bytes
 from connector_tax.run.engine.gpus import ORDER, VISIBLE, Cards
 from connector_tax.run.engine.image import Image

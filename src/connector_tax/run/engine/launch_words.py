@@ -22,8 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from secrets import token_hex
 
-from connector_tax.base.redaction import BLANKED, REFERENCE, Blank, redacted, secrets_in, secrets_of, without
-from connector_tax.base.secret_known import is_no_secret
+from connector_tax.base.secrets import MASKED, REFERENCE, Mask, is_secret, is_secret_name, secrets_of, without
 
 _SHAPING = re.compile(
     r"(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF|CONNECTOR_TAX|LD)_\w+", re.ASCII
@@ -31,10 +30,8 @@ _SHAPING = re.compile(
 # The pipeline's own.
 _OURS = frozenset(
     f"CONNECTOR_TAX_{name}"
-    for name in ("CACHE", "CONFIG", "DATE", "HANDED", "PROJECT", "RUN", "STORE", "TARGETS", "VIRTUAL_GPU")
+    for name in ("CACHE", "REFERENCES", "DATE", "HANDED", "PROJECT", "RUN", "STORE", "TARGETS", "VIRTUAL_GPU")
 )
-# Names of variables, by the name under which a secret stands in a command.
-_VARIABLES = {"api_key": "VLLM_API_KEY", "hf_token": "HF_TOKEN"}
 _MARK = f"\ue000{token_hex(8)}\ue000"
 _MARKED = re.compile(rf"{_MARK}(\w+){_MARK}")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -46,7 +43,7 @@ _MIN_CHARS = 6
 def fields(words: list[str], environment: Mapping[str, str]) -> list[str]:
     """What ``main`` writes."""
     told, written_out = [], []
-    known = secrets_of(environment) | secrets_in(words)
+    known = secrets_of(environment)
     referring = _Referring.of(environment)
     wanted = environment.get("RECORD_NEEDED", "").split()
     for name in sorted(n for n in environment if _is_shaping(n, environment) or n in wanted):
@@ -55,13 +52,13 @@ def fields(words: list[str], environment: Mapping[str, str]) -> list[str]:
         written_out += [name] if of_variable == [f"plain {name}"] else []
     for name in ("MODEL", "ENGINE_PYTHON"):
         value = environment.get(name, "")
-        if _shown(value, "", known) != value:
-            told += [f"needed {name}", f"was {referring.without(_shown(value, '', known), _blanked)}"]
+        if without(value, known) != value:
+            told += [f"needed {name}", f"was {referring.without(without(value, known), _masked)}"]
             words = [f"{_MARK}{name}{_MARK}" if word == value else word for word in words]
     # This program's own PYTHONPATH is not the engine's.
     values = [environment[name] for name in written_out] + [environment.get("RECORD_PYTHONPATH", "")]
     written_out.append("PYTHONPATH")
-    pieces, names = _pieces([*words, *values], len(words), environment, known, referring)
+    pieces, names = _pieces([*words, *values], environment, known, referring)
     told += [f"given {name}" for name in names if f"needed {name}" not in told]
     for name, parts in zip(written_out, pieces[len(words) :], strict=True):
         told += [f"as {name} {len(parts)}", *parts] if len(parts) > 1 else []
@@ -74,26 +71,21 @@ def _is_shaping(name: str, environment: Mapping[str, str]) -> bool:
     return bool(_SHAPING.fullmatch(name)) and name not in _OURS and bool(environment[name])
 
 
-def _shown(value: str, name: str, known: frozenset[str]) -> str:
-    return without(redacted(value, name), known)
-
-
-def _blanked(name: str, secret: str) -> str:
-    return BLANKED
+def _masked(secret: str) -> str:
+    return MASKED
 
 
 def _variable(
     name: str, value: str, known: frozenset[str], referring: "_Referring", *, needed: bool
 ) -> list[str]:
-    if redacted(value, name) == value:
+    if not is_secret(name, value):
         return [f"plain {name}"]
-    shown = referring.without(_shown(value, name, known), _blanked)
-    return [f"{'needed' if needed else 'held'} {name}", *([] if shown == BLANKED else [f"was {shown}"])]
+    shown = MASKED if is_secret_name(name) else referring.without(without(value, known), _masked)
+    return [f"{'needed' if needed else 'held'} {name}", *([] if shown == MASKED else [f"was {shown}"])]
 
 
 def _pieces(
     texts: list[str],
-    words: int,
     environment: Mapping[str, str],
     known: frozenset[str],
     referring: "_Referring",
@@ -101,25 +93,19 @@ def _pieces(
     """Of each text its own pieces and the variables in turn; and the variables, each once.
 
     Args:
-        words: so many of the texts are the command, whose words tell of one another; the others are values of variables.
         known: what stands for itself wherever it is found.
     """
     variables: dict[str, str] = {}  # secret -> its variable
 
-    def stand_in(name: str, secret: str) -> str:
+    def stand_in(secret: str) -> str:
         if secret not in variables:
-            variables[secret] = _variable_for(name, secret, environment, set(variables.values()))
+            variables[secret] = _variable_for(secret, environment, set(variables.values()))
         return f"{_MARK}{variables[secret]}{_MARK}"
 
-    told = [*redacted(texts[:words], blank=stand_in), *texts[words:]]
-    marked = [_known_marked(text, known, stand_in) for text in told]
+    marked = [without(text, known, stand_in) for text in texts]
     # Words as any other, and secrets where they stand here.
     marked = [_marked(text, lambda piece: referring.without(piece, stand_in)) for text in marked]
     return [_MARKED.split(text) for text in marked], list(variables.values())
-
-
-def _is_no_secret(value: str) -> bool:
-    return is_no_secret(value, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +128,12 @@ class _Referring:
         parts: dict[str, list[str]] = {}
         for pieces in words:
             pieces[1::2] = [environment.get(name, "") for name in pieces[1::2]]
-            if all(pieces[1::2]) and not all(map(_is_no_secret, pieces[1::2])):
+            if all(pieces[1::2]):
                 for form in (pieces, [json.dumps(piece)[1:-1] for piece in pieces]):
                     parts["".join(form)] = form
         return cls(parts)
 
-    def without(self, text: str, blank: Blank) -> str:
+    def without(self, text: str, mask: Mask) -> str:
         """``text`` without the secrets, where they are no part of a longer word than the config has."""
         whole = "|".join(map(re.escape, sorted(self.parts, key=lambda v: (-len(v), v))))
         if not whole:
@@ -155,14 +141,9 @@ class _Referring:
 
         def replaced(found: re.Match[str]) -> str:
             parts = self.parts[found[0]]
-            return "".join(blank("", p) if k % 2 and not _is_no_secret(p) else p for k, p in enumerate(parts))
+            return "".join(mask(p) if k % 2 else p for k, p in enumerate(parts))
 
         return re.sub(rf"(?<![A-Za-z0-9_])(?:{whole})(?![A-Za-z0-9_])", replaced, text)
-
-
-def _known_marked(text: str, known: frozenset[str], stand_in: Blank) -> str:
-    """``text`` with what is known replaced, but for the names of variables that stand in it already."""
-    return _marked(text, lambda piece: without(piece, known, stand_in))
 
 
 def _marked(text: str, replaced: Callable[[str], str]) -> str:
@@ -170,17 +151,13 @@ def _marked(text: str, replaced: Callable[[str], str]) -> str:
     return "".join(f"{_MARK}{p}{_MARK}" if k % 2 else replaced(p) for k, p in enumerate(pieces))
 
 
-def _variable_for(name: str, secret: str, environment: Mapping[str, str], taken: set[str]) -> str:
-    """The variable that holds the secret already, or one named as it is."""
+def _variable_for(secret: str, environment: Mapping[str, str], taken: set[str]) -> str:
+    """The variable that holds the secret already, or one of its own where that holds more."""
     if len(secret) >= _MIN_CHARS:
         holders = sorted(n for n, v in environment.items() if v == secret and _VARIABLE.fullmatch(n))
         if holders:
             return holders[0]
-    plain = re.sub(r"\W", "_", name.rpartition(".")[2]).strip("_").lower()
-    base = _VARIABLES.get(plain, "")
-    if not base or base in environment:  # it is set to something else
-        base = f"ENGINE_{plain.upper() or 'SECRET'}"
-    number = 1
+    base, number = "ENGINE_SECRET", 1
     while (found := base if number == 1 else f"{base}_{number}") in taken:
         number += 1
     return found
