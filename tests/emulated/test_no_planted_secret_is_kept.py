@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from connector_tax.base.redaction import BLANKED
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import load_campaign
@@ -20,7 +21,6 @@ from connector_tax.base.config.secrets import hand_on
 from connector_tax.base.files import read_json
 from connector_tax.base.plan import spec_hash
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.base.redaction import BLANKED
 
 pytestmark = pytest.mark.emulated
 API_KEY = "planted-api-key-01"

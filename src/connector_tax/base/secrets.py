@@ -44,7 +44,7 @@ _FORMATS = {
     "an HTTP login": r"(?i)\bauthorization: *(?:bearer|basic) \S|\b(?:bearer|basic) (?=[\w.~+/-]*[\d=])[\w.~+/-]{8,}",
     "a JSON web token": r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.",
     "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}",
-    "a key of OpenAI's form": r"\bsk-(?=[\w-]*\d)[\w-]{20,}",
+    "a key of OpenAI's form": r"\bsk-(?:(?:admin|ant|or|proj|svcacct)-[\w-]{20,}|[A-Za-z0-9]{20,})",
     "a GitHub token": r"\bgh[opusr]_[A-Za-z0-9]{36}|\bgithub_pat_\w{22,}",
     "a GitLab token": r"\bglpat-[\w-]{20,}",
     "an AWS key": r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",

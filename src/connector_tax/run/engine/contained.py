@@ -8,7 +8,7 @@ from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.connector import STORE, ConnectorSpec
-from connector_tax.base.secrets import REFERENCE, is_secret, masked
+from connector_tax.base.secrets import REFERENCE, format_in, is_secret_name, masked
 from connector_tax.run.engine.command import engine_python, given_environment
 from connector_tax.run.engine.container import (
     PATHS,
@@ -79,9 +79,9 @@ def _secret(given: Mapping[str, str], configured: Mapping[str, str]) -> frozense
     return frozenset(
         name
         for name, value in given.items()
-        if is_secret(name, value)
+        if is_secret_name(name)
         or REFERENCE.search(configured.get(name, "").replace(STORE, ""))
-        or (masked(value) != value and not PATHS.fullmatch(name))
+        or ((format_in(value) or masked(value) != value) and not PATHS.fullmatch(name))
     )
 
 
