@@ -139,7 +139,13 @@ def test_a_reference_to_a_secret_stays_one_and_any_other_is_put_in(monkeypatch: 
 
 def test_a_flag_in_the_same_word_tells_what_a_reference_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DB_ONE", "opensesame1")
-    arguments = ["--seed=${DB_ONE}", "--redis-password=${DB_ONE}", "-e", "REDIS_PW=${DB_ONE}"]
+    arguments = [
+        "--seed=${DB_ONE}",
+        "--redis-password=${DB_ONE}",
+        "-e",
+        "REDIS_PW=${DB_ONE}",
+        '{"auth": {"pw": "${DB_ONE}"}}',
+    ]
     assert without_harmless_references(arguments) == ["--seed=opensesame1", *arguments[1:]]
 
 

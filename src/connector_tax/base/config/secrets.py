@@ -106,20 +106,15 @@ def without_harmless_references(value: Any, name: str = "") -> Any:
     if not isinstance(value, str):
         return value
 
-    # `--redis-password=${DB}` names it itself.
-    own = value.partition("=")[0].lstrip("-") if "=" in value else ""
-
     def settled(match: re.Match[str]) -> str:
         found = os.environ.get(match[1])
-        if found is None or match[0] == STORE:
+        if found is None or match[0] == STORE or is_secret(match[1], found):
             return match[0]
-        return (
-            match[0] if is_secret(match[1], found) or is_secret_name(name) or is_secret_name(own) else found
-        )
+        # Written out it would be refused: `redis://me:${DB}@host`, `--redis-password=${DB}`, JSON with a key of such a name.
+        refused = next(_inline(value.replace(match[0], found), "", name), None)
+        return found if refused is None else match[0]
 
-    found = REFERENCE.sub(settled, value)
-    # What becomes a secret only here, as `redis://me:${DB}@host`, is one.
-    return value if format_in(found) else found
+    return REFERENCE.sub(settled, value)
 
 
 def with_references(value: Any, where: str) -> Any:
