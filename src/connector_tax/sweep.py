@@ -370,9 +370,6 @@ def state_of(config: CampaignConfig, results: Path, gpus: int | None = None) -> 
     folder = CampaignFolder(results / config.campaign)
     runs = sum(len(config.members(phase)) for phase in config.phases)
     try:
-        if folder.root.is_symlink():
-            raise ArtifactError("it is a link, which is not followed")
-        folder.links()
         if not folder.campaign_file.exists():
             return State("not_started", 0, runs, seconds_left(config, folder, None, gpus))
         document = read_campaign_file(folder.campaign_file)

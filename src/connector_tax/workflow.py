@@ -370,10 +370,6 @@ def open_study(
     try:
         campaign = parse_campaign(config, where=where)
         folder = CampaignFolder(Path("results") / campaign.campaign)
-        if measuring:
-            folder.refuse_links()
-        else:
-            folder.links()
         earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
         date = environment.setdefault(DATE_VARIABLE, date_of(folder, earlier))
         if earlier is not None:

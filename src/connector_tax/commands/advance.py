@@ -92,7 +92,6 @@ def measure(config: CampaignConfig, folder: CampaignFolder, args: argparse.Names
     end_in_order()
     if args.end_with_parent:
         end_with_parent()
-    folder.refuse_links()
     with started_once(folder.start_lock, config.campaign):
         date = open_campaign(config, folder, say=lambda what: print(masked(what), flush=True))
         with _saved(config, folder, args.save):

@@ -57,7 +57,6 @@ def build_report(root: Path) -> Path:
         ArtifactError: the aggregate or the figures are not there, or the disk is full.
     """
     folder = CampaignFolder(root)
-    folder.links()
     aggregate = read_aggregate(folder.aggregate)
     page, figures = _page_of(folder, aggregate), figures_view(folder)
     drills = read_drill_downs(root, [row.key for _, rows in page.cells for row in rows])

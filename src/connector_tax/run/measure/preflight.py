@@ -95,7 +95,6 @@ def run_preflight(
     """
     config = config_of(read_campaign_file(campaign_file))
     folder = CampaignFolder(campaign_file.parent)
-    folder.refuse_links()
     check_model(config.engine)
     slots = slots_of(config.engine)
     # Of several cards the first: they are of one kind, and configurations are tried one after the other.

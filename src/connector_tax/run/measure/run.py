@@ -87,7 +87,6 @@ def measure_run(
     document = read_campaign_file(campaign_file)
     config = config_of(document)
     folder = CampaignFolder(campaign_file.parent)
-    folder.refuse_links()
     run_folder = folder.run(document.date, connector_id, phase)
     progress = Progress(folder, config, document.date, connector_id, phase)
 
