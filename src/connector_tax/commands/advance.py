@@ -22,7 +22,6 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.locks import started_once
 from connector_tax.base.plan.start import open_campaign
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.base.secrets import masked
 from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
 from connector_tax.run.engine.logs import clean_logs
@@ -93,7 +92,7 @@ def measure(config: CampaignConfig, folder: CampaignFolder, args: argparse.Names
     if args.end_with_parent:
         end_with_parent()
     with started_once(folder.start_lock, config.campaign):
-        date = open_campaign(config, folder, say=lambda what: print(masked(what), flush=True))
+        date = open_campaign(config, folder, say=lambda what: print(what, flush=True))
         with _saved(config, folder, args.save):
             sitting = sit(
                 config,
@@ -158,7 +157,7 @@ def _without_secrets(config: CampaignConfig, folder: CampaignFolder) -> None:
         try:
             end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
         except EngineError as error:  # the next start tries it again
-            print(masked(f"{error}"), file=sys.stderr)
+            print(error, file=sys.stderr)
         for place, connector_id in places:
             if connector_id in (*config.connector_ids, PLAIN_AGAIN):
                 clean_logs(place)
