@@ -262,12 +262,13 @@ def test_a_config_may_change_as_long_as_nothing_is_measured(tmp_path: Path) -> N
     assert not found.folder.preflight_status.exists() and not run.receipt.exists()
 
 
-def test_a_secret_of_the_config_is_in_no_message(tmp_path: Path) -> None:
-    secret = "hf_" + "aBcD1234" * 4
-    found = begun(tmp_path, engine={"env": {"HF_TOKEN": secret, "A": "1"}})
+def test_a_secret_of_the_config_is_in_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONE", "hf_" + "aBcD1234" * 4)
+    monkeypatch.setenv("TWO", "hf_" + "x" * 32)
+    found = begun(tmp_path, engine={"env": {"HF_TOKEN": "${ONE}", "A": "1"}})
     open_campaign(found.config, found.folder)
-    with pytest.raises(ConfigError) as told:
-        open_campaign(with_engine(found.config, env={"HF_TOKEN": "hf_" + "x" * 32}), found.folder)
+    with pytest.raises(ConfigError, match=r"was '\$\{ONE\}' .* is '\$\{TWO\}'") as told:
+        open_campaign(with_engine(found.config, env={"HF_TOKEN": "${TWO}", "A": "1"}), found.folder)
     assert "aBcD" not in str(told.value) and "xxxx" not in str(told.value)
 
 
