@@ -34,7 +34,8 @@ _TOKENS_OF_TEXT = re.compile(
 )
 # A name that ends so speaks about a secret and holds none.
 _ABOUT = re.compile(
-    r"(count|dir|enabled|env|file|folder|header|length|mode|name|path|provider|sock|timeout|type|url|user)$"
+    r"(count|dir|directory|enabled|endpoint|env|file|folder|header|home|host|length|limit|method|mode|name|path|port|provider|scheme|size|sock|socket"
+    r"|timeout|ttl|type|uri|url|user)$"
 )
 # Sources: detect-secrets 1.5 and the default rules of gitleaks 8, and what the services document. None asks for entropy, since checksums have it, too.
 _FORMATS = {
@@ -42,7 +43,7 @@ _FORMATS = {
     "a password in a URL": r"://[^\s/?#@:\"']*:[^\s/?#@\"']+@",
     "a signed URL": r"[?&](?:X-Amz-Signature|X-Goog-Signature|sig)=[\w%+/-]{16,}",
     "an HTTP login": r"(?i)\bauthorization: *(?:bearer|basic) \S|\b(?:bearer|basic) (?=[\w.~+/-]*[\d=])[\w.~+/-]{8,}",
-    "a JSON web token": r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.",
+    "a JSON web token": r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*",
     "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}",
     "a key of OpenAI's form": r"\bsk-(?:(?:admin|ant|or|proj|svcacct)-[\w-]{20,}|[A-Za-z0-9]{20,})",
     "a GitHub token": r"\bgh[opusr]_[A-Za-z0-9]{36}|\bgithub_pat_\w{22,}",
@@ -96,9 +97,10 @@ def secrets_of(environment: Mapping[str, str]) -> frozenset[str]:
     """Return the secrets among the variables of a process, and what of each is one by itself, as the password of a URL."""
     referred = environment.get(REFERRED_VARIABLE, "").split()
     values = {value for name, value in environment.items() if name in referred or is_secret(name, value)}
-    return frozenset(
-        values | {part for v in values for found in _PARTS.finditer(v) for part in found.groups() if part}
-    )
+    parts = {part for value in values for found in _PARTS.finditer(value) for part in found.groups() if part}
+    # Of a text with a token in it, the token.
+    parts |= {m[0] for v in values for p in _FORMATS.values() for m in re.finditer(p, v) if m[0][0] != "-"}
+    return frozenset(values | parts)
 
 
 def without(text: str, secrets: frozenset[str], mask: Mask = lambda _: MASKED) -> str:
@@ -114,16 +116,21 @@ def masked(text: str) -> str:
 
 def masked_values(value: Any) -> Any:
     """Return a document with the texts in it masked. Keys and numbers stay: a password may read as a connector's id or a count of bytes."""
-    if isinstance(value, str):
-        return masked(value)
-    if isinstance(value, dict):
-        return {key: masked_values(part) for key, part in value.items()}
-    return [masked_values(part) for part in value] if isinstance(value, list | tuple) else value
+    pattern = _any_of(_secrets_here())
+    return value if pattern is None else _masked_values(value, pattern)
 
 
 def excerpt(text: str | bytes, chars: int) -> str:
     """Return the beginning of what somebody else said, for a message. It is masked before it is cut: half of a secret is known by nothing."""
     return masked(text.decode(errors="replace") if isinstance(text, bytes) else text)[:chars]
+
+
+def _masked_values(value: Any, pattern: re.Pattern[str]) -> Any:
+    if isinstance(value, str):
+        return pattern.sub(MASKED, value)
+    if isinstance(value, dict):
+        return {key: _masked_values(part, pattern) for key, part in value.items()}
+    return [_masked_values(part, pattern) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _secrets_here() -> frozenset[str]:

@@ -40,7 +40,7 @@ def test_a_name_tells_of_a_secret(name: str) -> None:
     [
         *("", "PWD", "OLDPWD", "SSH_AUTH_SOCK", "HF_TOKEN_PATH", "secret_name", "password_file", "AWS_WEB_IDENTITY_TOKEN_FILE", "TOKENIZERS_PARALLELISM"),
         *("input_tokens", "max_num_batched_tokens", "bos_token", "eos_token", "output_token", "token_id_low", "cache_key", "sort_key", "hash_key", "keys"),
-        *("author", "ssl_keyfile", "passes", "bypass", "XAUTHORITY", "monkey", "turkey", "authenticate", "credentials_dir", "KEEP_ALIVE"),
+        *("author", "ssl_keyfile", "passes", "bypass", "XAUTHORITY", "monkey", "turkey", "authenticate", "CREDENTIALS_DIRECTORY", "KEEP_ALIVE"),
     ],
 )  # fmt: skip
 def test_a_name_tells_of_no_secret(name: str) -> None:
@@ -85,7 +85,13 @@ def test_secrets_are_known_by_name_by_format_and_by_what_the_config_refers_to(
     monkeypatch.delenv("CONNECTOR_TAX_REFERENCES", raising=False)
     know_references({"env": {"DSN": "u:${ANY_NAME}", "AT": "${STORE}"}, "extra_args": ["${NOT_SET}"]})
     environment = {**values, "CONNECTOR_TAX_REFERENCES": os.environ["CONNECTOR_TAX_REFERENCES"]}
-    assert secrets_of(environment) == {"opensesame1", "abcdef1", "redis://u:letmein1@h", "letmein1"}
+    found = secrets_of(environment)
+    assert found == {"opensesame1", "abcdef1", "redis://u:letmein1@h", "://u:letmein1@", "letmein1"}
+
+
+def test_a_token_within_a_variables_text_is_one_by_itself() -> None:
+    token = "hf_" + "aB3" * 11
+    assert token in secrets_of({"FLAGS": f"--port 1 --with {token} --seed 2"})
 
 
 @pytest.mark.parametrize(
