@@ -181,13 +181,13 @@ def test_a_container_gets_what_shapes_an_engine_and_no_place_of_this_host() -> N
         ],
         "x",
     )
-    environment |= {"CONNECTOR_TAX_CONFIG": "x", "CONNECTOR_TAX_CACHE": "x", "DB": "x"}
+    environment |= {"CONNECTOR_TAX_REFERENCES": "x", "CONNECTOR_TAX_CACHE": "x", "DB": "x"}
     names = passed_names(environment, ["DB", "LMCACHE_CONFIG_FILE", "*", "VLLM_*"])
     assert {"VLLM_USE_V1", "HF_TOKEN", "DB", "LMCACHE_CONFIG_FILE", "CONNECTOR_TAX_RUN", "PYTHONPATH"} <= set(
         names
     )
     unwanted = {"HF_HOME", "CUDA_HOME", "LD_LIBRARY_PATH", "VLLM_CACHE_ROOT", "PATH", "AWS_SECRET_ACCESS_KEY"}
-    assert not set(names) & {*unwanted, "CONNECTOR_TAX_CONFIG", "CONNECTOR_TAX_CACHE", "*", "VLLM_*"}
+    assert not set(names) & {*unwanted, "CONNECTOR_TAX_REFERENCES", "CONNECTOR_TAX_CACHE", "*", "VLLM_*"}
 
 
 def test_the_model_is_mounted_with_where_its_links_lead(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ from launches import launch_of
 from connector_tax.base.config import CampaignConfig, EngineConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.reserved import check_launch
+from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.documents.outputs import Output
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.base.redaction import redacted
 from connector_tax.run.engine import process
 from connector_tax.run.engine.command import (
     check_model,
@@ -35,6 +35,7 @@ from connector_tax.run.engine.command import (
     engine_python,
 )
 from connector_tax.run.engine.gpus import Cards
+from connector_tax.run.engine.identity import env_text
 from connector_tax.run.engine.ports import free_port
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.run.engine.store import stores_folder
@@ -316,12 +317,17 @@ def test_a_missing_model_directory_is_one_message(campaign: CampaignConfig, tmp_
     [
         ("HF_TOKEN", "hf_abcdefghijkl", "<redacted>"),
         ("VLLM_API_KEY", "anything", "<redacted>"),
-        ("HF_ENDPOINT", "https://user:pw@host/x", "https://<redacted>@host/x"),
+        ("HF_ENDPOINT", "https://user:pw@host/x", "<redacted>"),
         ("CUDA_VISIBLE_DEVICES", "0", "0"),
     ],
 )
-def test_secrets_do_not_reach_env_txt(name: str, value: str, shown: str) -> None:
-    assert redacted(value, name) == shown
+def test_secrets_do_not_reach_env_txt(
+    campaign: CampaignConfig, monkeypatch: pytest.MonkeyPatch, name: str, value: str, shown: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    identity = EngineIdentity(kind="emulator", versions={}, gpu=(), host={})
+    text = env_text(campaign.engine, campaign.connector("plain"), identity, Cards((), 0))
+    assert f"\n{name}={shown}\n" in text
 
 
 def test_a_server_by_hand_has_a_store_of_its_own(campaign: CampaignConfig, tmp_path: Path) -> None:

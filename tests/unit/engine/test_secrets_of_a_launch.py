@@ -18,11 +18,11 @@ from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.records.target import bearing, target_of
-from connector_tax.base.redaction import BLANKED, CONFIG_VARIABLE
+from connector_tax.base.secrets import MASKED, REFERRED_VARIABLE, know_references
 from connector_tax.run.engine import logs, process
 from connector_tax.run.engine.command import api_key, engine_arguments, engine_environment
 from connector_tax.run.engine.gpus import Cards
-from connector_tax.run.engine.logs import NEAR_CHARS, clean_logs, launch_secrets
+from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.loadgen.outputs import collect_outputs
@@ -44,12 +44,12 @@ def test_an_engine_that_asks_for_a_key_is_asked_with_it(
 ) -> None:
     """Readiness, warm-up, the accuracy pass and the load; a stranger without it is refused."""
     given = {
-        "args": {"args": {**campaign.engine.args, "api_key": "planted-key-1"}},
-        "env": {"env": {**campaign.engine.env, "VLLM_API_KEY": "planted-key-1"}},
+        "args": {"args": {**campaign.engine.args, "api_key": "${MY_KEY}"}},
+        "env": {"env": {**campaign.engine.env, "VLLM_API_KEY": "${MY_KEY}"}},
         "inherited": {},
     }[where]
-    if where == "inherited":
-        monkeypatch.setenv("VLLM_API_KEY", "planted-key-1")
+    monkeypatch.setenv("VLLM_API_KEY" if where == "inherited" else "MY_KEY", "planted-key-1")
+    know_references({} if where == "inherited" else "${MY_KEY}")
     config = with_engine(campaign, **given)
     with running_engine(LaunchRequest(config.engine, config.connector("plain"), tmp_path)) as engine:
         engine.wait_ready()
@@ -93,34 +93,35 @@ def test_a_key_that_no_header_carries_is_one_message_without_the_key(
     assert key not in str(told.value)
 
 
-def test_the_config_that_is_handed_on_does_not_reach_the_engine(
+def test_the_names_of_references_do_not_reach_the_engine(
     campaign: CampaignConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(CONFIG_VARIABLE, "{}")
-    assert CONFIG_VARIABLE not in engine_environment(
+    monkeypatch.setenv(REFERRED_VARIABLE, "ANY")
+    assert REFERRED_VARIABLE not in engine_environment(
         campaign.engine, campaign.connector("plain"), Cards((), 0)
     )
 
 
 def test_what_an_engine_printed_before_it_died_is_gone_from_its_log_and_its_cause(
-    campaign: CampaignConfig, tmp_path: Path
+    campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "planted-2")
     config = with_engine(
-        campaign, extra_args=("--db-password", "planted-2", "--note", "RuntimeError: planted-2")
+        campaign, extra_args=("--db-password", "${DB_PASSWORD}", "--note", "RuntimeError: ${DB_PASSWORD}")
     )
     request = LaunchRequest(config.engine, config.connector("plain"), tmp_path, fault="die_at_start")
     with pytest.raises(LaunchError) as caught, running_engine(request) as engine:
         engine.wait_ready()
     log = (tmp_path / "vllm_stdout.log").read_text()
-    assert "planted-2" not in log + str(caught.value) and f"'--db-password', '{BLANKED}'" in log
+    assert "planted-2" not in log + str(caught.value) and f"'--db-password', '{MASKED}'" in log
 
 
 def test_the_log_of_a_killed_launch_is_gone_through_by_the_next(
-    campaign: CampaignConfig, tmp_path: Path
+    campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = with_engine(campaign, env={**campaign.engine.env, "REDIS_PASSWORD": "planted-3"})
+    monkeypatch.setenv("REDIS_PASSWORD", "planted-3")
     (tmp_path / "vllm_stderr.log").write_bytes(b"logging in with planted-3\n\xff\xfe as it was\r\n")
-    request = LaunchRequest(config.engine, config.connector("plain"), tmp_path, fault="die_at_start")
+    request = LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path, fault="die_at_start")
     with pytest.raises(LaunchError), running_engine(request) as engine:
         engine.wait_ready()
     assert (tmp_path / "vllm_stderr.log").read_bytes().startswith(
@@ -132,7 +133,7 @@ def test_a_log_without_a_secret_is_left_alone(campaign: CampaignConfig, tmp_path
     log = tmp_path / "vllm_stdout.log"
     log.write_text("12 tokens/s, key=value\n" * 3)
     before = log.stat()
-    clean_logs(tmp_path, launch_secrets(campaign.engine, campaign.connector("plain")))
+    clean_logs(tmp_path)
     assert (log.stat().st_ino, log.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert [p.name for p in tmp_path.iterdir()] == [log.name]
 
@@ -140,22 +141,17 @@ def test_a_log_without_a_secret_is_left_alone(campaign: CampaignConfig, tmp_path
 def test_a_secret_at_the_end_of_a_piece_of_a_log_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A log is gone through in pieces; none of them ends in the middle of a key, of a block or of a long line's secret."""
-    # An eighth of the real one: only what lies within NEAR_CHARS of a piece's end decides.
-    chunk = 1 << 19
-    monkeypatch.setattr(logs, "CHUNK_CHARS", chunk)
-    log, line = tmp_path / "vllm_stderr.log", "line of a log that says nothing at all\n"
-    body = (line * (chunk // len(line) + 1))[: chunk - NEAR_CHARS - 60] + "\n"
-    key = "-----BEGIN PRIVATE KEY-----\n" + "Zq8vT2xLk9Rw4n\n" * 20 + "-----END PRIVATE KEY-----\n"
-    block = "redis_password: |\n" + "  Zq8v T2xLk9Rw4n\n" * 20
-    for text in (key, block):
-        log.write_text(body + text + line * 3000)
-        clean_logs(tmp_path, frozenset())
-        assert "T2xLk9Rw4n" not in log.read_text() and log.read_text().endswith(line * 3000)
-    long = "a" * (chunk - NEAR_CHARS - 6)
-    log.write_text(f"{long} Zq8vT2xLk9Rw4n{long} password=Zq8vT2x{long}\n")
-    clean_logs(tmp_path, frozenset(["Zq8vT2xLk9Rw4n"]))
-    assert log.read_text() == f"{long} {BLANKED}{long} password={BLANKED}\n"
+    """A log is gone through in pieces, each of whole lines; one of a secret with several lines is masked by itself."""
+    key = "-----BEGIN PRIVATE KEY-----\n" + "Zq8vT2xLk9Rw4nQ1\n" * 3 + "-----END PRIVATE KEY-----"
+    monkeypatch.setenv("SIGNING_KEY", key)
+    monkeypatch.setenv("DB_PASSWORD", "Kd7fHsQ1Zq8vT2xL")
+    monkeypatch.setattr(logs, "PIECE_CHARS", 50)
+    log = tmp_path / "vllm_stderr.log"
+    log.write_text(f"{'a' * 45} Kd7fHsQ1Zq8vT2xL b\r\n{key}\n" * 20)
+    clean_logs(tmp_path)
+    assert (
+        "T2xL" not in log.read_text() and log.read_bytes().count(f"{'a' * 45} {MASKED} b\r\n".encode()) == 20
+    )
 
 
 def test_the_end_of_a_log_begins_with_a_whole_line(
@@ -203,13 +199,6 @@ def test_a_runs_script_refers_to_the_variable_that_held_the_secret(
     assert refused.returncode == 2 and refused.stderr.strip().endswith("set MY_PW") and refused.stdout == ""
     given = '--kv-transfer-config={"kv_connector": "X", "redis": {"password": "it\'s $HOME `id`"}} --served'
     assert given in by_hand(tmp_path / "launch.sh", MY_PW="it's $HOME `id`").stdout
-
-
-def test_a_secret_that_the_config_holds_itself_is_asked_for(recorded: Recorded, tmp_path: Path) -> None:
-    text = recorded("--hf-token", "planted-1", env={"REDIS_PASSWORD": "planted-1"})
-    assert "planted" not in text
-    assert by_hand(tmp_path / "launch.sh").stderr.strip().endswith("set SECRET")
-    assert by_hand(tmp_path / "launch.sh", SECRET="x y").stdout.endswith("--hf-token x y\n")
 
 
 def test_a_known_secret_stands_nowhere_else_in_a_runs_script(recorded: Recorded, tmp_path: Path) -> None:
@@ -279,7 +268,8 @@ def test_a_log_is_gone_through_also_where_an_engine_does_not_end(
     campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one in a container whose daemon hangs: what is left is told, and nothing may be left to launch here for."""
-    config = with_engine(campaign, env={**campaign.engine.env, "HF_TOKEN": "planted-token-1"})
+    monkeypatch.setenv("HF_TOKEN", "planted-token-1")
+    config = campaign
     stop = process.stop_supervised
 
     def stopped(*given: Any, **named: Any) -> None:

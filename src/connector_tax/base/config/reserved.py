@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.redaction import redacted
 
 _ADDRESS = "the engine listens on 127.0.0.1 alone, at engine.port"
 _ONE_HOST = "a campaign measures one engine on one host, which listens at engine.port alone"
@@ -104,7 +103,7 @@ def _check(argument: str, place: str) -> None:
     meant = _reserved(argument)
     if meant is not None:
         raise ConfigError(
-            f"{place}: {redacted([argument])[0]!r} would set --{meant}, which may not be set here: {RESERVED[meant]}. Leave it out."
+            f"{place}: {argument!r} would set --{meant}, which may not be set here: {RESERVED[meant]}. Leave it out."
         )
 
 

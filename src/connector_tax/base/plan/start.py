@@ -277,7 +277,7 @@ def _true_receipt(
     Args:
         void: gets each ``cell.json`` that is not as the receipt lists it. It lists the cell's other files, and nobody else says what it was.
     """
-    if run.is_link or not run.receipt.is_file():
+    if not run.receipt.is_file():
         return None, ""
     try:
         receipt = read_receipt(run)
@@ -355,7 +355,7 @@ def cells_there(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | 
     Args:
         rates: None where they are not known; nothing is told then of a phase that has none of its own.
     """
-    if run.is_link or (rates is None and run.phase not in ("a", "d")):
+    if rates is None and run.phase not in ("a", "d"):
         return frozenset()
     planned = {cell.cell_id for cell in cells_of(config, run.connector_id, run.phase, rates)}
     return frozenset(cell.cell_id for cell in run.finished_cells() if cell.cell_id in planned)

@@ -142,7 +142,7 @@ def read_campaign(
     folder = CampaignFolder(root)
     document = read_campaign_file(folder.campaign_file)
     engine = asked_of(document, str(folder.campaign_file)).engine
-    problems = [Problem(str(link), "is a link, not followed") for link in folder.links()]
+    problems: list[Problem] = []
     campaign, unknown = Belonging.to(document)
     if unknown is not None:
         problems.append(Problem(str(folder.campaign_file), f"cells are not held against it: {unknown}"))

@@ -79,7 +79,6 @@ def build_manifest(root: Path, manifest: Path | None = None) -> list[Path]:
     """
     # Not resolved: where results/ or a campaign in it is a link, its page is the one beside the name that was given.
     folder = CampaignFolder(_absolute(root))
-    folder.links()
     project = folder.root.parent.parent if manifest is None else _absolute(manifest).parent
     document = read_campaign_file(folder.campaign_file)
     campaign = document.campaign

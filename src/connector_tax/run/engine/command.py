@@ -13,7 +13,7 @@ from connector_tax.base.config.secrets import with_references
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import sha256_of
 from connector_tax.base.records.connector import ConnectorSpec
-from connector_tax.base.redaction import CONFIG_VARIABLE
+from connector_tax.base.secrets import REFERRED_VARIABLE
 from connector_tax.run.engine.gpus import VISIBLE, Cards, visible_inside
 from connector_tax.run.engine.ports import side_port_environment
 
@@ -114,7 +114,7 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Ca
             f"{REDIRECT} is set: vLLM would load another model than engine.model, from a file that is in no specification. "
             f"Unset it, and set engine.model to the model that is meant."
         )
-    inherited = {name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE}
+    inherited = {name: value for name, value in os.environ.items() if name != REFERRED_VARIABLE}
     environment = {**inherited, **given_environment(engine, connector)}
     if engine.kind == "emulator":
         environment["CONNECTOR_TAX_ENGINE_MODEL"] = str(cost_model(engine))

@@ -22,8 +22,7 @@ from connector_tax.base.files import writing_failed
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import STORE, ConnectorSpec
-from connector_tax.base.redaction import REFERENCE, published_text
-from connector_tax.base.secret_names import is_secret_name
+from connector_tax.base.secrets import REFERENCE, format_in, is_secret_name, masked
 from connector_tax.run.engine.command import engine_python, given_environment
 from connector_tax.run.engine.gpus import ORDER, VISIBLE, Cards
 from connector_tax.run.engine.image import Image, image_of
@@ -155,7 +154,7 @@ def _secret(given: Mapping[str, str], configured: Mapping[str, str]) -> frozense
         for name, value in given.items()
         if is_secret_name(name)
         or REFERENCE.search(configured.get(name, "").replace(STORE, ""))
-        or (published_text(value) != value and not _PATHS.fullmatch(name))
+        or ((format_in(value) or masked(value) != value) and not _PATHS.fullmatch(name))
     )
 
 

@@ -16,7 +16,7 @@ from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.secrets import with_references
 from connector_tax.base.records.connector import STORE, ConnectorSpec
-from connector_tax.base.redaction import BLANKED, REFERENCE, published
+from connector_tax.base.secrets import MASKED, REFERENCE, is_secret, masked
 from connector_tax.run.engine.command import (
     EMULATOR,
     LookUp,
@@ -254,19 +254,19 @@ class Launch:
             for name, value in sorted({**self.environment, **given, **self._instrument()}.items())
             if name not in told and (name in {*given, "PYTHONPATH"} or (value and _SHAPING.fullmatch(name)))
         }
-        shown = published({"env": shaping})["env"]
-        kept = {n: _portable(v) for n, v in shown.items() if BLANKED not in v or n in {*given, "PYTHONPATH"}}
-        return kept, [name for name in shown if name not in kept]
+        own = {*given, "PYTHONPATH"}
+        lost = [n for n, v in shaping.items() if n not in own and (is_secret(n, v) or masked(v) != v)]
+        return {n: _portable(masked(v)) for n, v in shaping.items() if n not in lost}, lost
 
 
 def _shown(words: list[str]) -> list[str]:
-    return list(map(_portable, published({"command": words})["command"]))
+    return [_portable(masked(word)) for word in words]
 
 
 def _portable(text: str) -> str:
     """Return ``text`` with a variable for a store, a secret that is no reference, this project's folder and the home folder."""
     home = os.environ.get("HOME", "").rstrip("/")
-    places = {STORE: "${CONNECTOR_TAX_STORE}", BLANKED: "${SECRET}"}
+    places = {STORE: "${CONNECTOR_TAX_STORE}", MASKED: "${SECRET}"}
     places[f"{PROJECT_ROOT}/"] = "${CONNECTOR_TAX_PROJECT}/"
     return _replaced(text, places | ({f"{home}/": "${HOME}/"} if home else {}))
 

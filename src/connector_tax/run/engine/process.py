@@ -18,7 +18,7 @@ from connector_tax.base.errors import EngineError
 from connector_tax.base.files import write_bytes
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import ConnectorSpec
-from connector_tax.base.redaction import published_text
+from connector_tax.base.secrets import masked
 from connector_tax.run.engine.command import (
     api_key,
     engine_environment,
@@ -29,7 +29,7 @@ from connector_tax.run.engine.gpus import Cards, cards_of
 from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.launch import STEP_LOG, Launch
 from connector_tax.run.engine.leftovers import end_leftovers
-from connector_tax.run.engine.logs import clean_logs, launch_secrets
+from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.marks import new_mark
 from connector_tax.run.engine.ports import api_port, intruder, listens, taken_side_port
 from connector_tax.run.engine.release import memory_before, wait_released
@@ -149,7 +149,7 @@ class RunningEngine:
 
     def log_text(self) -> str:
         """The end of both logs without secrets, standard error last."""
-        return self.without_secrets("\n".join(_tail(self.request.folder / n) for n in LOGS))
+        return masked("\n".join(_tail(self.request.folder / n) for n in LOGS))
 
     def last_words(self) -> str:
         """Its log's last line, for a message."""
@@ -157,11 +157,7 @@ class RunningEngine:
 
     def _since_ready(self) -> str:
         """As ``log_text``; of an engine that got ready, without what it overcame on the way there."""
-        return self.without_secrets("\n".join(since_ready(_tail(self.request.folder / n)) for n in LOGS))
-
-    def without_secrets(self, text: str) -> str:
-        """What the engine wrote or answered, as it may be stored."""
-        return published_text(text, launch_secrets(self.request.engine, self.request.connector))
+        return masked("\n".join(since_ready(_tail(self.request.folder / n)) for n in LOGS))
 
     def wait_ready(self) -> None:
         """Until ``/v1/models`` names the model, and nobody but this engine can have said so.
@@ -239,7 +235,7 @@ def _running_engine(request: LaunchRequest, configured: ConnectorSpec) -> Iterat
     if request.step_log is not None:
         request.step_log.parent.mkdir(parents=True, exist_ok=True)
     end_leftovers(request.folder, grace_s=request.engine.stop_grace_s)
-    clean_logs(request.folder, launch_secrets(request.engine, request.connector))
+    clean_logs(request.folder)
     port = api_port(request.engine.port, request.place, request.of)
     cards = request.cards or cards_of(request.engine)
     environment = engine_environment(request.engine, request.connector, cards)
@@ -278,7 +274,7 @@ def _end(request: LaunchRequest, supervisor: Supervisor) -> None:
         stop_supervised(supervisor, request.folder, grace_s=grace_s(request.engine))
     finally:  # also where something does not end, as a container whose daemon hangs: a later start may have nothing to launch here
         remove_copy(request.folder)
-        clean_logs(request.folder, launch_secrets(request.engine, request.connector))
+        clean_logs(request.folder)
 
 
 def _spawn(
