@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# One configuration by hand, from this checkout:
+# One configuration by hand, from this checkout: becomes its engine, or says by its exit status whether it can be measured here.
 #
-#   MODEL=FOLDER [ENGINE_PYTHON=...] [PORT=8000] bash launch/common.sh launch nixl_both [ARGUMENT...]   becomes its engine
-#   [CONFIG=config/config.yaml] ENGINE_PYTHON=... bash launch/common.sh verify nixl_both                preflight; exit status 0: it can be measured here
+#   MODEL=FOLDER [ENGINE_PYTHON=...] [PORT=8000] bash launch/common.sh launch nixl_both [ARGUMENT...]
+#   ENGINE_PYTHON=... [CONFIG=config/config.yaml] bash launch/common.sh verify nixl_both
 #
-# It runs in PYTHON; without it in .venv's, the engine's, or the first python3.
+# It runs in the first of PYTHON, .venv's, the engine's and python3 that has what it needs.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 for python in "${PYTHON:-}" "$root/.venv/bin/python" "${ENGINE_PYTHON:-}" python3; do
-  ! command -v "$python" > /dev/null || break
+  if "$python" -c 'import jsonschema, msgspec, yaml' 2> /dev/null; then
+    PYTHONPATH=$root/src${PYTHONPATH:+:$PYTHONPATH} exec "$python" -m connector_tax.run.measure.by_hand "$@"
+  fi
 done
-PYTHONPATH=$root/src${PYTHONPATH:+:$PYTHONPATH} exec "$python" -m connector_tax.run.measure.by_hand "$@"
+echo "error: no Python here has the packages of connector-tax. Set PYTHON to one that has: make env makes .venv/bin/python." >&2
+exit 2

@@ -39,14 +39,25 @@ def test_any_python_that_sees_the_checkout_does(tmp_path: Path, named: str, scri
     subprocess.run(
         ["bash", str(tmp_path / "launch" / script), *arguments], env=environment, cwd="/", check=True
     )
-    told = (tmp_path / "calls").read_text()
-    assert told == f"-m connector_tax.run.measure.by_hand {asked} {tmp_path}/src\n"
+    told = (tmp_path / "calls").read_text().splitlines()
+    assert told[-1] == f"-m connector_tax.run.measure.by_hand {asked} {tmp_path}/src"
 
 
 def launched(*words: str, **given: str) -> "subprocess.CompletedProcess[str]":
     around = {"PATH": "/usr/bin:/bin", "PYTHON": sys.executable, "ENGINE_PYTHON": "echo", **given}
     command = ["bash", str(LAUNCH / "common.sh"), *words]
     return subprocess.run(command, env=around, capture_output=True, text=True)
+
+
+def test_where_no_python_has_the_packages_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to("/bin/false")
+    around = {"PATH": f"{tmp_path}/bin:/bin"}
+    shutil.copytree(LAUNCH, tmp_path / "launch")
+    command = ["bash", str(tmp_path / "launch" / "launch_plain.sh")]
+    done = subprocess.run(command, env=around, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("error: no Python here has the packages")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_arguments_and_variables_go_before_the_config(tmp_path: Path) -> None:
