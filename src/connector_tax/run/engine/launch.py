@@ -167,19 +167,25 @@ class Launch:
         written = replace(self, connector=configured, look_up=lambda value, where: value)
         # The model of a folder beside this one, by whoever runs the script elsewhere.
         places = [os.path.abspath(p) if p.startswith(("./", "../")) else p for p in self._places()]  # noqa: PTH100
-        places, run = _shown(places), _shown(written._words(*self._places()))
-        by_hand = _shown(self._by_hand(replace(written, cpus=())._words(*(f"${{{name}}}" for name in _OWN))))
-        exports, lost = written._exports()
-        texts = [*places, *by_hand, *exports.values()]
-        named = dict.fromkeys(name for text in texts for name in REFERENCE.findall(text))
-        command = " ".join(map(_word, by_hand))
+        places = [_portable(place) for place in places]
+        run = " ".join(_word(_portable(word)) for word in written._words(*self._places()))
+        words = replace(written, cpus=())._words(*(f"${{{name}}}" for name in _OWN))
         program, missing = '"$ENGINE_PYTHON"', _NO_VLLM if self.engine.is_vllm else _NO_PACKAGES
         if self.contained is not None:
             program = self.contained.image.runtime
             missing = f"no {program} here, the container runtime that the run had."
-            # docker's engine is whoever starts it; podman's is root in there and that user here.
-            user = rf" --user={os.getuid()}:{os.getgid()}( --group-add=\d+)*"
-            command = re.sub(user, _USER, command) if program == "docker" else command
+            # Without a pipe for its standard input a container does not end with one.
+            words = [self._of_another_launch(word) for word in words if word != "--interactive"]
+        by_hand = list(map(_portable, words))
+        command = " ".join(map(_word, by_hand))
+        if (
+            program == "docker"
+        ):  # its engine is whoever starts it; podman's is root in there and that user here
+            command = re.sub(rf" --user={os.getuid()}:{os.getgid()}( --group-add=\d+)*", _USER, command)
+        exports, lost = written._exports()
+        named = dict.fromkeys(
+            name for text in (*places, *by_hand, *exports.values()) for name in REFERENCE.findall(text)
+        )
         cpus = ",".join(map(str, self.cpus))
         document = self.environment.get(VIRTUAL_GPU)
         lines = [
@@ -194,12 +200,17 @@ class Launch:
             self.contained and f"{_FOLDER}{_word(_portable(str(self.contained.home)))}",
             # Before the exports, which may be called MODEL or PORT.
             f"set -- {command}",
-            *(f"export {name}={_value(name, text)}" for name, text in exports.items()),
-            document and _VIRTUAL_GPU.replace("DOCUMENT", _unplaced(Path(document))),
+            *(
+                f"export {n}=${{{n}-{_word(text)}}}"
+                if _OF_A_MACHINE.fullmatch(n)
+                else f"export {n}={_word(text)}"
+                for n, text in exports.items()
+            ),
+            document and _VIRTUAL_GPU.replace("DOCUMENT", _placed_anew(Path(document))),
             self.environment.get(STEP_LOG) and _STEPS,
             # A comment is one line.
-            "\n# As it ran: " + " ".join(map(_word, run)).replace("\n", "\\n"),
-            ('exec ${ENGINE_CPUS:+taskset --cpu-list "$ENGINE_CPUS"} "$@"\n' if cpus else 'exec "$@"\n'),
+            "\n# As it ran: " + run.replace("\n", "\\n"),
+            'exec ${ENGINE_CPUS:+taskset --cpu-list "$ENGINE_CPUS"} "$@"\n' if cpus else 'exec "$@"\n',
         ]
         return "\n".join(line for line in lines if isinstance(line, str) and line)
 
@@ -224,19 +235,14 @@ class Launch:
         arguments = engine_arguments(self.engine, self.connector, self.look_up)
         return [*before, python, "-m", *module, *connector, *named, *arguments]
 
-    def _by_hand(self, words: list[str]) -> list[str]:
-        """Return a container's words for other folders and another name. Without a pipe for its standard input it does not end with one."""
-        if self.contained is None:
-            return words
-        model, store = self._places()[1], folder_in(self.connector)
-        own = {self.contained.mark: "${CONNECTOR_TAX_NAME}"}
-        for place, name in (
-            (model, "MODEL"),
-            (self.steps, "CONNECTOR_TAX_FOLDER"),
-            (store, "CONNECTOR_TAX_STORE"),
-        ):
-            own[f"source={place},target={place}"] = f"source=${{{name}}},target=${{{name}}}"
-        return [_replaced(word, own) for word in words if word != "--interactive"]
+    def _of_another_launch(self, word: str) -> str:
+        """Return one of a container's words for other folders and another name."""
+        assert self.contained is not None
+        word = word.replace(self.contained.mark, "${CONNECTOR_TAX_NAME}")
+        folders = (self._places()[1], self.steps, folder_in(self.connector))
+        for place, own in zip(folders, ("MODEL", "CONNECTOR_TAX_FOLDER", "CONNECTOR_TAX_STORE"), strict=True):
+            word = word.replace(f"source={place},target={place}", f"source=${{{own}}},target=${{{own}}}")
+        return word
 
     def _instrument(self) -> dict[str, str]:
         given = given_environment(self.engine, self.connector, self.look_up)
@@ -256,25 +262,15 @@ class Launch:
         }
         own = {*given, "PYTHONPATH"}
         lost = [n for n, v in shaping.items() if n not in own and (is_secret(n, v) or masked(v) != v)]
-        return {n: _portable(masked(v)) for n, v in shaping.items() if n not in lost}, lost
-
-
-def _shown(words: list[str]) -> list[str]:
-    return [_portable(masked(word)) for word in words]
+        return {n: _portable(v) for n, v in shaping.items() if n not in lost}, lost
 
 
 def _portable(text: str) -> str:
     """Return ``text`` with a variable for a store, a secret that is no reference, this project's folder and the home folder."""
+    text = masked(text).replace(STORE, "${CONNECTOR_TAX_STORE}").replace(MASKED, "${SECRET}")
+    text = text.replace(f"{PROJECT_ROOT}/", "${CONNECTOR_TAX_PROJECT}/")
     home = os.environ.get("HOME", "").rstrip("/")
-    places = {STORE: "${CONNECTOR_TAX_STORE}", MASKED: "${SECRET}"}
-    places[f"{PROJECT_ROOT}/"] = "${CONNECTOR_TAX_PROJECT}/"
-    return _replaced(text, places | ({f"{home}/": "${HOME}/"} if home else {}))
-
-
-def _replaced(text: str, pieces: Mapping[str, str]) -> str:
-    for piece, other in pieces.items():
-        text = text.replace(piece, other)
-    return text
+    return text.replace(f"{home}/", "${HOME}/") if home else text
 
 
 def _word(text: str) -> str:
@@ -283,12 +279,7 @@ def _word(text: str) -> str:
     return "".join(f'"${p}"' if k % 2 else p and shlex.quote(p) for k, p in enumerate(pieces)) or "''"
 
 
-def _value(name: str, text: str) -> str:
-    return f"${{{name}-{_word(text)}}}" if _OF_A_MACHINE.fullmatch(name) else _word(text)
-
-
-def _unplaced(document: Path) -> str:
+def _placed_anew(document: Path) -> str:
     """Return a virtual GPU's document with a mark for the folder of its clock."""
-    return json.dumps(
-        {**json.loads(document.read_text()), "clock_log": "@FOLDER@/device_clock.jsonl"}, indent=2
-    )
+    about = json.loads(document.read_text())
+    return json.dumps({**about, "clock_log": "@FOLDER@/device_clock.jsonl"}, indent=2)
