@@ -34,7 +34,7 @@ def run(campaign: Campaign, stage: str, **fault: str) -> "subprocess.CompletedPr
     ("stage", "patterns", "made"),
     [
         ("analyze", ("*/.aggregate.json.*", "*/.aggregate.csv.*"), "aggregate.json"),
-        ("figures", ("*/fig2_*.svg", "*/.index.json.*"), "figures/index.json"),
+        ("figures", ("*/fig2_*.svg",), "figures/index.json"),
         ("report", ("*/.report.html.*",), "report.html"),
         ("manifest", ("*/.MANIFEST.tsv.*",), "MANIFEST.tsv"),
     ],
