@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.base.errors import ArtifactError
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.read.ingest.steps import DECODE_ONLY, MIXED, PREFILL_ONLY, StepTable, read_steps
 
@@ -150,15 +149,6 @@ def test_every_hook_has_its_own_time_and_calls(tmp_path: Path) -> None:
     assert found.hooks.us[0, :2].tolist() == [2.0, 0.0]
     assert np.isnan(found.hooks.us[0, 2:]).all(), "the worker's row is missing, which is not zero"
     assert np.isnan(found.connector_total_us[0]) and found.connector_total_us[1] == 5.0
-
-
-def test_headers_that_name_more_hooks_than_rows_have_numbers_of_are_refused(tmp_path: Path) -> None:
-    """Each name is two columns; a small file could ask for any amount of memory."""
-    header = {**SCHEDULER, "hooks": ["h"] * 5000}
-    with pytest.raises(
-        ArtifactError, match="5000 hooks in its headers, which its 100 steps have no numbers of"
-    ):
-        read(tmp_path, header, *[step(i, 1000 + i) for i in range(100)])
 
 
 def test_a_connector_whose_worker_recorded_nothing_is_not_known_to_take_no_time(tmp_path: Path) -> None:

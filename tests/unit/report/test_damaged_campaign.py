@@ -174,12 +174,12 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
     "NaN in the summary": (
         _cell_json("summary", {"ttft_ms": {"p90": NAN}}),
         FOLDER,
-        "not valid JSON (NaN is not a number)",
+        "not valid JSON (JSON is malformed",
     ),
     "infinite CPU time": (
         _cell_json("cpu", {"loaded_s": {"engine": INFINITE}}),
         FOLDER,
-        "not valid JSON (Infinity is not a number)",
+        "not valid JSON (JSON is malformed",
     ),
     "an engine of another form": (
         _cell_json("engine", {"versions": {}}),
@@ -347,7 +347,7 @@ def test_a_sample_that_is_no_number_is_not_averaged(campaign: Campaign, sound: R
     ("text", "message"),
     [
         ("{", "not valid JSON"),
-        ('{"schema": 1, "status": NaN}', "NaN is not a number"),
+        ('{"schema": 1, "status": NaN}', "JSON is malformed"),
         ('{"schema": 1, "status": 7}', "Expected `str`, got `int` - at `$.status`"),
     ],
 )
@@ -365,9 +365,9 @@ def test_a_damaged_receipt_is_named_and_the_manifest_lists_it(
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
-        ("reference_rates.json", "2.0", "NaN", "NaN is not a number"),
+        ("reference_rates.json", "2.0", "NaN", "JSON is malformed"),
         ("reference_rates.json", "2.0", "null", "Expected `float`, got `null` - at `$.ref_safe_per_s`"),
-        ("preflight/preflight_status.json", '"schema": 1', '"schema": NaN', "NaN is not a number"),
+        ("preflight/preflight_status.json", '"schema": 1', '"schema": NaN', "JSON is malformed"),
         (
             "preflight/preflight_status.json",
             '"decision": "include"',

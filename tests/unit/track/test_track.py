@@ -240,16 +240,6 @@ def test_a_campaign_is_tracked_once_however_often_it_is_found(tmp_path: Path) ->
     assert [f.reason.endswith("once more") for f in found.left_out] == [True]
 
 
-def test_a_link_is_named_and_one_that_somebody_names_is_followed(tmp_path: Path) -> None:
-    root = nights(tmp_path / "n", [0.05] * 3)
-    (root / "night-01").rename(tmp_path / "elsewhere")
-    (root / "night-01").symlink_to(tmp_path / "elsewhere")
-    found = track([root], LIMIT)
-    assert names(found) == [["night-00", "night-02"]]
-    assert [(Path(f.path).name, f.reason[:12]) for f in found.left_out] == [("night-01", "it is a link")]
-    assert names(track([root / "night-01"], LIMIT)) == [["night-01"]]
-
-
 def test_an_aggregate_by_itself_is_a_campaign(tmp_path: Path) -> None:
     root = nights(tmp_path, [0.05, 0.2])
     assert track(sorted(root.glob("*/aggregate.json")), LIMIT).exit_code == 1

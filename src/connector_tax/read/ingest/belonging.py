@@ -17,7 +17,6 @@ from connector_tax.base.plan.cells import cells_of, launch_spec
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.records.rates import ReferenceRates
-from connector_tax.base.redaction import redacted
 
 # What preflight puts into the launch of a matched baseline, once it has seen the other engine.
 MATCHED = {"extra_args", "env"}
@@ -50,10 +49,8 @@ class Belonging:
         if self.config is None or not _lists(self.config, run.connector_id):
             return []
         faults: list[Problem] = []
-        # Both without secrets: cells of earlier versions hold them, and a campaign that was started again does not.
         own, planned = (
-            redacted(as_json(launch or {}))
-            for launch in (document.launch, launch_spec(self.config, run.connector_id))
+            as_json(launch or {}) for launch in (document.launch, launch_spec(self.config, run.connector_id))
         )
         free = MATCHED if self.config.connector(run.connector_id).matches is not None else set()
         if different := [k for k in planned if k in own and k not in free and own[k] != planned[k]]:

@@ -144,7 +144,7 @@ def read_campaign(
     folder = CampaignFolder(root)
     document = read_campaign_file(folder.campaign_file)
     engine = asked_of(document, str(folder.campaign_file)).engine
-    problems = [Problem("link", str(link)) for link in folder.links()]
+    problems: list[Problem] = []
     campaign, unknown = Belonging.to(document)
     if unknown is not None:
         problems.append(Problem("plan_unknown", str(folder.campaign_file), detail=unknown))

@@ -20,7 +20,7 @@ from connector_tax.base.connector_off import EXTERNAL_QUERIES, said_in
 from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.documents.preflight import CACHE_ASKED, Decision, PreflightStatus
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of, is_regular
+from connector_tax.base.opening import each_line_of, is_regular
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.steptime import cut
@@ -136,7 +136,7 @@ def _launch_folder(run: RunFolder, cell: CellData) -> Path:
 def _said(folder: Path) -> Problem | None:
     for name in LOGS:
         try:
-            lines = (line.decode(errors="replace") for line in each_line_of(folder / name, MOST_LINES_BYTES))
+            lines = (line.decode(errors="replace") for line in each_line_of(folder / name))
             said = said_in(lines)
         except (ArtifactError, OSError):
             continue

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from connector_tax.base.documents.aggregate import Problem, ProblemCode
-from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of
+from connector_tax.base.opening import each_line_of
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.units import MOST_NS
 
@@ -42,7 +42,7 @@ def read_requests(path: Path) -> tuple[list[RequestRecord], list[Problem]]:
         return [], []  # named by the checksum check already
     by_seq: dict[int, RequestRecord] = {}
     faults = _Faults(path.name)
-    for number, line in enumerate(each_line_of(path, MOST_LINES_BYTES), 1):
+    for number, line in enumerate(each_line_of(path), 1):
         fault = _take(line, number, by_seq)
         if fault is not None:
             faults.add(*fault)

@@ -19,8 +19,6 @@ Bools = NDArray[np.bool_]
 
 DECODE_ONLY, MIXED, PREFILL_ONLY = 0, 1, 2
 KIND_NAMES = ("decode_only", "mixed", "prefill_only")
-# Numbers of a table for each byte of its records: a row of 200 bytes or more has ten, and three per hook that its header names.
-MOST_PER_BYTE = 8
 # Every step that was written has them.
 TIMES = ("step_duration_us", "schedule_us", "update_us", "round_trip_us", "build_meta_us")
 
@@ -140,11 +138,6 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
     if untimed := int(np.isnan([floats[name][rows] for name in TIMES]).any(axis=0).sum()):
         raise ArtifactError(f"{path.name}: {untimed} steps with a token lack {' or '.join(TIMES)}")
     prefill, decode = ints["prefill_tokens"][rows], ints["decode_tokens"][rows]
-    names = [name for side in ("scheduler", "worker") for name in found.hook_names[side]]
-    if 2 * len(names) * rows.size > MOST_PER_BYTE * path.stat().st_size:
-        raise ArtifactError(
-            f"{path.name}: {len(names)} hooks in its headers, which its {rows.size} steps have no numbers of"
-        )
     build_meta, total = floats["build_meta_us"][rows], parts.total_us[rows]
     load, finished = parts.load_us[rows], parts.finished_us[rows]
     hooks = _hooks(found, rows, parts)

@@ -21,7 +21,7 @@ from connector_tax.base.opening import printable
 from connector_tax.base.parallel import each_in
 from connector_tax.base.records.host import GpuReading, HostReading
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.base.redaction import excerpt, redacted
+from connector_tax.base.secrets import excerpt
 from connector_tax.base.statistics.cell import in_window
 from connector_tax.base.units import NS_PER_MS, NS_PER_S
 from connector_tax.read.analysis import processes_for
@@ -149,7 +149,7 @@ def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int
         },
         counts=(len(inside), sum(r.status == "ok" for r in inside)),
         lost=lost,
-        launch=printable(json.dumps(redacted(launched), ensure_ascii=False)) if launched else "",
+        launch=printable(json.dumps(launched, ensure_ascii=False)) if launched else "",
         hooks=_hooks(steps) if steps and not steps.unheard else (),
         unheard=steps.unheard if steps else (),
         thinned=bool(cell.document.steps_left_out),

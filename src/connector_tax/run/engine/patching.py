@@ -15,7 +15,8 @@ from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import EngineError
 from connector_tax.base.steptime import headers_of, unheard
-from connector_tax.run.engine.command import engine_python, interpreter
+from connector_tax.run.engine.command import engine_python
+from connector_tax.run.engine.container import interpreter
 
 PATCHER = PROJECT_ROOT / "patches" / "scheduler_step_timing.py"
 
