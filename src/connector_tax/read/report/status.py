@@ -28,7 +28,6 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
         ArtifactError: ``campaign.json`` cannot be read.
     """
     folder = CampaignFolder(results / config.campaign)
-    folder.links()
     if not folder.campaign_file.exists():
         return f"{folder.root}: not started. Start it with: {_command(config, config_file)}"
     date = read_campaign_file(folder.campaign_file).date
@@ -118,8 +117,6 @@ def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates, left: 
             return receipt.status.replace("_", " ")
         invalid = sum(c.verdict != "valid" for c in receipt.cells)
         return f"{len(receipt.cells)} cells" + (f", {invalid} invalid" if invalid else "")
-    if run.is_link:
-        return "a link"
     plan = cells_of(config, run.connector_id, run.phase, rates)
     own = len(start.cells_there(config, run, rates))
     supervisor = recorded_supervisor(run.path)

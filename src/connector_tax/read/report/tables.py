@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from connector_tax.base.documents.aggregate import PLAIN, Aggregate, Metric, TaxRow
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.labels import label, phase_text
+from connector_tax.read.figures.labels import label, phase_text, problem_text
 from connector_tax.read.report.numbers import Number, Unit, bare, number
 
 # What may stand in a cell: text, a number, a count, or nothing.
@@ -74,14 +74,16 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
 
 
 def lengths_table(
-    lines: Iterable[tuple[tuple[int, int], float, str, Number | None, Number | None]],
+    lines: Sequence[tuple[tuple[int, int], float, str, *tuple[Number | None, ...]]],
 ) -> list[Table]:
     """
     Args:
-        lines: shape, rate, connector and its two taxes.
+        lines: shape, rate, connector, its two taxes and that of TTFT with phases averaged out, a column that is there where anybody has it.
     """
-    rows = ((f"{i:,} × {o:,}", f"{rate:g}/s", *rest) for (i, o), rate, *rest in lines)
-    return _table("lengths", ("shape", "rate", "connector", *METRICS), rows)
+    averaged = ["phase_averaged"] * any(line[-1] for line in lines)
+    heads = ("shape", "rate", "connector", *METRICS, *averaged)
+    rows = ((f"{i:,} × {o:,}", f"{rate:g}/s", *rest)[: len(heads)] for (i, o), rate, *rest in lines)
+    return _table("lengths", heads, rows)
 
 
 def _table(code: str, heads: Sequence[str], rows: Iterable[Sequence[Value]]) -> list[Table]:
@@ -262,8 +264,8 @@ def _states(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     """Of the configurations of which something is missing."""
     for state in aggregate.configs.values():
         if state.status != "measured":
-            reason, install = (printable(t or "", 300) for t in (state.bare_reason, state.install))
-            yield name(state.label), label("status", state.status), reason, install
+            why, install = printable(problem_text(state.reason), 300), printable(state.install or "", 300)
+            yield name(state.label), label("status", state.status), why, install
 
 
 def _outputs(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
