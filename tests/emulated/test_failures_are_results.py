@@ -122,10 +122,13 @@ def test_plain_that_fails_stops_everything_and_a_later_start_goes_on(project: Pr
     specification, as a driver is not."""
     project.configure(lambda config: short_campaign(config, "mooncake_both", "nixl_both"))
     assert project.snakemake("preflight").returncode == 0
-    plain, nixl = (project.root / "launch" / f"launch_{c}.sh" for c in ("plain", "nixl_both"))
-    sound = {script: script.read_text() for script in (plain, nixl)}
-    plain.write_text("echo 'RuntimeError: plain is ill' >&2; exit 1\n")
-    nixl.write_text("echo 'RuntimeError: NIXL finds no agent' >&2; exit 1\n")
+    engine = "src/connector_tax/run/emulator/__main__.py"
+    begin, sound = "def main() -> None:\n", (project.root / engine).read_text()
+    nixl = '    if "NixlConnector" in str(sys.argv):\n        raise RuntimeError("NIXL finds no agent")\n'
+    plain = (
+        '    if "--kv-transfer-config" not in str(sys.argv):\n        raise RuntimeError("plain is ill")\n'
+    )
+    project.replace(engine, (begin, begin + nixl + plain))
     stopped = project.snakemake("phase_a")
     assert stopped.returncode != 0
     # Once where the job says it, and once at the end of all that Snakemake says of it.
@@ -141,7 +144,7 @@ def test_plain_that_fails_stops_everything_and_a_later_start_goes_on(project: Pr
     assert not [c for c in later if list(project.results.glob(f"*_{c}/phase_a/*"))]
     before = project.cells()
 
-    plain.write_text(sound[plain])
+    project.replace(engine, (plain, ""))
     failed = project.snakemake("phase_b")
     assert failed.returncode == 0, failed.stderr[-3000:]
     first = receipt(project, "nixl_both", "a")
@@ -151,7 +154,7 @@ def test_plain_that_fails_stops_everything_and_a_later_start_goes_on(project: Pr
     after = project.cells()
     assert {k: after[k] for k in before} == before
 
-    nixl.write_text(sound[nixl])
+    (project.root / engine).write_text(sound)
     path.unlink()
     again = project.snakemake("phase_b")
     assert again.returncode == 0, again.stderr[-3000:]
