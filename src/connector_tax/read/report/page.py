@@ -117,7 +117,12 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"label": _label, "digits": _digits, "tick": tick, "bare": bare, "name": printed}
-    environment.filters |= {"phase": phase_text, "named": named, "problem": problem_text}
+    environment.filters |= {
+        "phase": phase_text,
+        "phase_word": phase_word,
+        "named": named,
+        "problem": problem_text,
+    }
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.tests["quantity"] = lambda value: isinstance(value, Number)
     return environment.get_template(name)

@@ -47,7 +47,6 @@ Conclusion = Literal[
 ]
 ProblemCode = Literal[
     # Files of a campaign.
-    "link",
     "other_date",
     "unreadable",
     "plan_unknown",
