@@ -14,6 +14,8 @@ Value = Number | str | int | None
 METRICS: tuple[Metric, ...] = ("ttft_p90", "tpot_p90")
 HOST_UNITS: dict[str, Unit] = {"ratio": "share"}
 MOST_HOOKS = 6
+# Of a shape: its rate, a connector, its two taxes and that of TTFT with phases averaged out.
+Line = tuple[tuple[int, int], float, str, Number | None, Number | None, Number | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,8 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
     }
 
 
-def lengths_table(
-    lines: Sequence[tuple[tuple[int, int], float, str, *tuple[Number | None, ...]]],
-) -> list[Table]:
-    """
-    Args:
-        lines: shape, rate, connector, its two taxes and that of TTFT with phases averaged out, a column that is there where anybody has it.
-    """
+def lengths_table(lines: Sequence[Line]) -> list[Table]:
+    """The last column is there where anybody has it."""
     averaged = ["phase_averaged"] * any(line[-1] for line in lines)
     heads = ("shape", "rate", "connector", *METRICS, *averaged)
     rows = ((f"{i:,} × {o:,}", f"{rate:g}/s", *rest)[: len(heads)] for (i, o), rate, *rest in lines)

@@ -26,7 +26,15 @@ from connector_tax.base.records.cell import is_phase, phase_place, phase_word
 from connector_tax.read.figures.labels import problem_text, reason_text
 from connector_tax.read.figures.questions import standing_tax
 from connector_tax.read.report.numbers import Axis, Number, Unit, axis_of, bare, number
-from connector_tax.read.report.tables import Table, lengths_table, name, named, provenance_of, tables_of
+from connector_tax.read.report.tables import (
+    Line,
+    Table,
+    lengths_table,
+    name,
+    named,
+    provenance_of,
+    tables_of,
+)
 from connector_tax.read.stats.connectors import METRICS, connector_rows
 
 # A zoomed axis is worth a switch where rows without a tax fill less of the common one.
@@ -540,7 +548,7 @@ def _multiples(
     points: dict[str, dict[str, list[tuple[str, Number, bool]]]] = {
         row.id: {m: [] for m in METRICS} for row in rows
     }
-    lines: list[tuple[tuple[int, int], float, str, *tuple[Number | None, ...]]] = []
+    lines: list[Line] = []
     for shape in shapes:
         # In percent: prompt lengths share the width, output lengths that of their prompt length.
         inside = (outputs.index(shape[1]) + 1) / (len(outputs) + 1)
@@ -556,7 +564,8 @@ def _multiples(
                 rate = next(t.rate_per_s for t in own.values())
                 ttft = own.get("ttft_p90")
                 averaged = number(ttft.phase_averaged or None, "tax") if ttft is not None else None
-                lines.append((shape, rate, row.label, *(numbers[m] for m in METRICS), averaged))
+                both = numbers["ttft_p90"], numbers["tpot_p90"]
+                lines.append((shape, rate, row.label, *both, averaged))
     found = [Multiple(row.id, row.label, points[row.id]) for row in rows if any(points[row.id].values())]
     return found, (inputs, outputs), lengths_table(lines)
 

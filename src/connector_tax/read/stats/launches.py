@@ -16,7 +16,7 @@ from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import NS_PER_S
 from connector_tax.read.ingest.host import HostState
 from connector_tax.read.stats.cells import CellEstimates, Estimates
-from connector_tax.read.stats.taxes import OF_LAUNCHES, LaunchMetric
+from connector_tax.read.stats.taxes import AVERAGED, LATENCIES, LaunchMetric
 
 # Below it a t-interval is wider than it is worth, and one bad block is a third of the evidence.
 MIN_BLOCKS = 3
@@ -69,7 +69,7 @@ def is_headline_cell(own: CellEstimates, phase: Phase, shape: Shape | None, rate
 
 def launches_at(estimates: Estimates, rate: float, metric: LaunchMetric) -> Launches:
     """(block, configuration) -> its launch."""
-    name, q = OF_LAUNCHES[metric]
+    name, q = AVERAGED if metric == "ttft_p90_phase_averaged" else LATENCIES[metric]
     shape = headline_shape(estimates)
     cells = {
         (phase, config): own

@@ -29,13 +29,12 @@ from connector_tax.read.stats.cells import Estimates
 from connector_tax.read.stats.launches import headline_shape, is_headline_cell
 from connector_tax.read.stats.repeats import headline_taxes
 from connector_tax.read.stats.saturation import queued
-from connector_tax.read.stats.taxes import LATENCY_METRICS, NEITHER, OF_LAUNCHES, PHASE_AVERAGED, Tax
+from connector_tax.read.stats.taxes import AVERAGED, LATENCY_METRICS, NEITHER, Tax
 
 # Phase A comes first: the reference rates were chosen with it.
 PHASES_IN_ORDER = ("a", "b", "b_prime")
 PARTS_OF_A_STEP = ("callback_p50_us", "unexplained_us")
 Key = tuple[str, AnyReference, float, Metric]
-AVERAGED = OF_LAUNCHES[PHASE_AVERAGED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +155,8 @@ def _phase_averaged(
     if entry.metric != "ttft_p90" or not any(AVERAGED in e.latencies for e in estimates.values()):
         return {}
     # A generator of its own: draws of the other taxes stay what they are.
-    found = headline_taxes(estimates, rates, PHASE_AVERAGED, draws, rng.spawn(1)[0], entry.reference)
+    own = rng.spawn(1)[0]
+    found = headline_taxes(estimates, rates, "ttft_p90_phase_averaged", draws, own, entry.reference)
     return {row.config: found.get(row.config) or unavailable("few_blocks") for row in entry.taxes}
 
 

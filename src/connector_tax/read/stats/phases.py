@@ -85,8 +85,8 @@ def sent(spec: CellSpec, window: CellWindow, requests: Sequence[RequestRecord]) 
         )
         for r in requests
     ]
-    *times, counts = np.array(rows, dtype=np.int64).reshape(-1, 5).T
-    return Sent(*times, counts.astype(np.bool_))
+    send_ns, late_ns, first_ns, prompt_tokens, counts = np.array(rows, dtype=np.int64).reshape(-1, 5).T
+    return Sent(send_ns, late_ns, first_ns, prompt_tokens, counts.astype(np.bool_))
 
 
 def averaged(requests: Sent, steps: Rows) -> Averaged | str:

@@ -42,10 +42,9 @@ LATENCY_METRICS: dict[LatencyMetric, tuple[Latency, float]] = {
     "ttft_p90": LATENCIES["ttft_p90"],
     "tpot_p90": LATENCIES["tpot_p90"],
 }
-# Beside the tax of ``ttft_p90`` and no tax of its own.
-PHASE_AVERAGED: Literal["ttft_p90_phase_averaged"] = "ttft_p90_phase_averaged"
+# What stands beside ``ttft_p90`` and is no tax of its own.
+AVERAGED = (phases.NAME, 90.0)
 LaunchMetric = AnyLatencyMetric | Literal["ttft_p90_phase_averaged"]
-OF_LAUNCHES: dict[LaunchMetric, tuple[str, float]] = {**LATENCIES, PHASE_AVERAGED: (phases.NAME, 90.0)}
 # A connector's hooks, per step; plain has none.
 HOOKS: Metric = "callback_p50_us"
 STEP_METRICS: tuple[Metric, ...] = ("step_p50_us", HOOKS, "unexplained_us")
@@ -230,11 +229,10 @@ def _tax(metric: Metric, own: CellEstimates, plain: CellEstimates | None) -> Est
 
 
 def _averaged(own: CellEstimates, plain: CellEstimates | None) -> Estimate | None:
-    place = OF_LAUNCHES[PHASE_AVERAGED]
-    if place not in own.latencies:
+    if AVERAGED not in own.latencies:
         return None
-    base = None if plain is None else plain.latencies.get(place)
-    return relative(own.latency(*place), base or unavailable("no_cell"))
+    base = None if plain is None else plain.latencies.get(AVERAGED)
+    return relative(own.latency(*AVERAGED), base or unavailable("no_cell"))
 
 
 def _n_own(metric: Metric, own: CellEstimates, estimate: Estimate) -> int:
