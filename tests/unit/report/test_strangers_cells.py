@@ -61,7 +61,7 @@ def test_a_file_of_a_cell_that_is_none_costs_the_cell(
     (path,) = (campaign.root / FOLDER).glob(f"{name}*")
     put(path, kind, campaign.root.parents[2] / "secret")
     found = read(campaign.root, draw=False)
-    assert found.says(FOLDER, f"{path.name} cannot be read: "), found.problems
+    assert found.says(FOLDER, f"{path.name}: cannot be read: it is"), found.problems
     assert others(found) == ALL - {(CONFIG, "a", CELL)}
     assert SECRET not in (campaign.root / "report.html").read_text()
 
