@@ -319,9 +319,9 @@ def test_a_run_of_another_campaign_is_left_out_whole(campaign: Campaign, sound: 
     other.measure(CONFIG, "a")
     shutil.copytree(other.run(CONFIG, "a").path, campaign.run(CONFIG, "a").path)
     found = read(campaign.root)
-    assert found.says(f"{RUN}/receipt.json", f"is of yesterday {CONFIG} a")
+    assert found.says(f"{RUN}/receipt.json", f"of yesterday, {CONFIG}, a")
     for cell_id in ("r2_256x16", "r4_256x16", "r8_256x16"):
-        assert found.says(f"{RUN}/cells/{cell_id}", f"belongs to yesterday {CONFIG} a {cell_id}, not here")
+        assert found.says(f"{RUN}/cells/{cell_id}", f"belongs to yesterday, {CONFIG}, a, {cell_id}, not here")
     assert not any(t["point"] is not None for t in found.taxes(CONFIG, "a", "r").values())
     lost = ("r2_256x16", "r4_256x16", "r8_256x16")
     others = {k: v for k, v in but_for_ends(sound.taxes(), *lost).items() if (k[0], k[1]) != (CONFIG, "a")}

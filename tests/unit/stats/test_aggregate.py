@@ -301,7 +301,7 @@ def test_rates_that_no_longer_follow_from_phase_a_are_said(copied: Campaign) -> 
     path.write_text(path.read_text().replace('"ref_safe_per_s": 8.0', '"ref_safe_per_s": 4.0'))
     value = analysed(campaign)
     assert value["reference_rates"]["ref_safe_per_s"] == 4
-    (problem,) = value["problems"]
+    problem = value["problems"][0]
     assert (problem["code"], problem["subject"]) == ("rates_changed", "reference_rates.json")
     assert problem["numbers"] == {"safe": 8.0, "load": 8.0}
 
@@ -313,8 +313,8 @@ def test_a_missing_file_or_receipt_fails_criterion_six(copied: Campaign) -> None
     sixth = analysed(campaign)["criteria"][5]
     assert sixth["outcome"] == "not met"
     assert sixth["evidence"] == [
-        {"code": "file_missing", "subject": "plain/a/env.txt"},
         {"code": "file_missing", "subject": "nixl_both/b/metrics_B_r8_64x8.jsonl"},
+        {"code": "file_missing", "subject": "plain/a/env.txt"},
     ]
 
 
