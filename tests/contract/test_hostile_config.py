@@ -3,15 +3,17 @@
 import json
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from launches import launch_of
+
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.load import load_campaign
-from connector_tax.run.engine.command import engine_arguments, engine_environment
-from connector_tax.run.engine.gpus import Cards
 
 # Each would make a file of this name in the current folder if a shell ran it.
 CANARY = "canary"
@@ -39,7 +41,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_launch_hands_a_hostile_text_on_and_runs_none_of_it(tmp_path: Path, name: str) -> None:
-    """As model, name, argument, variable, connector and path of the interpreter; by the launch script and by the record of it."""
+    """As model, name, argument, variable, connector and path of the interpreter; by the launch and by its launch.sh."""
     text = TEXTS[name]
     engine = tmp_path / "in ter$(touch canary)preter" / "python"
     engine.parent.mkdir()
@@ -56,23 +58,21 @@ def test_a_launch_hands_a_hostile_text_on_and_runs_none_of_it(tmp_path: Path, na
         campaign.connector("noop_connector"), env={"LMCACHE_X": text}, extra_args=(text,),
         kv_transfer_config={"kv_connector": text, "kv_connector_extra_config": {text: text}},
     )  # fmt: skip
-    arguments = engine_arguments(config, connector)
-    environment = engine_environment(config, connector, Cards((), 0)) | {
-        "PORT": "1", "RECORD": str(tmp_path / "record"), "LAUNCH_SH_OUT": str(tmp_path / "launch.sh"),
-    }  # fmt: skip
+    launch = launch_of(config, connector)
     expected = [
         *("-m", "vllm_serve", "serve", text, "--kv-transfer-config=" + json.dumps(connector.kv_transfer_config)),
         *("--served-model-name", text, "--host", "127.0.0.1", "--port", "1", "--revision", text, text, text, text, text),
     ]  # fmt: skip
-    script = PROJECT_ROOT / "launch" / "launch_any.sh"
-    subprocess.run(["bash", script, *arguments], cwd=tmp_path, env=environment, check=True)
+    record = {"RECORD": str(tmp_path / "record")}
+    subprocess.run(launch.command(), cwd=tmp_path, env={**launch.variables(), **record}, check=True)
     assert (tmp_path / "record").read_bytes().decode("utf-8", "surrogateescape").split("\0")[:-1] == expected
     (tmp_path / "record").unlink()
+    (tmp_path / "launch.sh").write_text(launch.script(connector))
     by_hand = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),
-        "RECORD": str(tmp_path / "record"),
         "CONNECTOR_TAX_PROJECT": str(PROJECT_ROOT),
+        **record,
     }
     again = subprocess.run(["bash", "launch.sh"], cwd=tmp_path, env=by_hand, capture_output=True, text=True)
     if again.returncode == 0:

@@ -235,4 +235,4 @@ def test_a_runs_script_asks_for_each_secret_and_runs_once_they_are_set(measured:
     assert (
         "--max-model-len 2048" in command and "--db-password given-P04" in command and MASKED not in command
     )
-    assert "VLLM_PLUGIN_TOKEN was set as well" in script.read_text()
+    assert "# Not kept, since each was secret: VLLM_PLUGIN_TOKEN." in script.read_text()

@@ -2,8 +2,6 @@
 
 A secret comes into a campaign by ``${NAME}`` in its config or as a variable of the environment. Its value is known by that, and is masked wherever it
 stands. What is no value of such a variable stays as it is: nothing is guessed from the words of a text.
-
-Standard library only: launch scripts ask by way of whatever Python there is.
 """
 
 import json

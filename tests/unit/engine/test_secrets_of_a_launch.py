@@ -1,10 +1,8 @@
 """What an engine is given in secret: neither launch.sh nor its logs keep it, and our own requests carry its key."""
 
 import json
-import os
-import re
-import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
+from launches import by_hand, launch_of
 
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
@@ -21,15 +20,12 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.records.target import bearing, target_of
 from connector_tax.base.secrets import MASKED, REFERRED_VARIABLE, know_references
 from connector_tax.run.engine import logs, process
-from connector_tax.run.engine.command import api_key, engine_arguments, engine_environment, referring
+from connector_tax.run.engine.command import api_key, engine_arguments, engine_environment
 from connector_tax.run.engine.gpus import Cards
-from connector_tax.run.engine.launch_words import fields
 from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
-from connector_tax.run.engine.root_cause import root_cause
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.loadgen.outputs import collect_outputs
-from connector_tax.run.measure.preflight import KILLED
 from connector_tax.run.measure.warmup import ask
 
 
@@ -42,14 +38,13 @@ def with_engine(campaign: CampaignConfig, **changes: Any) -> CampaignConfig:
     return replace(campaign, engine=replace(campaign.engine, **changes))
 
 
-@pytest.mark.parametrize("where", ["args", "extra_args", "env", "inherited"])
+@pytest.mark.parametrize("where", ["args", "env", "inherited"])
 def test_an_engine_that_asks_for_a_key_is_asked_with_it(
     where: str, campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readiness, warm-up, the accuracy pass and the load; a stranger without it is refused."""
     given = {
         "args": {"args": {**campaign.engine.args, "api_key": "${MY_KEY}"}},
-        "extra_args": {"extra_args": ("--api-key", "${MY_KEY}")},
         "env": {"env": {**campaign.engine.env, "VLLM_API_KEY": "${MY_KEY}"}},
         "inherited": {},
     }[where]
@@ -86,12 +81,6 @@ def test_a_key_of_the_config_is_on_no_command_line(campaign: CampaignConfig) -> 
     plain = config.connector("plain")
     assert engine_arguments(config.engine, plain) == ["--seed", "1"]
     assert engine_environment(config.engine, plain, Cards((), 0))["VLLM_API_KEY"] == "planted-key-1"
-
-
-def test_the_command_lines_key_goes_before_the_environments(campaign: CampaignConfig) -> None:
-    """As in vLLM."""
-    config = with_engine(campaign, env={"VLLM_API_KEY": "a"}, extra_args=("--api-key=b",))
-    assert api_key(config.engine, config.connector("plain")) == "b"
 
 
 @pytest.mark.parametrize("key", ["schl\u00fcssel-1", "planted\nkey", "planted-\udcff"])
@@ -175,143 +164,104 @@ def test_the_end_of_a_log_begins_with_a_whole_line(
     assert process._tail(tmp_path / "vllm_stderr.log") == "RuntimeError: no\n" * 2
 
 
-def recorded(tmp_path: Path, *arguments: str, **variables: str) -> str:
-    """``launch.sh`` of a launch by hand."""
-    out = tmp_path / "launch.sh"
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": "/",
-        "MODEL": "m",
-        "ENGINE_PYTHON": "echo",
-        "LAUNCH_SH_OUT": str(out),
-    }
-    script = PROJECT_ROOT / "launch" / "launch_any.sh"
-    kv = variables.pop("KV_TRANSFER_CONFIG", '{"kv_connector": "X"}')
-    given = {**environment, "KV_TRANSFER_CONFIG": kv, **variables}
-    subprocess.run(["bash", str(script), *arguments], env=given, check=True, capture_output=True)
-    return out.read_text()
+Recorded = Callable[..., str]
 
 
-def run_by_hand(tmp_path: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
-    bare = {"PATH": os.environ["PATH"], "HOME": "/", **variables}
-    return subprocess.run(
-        ["bash", str(tmp_path / "launch.sh")], env=bare, cwd=PROJECT_ROOT, capture_output=True, text=True
-    )
+@pytest.fixture
+def recorded(campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    """``launch.sh`` of a launch with these arguments, ``env`` of the config and variables around us."""
+
+    def write(
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        kv: Any = None,
+        python: str = "/bin/echo",
+        **around: str,
+    ) -> str:
+        for name, value in around.items():
+            monkeypatch.setenv(name, value)
+        given = {"kind": "vllm", "model": "m", "python": python, "args": {}, "extra_args": arguments}
+        config = with_engine(campaign, **given, env=env or {})
+        connector = replace(config.connector("nixl_both"), kv_transfer_config=kv or {"kv_connector": "X"})
+        (tmp_path / "launch.sh").write_text(launch_of(config.engine, connector).script(connector))
+        return (tmp_path / "launch.sh").read_text()
+
+    return write
 
 
-def test_a_runs_script_refers_to_the_variable_that_held_the_secret(tmp_path: Path) -> None:
-    kv = '{"kv_connector": "X", "redis": {"password": "open sesame"}}'
-    text = recorded(tmp_path, "--seed", "1", KV_TRANSFER_CONFIG=kv, MY_PW="open sesame")
-    assert "open sesame" not in text and '"${MY_PW}"' in text
-    refused = run_by_hand(tmp_path)
-    assert refused.returncode != 0 and refused.stderr.strip().endswith("set MY_PW") and refused.stdout == ""
+def test_a_runs_script_refers_to_the_variable_that_held_the_secret(
+    recorded: Recorded, tmp_path: Path
+) -> None:
+    kv = {"kv_connector": "X", "redis": {"password": "${MY_PW}"}}
+    text = recorded("--seed", "1", kv=kv, MY_PW="open sesame")
+    assert "open sesame" not in text and '"$MY_PW"' in text
+    refused = by_hand(tmp_path / "launch.sh")
+    assert refused.returncode == 2 and refused.stderr.strip().endswith("set MY_PW") and refused.stdout == ""
     given = '--kv-transfer-config={"kv_connector": "X", "redis": {"password": "it\'s $HOME `id`"}} --served'
-    assert given in run_by_hand(tmp_path, MY_PW="it's $HOME `id`").stdout
+    assert given in by_hand(tmp_path / "launch.sh", MY_PW="it's $HOME `id`").stdout
 
 
-def test_a_known_secret_stands_nowhere_else_in_a_runs_script(tmp_path: Path) -> None:
+def test_a_known_secret_stands_nowhere_else_in_a_runs_script(recorded: Recorded, tmp_path: Path) -> None:
     """In a variable that is written out, in an argument, in the comment, and in a folder's name."""
     secret = "Q7,T2xLk9Rw4nQw"
     (tmp_path / secret).mkdir()
     (tmp_path / secret / "python").symlink_to("/bin/echo")
-    given = {
-        "HF_ENDPOINT": f"http://mirror/{secret}/x",
-        "PYTHONPATH": f"/a/{secret}",
-        "REDIS_PASSWORD": secret,
-    }
-    given["ENGINE_PYTHON"] = str(tmp_path / secret / "python")
-    arguments = [f"--redis-password={secret}", "--remote", f"lm://h/{secret}"]
     text = recorded(
-        tmp_path, *arguments, **given, RECORD_NEEDED="REDIS_PASSWORD", RECORD_PYTHON=sys.executable
-    )
-    assert "T2xLk9Rw4nQw" not in text and "ENGINE_REDIS" not in text
-    assert 'export HF_ENDPOINT=http://mirror/"${REDIS_PASSWORD}"/x\n' in text
-    done = run_by_hand(tmp_path, REDIS_PASSWORD="it's $HOME", ENGINE_PYTHON="echo")
-    assert done.stdout.strip().endswith("--redis-password=it's $HOME --remote lm://h/it's $HOME"), done.stderr
-
-
-def test_a_secret_that_was_inherited_is_asked_for_where_it_stands_elsewhere(tmp_path: Path) -> None:
-    text = recorded(
-        tmp_path, "--remote", "lm://h/T2xLk9Rw4nQw", HF_TOKEN="T2xLk9Rw4nQw", LMCACHE_X="T2xLk9Rw4nQw"
-    )
-    assert "T2xLk9Rw4nQw" not in text and ': "${HF_TOKEN:?' in text and "HF_TOKEN was set as well" not in text
-    assert 'export LMCACHE_X="${HF_TOKEN}"\n' in text
-    assert "lm://h/x" in run_by_hand(tmp_path, HF_TOKEN="x").stdout
+        "--redis-password=${REDIS_PASSWORD}", "--remote", "lm://h/${REDIS_PASSWORD}", "--x", f"in/{secret}",
+        env={"HF_ENDPOINT": "http://mirror/${REDIS_PASSWORD}/x"}, python=str(tmp_path / secret / "python"),
+        REDIS_PASSWORD=secret, PYTHONPATH=f"/a/{secret}", LMCACHE_X=secret,
+    )  # fmt: skip
+    assert "T2xLk9Rw4nQw" not in text and "# Not kept, since each was secret: LMCACHE_X." in text
+    assert 'export HF_ENDPOINT=http://mirror/"$REDIS_PASSWORD"/x\n' in text
+    given = {"REDIS_PASSWORD": "it's $HOME", "SECRET": "y", "ENGINE_PYTHON": "echo"}
+    done = by_hand(tmp_path / "launch.sh", **given)
+    assert done.stdout.strip().endswith("--redis-password=it's $HOME --remote lm://h/it's $HOME --x in/y")
 
 
 def test_what_the_config_refers_to_is_a_secret_also_where_it_is_a_word(
-    campaign: CampaignConfig, tmp_path: Path
+    recorded: Recorded, tmp_path: Path
 ) -> None:
     """``DSN: ${DB_PASSWORD}`` stood in launch.sh as DSN=mooncake, since a word of eight letters is known nowhere by itself."""
-    config = with_engine(campaign, env={"DSN": "u:${DB_PASSWORD}"}, extra_args=("--store", "${DB_PASSWORD}"))
-    told = referring(config.engine, config.connector("plain"))
-    assert told == ["${DB_PASSWORD}", "u:${DB_PASSWORD}"]
-    given = {"DB_PASSWORD": "mooncake", "DSN": "u:mooncake", "LMCACHE_X": "mooncakes"}
-    record = {"RECORD_NEEDED": "DSN", "RECORD_REFERRING": json.dumps([*told, "${NOT_SET}"])}
-    text = recorded(tmp_path, "--store", "mooncake", **given, **record)
-    assert 'export DSN=u:"${DB_PASSWORD}"\n' in text and 'exec "$ENGINE_PYTHON"' in text
+    text = recorded(
+        "--store", "${DB_PASSWORD}", env={"DSN": "u:${DB_PASSWORD}"}, DB_PASSWORD="mooncake", LMCACHE_X="mooncakes"
+    )  # fmt: skip
+    assert 'export DSN=u:"$DB_PASSWORD"\n' in text
     assert text.count("mooncake") == 1 and "export LMCACHE_X=mooncakes\n" in text
-    assert "--store other" in run_by_hand(tmp_path, DB_PASSWORD="other").stdout
+    assert "--store other" in by_hand(tmp_path / "launch.sh", DB_PASSWORD="other").stdout
 
 
-def test_what_the_config_refers_to_is_a_secret_also_within_a_word_and_beside_another(tmp_path: Path) -> None:
-    """``DSN=app_mooncake`` stood in launch.sh, and ``# DSN was``, without the token, with the other secret."""
-    values = {"DB_PASSWORD": "mooncake", "A_TOKEN": "hf_abcdefghijklmnopqrstuv"}
-    given = {"DSN": "app_mooncake", "BOTH": "api_key=hf_abcdefghijklmnopqrstuv; db_mooncake", **values}
-    told = ["app_${DB_PASSWORD}", "api_key=${A_TOKEN}; db_${DB_PASSWORD}", 'a"_${DB_PASSWORD}']
-    record = {"RECORD_NEEDED": "DSN BOTH", "RECORD_REFERRING": json.dumps(told)}
-    text = recorded(tmp_path, json.dumps({"at": 'a"_mooncake'}), **given, **record)
-    assert "mooncake" not in text and 'export DSN=app_"${DB_PASSWORD}"\n' in text
-    assert 'export BOTH=api_key="${A_TOKEN}"\\;\\ db_"${DB_PASSWORD}"\n' in text
+def test_what_the_config_refers_to_is_a_secret_also_within_a_word_and_beside_another(
+    recorded: Recorded, tmp_path: Path
+) -> None:
+    """``DSN=app_mooncake`` stood in launch.sh."""
+    values = {"DB_PASSWORD": "mooncake", "A_TOKEN": "hf_abcdefghijklmnopqrstuv", "ON": "1"}
+    env = {"DSN": "app_${DB_PASSWORD}${ON}", "BOTH": "${A_TOKEN}; db_${DB_PASSWORD}"}
+    text = recorded(json.dumps({"at": 'a"_${DB_PASSWORD}'}), env=env, **values)
+    assert "mooncake" not in text and "hf_" not in text
     assert (
-        'a\\"_other' in run_by_hand(tmp_path, DB_PASSWORD="other", A_TOKEN="x", ENGINE_PYTHON="echo").stdout
+        'export DSN=app_"$DB_PASSWORD""$ON"\n' in text
+        and 'export BOTH="$A_TOKEN"\'; db_\'"$DB_PASSWORD"\n' in text
     )
+    given = {**values, "DB_PASSWORD": "other"}
+    assert 'a\\"_other' in by_hand(tmp_path / "launch.sh", **given).stdout
 
 
 @pytest.mark.parametrize("word", ["a_${ONE}${TWO}_b", "a_${TWO}${ONE}_b", "a_${ONE}${TWO}${THREE}_b"])
-def test_what_is_left_of_a_word_whose_other_secret_is_known_is_one_as_well(word: str) -> None:
-    """The one that chance drew was replaced first, and behind it stood ``mooncake_b``, which no reference of the config is alone."""
+def test_no_piece_of_a_word_of_secrets_is_kept(recorded: Recorded, word: str) -> None:
     values = {"ONE": "mooncake", "TWO": "Wq7xK2mPz9tR", "THREE": "lmcache"}
-    given = {"ONE_TOKEN": "mooncake", "TWO_TOKEN": "Wq7xK2mPz9tR", **values}
-    text = re.sub(r"\$\{(\w+)\}", lambda found: values[found[1]], word)
-    told = fields(["x", text], {**given, "RECORD_REFERRING": json.dumps([word])})
-    assert not any(secret in field for field in told for secret in values.values())
-    assert [field for field in told if field in values or field in ("a_", "_b")][:1] == ["a_"]
+    text = recorded("--x", word, ONE_TOKEN="mooncake", TWO_TOKEN="Wq7xK2mPz9tR", **values)
+    assert not any(secret in text for secret in values.values())
 
 
-def test_what_the_config_sets_is_asked_for_and_what_was_inherited_is_told(tmp_path: Path) -> None:
+def test_what_the_config_sets_is_asked_for_and_what_was_inherited_is_told(
+    recorded: Recorded, tmp_path: Path
+) -> None:
     text = recorded(
-        tmp_path, HF_TOKEN="abc", LMCACHE_URL="redis://u:pw@h/0", RECORD_NEEDED="LMCACHE_URL ANY", ANY="a b"
-    )  # fmt: skip
-    assert "# HF_TOKEN was set as well, to a secret that is not kept." in text and "abc" not in text
-    assert '\n: "${LMCACHE_URL:?' in text and "pw@h" not in text and "export ANY=a\\ b\n" in text
-    assert run_by_hand(tmp_path, LMCACHE_URL="x").returncode == 0
-
-
-def test_nothing_is_recorded_where_nobody_can_tell_what_is_secret(tmp_path: Path) -> None:
-    with pytest.raises(subprocess.CalledProcessError) as caught:
-        recorded(tmp_path, "--db-password", "planted-4", RECORD_PYTHON="false")
-    assert (
-        b"launch.sh is not written" in caught.value.stderr
-        and "planted-4" not in (tmp_path / "launch.sh").read_text()
+        env={"LMCACHE_URL": "redis://u:${PW}@h/0", "ANY": "a b"}, HF_TOKEN="abc", PW="open sesame"
     )
-
-
-def test_who_was_killed_while_it_told_secrets_is_named_so(tmp_path: Path) -> None:
-    """Preflight tries an engine once more whose start was killed: the words say that it was, and nothing redacts them."""
-    killed = tmp_path / "killed"
-    killed.write_text("#!/bin/sh\nkill -9 $$\n")
-    killed.chmod(0o755)
-    with pytest.raises(subprocess.CalledProcessError) as caught:
-        recorded(tmp_path, RECORD_PYTHON=str(killed))
-    said = caught.value.stderr.decode().strip().splitlines()[-1]
-    assert said.startswith("error: launch.sh is not written: ") and said.endswith(", was killed by SIGKILL")
-    assert root_cause(said) == said
-    assert any(word in said for word in KILLED)
-
-
-def test_a_word_that_looks_like_a_placeholder_of_ours_stays_text() -> None:
-    assert fields(["\ue000HOME\ue000"], {}) == ["word 1", "\ue000HOME\ue000", "end"]
+    assert "# Not kept, since each was secret: HF_TOKEN." in text and "abc" not in text
+    assert 'export LMCACHE_URL=redis://u:"$PW"@h/0\n' in text and "export ANY='a b'\n" in text
+    assert by_hand(tmp_path / "launch.sh", PW="x").returncode == 0
 
 
 def test_a_log_is_gone_through_also_where_an_engine_does_not_end(

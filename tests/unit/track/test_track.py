@@ -88,7 +88,10 @@ def test_a_connector_that_no_longer_starts_is_said(tmp_path: Path) -> None:
         if k == 1:
             value["main_taxes"] = [t for t in value["main_taxes"] if t["config"] != "nixl_both"]
             value["cells"] = [c for c in value["cells"] if c["config"] != "nixl_both"]
-            value["configs"]["nixl_both"] |= {"status": "failed", "reason": "failed: its engine died"}
+            value["configs"]["nixl_both"] |= {
+                "status": "failed",
+                "reason": {"code": "invalid", "detail": "its engine died"},
+            }
 
     found = track([nights(tmp_path, [0.05, 0.05], gone)], LIMIT)
     assert found.verdict.endswith("Not every tax could be compared: night-01 against night-00.")

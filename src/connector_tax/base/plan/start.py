@@ -163,6 +163,17 @@ def open_campaign(
     return date
 
 
+def begin_campaign(config: CampaignConfig, root: Path, date: str | None = None) -> tuple[Path, bool]:
+    """Write ``campaign.json`` of a campaign that nobody starts meanwhile; returns where it lies, and whether it is another than before."""
+    folder = CampaignFolder(root / config.campaign)
+    path = folder.campaign_file
+    earlier = read_campaign_file(path) if path.exists() else None
+    if earlier is not None and refuse_change(config, earlier, folder):
+        folder.preflight_status.unlink(missing_ok=True)
+    begun = earlier.date if earlier is not None else date or f"{datetime.now(UTC):%Y-%m-%d}"
+    return path, write_campaign(config, folder, begun, earlier)
+
+
 def write_campaign(
     config: CampaignConfig, folder: CampaignFolder, date: str, earlier: CampaignDocument | None
 ) -> bool:

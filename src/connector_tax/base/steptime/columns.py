@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import open_stream
-from connector_tax.base.steptime.heard import unheard
+from connector_tax.base.steptime.heard import Unheard, unheard
 from connector_tax.base.units import MOST_NS
 
 Floats = NDArray[np.float64]
@@ -141,7 +141,7 @@ class StepColumns:
 
     hook_names: dict[str, list[str]]
     has_worker: bool
-    unheard: dict[str, str]
+    unheard: dict[str, Unheard]
     steps: Rows
     workers: Rows
     named: NDArray[np.bool_]

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.records.cell import CellWindow
-from connector_tax.base.steptime import HookLists, StepColumns, read_step_columns, words
-from connector_tax.base.steptime.heard import NO_ROWS
+from connector_tax.base.steptime import HookLists, StepColumns, read_step_columns
+from connector_tax.base.steptime.heard import Unheard
 from connector_tax.base.units import NS_PER_S
 
 Floats = NDArray[np.float64]
@@ -55,7 +55,7 @@ class StepTable:
         n_unjoined: steps of a configuration with a connector that no worker row belongs to.
         n_joined_by_order: steps whose worker row carried no step id.
         torn: the file's last line was cut off.
-        unheard: why hook times are not known though there was a connector; NaN then. None where they are.
+        unheard: codes of why hook times are not known though there was a connector; NaN then.
     """
 
     began_s: Floats
@@ -74,7 +74,7 @@ class StepTable:
     n_unjoined: int
     n_joined_by_order: int
     torn: bool
-    unheard: str | None = None
+    unheard: tuple[Unheard, ...] = ()
 
     @property
     def n(self) -> int:
@@ -93,7 +93,7 @@ class StepTable:
         found: dict[str, dict[str, Floats]] = {}
         for member, own in columns.items():
             us = self.hooks.us[:, own].sum(axis=1)
-            known = ~np.isnan(us) if self.unheard is None else np.zeros(self.n, dtype=np.bool_)
+            known = ~np.isnan(us) if not self.unheard else np.zeros(self.n, dtype=np.bool_)
             found[member] = {kind: us[known & rows] for kind, rows in kinds.items() if (known & rows).any()}
         return found
 
@@ -165,17 +165,17 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
         n_unjoined=int(np.isnan(total).sum()),
         n_joined_by_order=int(parts.by_order[rows].sum()),
         torn=found.torn,
-        unheard=words(silent),
+        unheard=tuple(silent.values()),
     )
 
 
-def _silent(found: StepColumns, rows: Ints, total: Floats) -> dict[str, str]:
+def _silent(found: StepColumns, rows: Ints, total: Floats) -> dict[str, Unheard]:
     """``found.unheard`` and steps without rows; of a worker that shares the scheduler's process its rows may tell."""
     told = [found.steps.floats[n][rows] for n in ("start_load_kv_us", "get_finished_us")]
     if not np.isnan(told).all():
         return {process: why for process, why in found.unheard.items() if process != "worker"}
     if rows.size and np.isnan(total).all():
-        return {"worker": NO_ROWS, **found.unheard}
+        return {"worker": "worker_without_rows", **found.unheard}
     return found.unheard
 
 

@@ -23,6 +23,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import parse_json, write_bytes
 from connector_tax.base.opening import open_regular
 from connector_tax.base.records.cell import CellWindow
+from connector_tax.base.steptime.heard import Unheard
 from connector_tax.read.ingest.steps import Hooks, StepTable, read_steps
 
 SCHEMA = 5
@@ -64,7 +65,7 @@ class Facts(msgspec.Struct, frozen=True):
     n_unjoined: int
     n_joined_by_order: int
     torn: bool
-    unheard: str | None
+    unheard: tuple[Unheard, ...]
     members: dict[str, dict[str, float]]
 
 
@@ -78,7 +79,7 @@ class StepRecords:
         n: steps of the window with a token.
         torn: the file's last line was cut off.
         connector: whether the launch had one.
-        unheard: why hook times are not known though it had; None where they are.
+        unheard: codes of why hook times are not known though it had; none where they are.
         not_kept: why no table could be written; None where there is one.
         members: median of what the hooks of each member of the connector took, microseconds; see ``StepTable.member_us``.
     """
@@ -91,7 +92,7 @@ class StepRecords:
     torn: bool
     not_kept: str | None
     connector: bool = False
-    unheard: str | None = None
+    unheard: tuple[Unheard, ...] = ()
     members: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def load(self, *, hooks: bool = True) -> StepTable:

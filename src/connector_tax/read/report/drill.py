@@ -53,7 +53,7 @@ class DrillDown:
         lost: why files cannot be shown.
         launch: the connector's configuration as it was launched; empty for plain.
         hooks: name, percent of a step, microseconds and calls per step; means of steps whose hook times are known.
-        unheard: why no hook time is known; empty where the records do not say.
+        unheard: codes of why no hook time is known.
         thinned: whether step records were left out of a published campaign.
         unread: whether step records lie there and were not read, since the cell's files are at fault.
         failures: status, count and first error.
@@ -67,7 +67,7 @@ class DrillDown:
     lost: Sequence[str]
     launch: str
     hooks: Sequence[tuple[str, float, float, float]]
-    unheard: str
+    unheard: Sequence[str]
     thinned: bool
     unread: bool
     failures: Sequence[tuple[str, int, str]]
@@ -150,8 +150,8 @@ def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int
         counts=(len(inside), sum(r.status == "ok" for r in inside)),
         lost=lost,
         launch=printable(json.dumps(launched, ensure_ascii=False)) if launched else "",
-        hooks=_hooks(steps) if steps and steps.unheard is None else (),
-        unheard=printable(steps.unheard or "", MOST_CHARS) if steps else "",
+        hooks=_hooks(steps) if steps and not steps.unheard else (),
+        unheard=steps.unheard if steps else (),
         thinned=bool(cell.document.steps_left_out),
         unread=bool(cell.left_out) and folder.engine_step.is_file(),
         failures=_failures(cell.requests),

@@ -5,7 +5,6 @@ It holds no time of building: the same inputs give the same bytes.
 
 import base64
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +24,7 @@ from connector_tax.base.opening import printable, read_whole
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.start import standing
 from connector_tax.base.records.cell import phase_word
-from connector_tax.read.figures.labels import WORDS, label, phase_text
+from connector_tax.read.figures.labels import WORDS, label, phase_text, problem_text
 from connector_tax.read.ingest.campaign import UNREADABLE
 from connector_tax.read.report.drill import NONE, DrillDowns, read_drill_downs
 from connector_tax.read.report.numbers import Number, bare, tick
@@ -118,7 +117,7 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"label": _label, "digits": _digits, "tick": tick, "bare": bare, "name": printed}
-    environment.filters |= {"beyond": _beyond, "phase": phase_text, "named": named}
+    environment.filters |= {"phase": phase_text, "named": named, "problem": problem_text}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.tests["quantity"] = lambda value: isinstance(value, Number)
     return environment.get_template(name)
@@ -126,12 +125,6 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
 
 def _label(code: object, kind: str) -> str:
     return printable(label(kind, str(code)))
-
-
-def _beyond(text: str, said: str) -> str:
-    """Return the text, or nothing where each of its words has been said."""
-    words, known = (set(re.findall(r"\w+", own.lower())) for own in (text, said))
-    return "" if words <= known else text
 
 
 def _digits(value: float) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.documents.identity import EngineIdentity
-from connector_tax.run.engine.command import interpreter
+from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpus import host_gpus
 from connector_tax.run.engine.virtual_gpu_fit import release_key
 

@@ -29,7 +29,8 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.plan import config_of, launch_hash, read_campaign_file
 from connector_tax.base.records.connector import ConnectorSpec
-from connector_tax.run.engine.command import check_model, interpreter
+from connector_tax.run.engine.command import check_model
+from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpu_host import without_flashinfer
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.leftovers import end_all_leftovers
