@@ -389,8 +389,7 @@ def open_study(
                 earlier.config.get("analysis") != campaign.to_json()["analysis"]
             )
         study = Study(campaign, folder, date, measuring, found, _newer_than(outdated), for_a_job)
-        if measuring:
-            folder.refuse_what_is_no_folder(study.runs)
+        folder.refuse_what_is_no_folder(study.runs if measuring else ())
     except ConnectorTaxError as error:
         stop(str(error))
     return study

@@ -7,7 +7,7 @@ stands. What is no value of such a variable stays as it is: nothing is guessed f
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
@@ -16,8 +16,6 @@ MASKED = "<redacted>"
 # Names of variables that configs refer to. Whoever launches engines inherits it.
 REFERRED_VARIABLE = "CONNECTOR_TAX_REFERENCES"
 REFERENCE = re.compile(r"\$\{(\w+)\}")
-# (secret) -> what is put in its place.
-Mask = Callable[[str], str]
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NAMES = re.compile(
@@ -101,10 +99,10 @@ def secrets_of(environment: Mapping[str, str]) -> frozenset[str]:
     return frozenset(values | parts)
 
 
-def without(text: str, secrets: frozenset[str], mask: Mask = lambda _: MASKED) -> str:
+def without(text: str, secrets: frozenset[str]) -> str:
     """Return ``text`` without any of ``secrets``, also where it writes them as JSON, Python or a URL does, or line by line."""
     pattern = _any_of(secrets)
-    return pattern.sub(lambda found: mask(found[0]), text) if pattern is not None else text
+    return pattern.sub(MASKED, text) if pattern is not None else text
 
 
 def masked(text: str) -> str:

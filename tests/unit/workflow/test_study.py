@@ -148,7 +148,7 @@ def test_a_file_in_the_place_of_the_results_is_one_message(
     monkeypatch.setattr(workflow, "stop", refuse)
     with pytest.raises(
         AssertionError,
-        match=r"^results/demo: is no folder, and the campaign's results go there\. Move it away",
+        match=r"^results/demo: a file lies where a folder belongs\. Move it away",
     ):
         study(measuring)
 

@@ -145,13 +145,14 @@ class CampaignFolder:
         """Before anything is launched.
 
         Args:
-            runs: all of the campaign, there or not.
+            runs: all of the campaign, there or not; none where it is only read.
 
         Raises:
             ArtifactError: something else lies where a folder belongs.
         """
         runs = list(runs)
-        wanted = [self.root, self.logs, self.preflight, *dict.fromkeys(run.path.parent for run in runs)]
+        wanted = [self.root, *([self.logs, self.preflight] if runs else [])]
+        wanted += dict.fromkeys(run.path.parent for run in runs)
         wanted += [run.path for run in runs] + [run.cells for run in runs]
         for path in wanted:
             if os.path.lexists(path) and not path.is_dir():
