@@ -10,8 +10,10 @@ from typing import Any
 from builders import DATE, SMALL
 from invented_server import Behaviour
 
-from connector_tax.cli import command
+from connector_tax.read.analysis import analyse
+from connector_tax.read.figures.draw_all import draw_figures
 from connector_tax.read.report.manifest import build_manifest
+from connector_tax.read.report.page import build_report
 
 SECTIONS: dict[str, Any] = {
     **SMALL,
@@ -25,7 +27,6 @@ BEHAVIOURS = {
     "noop_connector": PLAIN.taxed(0.05, hooks_us=(2.0, 1.0, 1.0)),
     "mooncake_both": replace(PLAIN.taxed(0.3), capacity_per_s=3.0),
 }
-STAGES = ("analyze", "figures", "report")
 # The cell that most tests damage: the no-op connector's at ref_safe.
 CONFIG, CELL = "noop_connector", "r2_256x16"
 RUN = f"{DATE}_{CONFIG}/phase_a"
@@ -80,10 +81,10 @@ def _without_ends(value: Any) -> Any:
 
 def read(root: Path, *, draw: bool = True) -> Result:
     """``draw``: the figures anew, which takes most of the time; else those that lie there are on the page."""
-    for name in STAGES:
-        if name == "figures" and not draw:
-            continue
-        command(name).call(["--root", str(root)])
+    analyse(root)
+    if draw:
+        draw_figures(root)
+    build_report(root)
     build_manifest(root, root / "MANIFEST.md")
     page = (root / "report.html").read_text()
     section = page.partition('id="problems"')[2].partition("</details>")[0]

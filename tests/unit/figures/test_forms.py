@@ -44,7 +44,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(draw_all, "FIGURES", {name: FIGURES[name] for name in DRAWN})
         draw_figures(made)
-        main(["figures", "--root", str(made), "--for", "paper"])
+        main(["report", str(made), "--for", "paper"])
     return made
 
 

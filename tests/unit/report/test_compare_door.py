@@ -1,4 +1,4 @@
-"""``scripts/compare.py``: two campaigns on disk to an exit code that a CI can act on."""
+"""``connector-tax compare``: two campaigns on disk to an exit code that a CI can act on."""
 
 import json
 import subprocess
@@ -44,7 +44,7 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
 
 
 def door(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(ROOT / "scripts" / "compare.py"), *map(str, arguments)]
+    command = [sys.executable, "-m", "connector_tax", "compare", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True)
 
 
@@ -98,12 +98,12 @@ def test_a_date_that_moves_a_cursor_is_one_message(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "no such file"),
+        (None, "holds no campaign"),
         ("{", "not valid JSON"),
         ("\x00\xff", "not valid JSON"),
         ("[1, 2]", "schema None, this version reads 1"),
         ('{"schema_version": 2}', "schema 2, this version reads 1"),
-        ('{"schema_version": 1, "taxes": "none"}', "Make it again with connector-tax analyze"),
+        ('{"schema_version": 1, "taxes": "none"}', "Make it again with connector-tax report"),
         ("a folder", "cannot be read"),
     ],
 )

@@ -90,7 +90,7 @@ def test_no_date_leads_out_of_the_results(campaign: Campaign, watch: Watch, date
         lambda: measure_run(campaign.root / "campaign.json", "plain", "a"),
         lambda: read(campaign.root),
         lambda: build_manifest(campaign.root),
-        lambda: status_text(campaign.config, campaign.root.parent, Path("demo.yaml")),
+        lambda: status_text(campaign.config, campaign.root, "connector-tax run demo"),
     ):
         with pytest.raises(ArtifactError, match=f"campaign.json: {said}"):
             act()
@@ -267,7 +267,7 @@ def _cells_of(line: str) -> int:
 
 def test_status_moves_no_cursor(campaign: Campaign, watch: Watch) -> None:
     campaign.skip(CONFIG, MARKUP + "x" * 300_000)
-    text = status_text(campaign.config, campaign.root.parent, Path("demo.yaml"))
+    text = status_text(campaign.config, campaign.root, "connector-tax run demo")
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) < 2100
 
@@ -282,7 +282,7 @@ def test_status_waits_for_no_pipe(campaign: Campaign, watch: Watch, name: str) -
     put(path, "pipe", path)
     (campaign.root / RUN / "receipt.json").unlink()
     try:
-        assert "campaign demo" in status_text(campaign.config, campaign.root.parent, Path("demo.yaml"))
+        assert "campaign demo" in status_text(campaign.config, campaign.root, "connector-tax run demo")
     except ArtifactError as error:
         assert "no regular file" in str(error)
 
