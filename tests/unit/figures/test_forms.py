@@ -204,6 +204,6 @@ def test_what_latex_reads_as_its_own_is_escaped() -> None:
 
 def test_help_says_what_each_form_is() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "connector_tax", "figures", "--help"], capture_output=True, text=True
+        [sys.executable, "-m", "connector_tax", "report", "--help"], capture_output=True, text=True
     )
     assert "--for {page,paper}" in done.stdout
