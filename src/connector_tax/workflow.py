@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapp
 from contextlib import ExitStack, redirect_stderr, suppress
 from dataclasses import dataclass, field
 from io import StringIO
-from logging import ERROR, Filter, Handler, LogRecord
+from logging import CRITICAL, ERROR, Logger, LogRecord
+from logging.handlers import MemoryHandler
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
@@ -64,28 +65,8 @@ _STARTED = ExitStack()
 _LOGS_BEFORE: dict[Path, Mark] = {}
 
 
-class _Hushed(Filter):
-    """Keeps errors that Snakemake logs, and lets nothing pass.
-
-    Attributes:
-        told: whether a job has said why the start ended, which says more.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: list[LogRecord] = []
-        self.told = False
-
-    def filter(self, record: LogRecord) -> bool:
-        self.kept += [record] * (record.levelno >= ERROR)
-        return False
-
-    def say(self, handler: Handler) -> None:
-        if self.kept and not self.told:
-            print(published_text("\n".join(map(handler.format, self.kept))), file=sys.stderr, flush=True)
-
-
-_HUSHED = _Hushed()
+# Errors of Snakemake's log in a quiet start; they are said at the end unless a job has words for why it ended.
+_HUSHED = MemoryHandler(capacity=10_000, flushLevel=CRITICAL + 1)
 
 
 def stop(message: str) -> NoReturn:
@@ -366,7 +347,7 @@ class Study:
         if any(line.startswith((INTERRUPTED, KILLED)) for line in said):
             said.append(f"Go on: {self.command}" if self.command else "The same command goes on.")
         if said:
-            _HUSHED.told = True
+            _HUSHED.setTarget(None)
             print(published_text("\n".join(["", "Why it ended:", *said])), file=sys.stderr, flush=True)
 
     def say_result(self) -> None:
@@ -379,12 +360,14 @@ class Study:
             with suppress(ConnectorTaxError):  # a page of another version
                 atexit.register(print, published_text(closing_lines(self.folder.root)), flush=True)
 
-    def hush(self, handlers: Iterable[Handler]) -> None:
-        """Where ``quiet``, let nothing of Snakemake be heard but errors that no job has words for, at the end."""
-        for handler in handlers:
+    def hush(self, logger: Logger) -> None:
+        """Where ``quiet``, let nothing of Snakemake be heard but errors that no job has words for."""
+        for handler in list(logger.handlers):
             if self.quiet and handler.name == "DefaultStreamHandler":
-                handler.addFilter(_HUSHED)
-                atexit.register(_HUSHED.say, handler)
+                _HUSHED.setLevel(ERROR)
+                _HUSHED.setTarget(handler)
+                logger.removeHandler(handler)
+                logger.addHandler(_HUSHED)
 
     def say_result_of_nothing(self, record: LogRecord) -> bool:
         """As a filter of Snakemake's log: its success hook is silent where there is nothing to be done. Lets every record pass."""

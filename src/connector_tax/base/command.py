@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from connector_tax.base.door import run_door
 from connector_tax.base.units import ratio_of
@@ -40,18 +40,6 @@ class Parser(argparse.ArgumentParser):
             elif close := get_close_matches(option, self._option_string_actions, 1):
                 message += f". Did you mean {close[0]}?"
         super().error(message)
-
-
-class _Print(argparse.Action):
-    """Prints a text and ends the process."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, text: str, help: str) -> None:
-        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
-        self.text = text
-
-    def __call__(self, parser: argparse.ArgumentParser, *given: Any) -> NoReturn:
-        print(self.text, end="")
-        parser.exit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +86,14 @@ class Command:
             for action in parser._actions:
                 if not {*action.option_strings} & {"-h", *self.brief}:
                     action.help = argparse.SUPPRESS
-            text = self.parser(prog, whole=True).format_help()
-            parser.add_argument("--help-all", action=_Print, text=text, help="list all options")
+            parser.add_argument("--help-all", action="store_true", help="list all options")
         return parser
 
     def call(self, argv: Sequence[str], prog: str | None = None) -> int:
         """Do what ``argv`` says; the exit code. What a person can mend is raised."""
+        if self.brief and "--help-all" in argv:
+            print(self.parser(prog, whole=True).format_help(), end="")
+            return 0
         own = list(argv)
         behind = own[own.index("--") :] if self.hands_on and "--" in own else []
         args = self.parser(prog).parse_args(own[: len(own) - len(behind)])

@@ -54,8 +54,8 @@ def _run(args: argparse.Namespace) -> int:
 
 def _analyse(folder: CampaignFolder, processes: int | None) -> None:
     raw = raw_files(folder.root)
-    # A file that is gone leaves its folder newer.
-    raw += {path.parent for path in raw} - {folder.root}
+    # What is gone leaves its folder newer.
+    raw += {above for path in raw for above in path.parents if folder.root in above.parents}
     made = [folder.aggregate, folder.aggregate_csv]
     if not _older(made, [*raw, *closure("connector_tax.read.analysis")]):
         return

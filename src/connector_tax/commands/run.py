@@ -11,7 +11,7 @@ from typing import NoReturn, get_args
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.command import Command, one_or_more
 from connector_tax.base.config import load_campaign
-from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
+from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.last_words import COMMAND_VARIABLE, QUIET_VARIABLE
 from connector_tax.base.plan.named import DEFAULT, Named, add_campaign
@@ -25,6 +25,16 @@ from connector_tax.run.measure.preflight import Launching
 
 # As Snakemake reads it: also a beginning that no other option of it has, and its plural.
 CONFIGFILE = re.compile(r"--configf[iles]*(=|$)")
+# As profiles/default: Snakemake says that it found that by itself before anybody can hush it.
+PROFILE = [
+    "--workflow-profile",
+    "none",
+    "--rerun-incomplete",
+    "--nolock",
+    "--rerun-triggers",
+    "mtime",
+    "params",
+]
 EPILOG = """
 examples:
   connector-tax run my.yaml                            Ctrl-C at any time; the same command goes on
@@ -87,19 +97,12 @@ def _start_snakemake(campaign: Named, cores: int, more: list[str], *, quiet: boo
         print(f"{config.campaign}: {left}; Ctrl-C keeps what is done, and the same command goes on")
     # An option of Snakemake asks it for something.
     if quiet := quiet and not any(word.startswith("-") for word in more):
-        command += _profile()
+        command += PROFILE
     again = shlex.join(["connector-tax", *sys.argv[1:]])
     os.environ |= {COMMAND_VARIABLE: again, QUIET_VARIABLE: "1" * quiet}
     os.chdir(PROJECT_ROOT)
     sys.stdout.flush()
     os.execv(sys.executable, command)  # nosec B606  # a list of arguments, quoted by nobody
-
-
-def _profile() -> list[str]:
-    """Return the options of profiles/default: Snakemake says that it found that by itself before anybody can hush it."""
-    options = read_yaml(PROJECT_ROOT / "profiles" / "default" / "config.yaml")
-    values = {f"--{name}": value if isinstance(value, list) else [] for name, value in options.items()}
-    return ["--workflow-profile", "none", *(word for name in values for word in (name, *values[name]))]
 
 
 def snakemake_command(configfile: Path, cores: int | None, *more: str) -> list[str]:

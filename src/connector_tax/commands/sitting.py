@@ -33,7 +33,9 @@ def take_all(campaign: Named, archives: list[Path]) -> int:
     """Take over what was packed on another host; the exit code."""
     config, folder = load_campaign(campaign.config_file()), CampaignFolder(campaign.root)
     with started_once(folder.start_lock, config.campaign), _alone(config, folder):
-        return _take(archives, folder)
+        for archive in archives:
+            _take(archive, folder)
+    return 0
 
 
 def measure(campaign: Named, args: argparse.Namespace) -> int:
@@ -71,20 +73,18 @@ def _alone(config: CampaignConfig, folder: CampaignFolder) -> AbstractContextMan
     return held(folder.lock, f"campaign {config.campaign}", holder_words(folder.root, config.campaign))
 
 
-def _take(archives: list[Path], folder: CampaignFolder) -> int:
-    for archive in archives:
-        taken = take(archive, folder)
-        print(f"{archive}: {len(taken.units)} documents and runs taken into {folder.root}")
-        if taken.removed:
-            print(
-                f"{folder.root}: removed {', '.join(taken.removed)}, which followed from another Phase A than is there now; the next sitting "
-                "or start makes it again"
-            )
-        if taken.kept:
-            print(
-                f"{archive}: {len(taken.kept)} of its documents and runs went on here since and are kept: {', '.join(taken.kept)}"
-            )
-    return 0
+def _take(archive: Path, folder: CampaignFolder) -> None:
+    taken = take(archive, folder)
+    print(f"{archive}: {len(taken.units)} documents and runs taken into {folder.root}")
+    if taken.removed:
+        print(
+            f"{folder.root}: removed {', '.join(taken.removed)}, which followed from another Phase A than is there now; the next sitting "
+            "or start makes it again"
+        )
+    if taken.kept:
+        print(
+            f"{archive}: {len(taken.kept)} of its documents and runs went on here since and are kept: {', '.join(taken.kept)}"
+        )
 
 
 @contextmanager

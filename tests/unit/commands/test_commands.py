@@ -49,9 +49,7 @@ def test_the_help_of_a_command_fits_on_a_screen(name: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("name", ["check", "load"])
 def test_what_a_long_help_leaves_out_is_in_its_whole(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        command(name).call(["--help-all"])
-    assert ended.value.code == 0
+    assert command(name).call(["--help-all"]) == 0
     whole = capsys.readouterr().out
     known = {word for action in command(name).parser()._actions for word in action.option_strings}
     assert known - set(re.findall(r"--?[a-z-]+", whole)) == {"--help-all"}
@@ -194,6 +192,36 @@ def test_run_with_less_than_one_core_is_one_message(cores: str, capsys: pytest.C
         command("run").call(["demo", "--cores", cores])
     assert ended.value.code == 2
     assert f"argument --cores: {cores}: give 1 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        (None, "that environment variable is not set"),
+        ("/nope/bin/python", "no such program"),
+        ("/tmp", "is a folder"),
+        ("/bin/true", "does not answer as Python does"),
+        (sys.executable, "has no vLLM"),
+    ],
+)
+def test_run_refuses_an_engines_python_that_cannot_serve_before_snakemake_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str | None, said: str
+) -> None:
+    """It took a DAG and a job to learn that a variable was not set. What only looks, or asks for a stage, does not need it."""
+    monkeypatch.setattr("os.execv", lambda path, words: pytest.fail("Snakemake was started"))
+    monkeypatch.setattr("os.chdir", lambda folder: None)
+    monkeypatch.setattr("os.environ", {**os.environ})
+    os.environ.pop("ENGINE_PYTHON", None)
+    if python is not None:
+        os.environ["ENGINE_PYTHON"] = python
+    text = (PROJECT_ROOT / "config/config.yaml").read_text()
+    text = re.sub(r"^campaign: .*", "campaign: unheard-of", text, flags=re.MULTILINE)
+    (tmp_path / "my.yaml").write_text(re.sub(r"^  model: .*", "  model: org/name", text, flags=re.MULTILINE))
+    with pytest.raises(ConfigError, match=said) as refused:
+        command("run").call([str(tmp_path / "my.yaml")])
+    assert "engine.python: " in str(refused.value) and len(str(refused.value).splitlines()) <= 3
+    with pytest.raises(pytest.fail.Exception, match="Snakemake was started"):
+        command("run").call([str(tmp_path / "my.yaml"), "--", "--dry-run"])
 
 
 def test_run_without_a_checkout_says_what_would_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -120,11 +120,8 @@ def find_campaign(text: str) -> Named:
 def _no_campaign(text: str, path: Path) -> str:
     if path.is_dir():
         inside = ", ".join(p.name for p in sorted(path.iterdir()) if is_campaign(p))
-        whole = next((os.path.relpath(p) for p in path.absolute().parents if is_campaign(p)), None)
         if inside:
             return f"{text}: is no campaign. Campaigns in it: {inside}."
-        if whole:
-            return f"{text}: is a part of a campaign. Give the campaign's folder: {whole}"
         return f"{text}: holds no campaign (no campaign.json). Give a config file or a results folder."
     there = [p for p in results_folder().glob("*") if is_campaign(p)]
     known = [name for p in (*_configs().values(), *there) for name in (str(p), p.stem)]
