@@ -59,30 +59,29 @@ FLEET ?= $(if $(filter results/demo,$(ROOT)),config/fleet_demo.yaml,config/fleet
 fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 	$(BIN)/connector-tax fleet $(ROOT) --fleet $(FLEET)
 
-# `make test-full` has what takes minutes: real vLLM, containers, SLURM, a browser, what is published made again, and campaigns whose
-# subject a shorter test has as well. One test of real vLLM stays with `make test`.
+# `make test-full` has what takes minutes: real vLLM, containers, SLURM, a browser, what is published made again, how every
+# figure looks, and campaigns whose subject a shorter test has as well. One small campaign of real vLLM is `make test`'s.
 BROWSER := $(wildcard tests/unit/*/test_*_in_a_browser.py)
 LONGER := $(patsubst %,tests/emulated/test_%.py,gpu_host connector_off known_truth phase_d readers_killed sweep) \
-  tests/unit/rehearsal/test_published_plan.py tests/contract/test_published_campaign.py
+  tests/unit/rehearsal/test_published_plan.py tests/contract/test_published_campaign.py tests/unit/figures/test_pictures.py
 FULL := tests/vllm tests/container tests/slurm $(BROWSER) $(LONGER)
-SMOKE := tests/vllm/test_real_vllm.py::test_requests_are_served_and_measured
+SMOKE := tests/vllm/test_real_vllm.py
 # Of one test that kills a campaign in two ways, SIGTERM is test-full's.
 KILLED := 'tests/emulated/test_kill_and_resume.py::test_killing_snakemake_leaves_nothing_running_and_loses_no_cell[15]'
 # Asked what becomes of it, and not how long a request took: two at a time, the longest first. The rest of tests/slurm is test-slurm's.
 FULL_BESIDE := tests/emulated/test_gpu_host.py tests/slurm/test_small_campaign.py \
-  $(patsubst %,tests/vllm/test_%.py,real_vllm hook_order nixl_roles) $(filter-out %/test_gpu_host.py,$(LONGER)) \
+  $(patsubst %,tests/vllm/test_%.py,hook_order nixl_roles check) $(filter-out %/test_gpu_host.py,$(LONGER)) \
   $(patsubst %,tests/vllm/test_%.py,stores bootstrap_server kv_cache_of_older_releases) $(BROWSER)
 
 # What is held against the clock runs by itself.
-TIMED := $(patsubst %,tests/unit/loadgen/test_%.py,workers measure_cell request_forms load_generator fixed_numbers host_state \
-  metrics_sampler selftest) tests/unit/load/test_load_command.py
-FLAGS := tests/unit/load/test_load_command.py::test_a_bad_flag_is_one_message
+TIMED := $(patsubst %,tests/unit/loadgen/test_%.py,workers measure_cell load_generator fixed_numbers host_state \
+  metrics_sampler selftest) tests/unit/load/test_load_against_the_clock.py
 # Campaigns, engines and loads that are asked what becomes of them. They mostly wait, so four at a time keep two cores busy; the longest first.
 ENGINES := tests/unit/engine tests/unit/measure tests/unit/sweep
 LONG := $(patsubst %,tests/emulated/test_%.py,failures_are_results demo_dag kill_and_resume) \
   $(patsubst %,tests/unit/measure/test_%.py,every_process_killed disk_faults failure) \
   $(patsubst %,tests/emulated/test_%.py,repeated_launches two_slots sittings phase_c snakemake_report no_planted_secret_is_kept)
-BESIDE := $(SMOKE) $(LONG) $(FLAGS) $(filter-out $(LONG) $(TIMED) $(LONGER),\
+BESIDE := $(SMOKE) $(LONG) $(filter-out $(LONG) $(TIMED) $(LONGER),\
   $(wildcard $(patsubst %,%/test_*.py,tests/emulated $(ENGINES) tests/unit/loadgen tests/unit/load)))
 # The rest runs on all cores.
 UNTIMED := -n auto --dist loadfile $(patsubst %,--ignore=%,$(ENGINES) tests/emulated tests/unit/loadgen tests/unit/load $(FULL))
@@ -90,11 +89,11 @@ UNTIMED := -n auto --dist loadfile $(patsubst %,--ignore=%,$(ENGINES) tests/emul
 test: lint  ## every check but those of test-full, on two cores about 18 minutes
 	$(BIN)/python -m pytest $(UNTIMED)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --deselect $(KILLED) $(BESIDE)
-	$(BIN)/python -m pytest --deselect $(FLAGS) $(TIMED)
+	$(BIN)/python -m pytest $(TIMED)
 
 test-full: dev  ## what test leaves out: real vLLM, containers, SLURM, a browser, longer campaigns; CI runs both
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(FULL_BESIDE) $(KILLED)
-	$(BIN)/python -m pytest tests/vllm tests/container $(FULL_BESIDE:%=--ignore=%)
+	$(BIN)/python -m pytest tests/vllm tests/container $(SMOKE:%=--ignore=%) $(FULL_BESIDE:%=--ignore=%)
 
 test-slurm: dev plugins  ## campaigns through a real SLURM of this machine, about ten minutes; root, apt-get install slurm-wlm munge
 	$(BIN)/python -m pytest tests/slurm
@@ -136,7 +135,7 @@ format: dev  ## apply the formatter
 	$(BIN)/snakefmt Snakefile workflow/rules
 
 figures: env  ## bring the analysis, figures and report of CONFIG up to date with its raw results; measures nothing
-	$(SNAKEMAKE) --quiet rules --configfile $(CONFIG) report
+	$(BIN)/connector-tax run $(CONFIG) report
 
 status:  ## what is done, running, skipped and left of CONFIG
 	@# Never makes the environment: another command may be at work in it.

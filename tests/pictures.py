@@ -25,7 +25,7 @@ DPI = {"page": 50, "paper": 80}
 # Pictures are compared in squares of so many pixels: a label that is another one changes few of them, and those much.
 SQUARE = 12
 # Of the root mean square of the differences in a square, black to white being 1. The same letters with other edges are below it, and
-# swapped labels above it, in each figure and form; tests assert both.
+# swapped labels above it, in each figure; tests assert both.
 TOLERANCE = 0.12
 
 

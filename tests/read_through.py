@@ -3,15 +3,20 @@
 import html
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from builders import DATE, SMALL
 from invented_server import Behaviour
 
 from connector_tax.read.analysis import analyse
+from connector_tax.read.figures import draw_all
 from connector_tax.read.figures.draw_all import draw_figures
+from connector_tax.read.figures.style import FORM
 from connector_tax.read.report.manifest import build_manifest
 from connector_tax.read.report.page import build_report
 
@@ -79,12 +84,25 @@ def _without_ends(value: Any) -> Any:
     return value
 
 
+@contextmanager
+def unrendered() -> Iterator[None]:
+    """Figures are drawn into files without a picture, since rendering takes most of the time of reading a campaign."""
+
+    def blank(figure: object, folder: Path, name: str) -> None:
+        for suffix in FORM.get().formats:
+            (folder / f"{name}.{suffix}").write_text("<svg></svg>")
+
+    with mock.patch.object(draw_all, "save", blank):
+        yield
+
+
 def read(root: Path, *, draw: bool = True) -> Result:
-    """``draw``: the figures anew, which takes most of the time; else those that lie there are on the page."""
+    """``draw``: the figures anew; else those that lie there are on the page."""
     analyse(root)
-    if draw:
-        draw_figures(root)
-    build_report(root)
+    with unrendered():
+        if draw:
+            draw_figures(root)
+        build_report(root)
     build_manifest(root, root / "MANIFEST.md")
     page = (root / "report.html").read_text()
     section = page.partition('id="problems"')[2].partition("</details>")[0]

@@ -142,7 +142,7 @@ def test_figures_and_report_are_made_again(made: Path) -> None:
 
 
 def test_readme_holds_its_taxes(aggregate: dict[str, Any]) -> None:
-    """``connector-tax report --root results/virtual-h200-eight --markdown`` after an analysis prints them."""
+    """``connector-tax report results/virtual-h200-eight --markdown`` prints them."""
     made = taxes_markdown(page_view(aggregate_of(aggregate)))
     assert part_of((ROOT / "README.md").read_text(), f"taxes {NAME}") == made
 

@@ -59,7 +59,7 @@ def test_failing_configurations_end_as_results_and_the_campaign_well(project: Pr
     """Exit code 0, a complete report, and a reason for each number that is missing; with the environment of a batch system, which
     names a card. Without one it is what the other tests of this file see."""
     with_faulty_connectors(project)
-    project.configure(lambda config: short_campaign(config, "mooncake_both", *FAULTY_IDS))
+    project.configure(lambda config: short_campaign(config, *FAULTY_IDS))
     project.environment["CUDA_VISIBLE_DEVICES"] = "GPU-8a7c1f2e-0000-0000-0000-000000000000"
     done = project.snakemake()
     assert done.returncode == 0, done.stderr[-4000:]
@@ -91,10 +91,10 @@ def test_failing_configurations_end_as_results_and_the_campaign_well(project: Pr
         assert "RuntimeError: this request was to fail (on demand)" in cell["reasons"][0]
 
     rates = read(project.results / "reference_rates.json")
-    assert sorted(rates["participating"]) == ["dies_in_every_third_cell", "mooncake_both", "plain"]
+    assert sorted(rates["participating"]) == ["dies_in_every_third_cell", "plain"]
     aggregate = read(project.results / "aggregate.json")
     states = {i: (c["status"], c["reason"]) for i, c in aggregate["configs"].items()}
-    assert {states[c] for c in ("plain", "mooncake_both")} == {("measured", None)}
+    assert states["plain"] == ("measured", None)
     assert states["never_launches"] == ("failed", f"failed in phase A: {never['reason']}")
     assert states["dies_in_every_cell"] == ("failed", f"failed in phase A: {dead['reason']}")
     assert states["dies_in_every_third_cell"][0] == "partial"
@@ -110,41 +110,16 @@ def test_failing_configurations_end_as_results_and_the_campaign_well(project: Pr
     assert "Nothing to be done" in project.snakemake().stderr
 
 
-def test_a_failed_configuration_is_tried_again_when_it_is_asked_for(project: Project) -> None:
-    """Mended, it is measured in Phase A and in those after it, and no finished cell of others is measured again."""
-    # What makes it fail is no part of a launch's specification, as a driver is not.
-    broken = project.root / "launch" / "launch_nixl_both.sh"
-    sound = broken.read_text()
-    project.configure(lambda config: short_campaign(config, "nixl_both"))
-    assert project.snakemake("preflight").returncode == 0
-    broken.write_text("echo 'RuntimeError: NIXL finds no agent' >&2; exit 1\n")
-    failed = project.snakemake("phase_b")
-    assert failed.returncode == 0, failed.stderr[-3000:]
-    first = receipt(project, "nixl_both", "a")
-    assert first["status"] == "failed" and "RuntimeError: NIXL finds no agent" in first["reason"]
-    path = next(project.results.glob("*_nixl_both/phase_a/receipt.json"))
-    assert f"to have it tried again, remove {path.relative_to(project.root)} and start again" in failed.stderr
-    before = project.cells()
-
-    broken.write_text(sound)
-    path.unlink()
-    again = project.snakemake("phase_b")
-    assert again.returncode == 0, again.stderr[-3000:]
-    assert {p: receipt(project, "nixl_both", p)["status"] for p in ("a", "b")} == {
-        "a": "measured",
-        "b": "measured",
-    }
-    after = project.cells()
-    assert {k: after[k] for k in before} == before
-
-
 def test_plain_that_fails_stops_everything_and_a_later_start_goes_on(project: Project) -> None:
-    """One message, an exit code, nothing measured lost; then the same command measures all of it."""
-    project.configure(lambda config: short_campaign(config, "mooncake_both", "noop_connector"))
+    """One message, an exit code, nothing measured lost; then the same command measures all of it. Another configuration that fails stops
+    nothing; mended and asked for, it is measured in Phase A and in those after it. What makes both fail is no part of a launch's
+    specification, as a driver is not."""
+    project.configure(lambda config: short_campaign(config, "mooncake_both", "nixl_both"))
     assert project.snakemake("preflight").returncode == 0
-    broken = project.root / "launch" / "launch_plain.sh"
-    script = broken.read_text()
-    broken.write_text("echo 'RuntimeError: plain is ill' >&2; exit 1\n")
+    plain, nixl = (project.root / "launch" / f"launch_{c}.sh" for c in ("plain", "nixl_both"))
+    sound = {script: script.read_text() for script in (plain, nixl)}
+    plain.write_text("echo 'RuntimeError: plain is ill' >&2; exit 1\n")
+    nixl.write_text("echo 'RuntimeError: NIXL finds no agent' >&2; exit 1\n")
     stopped = project.snakemake("phase_a")
     assert stopped.returncode != 0
     # Once where the job says it, and once at the end of all that Snakemake says of it.
@@ -157,11 +132,23 @@ def test_plain_that_fails_stops_everything_and_a_later_start_goes_on(project: Pr
     # Jobs after it were not even begun.
     order = read(project.results / "campaign.json")["order"]["a"]
     later = order[order.index("plain") + 1 :]
-    assert not [c for c in later if list(project.results.glob(f"*_{c}/phase_a/cells"))]
+    assert not [c for c in later if list(project.results.glob(f"*_{c}/phase_a/*"))]
     before = project.cells()
 
-    broken.write_text(script)
-    again = project.snakemake("phase_a")
-    assert again.returncode == 0, again.stderr[-3000:]
+    plain.write_text(sound[plain])
+    failed = project.snakemake("phase_b")
+    assert failed.returncode == 0, failed.stderr[-3000:]
+    first = receipt(project, "nixl_both", "a")
+    assert first["status"] == "failed" and "RuntimeError: NIXL finds no agent" in first["reason"]
+    path = next(project.results.glob("*_nixl_both/phase_a/receipt.json"))
+    assert f"to have it tried again, remove {path.relative_to(project.root)} and start again" in failed.stderr
     after = project.cells()
     assert {k: after[k] for k in before} == before
+
+    nixl.write_text(sound[nixl])
+    path.unlink()
+    again = project.snakemake("phase_b")
+    assert again.returncode == 0, again.stderr[-3000:]
+    measured = {p: receipt(project, "nixl_both", p)["status"] for p in ("a", "b")}
+    assert measured == {"a": "measured", "b": "measured"}
+    assert after.items() <= project.cells().items()

@@ -114,11 +114,11 @@ def configs(*named: str) -> list[str]:
 
 
 def test_what_two_commands_measured_comes_home_as_taxes(host: Project, tmp_path: Path) -> None:
-    """The first command has no time for all of its campaign; the second goes on with it after two others."""
+    """The first command has no time for all of its campaign; the second goes on with it after another."""
     first, second = tmp_path / "first call", tmp_path / "second call"
     printed = gpu_host(host, "measure", "parts", "40", *configs("async"), out=first, ends=(75,))
     assert "phase A of plain" in printed
-    commands = configs("moe|:60", "sync|:60", "async")
+    commands = configs("moe|:60", "async")
     printed = gpu_host(host, "measure", "parts", "180", *commands, out=second, ends=(0, 75))
     # What the first command brought may be lost: the second brings it as well.
     assert {"preflight/preflight_status.json"} < set(packed(second, "gpu-host-async"))
@@ -126,11 +126,7 @@ def test_what_two_commands_measured_comes_home_as_taxes(host: Project, tmp_path:
     measured.rename(tmp_path / "there")
     measured.mkdir()
     printed += gpu_host(host, "home", str(first), str(second), out=tmp_path / "unused")
-    for name, connectors in (
-        ("async", {"noop_connector", "nixl_both"}),
-        ("sync", {"nixl_both"}),
-        ("moe", {"nixl_both"}),
-    ):
+    for name, connectors in (("async", {"noop_connector", "nixl_both"}), ("moe", {"nixl_both"})):
         folder = measured / f"gpu-host-{name}"
         aggregate = json.loads((folder / "aggregate.json").read_text())
         taxes = [
@@ -139,7 +135,7 @@ def test_what_two_commands_measured_comes_home_as_taxes(host: Project, tmp_path:
         assert connectors <= {tax["config"] for tax in taxes}, printed[-3000:]
         assert all(tax["low"] < tax["point"] < tax["high"] for tax in taxes)
         assert (folder / "report.html").is_file()
-        # Plain was launched for a trial once, and measured at once in the later campaigns.
+        # Plain was launched for a trial once, and measured at once in the other campaign.
         preflight = json.loads((folder / "preflight" / "preflight_status.json").read_text())
         assert bool(preflight["configs"]["plain"]["checked"]) is (name == "async")
 

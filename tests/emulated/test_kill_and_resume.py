@@ -50,10 +50,10 @@ def wait_for_cells(project: Project, count: int, process: "subprocess.Popen[byte
 def test_killing_snakemake_leaves_nothing_running_and_loses_no_cell(
     project: Project, how: signal.Signals
 ) -> None:
-    """Four kills at random moments, each followed by the plain command; then the campaign is complete."""
+    """Three kills at random moments, each followed by the plain command; then nothing is missing."""
     rng = random.Random(how)
     seen: dict[str, int] = {}
-    for kill in range(4):
+    for kill in range(3):
         running = project.start("phase_b")
         wait_for_cells(project, min(len(seen) + rng.randrange(1, 3), 12), running)
         time.sleep(rng.random())
@@ -65,11 +65,10 @@ def test_killing_snakemake_leaves_nothing_running_and_loses_no_cell(
         now = project.cells()
         assert {k: now[k] for k in seen} == seen, "a finished cell was measured again"
         seen = now
-    done = project.snakemake()
+    done = project.snakemake("phase_b")
     assert done.returncode == 0, done.stderr[-3000:]
     final = project.cells()
-    assert {k: final[k] for k in seen} == seen
-    assert (project.results / "report.html").is_file()
+    assert {k: final[k] for k in seen} == seen and len(final) == 12
     assert settled(project) == []
 
 

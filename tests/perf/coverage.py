@@ -9,7 +9,8 @@ share nothing. Queues: one server with exponential service and Poisson or regula
 percentile of all campaigns' requests together. Campaigns with a cell that ended as overloaded are left out and counted.
 
 Three ways to resample: ``paired``, as the analysis does it, blocks of the same arrivals in every cell; ``blocks``, each cell's
-by itself; ``single``, requests one by one.
+by itself; ``single``, requests one by one. Sources with a shape have step records and a delivery of 2 ms with a deviation of 0.1;
+a second line says the same of TTFT with phases averaged out, resampled in pairs, and its width against that of ``paired``.
 """
 
 import argparse
@@ -41,24 +42,30 @@ from connector_tax.base.statistics.bootstrap import (
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.statistics.pairing import CommonArrivals
 from connector_tax.base.statistics.resampling import draw_starts
+from connector_tax.base.steptime.columns import HookLists, Rows
+from connector_tax.base.units import NS_PER_MS
 from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts, load_costs
 from connector_tax.base.vllm_model.model import EngineModel
+from connector_tax.read.stats import phases
 from connector_tax.read.stats.taxes import relative
-from connector_tax.run.rehearsal.cell import simulate_cell
+from connector_tax.run.rehearsal.cell import SimulatedCell, simulate_cell
 
 Floats = NDArray[np.float64]
 N, WARM, DRAWS = 200, 200, 1000
 SLOWER = 1.1
 QS = (50.0, 90.0)
 METHODS = ("paired", "blocks", "single")
+AVERAGED = "phases averaged out"
+DELIVERY_MS, DELIVERY_SD_MS = 2.0, 0.1
 FACTORS = (1.0, SLOWER, 1.0)
 
 
 class Requests(NamedTuple):
-    """A window: arrival index and latency of each request."""
+    """A window: arrival index and latency of each request; ``averaged``, where there are step records."""
 
     seqs: NDArray[np.int64]
     values: Floats
+    averaged: phases.Averaged | str | None = None
 
 
 Source = Callable[[int, int, float], Requests]
@@ -102,15 +109,23 @@ def _waves(rng: np.random.Generator, n: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Virtual:
-    """TTFT of the virtual engine; a connector makes every step longer."""
+    """TTFT of the virtual engine; a connector makes every step longer.
+
+    Attributes:
+        shape: prompt and output tokens, with step records; None is Phase A's, without.
+    """
 
     rate_per_s: float
     arrival: str
+    shape: tuple[int, int] | None = None
 
     def __call__(self, schedule: int, server: int, slower: float) -> Requests:
         spec, costs = _shipped()
+        tokens = self.shape or (spec.input_tokens, spec.output_tokens)
         cell = replace(
             spec,
+            input_tokens=tokens[0],
+            output_tokens=tokens[1],
             arrival=self.arrival,
             rate_per_s=self.rate_per_s,
             duration_s=1.0,
@@ -121,8 +136,35 @@ class Virtual:
         connector = ConnectorCosts(step_factor=slower)
         model = EngineModel(costs, connector, max_num_batched_tokens=8192, seed=server)
         found = simulate_cell(cell, model, 0)
+        if self.shape is not None:
+            return _delivered(cell, found, server)
         chosen = in_window(found.requests, found.window)[:N]
         return Requests(np.array([r.seq for r in chosen]), np.asarray(latencies_ms(chosen)["ttft_ms"]))
+
+
+def _delivered(cell: CellSpec, found: SimulatedCell, server: int) -> Requests:
+    """Requests that were sent a while before the engine had them."""
+    delivery_ms = stream(server, "delivery").normal(DELIVERY_MS, DELIVERY_SD_MS, len(found.requests))
+    sent_ns = [r.t_sched_ns - int(ms * NS_PER_MS) for r, ms in zip(found.requests, delivery_ms, strict=True)]
+    requests = [
+        replace(r, t_sched_ns=ns, t_send_ns=ns) for r, ns in zip(found.requests, sent_ns, strict=True)
+    ]
+    chosen = in_window(requests, found.window)[:N]
+    seqs = np.array([r.seq for r in chosen])
+    t_ns, results = zip(*found.steps, strict=True)
+    ints = {
+        "t_ns": t_ns,
+        "t_update_ns": [t + r.duration_ns for t, r in found.steps],
+        "step_id": range(len(t_ns)),
+        "prefill_tokens": [r.prefill_tokens for r in results],
+        "decode_tokens": [r.decode_tokens for r in results],
+    }
+    none = HookLists(np.empty(0, dtype=np.int64), np.zeros(len(t_ns), dtype=np.int64))
+    rows = Rows({k: np.array(v) for k, v in ints.items()}, {"update_us": np.zeros(len(t_ns))}, none, none)
+    sent = phases.sent(cell, found.window, requests)
+    assert sent is not None, "arrivals are Poisson's"
+    sent = replace(sent, counts=np.isin([r.seq for r in requests], seqs))
+    return Requests(seqs, np.asarray(latencies_ms(chosen)["ttft_ms"]), phases.averaged(sent, rows))
 
 
 @lru_cache
@@ -147,6 +189,10 @@ SOURCES: dict[str, Source] = {
     "virtual, 2 req/s, Poisson": Virtual(2.0, "poisson"),
     "virtual, 1 req/s, fixed": Virtual(1.0, "fixed"),
     "virtual, 2 req/s, fixed": Virtual(2.0, "fixed"),
+    "virtual, 32 + 64 tokens, 10 req/s": Virtual(10.0, "poisson", (32, 64)),
+    "virtual, 256 + 16 tokens, 12 req/s": Virtual(12.0, "poisson", (256, 16)),
+    "virtual, 512 + 64 tokens, 7 req/s": Virtual(7.0, "poisson", (512, 64)),
+    "virtual, 2048 + 64 tokens, 3 req/s": Virtual(3.0, "poisson", (2048, 64)),
 }
 
 
@@ -184,8 +230,13 @@ def estimates(
     axis = (min(int(c.seqs[0]) for c in cells), max(int(c.seqs[-1]) + 1 for c in cells))
     found = []
     for cell, length in zip(cells, lengths, strict=True):
-        draw: Draw = CommonArrivals(seed, (), axis, cell.seqs) if method == "paired" else draw_starts
-        found.append(estimate_percentiles(cell.values, QS, DRAWS, rng, length=length, draw=draw))
+        draw: Draw = draw_starts if method == "blocks" else CommonArrivals(seed, (), axis, cell.seqs)
+        if method == AVERAGED:
+            assert cell.averaged is not None
+            whole = {"length": length, "factor": 1.0, "draw": draw, "confidence": 0.95}
+            found.append(phases.estimate(cell.averaged, cell.seqs.size, QS, DRAWS, rng, **whole))
+        else:
+            found.append(estimate_percentiles(cell.values, QS, DRAWS, rng, length=length, draw=draw))
     return found
 
 
@@ -204,7 +255,8 @@ def analyse(
     lengths = [pooled_length(length, own, N) for length in own]
     base, slow = truths
     found = {}
-    for method in METHODS:
+    methods = [*METHODS, *[AVERAGED] * all(isinstance(c.averaged, phases.Averaged) for c in cells)]
+    for method in methods:
         plain, connector, again = estimates(method, cells, lengths, seed)
         for q in QS:
             found[method, f"p{q:g}"] = Outcome(holds(plain[q], base[q]), math.nan)
@@ -255,6 +307,14 @@ def main() -> None:
                 row + (f"  without {n - len(cells)} with an overloaded cell" if len(cells) < n else ""),
                 flush=True,
             )
+            if given := [f for f in found if (AVERAGED, "p90") in f]:
+                row = f"  {AVERAGED:<26}"
+                for what in (*levels, *taxes):
+                    row += f"{sum(f[AVERAGED, what].held for f in given) / len(given):20.1%}"
+                for what in taxes:
+                    widths = [float(np.mean([f[m, what].width for f in given])) for m in (AVERAGED, "paired")]
+                    row += f"{widths[0] / widths[1]:9.2f}"
+                print(row + f"  in {len(given)} of {len(found)}", flush=True)
 
 
 if __name__ == "__main__":

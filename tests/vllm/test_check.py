@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from connector_tax.check.campaign import AGAIN, write_campaign
+from connector_tax.check.campaign import write_campaign
 from connector_tax.check.early import early_fault
 from connector_tax.check.request import GIVEN, CheckRequest, entry_of_json, model_folder
 from connector_tax.commands.check import COMMAND
@@ -49,7 +49,6 @@ def checked(
 @pytest.fixture(autouse=True)
 def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("connector_tax.check.command.REAL_TIME_S", 2.0)
     monkeypatch.setattr("connector_tax.check.command.measure_many", partial(measure_many, starts=2))
     signals = (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
     before = {signum: signal.getsignal(signum) for signum in signals}
@@ -78,30 +77,22 @@ def test_a_check_of_the_no_op_connector_answers_every_question(
     assert all(h["in_virtual_time"] for h in hooks.values())
 
 
-def test_a_campaign_of_three_lines_has_taxes(
-    engine_python: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A busy host may lose a cell and then judges nothing; it says so with its own code."""
-    code, found = checked(engine_python, tmp_path, capsys, "--connector", "noop_connector", "--real-time")
-    real_time = found["found"]["real_time"]
-    assert found["verdict"]["exit_code"] == code == (2 if real_time["lost"] else 0)
-    assert real_time["failure"] is None
-    if not real_time["lost"]:
-        taxes = {(t["config"], t["metric"]) for t in real_time["taxes"]}
-        assert taxes == {(c, m) for c in ("noop_connector", AGAIN) for m in ("ttft_p90", "tpot_p90")}
-
-
 @pytest.mark.parametrize(
     ("config", "code", "subject"),
     [
         ({"kv_connector": "Nixel", "kv_role": "kv_both"}, "unknown_class", "Nixel"),
         ({"kv_connector": "FlexKVConnectorV1", "kv_role": "kv_both"}, "no_package", "flexkv"),
-        ({"kv_connector": "NixlConnector", "kv_role": "kv_both"}, None, None),
         (
             {
                 "kv_connector": "MultiConnector",
                 "kv_role": "kv_both",
-                "kv_connector_extra_config": {"connectors": [{"kv_connector": "NoOp", "kv_role": "kv_both"}]},
+                # NIXL loads, so it is not the one that is named.
+                "kv_connector_extra_config": {
+                    "connectors": [
+                        {"kv_connector": "NixlConnector", "kv_role": "kv_both"},
+                        {"kv_connector": "NoOp", "kv_role": "kv_both"},
+                    ]
+                },
             },
             "unknown_class",
             "NoOp",
@@ -109,11 +100,11 @@ def test_a_campaign_of_three_lines_has_taxes(
     ],
 )
 def test_vllms_own_factory_says_what_is_missing(
-    engine_python: str, config: dict[str, Any], code: str | None, subject: str | None, tmp_path: Path
+    engine_python: str, config: dict[str, Any], code: str, subject: str, tmp_path: Path
 ) -> None:
     entry, notes = entry_of_json(json.dumps(config))
     (tmp_path / "small.json").write_text(json.dumps(SHAPE))
     name, model = model_folder(str(tmp_path / "small.json"), engine_python)
     asked = CheckRequest(GIVEN, entry, notes, engine_python, "h200", name, model)
     fault = early_fault(asked, write_campaign(asked, tmp_path, "early", duration_s=1.0))
-    assert (fault and fault.code, fault and fault.subject) == (code, subject)
+    assert fault is not None and (fault.code, fault.subject) == (code, subject)

@@ -3,27 +3,16 @@
 import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
-from connector_tax.base.config import load_campaign
-from connector_tax.base.records.cell import CellSpec, CellWindow
-from connector_tax.base.records.target import target_of
+from connector_tax.base.records.cell import CellWindow
 from connector_tax.read.ingest.steps import StepTable, read_steps
-from connector_tax.run.engine.marks import Marked
-from connector_tax.run.engine.ports import family, listeners
-from connector_tax.run.engine.process import LaunchRequest, RunningEngine, running_engine
-from connector_tax.run.loadgen.cell import measure_cell
-from connector_tax.run.measure.warmup import ask
-from connector_tax.run.sampler.sampler import scrape_once
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from step_rows import read_step_file
@@ -171,71 +160,3 @@ def test_the_no_op_connector_changes_no_token(
     assert len(plain) == 8
     assert all(len(answer["token_ids"]) == 16 for answer in plain)
     assert noop == plain
-
-
-def test_conversations_hit_the_prefix_cache_as_agents_do(
-    engine_python: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """vLLM streams token ids, histories are made of them, and the second turn finds the first in the cache."""
-    monkeypatch.setenv("ENGINE_PYTHON", engine_python)
-    monkeypatch.setenv("TINY_MODEL", str(tiny_model))
-    config = load_campaign(ROOT / "config" / "vllm-cpu.yaml")
-    follow_up = {"new_tokens": 16, "output_tokens": 8, "after": [0], "history": 0, "wait_s": 0.1}
-    session = {"turns": [{"new_tokens": 128, "output_tokens": 8}, follow_up]}
-    (tmp_path / "chat.jsonl").write_text(json.dumps(session) + "\n")
-    spec = CellSpec(
-        *("a", 4.0, 0, 0, "fixed", 0.5, 2.0, 4, 30.0, 30.0, 64, 1, 10, 500),
-        sessions=str(tmp_path / "chat.jsonl"),
-    )
-    with running_engine(LaunchRequest(config.engine, config.connector("plain"), tmp_path)) as engine:
-        engine.wait_ready()
-        outcome = measure_cell(spec, target_of(engine.base_url, engine.model), should_abort=engine.death)
-        hits = scrape_once(engine.base_url)["prefix_cache_hits"]
-        assert_private_and_ours(engine)
-    assert {r.status for r in outcome.requests} == {"ok"}, outcome.requests[0]
-    figures = outcome.health.sessions
-    assert figures.dependent_turns >= 4
-    assert figures.early == 0
-    # A block has 128 tokens on the CPU: the first turn's whole prompt.
-    assert hits >= 128 * figures.dependent_turns
-
-
-def assert_private_and_ours(engine: RunningEngine) -> None:
-    """The API listens on loopback alone and nothing else on every address; what hides its environment is known by its logs."""
-    ours = family(engine.supervisor.pid)
-    found = [x for x in listeners() if x.pid in ours]
-    assert {x.address for x in found if x.port == engine.port} == {"127.0.0.1"}
-    assert not {x.address for x in found} & {"0.0.0.0", "::"}, found
-    # One scheduling group with the client, where the kernel makes one per session.
-    assert {os.getsid(pid) for pid in ours} == {os.getsid(0)}
-    processes = engine.processes()
-    titled = {processes[role].pid for role in ("engine_core", "worker")}
-    assert titled <= Marked("the mark of another launch", engine.request.folder).living().ticks.keys()
-
-
-def test_an_answer_of_500_after_a_killed_worker_names_the_signal(
-    engine_python: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """vLLM's own answer is "See stack trace (above)", of a trace that says `cancelled`."""
-    monkeypatch.setenv("ENGINE_PYTHON", engine_python)
-    monkeypatch.setenv("TINY_MODEL", str(tiny_model))
-    config = load_campaign(ROOT / "config" / "vllm-cpu.yaml")
-    request = LaunchRequest(config.engine, config.connector("plain"), tmp_path)
-    with running_engine(request) as engine, ThreadPoolExecutor(1) as pool:
-        engine.wait_ready()
-        assert ask(engine, config, 16, output_tokens=2, timeout_s=60).fault is None
-        answer = pool.submit(ask, engine, config, 16, output_tokens=4000, timeout_s=120)
-        # /metrics may be answered only once all 4,000 tokens are out (about 8 s): what tells is the worker's own work.
-        worker = engine.processes()["worker"]
-        start_s = worker.cpu_times().user
-        while worker.cpu_times().user < start_s + 0.5:
-            assert not answer.done(), answer.result()
-            time.sleep(0.05)
-        worker.send_signal(signal.SIGILL)
-        fault = answer.result().fault
-        # vLLM asks for the exit code the moment the worker's sentinel fires; the kernel may not have it yet ("None").
-        told = "exit code: -4" in engine.log_text()
-    assert fault is not None
-    # The server may be gone before it answers, and then there is no "HTTP 500: ".
-    end = "SIGILL" if told else "vLLM's log does not say of what"
-    assert fault.removeprefix("HTTP 500: ") == f"worker process VllmWorker-0 died: {end}"

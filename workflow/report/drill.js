@@ -7,7 +7,7 @@
   const COLOURS = [["--calm", "--tax", "--deep"], ["--b0", "--b1", "--b2"]];
   const HEIGHT = 150;
   const dataOf = (cell) => JSON.parse(cell.querySelector("script").textContent);
-  const nameOf = (cell) => [cell.closest(".config"), cell].map((one) => one.querySelector("summary").textContent.trim()).join(", ");
+  const nameOf = (one) => one.querySelector("summary").textContent.trim();
 
   // One figure; none where nothing of it was recorded. A second cell is drawn over the first, on the same axes.
   const drawOne = (plots, blank, key, sources, end) => {
@@ -76,7 +76,13 @@
     draw([dataOf(cell)]);
 
     const select = document.createElement("select");
-    select.append(new Option("none", ""), ...cells.filter((other) => other !== cell).map((other) => new Option(nameOf(other), other.id)));
+    select.append(new Option("none", ""), ...[...section.querySelectorAll(".config")].map((config) => {
+      const group = document.createElement("optgroup");
+      group.label = nameOf(config);
+      const others = [...config.querySelectorAll("details.cell")].filter((other) => other !== cell);
+      group.append(...others.map((other) => new Option(nameOf(other), other.id)));
+      return group;
+    }));
     select.addEventListener("change", () => draw([cell, document.getElementById(select.value)].filter(Boolean).map(dataOf)));
     const label = document.createElement("label");
     label.className = "beside";

@@ -93,6 +93,7 @@ class Change(msgspec.Struct, frozen=True):
         connector: ``plain`` for what a step without one costs.
         significant: whether the interval excludes zero with all changes of the record looked at together (Bonferroni).
         hooks: those that changed significantly, all hooks of the change looked at together; the largest first.
+        outside_hooks: what of ``us_per_step`` no hook took: vLLM's own code around them; None of plain's.
     """
 
     connector: str
@@ -102,6 +103,7 @@ class Change(msgspec.Struct, frozen=True):
     us_per_step: Interval
     significant: bool
     hooks: tuple[HookChange, ...] = ()
+    outside_hooks: Interval | None = None
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -303,8 +305,13 @@ def changes_of(measurements: Sequence[Measurement]) -> Iterator[Change]:
             found.append((m.connector, m.scheduling, a, b, _over_plain(b) - _over_plain(a)))
     for name, way, a, b, values in found:
         significant = _excludes_zero(values, len(found))
-        hooks = _hook_changes(a, b) if significant and name != PLAIN else ()
-        yield Change(name, way, a.release, b.release, _interval(values), significant, hooks)
+        change = Change(name, way, a.release, b.release, _interval(values), significant)
+        if name != PLAIN:
+            outside = _interval(values - (_hooks_us(b) - _hooks_us(a)))
+            change = msgspec.structs.replace(
+                change, hooks=_hook_changes(a, b) if significant else (), outside_hooks=outside
+            )
+        yield change
 
 
 def _plain_changes(
@@ -340,6 +347,12 @@ def _over_plain(row: Row) -> Floats:
 
 def _plain_us(row: Row) -> Floats:
     return np.array([one.engine_us_per_step["plain"].point for one in row.starts], dtype=float)
+
+
+def _hooks_us(row: Row) -> Floats:
+    return np.array(
+        [sum(h.cpu_us_per_step.point or 0.0 for h in one.hooks) for one in row.starts], dtype=float
+    )
 
 
 def _interval(values: Floats) -> Interval:

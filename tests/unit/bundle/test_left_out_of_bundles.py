@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,13 @@ from connector_tax.read.bundle.verifying import verify
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config
+from read_through import unrendered
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_pictures() -> Iterator[None]:
+    with unrendered():
+        yield
 
 
 @pytest.fixture(scope="module")

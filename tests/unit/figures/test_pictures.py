@@ -72,13 +72,14 @@ def test_a_figure_looks_as_it_did(name: str, form: Form, example: dict[str, Any]
     before, now = read_grey(path), grey(name, example, form)
     assert difference(before, now) < TOLERANCE, "looks otherwise; see the module's first lines"
     assert path.stat().st_size < LARGEST
-    assert difference(before, grey(name, swapped(example), form)) > TOLERANCE
+    if form is PAGE:
+        assert difference(before, grey(name, swapped(example), form)) > TOLERANCE
 
 
-@pytest.mark.parametrize(("name", "form"), EVERY)
-def test_strokes_of_another_weight_are_within_the_tolerance(name: str, form: Form) -> None:
+@pytest.mark.parametrize("name", FIGURES)
+def test_strokes_of_another_weight_are_within_the_tolerance(name: str) -> None:
     """As other versions of what fills the pixels may draw them: grey edges darker or lighter, or a tenth of a pixel further to the right."""
-    before = read_grey(baseline(name, form))
+    before = read_grey(baseline(name, PAGE))
     moved = 0.9 * before + 0.1 * np.roll(before, 1, axis=1)
     for now in (before**1.25, before**0.8, moved):
         assert 0 < difference(before, now) < TOLERANCE

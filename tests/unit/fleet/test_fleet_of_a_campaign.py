@@ -15,7 +15,7 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.fleet import Policy, Profile, Study
 from connector_tax.base.errors import AnalysisError, ConfigError
 from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts, load_costs
-from connector_tax.fleet import calibration
+from connector_tax.fleet import calibration, engines
 from connector_tax.fleet.calibration import calibrate, fit_costs
 from connector_tax.fleet.campaign import members_of
 from connector_tax.fleet.engines import ALONE, FittedEngine, find_profile
@@ -334,8 +334,9 @@ def test_where_sequences_hardly_met_what_another_costs_is_not_guessed(
 
 
 def test_a_profile_that_holds_more_than_ever_met_is_said_to_be_extrapolated(
-    rehearsed: tuple[Path, CampaignConfig], tmp_path: Path
+    rehearsed: tuple[Path, CampaignConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(engines, "WITHIN", 0.5)  # however well the profile is known
     own = {"name": "short", "input_tokens": 64, "output_tokens": 64}
     measured = members_of(rehearsed[0], short_study(tmp_path, patterns=[own], slo_factor=4, days=2), map)
     assert any(

@@ -73,7 +73,7 @@ cuts = st.lists(st.integers(0, 5000), max_size=20)
 
 
 @given(streams(), cuts)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_scanner_agrees_with_decoding_every_event(stream: tuple[bytes, int], where: list[int]) -> None:
     data, tokens = stream
     scanner = EventScanner()
@@ -84,7 +84,7 @@ def test_the_scanner_agrees_with_decoding_every_event(stream: tuple[bytes, int],
 
 
 @given(st.binary(max_size=300), cuts)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_scanner_takes_any_bytes_and_says_at_most_malformed(data: bytes, where: list[int]) -> None:
     scanner = EventScanner()
     try:
@@ -127,7 +127,7 @@ def chunked(parts: list[bytes]) -> bytes:
 
 
 @given(data=st.data(), stream=streams(), in_chunks=cuts, in_reads=cuts)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_connection_reads_the_same_however_the_bytes_come(
     data: Any, stream: tuple[bytes, int], in_chunks: list[int], in_reads: list[int]
 ) -> None:
@@ -144,7 +144,7 @@ def test_a_connection_reads_the_same_however_the_bytes_come(
 
 
 @given(st.binary(max_size=400), cuts, st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_connection_takes_any_bytes_and_reports_its_flight_once(
     data: bytes, where: list[int], with_head: bool
 ) -> None:
@@ -180,7 +180,7 @@ def test_the_last_token_has_the_time_of_its_own_read(
     data=st.data(),
     events=st.lists(st.one_of(token_events(), token_events(), others), min_size=1, max_size=20),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_token_has_the_time_of_the_read_that_completed_it(data: Any, events: list[bytes]) -> None:
     """Each event in a chunk of its own, as servers send them; reads hold one, a few, or pieces of them."""
     wire, ends = HEAD, []

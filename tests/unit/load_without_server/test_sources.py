@@ -318,7 +318,7 @@ def mutilated(draw: st.DrawFn) -> bytes:
     return bytes(content)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200) | mutilated(), st.booleans())
 def test_any_bytes_are_read_or_refused(content: bytes, with_lengths: bool) -> None:
     """Whatever is written can be read by those for whom it is written."""

@@ -269,12 +269,12 @@ def in_process() -> Iterator[Any]:
 def test_what_a_second_campaign_does_never_reaches_the_first(
     vllm: Path, tmp_path: Path, in_process: Any
 ) -> None:
-    """Started, refused, killed and reverted in 100 random orders beside one that measures: each of its steps is on record, and at
+    """Started, refused, killed and reverted in 40 random orders beside one that measures: each of its steps is on record, and at
     the end vLLM is byte for byte what it was, with the edit that somebody made before."""
     with open(vllm / FACTORY, "a") as factory:
         factory.write("\n# an edit of the owner's\n")
     before = tree(vllm)
-    for order in range(100):
+    for order in range(40):
         chance = random.Random(order)
         first = Measurer(vllm, tmp_path / f"first{order}.jsonl")
         second: Measurer | None = None

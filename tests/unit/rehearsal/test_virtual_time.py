@@ -117,8 +117,11 @@ def test_a_rehearsed_campaign_is_read_and_analysed_like_a_measured_one(
 def test_the_same_seed_is_the_same_day(small: CampaignConfig, tmp_path: Path) -> None:
     """And another seed is another day with the same schedules."""
 
+    alone = replace(small, connectors=small.connectors[:1], phase_b_prime=PhaseBPrimeConfig((), ()))
+    alone = replace(alone, phase_a_rates_per_s=(20.0,), phase_b_input_tokens=(64,))
+
     def requests(folder: str, seed: int) -> str:
-        root, _ = rehearse(small, tmp_path / folder, seed=seed, processes=1)
+        root, _ = rehearse(alone, tmp_path / folder, seed=seed, processes=1)
         return next(root.glob("*_plain/phase_a/cells/r20*/requests*")).read_text()
 
     first = requests("a", 1)
@@ -137,6 +140,8 @@ def test_a_rehearsed_campaign_with_a_stopping_rule_says_where_its_cells_ended(tm
         config,
         connectors=config.connectors[:2],
         phase_a_rates_per_s=config.phase_a_rates_per_s[:2],
+        phase_b_input_tokens=(64,),
+        phase_b_output_tokens=(8,),
         phase_b_prime=PhaseBPrimeConfig((), ()),
         cell=replace(config.cell, min_completed=25, max_completed=100, stop_half_width=0.2),
         analysis=replace(config.analysis, bootstrap_draws=200),

@@ -127,7 +127,7 @@ def test_what_servers_hooks_and_configs_say_is_text(tab: Tab, page: Path) -> Non
     # Of a flag, too, nothing turns the direction of what stands beside it.
     assert tab.value("document.querySelector('#drill-downs').innerHTML").count("\u202e") == 0
     assert tab.value(
-        "[...document.querySelectorAll('#drill-downs option')].some((o) => o.textContent.startsWith('</script>'))"
+        "[...document.querySelectorAll('#drill-downs optgroup')].some((o) => o.label.startsWith('</script>'))"
     )
 
 

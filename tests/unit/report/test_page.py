@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from made_pages import view_of
 from page_reader import Reader, check_numbers
 from whole_aggregate import example as fresh
-from whole_aggregate import over_blocks
+from whole_aggregate import no_number, over_blocks
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"/>'
 SECTIONS = ("taxes", "hypotheses", "causes", "lengths", "load", "cells", "provenance", "reproduce")
@@ -246,7 +246,7 @@ def test_the_source_stands_before_any_number_and_beside_every_table(
 def test_an_unfinished_campaign_says_what_is_left(aggregate: dict[str, Any]) -> None:
     left = Left(3, 12, [("A", ("nixl_both",)), ("B", ())])
     text = render(page_view(aggregate_of(aggregate), left), [])
-    assert "Left: phase A of nixl_both; phase B." in Reader(text).text
+    assert "Left: phase A of NIXL (both); phase B." in Reader(text).text
     assert "Unfinished" not in page(aggregate)
 
 
@@ -381,6 +381,14 @@ def test_tables_that_all_say_the_same_are_one_line(aggregate: dict[str, Any]) ->
     assert title in page({**aggregate, "outputs": [row, differs]})
 
 
+def test_an_interval_without_ends_and_ids_without_a_label_have_words(aggregate: dict[str, Any]) -> None:
+    aggregate["hypotheses"][2]["numbers"]["share"] |= {"low": None, "high": None}
+    aggregate["cells"].append({**aggregate["cells"][0], "config": "plain_again", "phase": "r2"})
+    text = said(aggregate)
+    assert "no interval" in text and "\N{MINUS SIGN}∞, ∞" not in text
+    assert "plain vLLM again" in text and "repeat 2" in text and "plain_again" not in text
+
+
 def test_json_of_a_number_is_what_the_page_has() -> None:
     """Both write the shortest text that reads as the number."""
     assert all(json.dumps(v) == str(v) for v in (0.1, 1e-05, 12345678.9, 3, 0.30000000000000004))
@@ -424,3 +432,11 @@ def test_what_a_column_and_the_rows_above_say_is_not_said_again(aggregate: dict[
     assert table.heads[-1] == "TPOT p90, %" and table.units[-1] == "%"
     first, second = table.rows[:2]
     assert first[0] and first[1] and (second[0], second[1]) == ("", "") and second[2] != first[2]
+
+
+def test_a_column_without_a_value_is_not_there(aggregate: dict[str, Any]) -> None:
+    for row in aggregate["decomposition"]:
+        row["flags"] = no_number("no baseline")
+    (table,) = (t for t in view_of(aggregate).tables["causes"] if t.code == "decomposition")
+    assert labels()["head"]["flags"] not in table.heads
+    assert {len(row) for row in table.rows} == {len(table.heads)} == {len(table.units)}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from made_pages import text_of
+from made_pages import text_of, view_of
 from mutations import MUTATIONS
 from page_reader import check_numbers
 
@@ -65,5 +65,8 @@ def test_a_page_of_any_state_has_the_aggregates_numbers_and_words_for_its_codes(
         assert set(row["marks"]) <= set(words["mark"])
     flags = {flag for cell in aggregate["cells"] for flag in cell["flags"]}
     assert flags <= set(words["flag"])
+    drift = [t for t in view_of(aggregate).tables["load"] if t.code == "host_drift"]
+    assert bool(drift) or state != "host tells"
+    assert all(str(t.rows[0][0]).endswith("/s") for t in drift), "at which rate"
     if "virtual" in state or "burn" in state:
         assert words["source"]["virtual_gpu"] in page

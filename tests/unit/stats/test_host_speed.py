@@ -63,8 +63,8 @@ def test_without_noise_slope_and_taxes_are_exact() -> None:
 
 @pytest.mark.parametrize("heavy_sd", [0.01, 0.1])
 def test_intervals_hold_the_truth_and_are_shorter(heavy_sd: float) -> None:
-    """600 campaigns on cores of two speeds, launches that differ by 1 % else; one configuration may differ by ten times that."""
-    n, held, held_heavy, slopes, shorter = 600, 0, 0, 0, []
+    """300 campaigns on cores of two speeds, launches that differ by 1 % else; one configuration may differ by ten times that."""
+    n, held, held_heavy, slopes, shorter = 300, 0, 0, 0, []
     for seed in range(n):
         found = campaign(
             np.random.default_rng(seed), taxes={"a": 0.02, "heavy": 0.8}, own_sd=0.01, heavy_sd=heavy_sd
@@ -77,8 +77,8 @@ def test_intervals_hold_the_truth_and_are_shorter(heavy_sd: float) -> None:
         assert entry is not None
         slopes += entry.host_speed_slope.low <= SLOPE <= entry.host_speed_slope.high
         shorter.append((own.high - own.low) / (tax.high - tax.low))
-    # Three standard errors of a share of 600 are 2.7 %.
-    assert held / n > 0.923 and held_heavy / n > 0.923 and slopes / n > 0.923
+    # Three standard errors of a share of 300 are 3.8 %.
+    assert held / n > 0.912 and held_heavy / n > 0.912 and slopes / n > 0.912
     assert float(np.median(shorter)) < 0.5
 
 

@@ -28,10 +28,10 @@ def near(border: float, rng: np.random.Generator, confidence: float) -> np.ndarr
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
 def test_near_a_border_table_verdict_p_and_hypothesis_say_the_same(confidence: float) -> None:
-    """150 taxes near zero and 150 near H1's threshold; with ends taken from resamples some in a hundred differed."""
+    """60 taxes near zero and 60 near H1's threshold; with ends taken from resamples some in a hundred differed."""
     rng = np.random.default_rng(1)
     for border in (0.0, H1_THRESHOLD):
-        for _ in range(150):
+        for _ in range(60):
             ratios = near(border, rng, confidence)
             row = mean_over_blocks(ratios, confidence)
             estimate = _drawn_jointly(ratios[:, None], [CONFIG], DRAWS, rng)[CONFIG]

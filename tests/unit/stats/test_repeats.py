@@ -82,17 +82,15 @@ def test_a_straight_drift_is_found_and_taken_out() -> None:
     assert tax(entry, "x").point != pytest.approx(0.2)
 
 
-@pytest.mark.parametrize("block_sd", [0.0, 0.01, 0.03])
+@pytest.mark.parametrize("block_sd", [0.0, 0.03])
 @pytest.mark.parametrize("blocks", [3, 5])
 def test_what_blocks_differ_by_is_no_drift(blocks: int, block_sd: float) -> None:
-    """1,000 campaigns whose launches differ by 1 % and whose blocks differ as well, in which nothing drifts."""
+    """500 campaigns whose launches differ by 1 % and whose blocks differ as well, in which nothing drifts."""
     chance = np.random.default_rng(blocks)
-    found = [
-        summarise(launches(blocks, chance, launch_sd=0.01, block_sd=block_sd), 0.95) for _ in range(1000)
-    ]
+    found = [summarise(launches(blocks, chance, launch_sd=0.01, block_sd=block_sd), 0.95) for _ in range(500)]
     false = np.mean([e.drift.p_value < 0.05 for e in found if e is not None])
-    # Three standard errors of a share of 1,000 are 2.1 %.
-    assert false < 0.071
+    # Three standard errors of a share of 500 are 2.9 %.
+    assert false < 0.079
 
 
 def test_the_deviation_between_launches_has_an_interval_that_holds_it() -> None:
@@ -107,9 +105,9 @@ def test_the_deviation_between_launches_has_an_interval_that_holds_it() -> None:
     assert held / 400 > 0.917
 
 
-@pytest.mark.parametrize("blocks", [3, 5, 10])
+@pytest.mark.parametrize("blocks", [3, 10])
 def test_the_tax_that_is_found_four_times_in_five_lies_in_the_interval_that_is_printed(blocks: int) -> None:
-    """1,500 campaigns whose launches differ by 2 %; by scipy's t-test a tax of the true size is found in 80 % of 20,000."""
+    """800 campaigns whose launches differ by 2 %; by scipy's t-test a tax of the true size is found in 80 % of 20,000."""
     chance = np.random.default_rng(blocks)
     true = smallest_detectable(0.02 * math.sqrt(1.5 / blocks), freedom=blocks - 1)
     seen = chance.normal(true, 0.02 * math.sqrt(1.5), (20_000, blocks))
@@ -117,12 +115,12 @@ def test_the_tax_that_is_found_four_times_in_five_lies_in_the_interval_that_is_p
     assert ((found.pvalue < 0.05) & (found.statistic > 0)).mean() == pytest.approx(0.8, abs=0.01)
     printed = [
         summarise(launches(blocks, chance, launch_sd=0.02), 0.95).noise_floor.found_4_of_5  # type: ignore[index]
-        for _ in range(1500)
+        for _ in range(800)
     ]
     size = math.expm1(true)
-    # Four standard errors of these shares are 2.3 % and 5.2 %.
-    assert np.mean([p.low <= size <= p.high for p in printed]) == pytest.approx(0.95, abs=0.023)
-    assert np.mean([p.point < size for p in printed]) == pytest.approx(0.5, abs=0.052)
+    # Four standard errors of these shares are 3.1 % and 7.1 %.
+    assert np.mean([p.low <= size <= p.high for p in printed]) == pytest.approx(0.95, abs=0.031)
+    assert np.mean([p.point < size for p in printed]) == pytest.approx(0.5, abs=0.071)
 
 
 def test_a_deviation_that_nobody_could_use_has_no_tax_that_is_found() -> None:

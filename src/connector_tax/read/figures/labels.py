@@ -5,6 +5,7 @@ from functools import cache
 import yaml
 
 from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.records.cell import is_repeat
 
 WORDS = PROJECT_ROOT / "workflow" / "report"
 
@@ -12,13 +13,20 @@ WORDS = PROJECT_ROOT / "workflow" / "report"
 @cache
 def labels() -> dict[str, dict[str, str]]:
     """Return kind -> code -> words."""
-    found: dict[str, dict[str, str]] = yaml.safe_load((WORDS / "labels.yaml").read_text(encoding="utf-8"))
+    text = (WORDS / "labels.yaml").read_text(encoding="utf-8")
+    # libyaml's, where PyYAML has it, takes a tenth of the time.
+    found: dict[str, dict[str, str]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # nosec B506
     return found
 
 
 def label(kind: str, code: str) -> str:
     """Return the words of a code; a code of another version stands for itself."""
     return labels()[kind].get(code, code.replace("_", " "))
+
+
+def phase_text(phase: str) -> str:
+    """Return what a phase is about: ``rates``, ``repeat 2``."""
+    return f"{label('phase', 'repeat')} {phase[1:]}" if is_repeat(phase) else label("phase", phase)
 
 
 def reason_text(reason: str | None, subject: str = "") -> str:

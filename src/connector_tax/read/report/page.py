@@ -26,11 +26,12 @@ from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.start import standing
 from connector_tax.base.records.cell import phase_word
 from connector_tax.base.redaction import published_text
-from connector_tax.read.figures.labels import WORDS, label
+from connector_tax.read.figures.labels import WORDS, label, phase_text
 from connector_tax.read.ingest.campaign import UNREADABLE
 from connector_tax.read.report.drill import NONE, DrillDowns, read_drill_downs
 from connector_tax.read.report.numbers import Number, bare, tick
 from connector_tax.read.report.tables import name as printed
+from connector_tax.read.report.tables import named
 from connector_tax.read.report.view import Left, Page, page_view
 
 # The first is of every page, the rest of pages on which a cell can be opened.
@@ -119,7 +120,7 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"label": _label, "digits": _digits, "tick": tick, "bare": bare, "name": printed}
-    environment.filters["beyond"] = _beyond
+    environment.filters |= {"beyond": _beyond, "phase": phase_text, "named": named}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.tests["quantity"] = lambda value: isinstance(value, Number)
     return environment.get_template(name)

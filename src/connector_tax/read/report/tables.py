@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from connector_tax.base.documents.aggregate import PLAIN, Aggregate, Metric, TaxRow
 from connector_tax.base.opening import printable
-from connector_tax.base.records.cell import phase_word
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.labels import label, phase_text
 from connector_tax.read.report.numbers import Number, Unit, bare, number
 
 # What may stand in a cell: text, a number, a count, or nothing.
@@ -38,6 +37,11 @@ def name(text: str) -> str:
     return " ".join(printable(text, 48).split()) or "?"
 
 
+def named(aggregate: Aggregate, config: str) -> str:
+    """Return the label of a configuration; the second plain of a block has its own in the table of labels."""
+    return name(aggregate.label_of(config) if config in aggregate.configs else label("config", config))
+
+
 def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
     """Return section -> its tables."""
     blocks = list(dict.fromkeys(b for r in aggregate.repeats for t in r.taxes for b in t.by_block))
@@ -51,8 +55,8 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
         },
         "load": {
             "ref_load": (("connector", "ttft_p90", "tpot_p90", "added_ttft", "added_tpot"), _loaded(aggregate)),
-            "blocks": (("reference", "metric", "connector", "tax", *map(phase_word, blocks)), _blocks(aggregate, blocks)),
-            "host_drift": (("what", "mean", "change", "p"), _drift(aggregate)),
+            "blocks": (("reference", "metric", "connector", "tax", *map(phase_text, blocks)), _blocks(aggregate, blocks)),
+            "host_drift": (("rate", "what", "mean", "change", "p"), _drift(aggregate)),
             "conversations": (("connector", "sessions", "rate", "turns", "hits", "ttft_p90", "tpot_p90"), _conversations(aggregate)),
             "growth": (("connector", "of_a_step", "per_blocks", "per_running"), _slopes(aggregate)),
             "growth_cells": (("connector", "cached", "running", "ttft_p50", "tpot_p50"), _levels(aggregate)),
@@ -70,22 +74,27 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
 
 
 def lengths_table(
-    lines: Iterable[tuple[tuple[int, int], float, str, Number | None, Number | None]],
+    lines: Sequence[tuple[tuple[int, int], float, str, *tuple[Number | None, ...]]],
 ) -> list[Table]:
     """
     Args:
-        lines: shape, rate, connector and its two taxes.
+        lines: shape, rate, connector, its two taxes and that of TTFT with phases averaged out, a column that is there where anybody has it.
     """
-    rows = ((f"{i:,} × {o:,}", f"{rate:g}/s", *rest) for (i, o), rate, *rest in lines)
-    return _table("lengths", ("shape", "rate", "connector", *METRICS), rows)
+    averaged = ["phase_averaged"] * any(line[-1] for line in lines)
+    heads = ("shape", "rate", "connector", *METRICS, *averaged)
+    rows = ((f"{i:,} × {o:,}", f"{rate:g}/s", *rest)[: len(heads)] for (i, o), rate, *rest in lines)
+    return _table("lengths", heads, rows)
 
 
 def _table(code: str, heads: Sequence[str], rows: Iterable[Sequence[Value]]) -> list[Table]:
-    """Return it; nothing without rows."""
-    found = list(rows)
-    units = [_unit(column) for column in zip(*found, strict=True)]
-    words = [label("head", h) for h in heads]
-    shown = [f"{word}, {unit}" if unit else word for word, unit in zip(words, units, strict=False)]
+    """Return it without the columns in which no row has anything; nothing without rows."""
+    every = list(rows)
+    columns = list(zip(*every, strict=True))
+    kept = [k for k, column in enumerate(columns) if any(v is not None and v != "" for v in column)]
+    found = [[row[k] for k in kept] for row in every]
+    units = [_unit(columns[k]) for k in kept]
+    words = [label("head", heads[k]) for k in kept]
+    shown = [f"{word}, {unit}" if unit else word for word, unit in zip(words, units, strict=True)]
     return [Table(code, shown, units, _each_once(found))] if found else []
 
 
@@ -133,7 +142,7 @@ def _observer(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
 
 
 def _processes(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
-    """Of Phase A's cell at ref_safe."""
+    """Of Phase A's cell at ref_safe, those that worked."""
     rates = aggregate.reference_rates
     for config in aggregate.config_ids:
         for cell in aggregate.measured("a", config):
@@ -142,7 +151,7 @@ def _processes(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
             idle, loaded, memory = (
                 found or {} for found in (cell.cpu.idle_share, cell.cpu.loaded_s, cell.cpu.rss_mib)
             )
-            for process in sorted({*loaded, *idle, *memory}):
+            for process in sorted(p for p in {*loaded, *idle} if loaded.get(p) or idle.get(p)):
                 yield (
                     name(aggregate.label_of(config)),
                     name(process),
@@ -195,14 +204,15 @@ def _blocks(aggregate: Aggregate, blocks: Sequence[str]) -> Iterator[Sequence[Va
 
 def _drift(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     for entry in aggregate.host_drift:
+        rate = f"{entry.rate_per_s:g}/s"
         for row in aggregate.repeats:
             if row.rate_per_s == entry.rate_per_s and row.drift is not None and row.metric in METRICS:
                 change = number(row.drift.change, "tax")
-                yield label("host", row.metric), None, change, bare(row.drift.p_value)
+                yield rate, label("host", row.metric), None, change, bare(row.drift.p_value)
         for source in entry.sources:
             unit = HOST_UNITS.get(source.unit, "plain")
             mean, change = bare(source.mean, unit), number(source.change, unit)
-            yield label("host", source.source), mean, change, bare(source.p_value)
+            yield rate, label("host", source.source), mean, change, bare(source.p_value)
 
 
 def _conversations(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
@@ -263,8 +273,8 @@ def _outputs(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     if all(o.verdict in ("reference", "same") for o in aggregate.outputs):
         return
     for o in aggregate.outputs:
-        phase, word = phase_word(o.phase), label("outputs", o.verdict)
-        yield name(aggregate.label_of(o.config)), phase, o.n_same, o.n_prompts, word
+        phase, word = phase_text(o.phase), label("outputs", o.verdict)
+        yield named(aggregate, o.config), phase, o.n_same, o.n_prompts, word
 
 
 def provenance_of(aggregate: Aggregate) -> list[tuple[str, str]]:

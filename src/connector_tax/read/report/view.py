@@ -25,7 +25,7 @@ from connector_tax.base.records.cell import is_phase, phase_place, phase_word
 from connector_tax.read.figures.labels import reason_text
 from connector_tax.read.figures.questions import standing_tax
 from connector_tax.read.report.numbers import Axis, Number, Unit, axis_of, bare, number
-from connector_tax.read.report.tables import Table, lengths_table, name, provenance_of, tables_of
+from connector_tax.read.report.tables import Table, lengths_table, name, named, provenance_of, tables_of
 from connector_tax.read.stats.connectors import METRICS, connector_rows
 
 # A zoomed axis is worth a switch where rows without a tax fill less of the common one.
@@ -225,7 +225,7 @@ class Page:
     multiples: Sequence[Multiple]
     lengths: tuple[Sequence[int], Sequence[int]]
     panels: Sequence[Panel]
-    knees: Sequence[tuple[str, float]]
+    knees: Sequence[tuple[float, Sequence[str]]]
     tables: Mapping[str, Sequence[Table]]
     cells: Sequence[tuple[str, Sequence[CellRow]]]
     n_failed: int
@@ -286,11 +286,7 @@ def page_view(aggregate: Aggregate, left: Left | None = None, bundled: bool = Fa
         multiples=multiples,
         lengths=lengths,
         panels=_panels(aggregate),
-        knees=[
-            (name(aggregate.label_of(c)), s.saturation_rate_per_s)
-            for c, s in aggregate.saturation.items()
-            if s.saturation_rate_per_s is not None
-        ],
+        knees=_knees(aggregate),
         tables=tables_of(aggregate) | {"lengths": numbers},
         cells=[(k, list(g)) for k, g in groupby(cells, key=lambda c: c.label)],
         n_failed=sum(c.n[2] + c.n[3] for c in cells if c.n),
@@ -548,7 +544,7 @@ def _multiples(
     points: dict[str, dict[str, list[tuple[str, Number, bool]]]] = {
         row.id: {m: [] for m in METRICS} for row in rows
     }
-    lines: list[tuple[tuple[int, int], float, str, Number | None, Number | None]] = []
+    lines: list[tuple[tuple[int, int], float, str, *tuple[Number | None, ...]]] = []
     for shape in shapes:
         # In percent: prompt lengths share the width, output lengths that of their prompt length.
         inside = (outputs.index(shape[1]) + 1) / (len(outputs) + 1)
@@ -562,7 +558,9 @@ def _multiples(
                     points[row.id][metric].append((place, value, far))
             if own:
                 rate = next(t.rate_per_s for t in own.values())
-                lines.append((shape, rate, row.label, numbers["ttft_p90"], numbers["tpot_p90"]))
+                ttft = own.get("ttft_p90")
+                averaged = number(ttft.phase_averaged or None, "tax") if ttft is not None else None
+                lines.append((shape, rate, row.label, *(numbers[m] for m in METRICS), averaged))
     found = [Multiple(row.id, row.label, points[row.id]) for row in rows if any(points[row.id].values())]
     return found, (inputs, outputs), lengths_table(lines)
 
@@ -603,6 +601,15 @@ def _panels(aggregate: Aggregate) -> list[Panel]:
     return found
 
 
+def _knees(aggregate: Aggregate) -> list[tuple[float, list[str]]]:
+    """Rate -> who is saturated from it on."""
+    found: dict[float, list[str]] = {}
+    for config, own in aggregate.saturation.items():
+        if own.saturation_rate_per_s is not None:
+            found.setdefault(own.saturation_rate_per_s, []).append(name(aggregate.label_of(config)))
+    return sorted(found.items())
+
+
 def _early(aggregate: Aggregate) -> tuple[int, int, int] | None:
     """See ``Page.early``."""
     rules = [rule for cell in aggregate.measured() if (rule := cell.stopped) is not None]
@@ -631,7 +638,7 @@ def _cell(aggregate: Aggregate, cell: Cell) -> CellRow:
     once = own is not None and own.n_waiting == 1
     return CellRow(
         key=(cell.config, cell.phase, cell.cell_id),
-        label=name(aggregate.label_of(cell.config)),
+        label=named(aggregate, cell.config),
         phase=cell.phase,
         rate_per_s=cell.rate_per_s,
         input_tokens=cell.input_tokens,

@@ -23,9 +23,11 @@ from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.statistics.looks import look_factor
 from connector_tax.base.statistics.pairing import CommonArrivals
 from connector_tax.base.statistics.resampling import Floats, draw_starts
+from connector_tax.base.steptime import read_step_columns
 from connector_tax.read.ingest import CellData
 from connector_tax.read.ingest.steps import KIND_NAMES, StepTable
 from connector_tax.read.ingest.tables import StepRecords
+from connector_tax.read.stats import phases
 from connector_tax.read.stats.schedules import common_arrivals
 
 LATENCIES: tuple[Latency, ...] = ("ttft_ms", "tpot_ms", "e2e_ms", "ttft_from_send_ms")
@@ -88,7 +90,7 @@ class CellEstimates:
     """Estimates of one cell.
 
     Attributes:
-        latencies: (name, percentile) -> estimate, milliseconds.
+        latencies: (name, percentile) -> estimate, milliseconds. ``phases.NAME`` is there only behind Poisson arrivals.
     """
 
     cell: CellData
@@ -117,6 +119,7 @@ class _Job:
         factor: by how much a stopping rule makes intervals wider.
         confidence: of the intervals.
         common: latency -> how blocks are drawn together with the other cells of this schedule.
+        sent: where phases of arrival may be averaged out.
     """
 
     seed: int
@@ -128,6 +131,7 @@ class _Job:
     confidence: float
     length: int = 0
     common: Mapping[str, CommonArrivals] = field(default_factory=dict)
+    sent: phases.Sent | None = None
 
 
 def estimate_cells(
@@ -164,7 +168,8 @@ def _job(cell: CellData, seed: int, draws: int, confidence: float) -> _Job:
     }
     names = (cell.config, cell.phase, cell.cell_id)
     factor = look_factor(cell.spec, confidence)
-    return _Job(seed, names, draws, columns, cell.steps, factor, confidence)
+    sent = phases.sent(cell.spec, cell.window, cell.requests)
+    return _Job(seed, names, draws, columns, cell.steps, factor, confidence, sent=sent)
 
 
 def _with_lengths(cells: Sequence[CellData], jobs: list[_Job], each: Each) -> list[_Job]:
@@ -202,7 +207,23 @@ def _estimate(job: _Job) -> tuple[Percents, StepEstimates]:
     rng = stream(job.seed, "bootstrap", *job.names)
     wide = _Wide(factor=job.factor, confidence=job.confidence)
     steps = _steps(job.steps, rng, wide)
-    return _resampled(job.latencies, PERCENTILES, job.draws, rng, wide, job.length, job.common), steps
+    latencies = _resampled(job.latencies, PERCENTILES, job.draws, rng, wide, job.length, job.common)
+    return latencies | _phase_averaged(job, wide), steps
+
+
+def _phase_averaged(job: _Job, wide: "_Wide") -> Percents:
+    if job.sent is None:
+        return {}
+    found = (
+        "no_steps"
+        if job.steps is None
+        else phases.averaged(job.sent, read_step_columns(job.steps.source).steps)
+    )
+    rng = stream(job.seed, "phases", *job.names)
+    draw = job.common.get("ttft_ms", draw_starts)
+    n = job.latencies["ttft_ms"].size
+    each = phases.estimate(found, n, (90.0,), job.draws, rng, length=job.length, draw=draw, **wide)
+    return {(phases.NAME, q): estimate for q, estimate in each.items()}
 
 
 class _Wide(TypedDict):

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from connector_tax.base.documents.aggregate import AnyLatencyMetric
 from connector_tax.base.records.cell import Phase, Shape, is_repeat, phase_place
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import NS_PER_S
 from connector_tax.read.ingest.host import HostState
 from connector_tax.read.stats.cells import CellEstimates, Estimates
-from connector_tax.read.stats.taxes import LATENCIES
+from connector_tax.read.stats.taxes import OF_LAUNCHES, LaunchMetric
 
 # Below it a t-interval is wider than it is worth, and one bad block is a third of the evidence.
 MIN_BLOCKS = 3
@@ -68,9 +67,9 @@ def is_headline_cell(own: CellEstimates, phase: Phase, shape: Shape | None, rate
     )
 
 
-def launches_at(estimates: Estimates, rate: float, metric: AnyLatencyMetric) -> Launches:
+def launches_at(estimates: Estimates, rate: float, metric: LaunchMetric) -> Launches:
     """(block, configuration) -> its launch."""
-    name, q = LATENCIES[metric]
+    name, q = OF_LAUNCHES[metric]
     shape = headline_shape(estimates)
     cells = {
         (phase, config): own

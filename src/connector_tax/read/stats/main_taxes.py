@@ -29,12 +29,13 @@ from connector_tax.read.stats.cells import Estimates
 from connector_tax.read.stats.launches import headline_shape, is_headline_cell
 from connector_tax.read.stats.repeats import headline_taxes
 from connector_tax.read.stats.saturation import queued
-from connector_tax.read.stats.taxes import LATENCY_METRICS, NEITHER, Tax
+from connector_tax.read.stats.taxes import LATENCY_METRICS, NEITHER, OF_LAUNCHES, PHASE_AVERAGED, Tax
 
 # Phase A comes first: the reference rates were chosen with it.
 PHASES_IN_ORDER = ("a", "b", "b_prime")
 PARTS_OF_A_STEP = ("callback_p50_us", "unexplained_us")
 Key = tuple[str, AnyReference, float, Metric]
+AVERAGED = OF_LAUNCHES[PHASE_AVERAGED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +134,30 @@ def main_taxes(
     found = {(m.tax.config, m.tax.reference, m.tax.rate_per_s, m.tax.metric): m for m in of_launches}
     for entry in blocks:
         drawn = headline_taxes(estimates, rates, entry.metric, draws, rng, entry.reference)
+        averaged = _phase_averaged(entry, estimates, rates, draws, rng)
         for row in entry.taxes:
-            own = _over_blocks(entry, row, drawn[row.config], estimates)
+            own = _over_blocks(entry, row, drawn[row.config], averaged.get(row.config), estimates)
             # Equal rates have one entry of blocks, which holds for both.
             for name in _references_at(rates, entry.rate_per_s):
                 if own is not None:
                     key: Key = (row.config, name, entry.rate_per_s, own.tax.metric)
                     found[key] = replace(own, tax=replace(own.tax, reference=name))
     return list(_without_number(found, failed, rates).values())
+
+
+def _phase_averaged(
+    entry: Repeats,
+    estimates: Estimates,
+    rates: ReferenceRatesFile | None,
+    draws: int,
+    rng: np.random.Generator,
+) -> dict[str, Estimate]:
+    """Return configuration -> its tax of TTFT over blocks with phases averaged out; nothing where no cell has that."""
+    if entry.metric != "ttft_p90" or not any(AVERAGED in e.latencies for e in estimates.values()):
+        return {}
+    # A generator of its own: draws of the other taxes stay what they are.
+    found = headline_taxes(estimates, rates, PHASE_AVERAGED, draws, rng.spawn(1)[0], entry.reference)
+    return {row.config: found.get(row.config) or unavailable("few_blocks") for row in entry.taxes}
 
 
 def _without_number(
@@ -170,7 +187,9 @@ def _references_at(rates: ReferenceRatesFile | None, rate_per_s: float) -> list[
     return [] if rates is None else rates.references_at(rate_per_s)
 
 
-def _over_blocks(entry: Repeats, row: BlockTax, estimate: Estimate, estimates: Estimates) -> MainTax | None:
+def _over_blocks(
+    entry: Repeats, row: BlockTax, estimate: Estimate, averaged: Estimate | None, estimates: Estimates
+) -> MainTax | None:
     """None where no cell of a block says what shape it has, and of a latency that no tax is stated in."""
     metric = next((m for m in LATENCY_METRICS if m == entry.metric), None)
     if metric is None:
@@ -207,6 +226,9 @@ def _over_blocks(entry: Repeats, row: BlockTax, estimate: Estimate, estimates: E
         n_plain=counts["plain"],
         overloaded=overloaded,
     )
+    if averaged is not None:
+        n = sum(e.n for c in measured["own"] if (e := c.latencies[AVERAGED]).point is not None)
+        tax = replace(tax, phase_averaged=replace(averaged, n=n), averaged_blocks=averaged.n)
     return MainTax(tax, row.n)
 
 

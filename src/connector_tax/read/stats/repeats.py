@@ -58,7 +58,7 @@ from connector_tax.read.stats.spread import (
     found_four_times_in_five,
     within_launches,
 )
-from connector_tax.read.stats.taxes import LATENCY_METRICS
+from connector_tax.read.stats.taxes import LATENCY_METRICS, LaunchMetric
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def rates_of_blocks(rates: ReferenceRatesFile | None) -> list[tuple[Reference, f
 def headline_taxes(
     estimates: Estimates,
     rates: ReferenceRatesFile | None,
-    metric: AnyLatencyMetric,
+    metric: LaunchMetric,
     draws: int,
     rng: np.random.Generator,
     reference: Reference = "ref_safe",

@@ -32,7 +32,8 @@ def aggregate_csv(aggregate: Aggregate) -> str:
     """
     taxes = {(t.config, t.phase, t.cell_id, t.metric): t for t in aggregate.taxes}
     standing = {t.place: t for t in aggregate.main_taxes}
-    rows = []
+    rows: list[Row] = []
+    averaged: list[Row] = []
     for cell in aggregate.cells:
         own: dict[Metric, TaxRow] = {}
         for metric in METRICS:
@@ -40,13 +41,25 @@ def aggregate_csv(aggregate: Aggregate) -> str:
             if tax is not None:
                 own[metric] = standing.get(tax.place, tax)
         rows.append(_cell(cell) | _taxes(own))
+        averaged.append(_phase_averaged(own))
     # Behind the others: those that scripts know keep their places.
     columns = [*dict.fromkeys(name for row in rows for name in row), *["source"] * bool(rows)]
+    columns += dict.fromkeys(name for row in averaged for name in row)
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(row | {"source": aggregate.measured_on.text} for row in rows)
+    source: Row = {"source": aggregate.measured_on.text}
+    writer.writerows(row | source | more for row, more in zip(rows, averaged, strict=True))
     return out.getvalue()
+
+
+def _phase_averaged(taxes: Mapping[Metric, TaxRow]) -> Row:
+    found = taxes["ttft_p90"].phase_averaged if "ttft_p90" in taxes else None
+    if not found:
+        return {}
+    name = "tax_ttft_p90_phase_averaged"
+    ends = {f"{name}_low": found.low, f"{name}_high": found.high}
+    return {name: found.point, **ends, f"{name}_n_blocks": found.n_blocks}
 
 
 def _taxes(taxes: Mapping[Metric, TaxRow]) -> Row:

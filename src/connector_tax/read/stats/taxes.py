@@ -5,7 +5,9 @@ arrivals and steps each by themselves; plain's resamples are the same ones in ev
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
+import msgspec
 import numpy as np
 
 from connector_tax.base.documents.aggregate import (
@@ -15,6 +17,7 @@ from connector_tax.base.documents.aggregate import (
     LatencyMetric,
     Metric,
     Side,
+    TaxPart,
     TaxRow,
     TaxVerdict,
     Unit,
@@ -23,6 +26,7 @@ from connector_tax.base.documents.aggregate import (
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
+from connector_tax.read.stats import phases
 from connector_tax.read.stats.cells import CellEstimates
 from connector_tax.read.stats.saturation import queued
 
@@ -38,6 +42,10 @@ LATENCY_METRICS: dict[LatencyMetric, tuple[Latency, float]] = {
     "ttft_p90": LATENCIES["ttft_p90"],
     "tpot_p90": LATENCIES["tpot_p90"],
 }
+# Beside the tax of ``ttft_p90`` and no tax of its own.
+PHASE_AVERAGED: Literal["ttft_p90_phase_averaged"] = "ttft_p90_phase_averaged"
+LaunchMetric = AnyLatencyMetric | Literal["ttft_p90_phase_averaged"]
+OF_LAUNCHES: dict[LaunchMetric, tuple[str, float]] = {**LATENCIES, PHASE_AVERAGED: (phases.NAME, 90.0)}
 # A connector's hooks, per step; plain has none.
 HOOKS: Metric = "callback_p50_us"
 STEP_METRICS: tuple[Metric, ...] = ("step_p50_us", HOOKS, "unexplained_us")
@@ -71,6 +79,7 @@ class Tax:
             median step that has moved to another mixture of steps.
         lost: whether it has no number since a cell, its own or plain's, is missing, damaged or invalid, or its steps were not recorded: another
             launch may say what this one did not. A cell of which requests failed, or that was overloaded, has said it.
+        phase_averaged: the same with phases averaged out, over ``averaged_blocks``; None where nobody asks for it.
     """
 
     config: str
@@ -83,6 +92,8 @@ class Tax:
     n_plain: int
     overloaded: tuple[Side, ...] = ()
     lost: bool = False
+    phase_averaged: Estimate | None = None
+    averaged_blocks: int = 1
 
     @property
     def rate_per_s(self) -> float:
@@ -123,7 +134,14 @@ class Tax:
             subject=self.estimate.subject,
             overloaded=self.overloaded,
             verdict=verdict(self.estimate, confidence),
+            phase_averaged=self._averaged(confidence),
         )
+
+    def _averaged(self, confidence: float) -> TaxPart | msgspec.UnsetType:
+        if self.phase_averaged is None:
+            return msgspec.UNSET
+        found = self.estimate if self.estimate.point is None else self.phase_averaged
+        return found.tax_part(confidence, None if found.point is None else self.averaged_blocks)
 
 
 def verdict(estimate: Estimate, confidence: float) -> TaxVerdict:
@@ -174,6 +192,7 @@ def taxes_of(
             n_plain=_n_plain(metric, plain),
             overloaded=overloaded_by[metric],
             lost=estimate.point is None and no_tax is None and (plain is None or metric in STEP_METRICS),
+            phase_averaged=_averaged(own, plain) if metric == "ttft_p90" else None,
         )
         for metric, estimate in found.items()
     ]
@@ -208,6 +227,14 @@ def _tax(metric: Metric, own: CellEstimates, plain: CellEstimates | None) -> Est
         return relative(own.latency(name, q), plain.latency(name, q))
     step = difference(own.step("step_duration_us", 50.0), plain.step("step_duration_us", 50.0))
     return step if metric == "step_p50_us" else difference(step, callback, of_second="hooks")
+
+
+def _averaged(own: CellEstimates, plain: CellEstimates | None) -> Estimate | None:
+    place = OF_LAUNCHES[PHASE_AVERAGED]
+    if place not in own.latencies:
+        return None
+    base = None if plain is None else plain.latencies.get(place)
+    return relative(own.latency(*place), base or unavailable("no_cell"))
 
 
 def _n_own(metric: Metric, own: CellEstimates, estimate: Estimate) -> int:

@@ -41,6 +41,7 @@ class TaxRow(Ends, frozen=True, kw_only=True):
         reference: ``neither`` at another rate of Phase A.
         reason, subject: as a quantity has them; the reason is null where all ends are known.
         overloaded: which sides did not keep up.
+        phase_averaged: the tax of TTFT with the phase of arrival averaged out; only behind Poisson arrivals.
     """
 
     config: str
@@ -59,6 +60,7 @@ class TaxRow(Ends, frozen=True, kw_only=True):
     subject: str = ""
     overloaded: tuple[Side, ...] = ()
     verdict: TaxVerdict
+    phase_averaged: TaxPart | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def place(self) -> Place:

@@ -1,0 +1,82 @@
+"""What ``connector-tax load`` says of limits on latency, on a server whose time is known: held against the clock."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from test_load_command import cells_in, load, streamed
+from truth_server import Reply, truth_server
+
+
+def test_goodput_counts_the_requests_that_met_every_limit(tmp_path: Path) -> None:
+    """Every second request waits 300 ms: half of them are good."""
+
+    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
+        if number % 2:
+            await asyncio.sleep(0.3)
+        await streamed(reply, request, number)
+
+    with truth_server(script) as url:
+        done = load(
+            *(
+                "--base-url",
+                url,
+                "--rate",
+                "40",
+                "--shape",
+                "8,4",
+                "--num-prompts",
+                "40",
+                "--out",
+                str(tmp_path),
+            ),
+            *("--goodput", "ttft=200ms,e2e=5s"),
+            judged=True,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (cell,) = cells_in(tmp_path).values()
+    assert 0.4 <= cell["goodput"]["share"]["point"] <= 0.5
+    assert cell["goodput"]["per_s"] == pytest.approx(
+        cell["goodput"]["share"]["point"] * cell["throughput"]["requests_per_s"]
+    )
+    assert "of requests have ttft <= 200 ms and e2e <= 5000 ms" in done.stdout
+
+
+def test_the_highest_rate_within_limits_is_found(tmp_path: Path) -> None:
+    """A server that takes 20 ms a request, one after the other: it holds below 50 req/s and not above."""
+    turn = None
+
+    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
+        nonlocal turn
+        turn = turn or asyncio.Lock()
+        async with turn:
+            await asyncio.sleep(0.02)
+        await streamed(reply, request, number)
+
+    with truth_server(script) as url:
+        done = load(
+            *("--base-url", url, "--find-rate", "10:200", "--slo", "ttft_p90=150ms", "--precision", "20%"),
+            *(
+                "--shape",
+                "8,2",
+                "--out",
+                str(tmp_path),
+                "--duration",
+                "1",
+                "--warmup",
+                "0.2",
+                "--min-completed",
+                "5",
+            ),
+            judged=True,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    search = json.loads((tmp_path / "summary.json").read_text())["search"]
+    assert 20 <= search["highest_per_s"] <= 52
+    assert search["fails_per_s"] <= search["highest_per_s"] * 1.2 * 1.001
+    assert "requests/s is the highest rate that holds the limits" in done.stdout
