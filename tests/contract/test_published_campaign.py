@@ -81,7 +81,7 @@ def test_making_it_again_measures_nothing_and_ends(
     raw = raw_files(published_campaign)
     assert [p.relative_to(made) for p in raw_files(made)] == [p.relative_to(published_campaign) for p in raw]
     assert all((made / p.relative_to(published_campaign)).read_bytes() == p.read_bytes() for p in raw)
-    assert "Nothing to be done" in make_figures(checkout, "--dry-run")
+    assert "Nothing to be done" in make_figures(checkout, "--", "--dry-run")
 
 
 def test_every_bundle_is_sound_and_has_its_checksum_in_the_list() -> None:
