@@ -40,6 +40,21 @@ def test_the_list_names_each_command_once() -> None:
         assert lines.count(f"  {name:<9}{about}") == 1
 
 
+def test_each_script_says_the_command_that_it_is() -> None:
+    """A script that is a command holds nothing of its own; those of rules are a part of one, so that no other part is an input of the rule."""
+    of_scripts, parts = set(), set()
+    for path in (PROJECT_ROOT / "scripts").glob("*.py"):
+        text = path.read_text()
+        if "connector_tax.commands." in text:
+            name = text.split("``connector-tax ")[1].split("``")[0]
+            assert f"from connector_tax.commands.{name.replace('-', '_')} import COMMAND\n" in text
+            of_scripts.add(name)
+        elif "A part of ``connector-tax report``" in text:
+            parts.add(path.name)
+    assert of_scripts == {"load", "revert-patch"}
+    assert parts == {"analyze.py", "plot_connector_tax.py", "build_report.py"}
+
+
 @pytest.mark.parametrize("name", [*ALL, *HIDDEN])
 def test_the_help_of_a_command_fits_on_a_screen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
