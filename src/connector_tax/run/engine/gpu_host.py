@@ -6,11 +6,12 @@ What a connector lacks, preflight says.
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from connector_tax.base.config import EngineConfig
+from connector_tax.base.config.secrets import with_references
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ConfigError
 from connector_tax.run.engine.command import check_model, engine_python, interpreter
@@ -49,20 +50,21 @@ class _Answer(msgspec.Struct, frozen=True):
     cuda: _Cuda | None
 
 
-def lacking(engine_python: str, *, card: bool) -> list[str]:
+def lacking(engine_python: str, *, card: bool, env: Mapping[str, str] | None = None) -> list[str]:
     """Everything that is missing, each with what would do; empty where a campaign can begin.
 
     Args:
         card: whether a GPU is asked for, too.
+        env: what a launch adds to the environment.
     """
-    return list(_lacking(engine_python, card))
+    return list(_lacking(engine_python, card, env or {}))
 
 
-def _lacking(engine_python: str, card: bool) -> Iterator[str]:
+def _lacking(engine_python: str, card: bool, env: Mapping[str, str]) -> Iterator[str]:
     gpus, fault = host_gpus() if card else ((), None)
     if card and not gpus:
         yield f"no NVIDIA GPU: {fault or 'the driver lists none'}. Take a host that has one; run --smoke --on virtual-gpu needs none"
-    answer = _answer(engine_python, card)
+    answer = _answer(engine_python, card, env)
     if isinstance(answer, str):
         yield f"{engine_python}: {answer}. Give an interpreter that has vLLM: export ENGINE_PYTHON=/path/to/venv/bin/python"
         return
@@ -76,13 +78,14 @@ def _lacking(engine_python: str, card: bool) -> Iterator[str]:
         yield f"{engine_python}: torch was built for CUDA {answer.cuda.build} and finds no card. Compare the driver (nvidia-smi)"
 
 
-def _answer(engine_python: str, card: bool) -> _Answer | str:
+def _answer(engine_python: str, card: bool, env: Mapping[str, str]) -> _Answer | str:
     try:
         asked = subprocess.run(
             [engine_python, "-c", QUESTIONS, *["card"] * card],
             capture_output=True,
             text=True,
             timeout=ASK_WITHIN_S,
+            env={**os.environ, **env},
         )
         if asked.returncode != 0:
             return (asked.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
@@ -103,7 +106,7 @@ def refuse_engine(engine: EngineConfig) -> None:
         return
     python = engine_python(engine)
     check_model(engine)
-    if missing := lacking(python, card=False):
+    if missing := lacking(python, card=False, env=with_references(engine.env, "engine.env")):
         raise ConfigError("\n".join(f"engine.python: {what}" for what in missing))
 
 
