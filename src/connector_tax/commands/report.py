@@ -1,7 +1,9 @@
 """Make of a campaign's raw results its numbers, figures and page, as far as they are older, and say what came out."""
 
 import argparse
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import CampaignFolder
@@ -59,9 +61,12 @@ def _analyse(folder: CampaignFolder, processes: int | None) -> None:
     made = [folder.aggregate, folder.aggregate_csv]
     if not _older(made, [*raw, *closure("connector_tax.read.analysis")]):
         return
-    print(analyse(folder.root, processes).text)
-    for path in made:  # one that came out the same is not written again
-        path.touch()
+    # Beside a table that may be redirected.
+    print(analyse(folder.root, processes).text, file=sys.stderr)
+    # One that came out the same is not written again; nor is it in a folder that may only be read.
+    with suppress(OSError):
+        for path in made:
+            path.touch()
 
 
 def _older(made: Iterable[Path], of: Iterable[Path]) -> bool:
