@@ -9,6 +9,7 @@ import pytest
 
 from connector_tax.base.config import load
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
+from connector_tax.base.secrets import REFERRED_VARIABLE
 
 BUNDLE = Path(__file__).parents[1] / "published" / "virtual-h200-eight.tar.xz"
 
@@ -63,3 +64,10 @@ def _connectors_are_parsed_once() -> Iterator[None]:
     load.read_yaml = lambda path: known if path == shipped else read_yaml(path)  # type: ignore[assignment]
     yield
     load.read_yaml = read_yaml
+
+
+@pytest.fixture(autouse=True)
+def _no_secret_is_known_of_another_test() -> Iterator[None]:
+    """Whoever reads a config has what it refers to known to its process from then on."""
+    yield
+    os.environ.pop(REFERRED_VARIABLE, None)

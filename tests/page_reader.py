@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
 
+from connector_tax.base.units import exact_duration
 from connector_tax.read.figures.labels import WORDS
 
 NUMBER = re.compile(r"[\d][\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -73,7 +74,9 @@ def check_numbers(aggregate: dict[str, Any], page: str) -> int:
         assert min(abs(shown - value), abs(shown - 100 * value)) <= half * 1.001, (value, text)
     strings = [str(v) for v in every if isinstance(v, str)]
     written = [re.sub(r"<[^>]+>", " ", f.read_text()) for f in WORDS.glob("*.*")]
-    own = {word.strip(AROUND) for text in (*strings, *written) for word in text.split()}
+    # Durations are said in hours, minutes and seconds.
+    durations = [exact_duration(int(n)) for n in known if 0 <= n < 1e9]
+    own = {word.strip(AROUND) for text in (*strings, *written, *durations) for word in text.split()}
     for word in reader.text.split():
         bare = word.strip(AROUND)
         if any(c.isdigit() for c in bare) and bare not in own:

@@ -29,13 +29,12 @@ from connector_tax.base.config.model import CampaignConfig
 from connector_tax.base.documents.aggregate import Aggregate
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.errors import ArtifactError, ConfigError
-from connector_tax.base.files import Document, write_text_if_changed
+from connector_tax.base.files import write_text_if_changed
 from connector_tax.base.opening import printable
 from connector_tax.base.plan import read_campaign_file, start
 from connector_tax.base.prctl import killed_with_parent
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.base.redaction import published
 from connector_tax.base.seeds import stream
 from connector_tax.read.compare.comparison import LATENCIES, flags_at, number_of, read_side
 from connector_tax.read.figures.labels import label, launches_text
@@ -224,24 +223,14 @@ def _words(entries: Mapping[str, str], without: str = "") -> str:
 
 
 def write_configs(sweep: Sweep) -> list[Path]:
-    """Write a config for each campaign; one with the same content is left alone.
-
-    Raises:
-        ConfigError: a secret stands in the base or in an entry. It would be in as many files as there are campaigns.
-    """
+    """Write a config for each campaign; one with the same content is left alone."""
     texts = {}
     for cell in sweep.cells:
-        # Under a key of its own, since a document holds its config so.
-        if published({"config": cell.mapping})["config"] != cell.mapping:
-            raise ConfigError(
-                f"{sweep.path}: campaign {cell.name}: a secret stands in it, in {sweep.base} or in an entry, and would be written into a file "
-                "for each campaign. Put it into the environment and write ${NAME} for it."
-            )
         body = yaml.safe_dump(cell.mapping, sort_keys=False, allow_unicode=True, width=120)
         head = printable(f"# Made by connector-tax sweep of {sweep.path} and {sweep.base}; edit those.", 1000)
         texts[sweep.config_file(cell)] = f"{head}\n{body}"
     for path, text in texts.items():
-        write_text_if_changed(path, Document(text))
+        write_text_if_changed(path, text)
     return list(texts)
 
 
@@ -381,9 +370,6 @@ def state_of(config: CampaignConfig, results: Path, gpus: int | None = None) -> 
     folder = CampaignFolder(results / config.campaign)
     runs = sum(len(config.members(phase)) for phase in config.phases)
     try:
-        if folder.root.is_symlink():
-            raise ArtifactError("it is a link, which is not followed")
-        folder.links()
         if not folder.campaign_file.exists():
             return State("not_started", 0, runs, seconds_left(config, folder, gpus))
         document = read_campaign_file(folder.campaign_file)

@@ -24,7 +24,6 @@ from snakemake.io import report
 
 from connector_tax.base.artifacts.layout import RECEIPT, CampaignFolder, RunFolder
 from connector_tax.base.config import CampaignConfig, parse_campaign
-from connector_tax.base.config.secrets import hand_on
 from connector_tax.base.documents.figures import FigureIndex, read_figure_index
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError
 from connector_tax.base.imports import closure, sha256_of_code
@@ -51,7 +50,7 @@ from connector_tax.base.plan.start import (
 )
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
-from connector_tax.base.redaction import published_text
+from connector_tax.base.secrets import masked
 
 # Targets that measure nothing. Asked for by name, they take what is on disk: no rule that could measure
 # exists then, so a clone that scrambled every time stamp cannot start an engine.
@@ -71,7 +70,7 @@ _HUSHED = MemoryHandler(capacity=10_000, flushLevel=CRITICAL + 1)
 
 def stop(message: str) -> NoReturn:
     """End with one message; Snakemake would wrap it in a traceback of its own parser."""
-    print(f"error: {published_text(message)}", file=sys.stderr, flush=True)
+    print(f"error: {masked(message)}", file=sys.stderr, flush=True)
     _STARTED.close()
     os._exit(2)
 
@@ -348,7 +347,7 @@ class Study:
             said.append(f"Go on: {self.command}" if self.command else "The same command goes on.")
         if said:
             _HUSHED.setTarget(None)
-            print(published_text("\n".join(["", "Why it ended:", *said])), file=sys.stderr, flush=True)
+            print(masked("\n".join(["", "Why it ended:", *said])), file=sys.stderr, flush=True)
 
     def say_result(self) -> None:
         """Have the report's closing lines stand below all that Snakemake says; nothing where the report is not of this analysis."""
@@ -358,7 +357,7 @@ class Study:
             from connector_tax.read.report.page import closing_lines
 
             with suppress(ConnectorTaxError):  # a page of another version
-                atexit.register(print, published_text(closing_lines(self.folder.root)), flush=True)
+                atexit.register(print, masked(closing_lines(self.folder.root)), flush=True)
 
     def hush(self, logger: Logger) -> None:
         """Where ``quiet``, let nothing of Snakemake be heard but errors that no job has words for."""
@@ -383,17 +382,12 @@ def open_study(
 
     Args:
         where: the config file, for messages.
-        environment: says who started this, which no launch is to know of; and carries the date of a campaign that has no ``campaign.json`` yet to processes that
-            Snakemake starts, perhaps after midnight; and the secrets of the config, which no file carries.
+        environment: says who started this, which no launch is to know of; and carries the date of a campaign that has no ``campaign.json``
+            yet to processes that Snakemake starts, perhaps after midnight.
     """
     try:
         campaign = parse_campaign(config, where=where)
-        hand_on(campaign, environment)
         folder = CampaignFolder(Path("results") / campaign.campaign)
-        if measuring:
-            folder.refuse_links()
-        else:
-            folder.links()
         earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
         date = environment.setdefault(DATE_VARIABLE, date_of(folder, earlier))
         if earlier is not None:
@@ -406,7 +400,7 @@ def open_study(
             changed = earlier is not None and refuse_change(campaign, earlier, folder)
             found = standing(campaign, folder, date, changed=changed)
             for line in found.said(folder):
-                print(published_text(line), file=sys.stderr)
+                print(masked(line), file=sys.stderr)
             outdated += found.void
         if earlier is not None and folder.aggregate.exists() and not for_a_job:
             outdated += [folder.aggregate] * (

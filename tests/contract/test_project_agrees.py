@@ -31,7 +31,7 @@ def tracked() -> list[Path]:
 
 
 @pytest.mark.parametrize("connector", SEED)
-def test_launch_scripts_say_what_the_data_say(connector: str, tmp_path: Path) -> None:
+def test_launch_scripts_say_what_the_data_say(connector: str) -> None:
     """Run by hand, a script passes on the very kv-transfer-config of config/connectors.yaml."""
     shown = subprocess.run(
         ["bash", str(ROOT / "launch" / f"launch_{connector}.sh")],
@@ -39,7 +39,7 @@ def test_launch_scripts_say_what_the_data_say(connector: str, tmp_path: Path) ->
             "PATH": "/usr/bin:/bin",
             "MODEL": "m",
             "ENGINE_PYTHON": "echo",
-            "LAUNCH_SH_OUT": str(tmp_path / "launch.sh"),
+            "PYTHON": sys.executable,
         },
         capture_output=True,
         text=True,
@@ -61,7 +61,7 @@ def test_a_script_by_hand_uses_the_published_settings() -> None:
     expected = engine_arguments(config.engine, config.connector("plain"))
     shown = subprocess.run(
         ["bash", str(ROOT / "launch" / "launch_plain.sh")],
-        env={"PATH": "/usr/bin:/bin", "MODEL": "m", "ENGINE_PYTHON": "echo"},
+        env={"PATH": "/usr/bin:/bin", "MODEL": "m", "ENGINE_PYTHON": "echo", "PYTHON": sys.executable},
         capture_output=True,
         text=True,
         check=True,

@@ -95,10 +95,16 @@ def test_failing_configurations_end_as_results_and_the_campaign_well(project: Pr
     aggregate = read(project.results / "aggregate.json")
     states = {i: (c["status"], c["reason"]) for i, c in aggregate["configs"].items()}
     assert states["plain"] == ("measured", None)
-    assert states["never_launches"] == ("failed", f"failed in phase A: {never['reason']}")
-    assert states["dies_in_every_cell"] == ("failed", f"failed in phase A: {dead['reason']}")
+    assert states["never_launches"] == (
+        "failed",
+        {"code": "phase_failed", "subject": "a", "detail": never["reason"]},
+    )
+    assert states["dies_in_every_cell"] == (
+        "failed",
+        {"code": "phase_failed", "subject": "a", "detail": dead["reason"]},
+    )
     assert states["dies_in_every_third_cell"][0] == "partial"
-    assert states["serves_500"][0] == "failed" and "HTTP 500" in states["serves_500"][1]
+    assert states["serves_500"][0] == "failed" and "HTTP 500" in states["serves_500"][1]["because"]["detail"]
     assert {c["number"]: c["outcome"] for c in aggregate["criteria"]}[6] == "met"
     page = (project.results / "report.html").read_text()
     for reason in ("told to die at start", "16 tokens kill this engine", "this request was to fail"):

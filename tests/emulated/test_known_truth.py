@@ -73,7 +73,7 @@ def median_step_us(project: Project, connector: str) -> float:
 
 
 def test_a_tax_that_was_put_in_arrives_in_the_cells(project: Project) -> None:
-    """From the launch script to the stored cell. Latencies over sockets are the host's as well: the twenty days below judge those."""
+    """From the launch to the stored cell. Latencies over sockets are the host's as well: the twenty days below judge those."""
     configure(project, duration_s=4)
     done = project.snakemake("phase_a")
     assert done.returncode == 0, done.stderr[-3000:]

@@ -160,12 +160,6 @@ def error_class(error: str | None) -> str | None:
 
 MARK = "c0ffee5eed"
 DIGEST = "sha256:" + "ab" * 32
-# How ``launch/`` is told what to launch; no engine goes by these.
-OF_THE_SCRIPTS = frozenset(
-    {"ENGINE_CPUS", "ENGINE_MODULE", "ENGINE_PYTHON", "ENGINE_PYTHONPATH", "HOST", "KV_TRANSFER_CONFIG"}
-    | {"LAUNCH_SH_OUT", "MODEL", "PORT", "SERVED_MODEL_NAME"}
-    | {"RECORD_FOLDER", "RECORD_NEEDED", "RECORD_PYTHON", "RECORD_REFERRING", "RECORD_STORES"}
-)
 _CARDS = tuple(Gpu(k, f"GPU-{k}{k}{k}{k}", "NVIDIA H20", 97_871, f"GPU-{k}{k}{k}{k}") for k in range(4))
 
 Run = Callable[[list[str], dict[str, str]], None]
@@ -196,8 +190,7 @@ def launch(campaign: Any, connector: str, folder: Path, cpus: tuple[int, ...], p
     """
 
     def started(command: list[str], *, environment: dict[str, str], mark: str, **_: Any) -> Any:
-        own = {"ENGINE_PYTHON": str(python)} if environment["ENGINE_PYTHON"] == sys.executable else {}
-        run(command, {**environment, MARK_VARIABLE: mark, **own})
+        run(command, {**environment, MARK_VARIABLE: mark})
         return SimpleNamespace(poll=lambda: 0, wait=lambda *_: 0, pid=0)
 
     image = Image("podman", "5.4", "registry/vllm:v1", DIGEST, "0:0")
@@ -213,6 +206,7 @@ def launch(campaign: Any, connector: str, folder: Path, cpus: tuple[int, ...], p
             (process, "image_of", lambda container: image),
             (gpus, "host_gpus", lambda: (_CARDS, None)),
             (tempfile, "tempdir", str(folder.parent)),
+            (sys, "executable", str(python)),
         ):
             patches.enter_context(mock.patch.object(module, name, stand_in))
         with running_engine(request) as engine:

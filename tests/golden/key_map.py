@@ -6,14 +6,27 @@ beginning for any number of keys. A pattern covers all that is below it. All ren
 """
 
 # Path before -> path now.
-RENAMED: tuple[tuple[str, str], ...] = (("**.kind", "**.n_blocks"),)
+RENAMED: tuple[tuple[str, str], ...] = (
+    ("**.kind", "**.n_blocks"),
+    ("hypotheses[*].label", "hypotheses[*].conclusions[0]"),
+    ("hypotheses[*].at_equal_host_speed.label", "hypotheses[*].at_equal_host_speed.conclusions[0]"),
+)
 
 # Path now -> value before -> value now, as JSON writes both: {'"neither"': "null"}.
+CONCLUSIONS = {
+    '"kept"': '"prior_kept"',
+    '"revised"': '"prior_revised"',
+    '"open"': '"prior_open"',
+    '"coupling; prior 45 % revised"': '"coupling"',
+    '"coupling; prior 45 % revised to 2.0 % [-2.5 %, 6.8 %]"': '"coupling"',
+    '"larger than in the replay"': '"larger_than_replay"',
+    '"implementation-cost-dominated"': '"implementation_dominates"',
+    '"no tax to split is found"': '"no_tax_to_split"',
+    '"not monotonic"': '"not_monotonic"',
+}
 VALUES: dict[str, dict[str, str]] = {
-    # Its numbers stand in ``numbers``.
-    "hypotheses[*].at_equal_host_speed.label": {
-        '"coupling; prior 45 % revised to 2.0 % [-2.5 %, 6.8 %]"': '"coupling; prior 45 % revised"'
-    }
+    "hypotheses[*].conclusions[0]": CONCLUSIONS,
+    "hypotheses[*].at_equal_host_speed.conclusions[0]": CONCLUSIONS,
 }
 
 # Paths that are held and no longer written, each with its reason.
@@ -34,6 +47,13 @@ GONE: dict[str, str] = {
 # Paths that are written and not held, each with its reason. Numbers that stay belong into data/ when it is next made.
 NEW: dict[str, str] = {
     "**.subject": "whose number is missing",
+    "**.code": "was a sentence",
+    "problems[*]": "were in a sentence",
+    "**.reason.numbers": "were in a sentence",
+    "cells[*].reasons": "were in a sentence",
+    "criteria[*].evidence": "were in a sentence",
+    "hypotheses[*].conclusions[1]": "was behind the first in one text",
+    "hypotheses[*].at_equal_host_speed.conclusions[1]": "was behind the first in one text",
     "hypotheses[*].n_blocks": "words, where it is over blocks",
     "hypotheses[*].numbers.queueing": "was in a sentence",
 }
@@ -52,7 +72,7 @@ WORDS_IN_COLUMNS = ("reasons", "tax_*_kind")
 CODES = frozenset(
     {
         *("arrival", "averaged_over", "cell_id", "config", "engine_kind", "fired", "flags", "hook"),
-        *("hypotheses.label", "id", "metric", "non_monotonic", "outcome", "overloaded", "part", "participating"),
+        *("code", "conclusions", "id", "metric", "non_monotonic", "outcome", "overloaded", "part", "participating"),
         *("phase", "quantity", "queue", "reference", "router", "side", "source", "status", "subject", "unit"),
         *("verdict",),
     }
@@ -61,7 +81,7 @@ CODES = frozenset(
 # Keys that hold words where they hold anything: null there is no number that is missing.
 WORDS = frozenset(
     {
-        *("bare_reason", "copies_kv", "evidence", "holds", "install", "label", "note", "reason", "sentence"),
+        *("copies_kv", "evidence", "holds", "install", "label", "note", "reason", "sentence"),
         *("step_timing_reason", "title", "ttft_is_no_tax", "what", "where"),
     }
 )  # fmt: skip

@@ -153,9 +153,7 @@ class Host:
         argv = [named(word) for word in (self.bin / "argv").read_text().split("\0")[:-1]]
         module = max(k for k, word in enumerate(argv) if word == "-m") + 1
         variables = (self.bin / "environ").read_text().split("\0")[:-1]
-        kept = (
-            v for v in sorted(variables) if v.partition("=")[0] not in OF_SHELLS | adapters.OF_THE_SCRIPTS
-        )
+        kept = (v for v in sorted(variables) if v.partition("=")[0] not in OF_SHELLS)
         return {
             "before": argv[: module + 1],
             "arguments": argv[module + 1 :],

@@ -22,7 +22,6 @@ MOST_NUMBERS = 40
 # Keys that name an entry of a list to whoever reads of a difference.
 NAMING = ("config", "id", "subject", "phase", "cell_id", "reference", "metric", "quantity", "hook", "router", "queue", "load")  # fmt: skip
 _RATE = re.compile(r"[0-9.]+\Z")
-_PRIOR = re.compile(r"prior 45 ?% (\w+)")
 
 
 def leaves_of(document: Any) -> Leaves:
@@ -57,10 +56,7 @@ def _is_held(path: str, key: str, value: Any) -> bool:
 
 
 def _kept(value: Any) -> Leaf:
-    """As a file holds it: fourteen digits tell what the tolerance tells. Of the prior's label its verdict is held."""
-    if isinstance(value, str):
-        prior = _PRIOR.match(value)
-        return prior[1] if prior else value
+    """As a file holds it: fourteen digits tell what the tolerance tells."""
     return float(f"{value:.14g}") if isinstance(value, float) and math.isfinite(value) else value
 
 
@@ -96,6 +92,9 @@ def differences(kept: Mapping[str, Leaf], found: Mapping[str, Leaf]) -> list[str
     lines = []
     for path, old in renamed.items():
         if path not in found:
+            # What was null may have become a list that is empty.
+            if old is None and path.endswith("[0]"):
+                continue
             lines.append(f"{path}{_whose(path, codes)}: {json.dumps(old)} -> is not there")
         elif not same(now := _value_now(path, old), found[path]):
             lines.append(f"{path}{_whose(path, codes)}: {json.dumps(now)} -> {json.dumps(found[path])}")

@@ -38,7 +38,7 @@ DOCUMENT = {
         {"config": "b", "metric": "ttft_p90", "point": None, "n_blocks": None, "reason": "requests failed"},
     ],
     "rates": {"ok": True, "n": 1, "fired": {"0.5": ["waiting"]}, "label": "plain vLLM"},
-    "hypotheses": [{"id": "H1", "label": "kept", "sentence": "The prior is kept."}],
+    "hypotheses": [{"id": "H1", "conclusions": ["prior_kept"], "sentence": "It is kept."}],
 }
 
 
@@ -56,7 +56,7 @@ def test_leaves_are_numbers_truth_values_nulls_and_codes() -> None:
         "rates.n": 1,
         "rates.fired.0.5[0]": "waiting",
         "hypotheses[0].id": "H1",
-        "hypotheses[0].label": "kept",
+        "hypotheses[0].conclusions[0]": "prior_kept",
     }
 
 
@@ -109,7 +109,7 @@ def test_a_renamed_key_needs_a_line_of_the_map_and_no_new_data(monkeypatch: pyte
             {"config": "b", "metric": "ttft_p90", "ratio": None, "blocks": 0},
         ],
         "rates": {"ok": True, "m": 2, "fired": {"0.5": ["waiting"]}},
-        "hypotheses": [{"id": "H1", "label": "kept"}],
+        "hypotheses": [{"id": "H1", "conclusions": ["prior_kept"]}],
     }
     assert differences(leaves_of(DOCUMENT), leaves_of(now)) == []
 

@@ -74,7 +74,7 @@ class Served:
     def ok(self) -> bool:
         """All answered, all hooks heard, and a step in one log is a step in the other, but for those at the window's ends."""
         same = abs(self.table.n - self.device_ms.size) <= 2
-        return 0 < self.asked == self.answered and self.table.unheard is None and self.table.n > 0 and same
+        return 0 < self.asked == self.answered and not self.table.unheard and self.table.n > 0 and same
 
     def hooks(self) -> dict[str, float]:
         """Hook -> median microseconds a step, of those that were called at all; NaN where no worker was heard."""
@@ -182,7 +182,11 @@ def words(found: Served, plain: Settings) -> str:
         else "no records"
     )
     total = found.table.connector_total_us
-    hooks = f"{np.nanmedian(total):.0f}" if np.isfinite(total).any() else found.table.unheard or "no records"
+    hooks = (
+        f"{np.nanmedian(total):.0f}"
+        if np.isfinite(total).any()
+        else ", ".join(found.table.unheard) or "no records"
+    )
     told = (
         [f"{name.split('.')[-1]} {found.settings.get(name)}" for name in TOLD]
         if found.settings is plain

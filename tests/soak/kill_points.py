@@ -383,7 +383,7 @@ class Campaign:
             raise Failure(f"{len(self.names())} cells in place of {self.cells}")
         aggregate = json.loads((results / "aggregate.json").read_text())
         for problem in aggregate["problems"]:
-            if not any(problem["where"].startswith(run) for run in hit_runs):
+            if not any(problem["subject"].startswith(run) for run in hit_runs):
                 raise Failure(f"the analysis has a problem with what was not hit: {problem}")
         if self.whole and not (results / "report.html").is_file():
             raise Failure("no report")

@@ -55,7 +55,7 @@ def day(hours: float) -> CampaignConfig:
 
 @dataclass(frozen=True)
 class Hit:
-    """One fault: where it is, and a word of what the analysis has to say of it."""
+    """One fault: where it is, and the code, or a word of it, that the analysis has to give."""
 
     run: str
     cell: str | None
@@ -78,13 +78,13 @@ def _died(run: RunFolder, cell: CellFolder) -> str:
 
 def _lost(run: RunFolder, cell: CellFolder) -> str:
     shutil.rmtree(cell.path)
-    return "is in the receipt and not on disk"
+    return "cell_gone"
 
 
 def _truncated(run: RunFolder, cell: CellFolder) -> str:
     content = cell.requests.read_bytes()
     cell.requests.write_bytes(content[: len(content) // 2])
-    return "differs from its checksum"
+    return "file_changed"
 
 
 def _edited(run: RunFolder, cell: CellFolder) -> str:
@@ -92,12 +92,12 @@ def _edited(run: RunFolder, cell: CellFolder) -> str:
     cell.requests.write_text(text.replace('"status":"ok"', '"status":"fine"', 1))
     reseal(cell)
     _receipt_again(run)
-    return "is not a request"
+    return "line_no_request"
 
 
 def _gone(run: RunFolder, cell: CellFolder) -> str:
     cell.metrics.unlink()
-    return "is missing"
+    return "file_missing"
 
 
 def _elsewhere(run: RunFolder, cell: CellFolder) -> str:
@@ -105,7 +105,7 @@ def _elsewhere(run: RunFolder, cell: CellFolder) -> str:
     document["engine"]["host"] = {**document["engine"]["host"], "cpu": "of another host"}
     write_json(cell.cell_json, document)
     _receipt_again(run)
-    return "not comparable"
+    return "not_comparable"
 
 
 def _receipt_again(run: RunFolder) -> None:
@@ -133,7 +133,7 @@ OF_A_CELL: dict[str, Callable[[RunFolder, CellFolder], str]] = {
 def torn_receipt(run: RunFolder) -> str:
     content = run.receipt.read_bytes()
     run.receipt.write_bytes(content[: len(content) // 2])
-    return "cannot be read"
+    return "unreadable"
 
 
 def strike(folder: CampaignFolder, faults: int, rng: random.Random) -> list[Hit]:
@@ -180,9 +180,9 @@ def cells_of(aggregate: dict[str, Any], hits: list[Hit]) -> Rows:
 
 def unnamed(aggregate: dict[str, Any], hits: list[Hit]) -> list[Hit]:
     """Hits that neither a problem nor the reasons of an invalid cell tell of."""
-    told = [f"{p['where']} {p['what']}" for p in aggregate["problems"]]
+    told = [str(p) for p in aggregate["problems"]]
     told += [
-        f"{hit.run}/cells/{hit.cell} {' '.join(c['reasons'])}"
+        f"{hit.run}/cells/{hit.cell} {c['reasons']}"
         for hit in hits
         for c in aggregate["cells"]
         if (c["config"], c["phase"], c["cell_id"])

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TextIO
 
 from connector_tax.base.errors import IN_THE_WAY, OF_THE_DISK, ConnectorTaxError
 from connector_tax.base.opening import in_the_way
-from connector_tax.base.redaction import published_text
+from connector_tax.base.secrets import masked
 
 # ``EX_SOFTWARE`` of sysexits.h. Not Python's own 1, by which scripts that judge say that a limit was passed.
 BUG = 70
@@ -56,7 +56,7 @@ class _Words:
 
     def write(self, text: str) -> int:
         # A path or variable may hold what is no text, and a server's words what the stream's encoding does not have.
-        text = published_text(text).encode(errors="backslashreplace").decode()
+        text = masked(text).encode(errors="backslashreplace").decode()
         encoding = self._stream.encoding or "utf-8"
         with self._giving_up():
             self._stream.write(text.encode(encoding, errors="backslashreplace").decode(encoding))

@@ -7,7 +7,6 @@ import errno
 import fcntl
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
@@ -21,17 +20,14 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from connector_tax.base.errors import IN_THE_WAY, ArtifactError, ConfigError
-from connector_tax.base.opening import MOST_STREAM_BYTES, in_the_way, is_folder, open_regular, read_whole
-from connector_tax.base.redaction import published, published_text
+from connector_tax.base.opening import in_the_way, is_folder, open_regular, read_whole
+from connector_tax.base.secrets import masked, masked_values
 
 T = TypeVar("T")
-# What this project writes is some ten deep; whoever walks through a document recurses so far.
-MOST_DEEP = 64
-_HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class Document(str):
-    """Text whose secrets were blanked by its structure: JSON of ``to_json``, where a key that is an id would blank what stands behind, or a page."""
+    """JSON of ``to_json``, whose texts are masked already; its numbers and keys are to stay."""
 
 
 def write_text(path: Path, text: str) -> None:
@@ -128,7 +124,7 @@ def write_text_if_changed(path: Path, text: str) -> bool:
 
 
 def _stored(text: str) -> bytes:
-    clean = text if isinstance(text, Document) else published_text(text)
+    clean = text if isinstance(text, Document) else masked(text)
     return clean.encode(errors="backslashreplace")
 
 
@@ -140,7 +136,7 @@ def to_json(value: Any) -> Document:
     """
     if isinstance(value, msgspec.Struct):
         value = value.to_json() if hasattr(value, "to_json") else msgspec.to_builtins(value)
-    return Document(json.dumps(published(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    return Document(json.dumps(masked_values(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -167,68 +163,15 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(content: bytes) -> Any:
-    """JSON that every reader takes for the same, and that can be written again.
+    """Parse JSON.
 
     Raises:
-        ValueError: not JSON; a number that is not finite (``to_json`` writes none, and one that was let in would stop
-            whoever writes it on) or an integer beyond 64 bits; a key twice in one object; half of a surrogate pair, which no
-            file can hold; nested deeper than ``MOST_DEEP``.
+        ValueError: not JSON, a number that is none, or nested too deep.
     """
     try:
-        value = json.loads(
-            content.decode("utf-8"),
-            parse_constant=_refuse,
-            parse_float=_finite,
-            parse_int=_of_64_bits,
-            object_pairs_hook=_once,
-        )
+        return msgspec.json.decode(content)
     except RecursionError:
         raise ValueError("nested too deep") from None
-    if _deeper_than(MOST_DEEP, value):
-        raise ValueError(f"nested more than {MOST_DEEP} deep")
-    if _HALF_A_PAIR.search(content):
-        json.dumps(value, ensure_ascii=False).encode()  # raises UnicodeEncodeError, a ValueError
-    return value
-
-
-def _refuse(word: str) -> float:
-    raise ValueError(f"{word} is not a number")
-
-
-def _finite(text: str) -> float:
-    return float(text) if math.isfinite(float(text)) else _refuse(text)
-
-
-def _of_64_bits(text: str) -> int:
-    if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
-        raise ValueError(f"an integer of {len(text)} characters is beyond 64 bits")
-    return int(text)
-
-
-def _once(pairs: list[tuple[str, T]]) -> dict[str, T]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise ValueError(f"the key {name[:80]!r} stands twice in one object")
-            seen.add(name)
-    return found
-
-
-def _deeper_than(most: int, value: Any) -> bool:
-    """Level by level: a function that called itself would not survive what it looks for."""
-    level = [value]
-    for _ in range(most):
-        level = [
-            part
-            for whole in level
-            if isinstance(whole, (dict, list))
-            for part in (whole.values() if isinstance(whole, dict) else whole)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def append_lines(path: Path, lines: Iterable[str]) -> None:
@@ -317,7 +260,7 @@ def sync_beneath(folder: Path) -> None:
 def sha256_of(path: Path) -> str:
     """Of a regular file; refuses others as ``open_regular`` does."""
     digest = hashlib.sha256()
-    with open_regular(path, MOST_STREAM_BYTES) as handle:
+    with open_regular(path) as handle:
         while block := handle.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
@@ -333,7 +276,7 @@ def copy_file(source: Path, target: Path) -> None:
     """Copy content and mode of a regular file; refuses others as ``open_regular`` does."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with open_regular(source, MOST_STREAM_BYTES) as reading, open(target, "xb") as writing:
+        with open_regular(source) as reading, open(target, "xb") as writing:
             shutil.copyfileobj(reading, writing)
         shutil.copymode(source, target)
     except OSError as error:

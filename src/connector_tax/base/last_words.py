@@ -3,7 +3,6 @@
 import re
 import shlex
 import signal
-import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,6 +145,6 @@ def _since(log: Path, size: int, before: Mark | None) -> bytes:
 
 
 def _bytes(log: Path, begin: int, end: int) -> bytes:
-    with open_regular(log, sys.maxsize) as handle:
+    with open_regular(log) as handle:
         handle.seek(begin)
         return handle.read(end - begin)

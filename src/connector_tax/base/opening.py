@@ -1,7 +1,6 @@
-"""Opening what somebody else may have written: names that stay in their folder, regular files, sizes that fit.
+"""Opening files of results: regular ones of at most one size, and names that stay in their folder.
 
-Results are sent around and read by others. What lies under ``results/`` may therefore name any file, be a link to one, a
-pipe that never ends, or larger than memory. Whoever opens a file there, or one that a document names, does it here.
+A colleague's results are data. A damaged file is one message, and what documents name lies beside them.
 """
 
 import gzip
@@ -17,12 +16,8 @@ from typing import BinaryIO, cast
 
 from connector_tax.base.errors import ArtifactError
 
-# Of a document that is read whole. The largest, aggregate.json, has some 10 MB with 127 cells.
-MOST_DOCUMENT_BYTES = 64 << 20
-# Of a JSONL stream. 15 minutes of step records of the fastest engine seen are 0.2 GB.
-MOST_STREAM_BYTES = 4 << 30
-# Of one that is read whole before it is parsed: three million requests.
-MOST_LINES_BYTES = 1 << 30
+# Of any file, and of what a packed one holds. 15 minutes of step records of the fastest engine seen are 0.2 GB.
+MOST_BYTES = 4 << 30
 # File systems take no longer name.
 MOST_NAME_BYTES = 255
 # Of a published campaign's streams.
@@ -96,40 +91,38 @@ def is_regular(path: Path) -> bool:
         return False
 
 
-def open_regular(path: Path, most_bytes: int) -> BinaryIO:
-    """``path`` for reading, if it is a regular file of at most ``most_bytes`` and no link to one.
+def open_regular(path: Path) -> BinaryIO:
+    """Open ``path`` for reading, if it is a regular file of at most ``MOST_BYTES``.
 
     Raises:
         FileNotFoundError: there is nothing.
         ArtifactError: it is something else, larger, or cannot be opened.
     """
     try:
-        # Looked at first: merely opening a device may do something.
-        _refuse(path, os.lstat(path), most_bytes)
-        # Not blocking: a pipe that took the file's place in between must not hold us.
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        found = path.stat()  # looked at first: a pipe would never be open
+        if not stat.S_ISREG(found.st_mode):
+            raise ArtifactError(f"{path}: cannot be read: it is no regular file.")
+        if found.st_size > MOST_BYTES:
+            raise ArtifactError(
+                f"{path}: cannot be read: it has {found.st_size} bytes, at most {MOST_BYTES} are read of a file."
+            )
+        return path.open("rb")
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:  # ValueError: a name that holds a null byte
         raise ArtifactError(
             f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})."
         ) from error
-    try:
-        _refuse(path, os.fstat(handle), most_bytes)
-        return os.fdopen(handle, "rb")
-    except BaseException:
-        os.close(handle)
-        raise
 
 
 @contextmanager
-def open_stream(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
-    """As ``open_regular``; what a name ending in ``.gz`` holds is unpacked while it is read. Whoever reads counts: a small file may hold any amount.
+def open_stream(path: Path) -> Iterator[BinaryIO]:
+    """As ``open_regular``; what a name ending in ``.gz`` holds is unpacked while it is read.
 
     Raises:
         ArtifactError: also where it is packed and damaged.
     """
-    with open_regular(path, most_bytes) as file:
+    with open_regular(path) as file:
         if path.suffix != PACKED:
             yield file
             return
@@ -140,26 +133,10 @@ def open_stream(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
             raise ArtifactError(f"{path}: cannot be unpacked ({error}).") from error
 
 
-def _refuse(path: Path, found: os.stat_result, most_bytes: int) -> None:
-    if stat.S_ISLNK(found.st_mode):
-        raise ArtifactError(
-            f"{path}: cannot be read: it is a link, which is not followed. Put the file itself there."
-        )
-    if not stat.S_ISREG(found.st_mode):
-        raise ArtifactError(f"{path}: cannot be read: it is no regular file.")
-    if found.st_size > most_bytes:
-        raise ArtifactError(
-            f"{path}: cannot be read: it has {found.st_size} bytes, at most {most_bytes} are read of such a file."
-        )
-
-
-def read_whole(path: Path, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
-    """Everything in ``path``; refuses as ``open_regular`` does."""
-    with open_regular(path, most_bytes) as handle:
-        content = handle.read(most_bytes + 1)
-    if len(content) > most_bytes:
-        raise ArtifactError(f"{path}: grew beyond {most_bytes} bytes while it was read.")
-    return content
+def read_whole(path: Path) -> bytes:
+    """Return everything in ``path``; refuses as ``open_regular`` does."""
+    with open_regular(path) as handle:
+        return handle.read()
 
 
 def lines_of(content: bytes) -> list[str]:
@@ -171,27 +148,19 @@ def lines_of(content: bytes) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def each_line_of(path: Path, most_bytes: int) -> Iterator[bytes]:
-    """Lines of a file without their line feeds, one at a time; refuses as ``open_stream`` does.
+def each_line_of(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file without their line feeds; refuses as ``open_stream`` does.
 
     Raises:
-        ArtifactError: also where it grows beyond ``most_bytes`` while it is read.
+        ArtifactError: also where it holds more than ``MOST_BYTES``.
     """
-    left = most_bytes
-    with open_stream(path, most_bytes) as handle:
+    left = MOST_BYTES
+    with open_stream(path) as handle:
         while line := handle.readline(left + 1):
             left -= len(line)
             if left < 0:
-                raise ArtifactError(f"{path}: grew beyond {most_bytes} bytes while it was read.")
+                raise ArtifactError(f"{path}: holds more than {MOST_BYTES} bytes.")
             yield line.removesuffix(b"\n")
-
-
-def links_beneath(folder: Path) -> list[Path]:
-    """Every symbolic link in ``folder`` and below, in order of name; none is followed. ``folder`` itself may be one."""
-    found = []
-    for where, folders, files in os.walk(folder):
-        found += [path for name in (*folders, *files) if (path := Path(where, name)).is_symlink()]
-    return sorted(found)
 
 
 def is_folder(path: Path) -> bool:

@@ -11,7 +11,6 @@ from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.connector_off import said_in
 from connector_tax.base.documents.settings import Settings, differences
 from connector_tax.base.plan import read_campaign_file
-from connector_tax.base.redaction import published_text
 from connector_tax.check.document import Launched, Switched
 from connector_tax.run.measure.preflight import run_preflight
 from connector_tax.run.measure.run import measure_run
@@ -87,4 +86,4 @@ def switched(plain: Settings, own: Settings, log: str) -> tuple[Switched, ...]:
 
 def _about(setting: str, lines: list[str]) -> list[str]:
     words = WORDS.get(setting, re.escape(setting.rpartition(".")[2]).replace("_", "[_ ]"))
-    return [published_text(line) for line in lines if re.search(words, line, re.IGNORECASE)]
+    return [line for line in lines if re.search(words, line, re.IGNORECASE)]

@@ -8,6 +8,7 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.check.document import RealTime
 from connector_tax.read.analysis import analyse
+from connector_tax.read.figures.labels import problem_text
 from connector_tax.read.stats.taxes import LATENCY_METRICS
 from connector_tax.run.measure.preflight import run_preflight
 from connector_tax.run.measure.run import measure_run
@@ -31,5 +32,5 @@ def measure_real_time(
             return RealTime((), (), deaths[0].cause if deaths else receipt.reason)
     found = analyse(folder.root).aggregate
     taxes = {(t.config, t.metric): t for t in found.main_taxes if t.metric in LATENCY_METRICS}
-    lost = (f"{c.config}: {'; '.join(c.reasons)}" for c in found.cells if not c.usable)
+    lost = (f"{c.config}: {'; '.join(map(problem_text, c.reasons))}" for c in found.cells if not c.usable)
     return RealTime(tuple(taxes.values()), tuple(lost), None)

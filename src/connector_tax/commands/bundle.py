@@ -9,6 +9,7 @@ from connector_tax.base.command import Command
 from connector_tax.base.plan.named import add_campaign
 from connector_tax.base.units import how_many
 from connector_tax.read.bundle.packing import bundle
+from connector_tax.read.figures.labels import problem_text
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +38,7 @@ def _run(args: argparse.Namespace) -> int:
     if done.problems:
         first = done.problems[0]
         print(
-            f"{root}: the analysis found {how_many(len(done.problems), 'problem')}, the first {first.where}: {first.what.rstrip('.?')}. "
+            f"{root}: the analysis found {how_many(len(done.problems), 'problem')}, the first {first.subject}: {problem_text(first).rstrip('.?')}. "
             "The bundle holds the campaign as it is, and its aggregate.json lists them all.",
             file=sys.stderr,
         )

@@ -14,7 +14,7 @@ from typing import Any
 from connector_tax.base.command import Command, one_or_more, ratio
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_text
-from connector_tax.base.redaction import published_text
+from connector_tax.base.secrets import masked
 from connector_tax.check.campaign import engine_spec, write_campaign
 from connector_tax.check.command import Ending, kept_in, run_check
 from connector_tax.check.engine_python import add_engine_python, engine_python_of
@@ -116,10 +116,10 @@ def _run(args: argparse.Namespace) -> int:
     if args.json:
         print(json_of(check))
     if args.junit is not None:
-        write_text(args.junit, published_text(junit_of(check)))
+        write_text(args.junit, junit_of(check))
     if args.markdown is not None:
         with open(args.markdown, "a", encoding="utf-8") as out:
-            out.write(published_text(markdown_of(check)) + "\n")
+            out.write(masked(markdown_of(check)) + "\n")
     return check.verdict.exit_code
 
 

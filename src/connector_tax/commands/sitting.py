@@ -15,16 +15,14 @@ from pathlib import Path
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.parcel import Standing, pack, take
 from connector_tax.base.config import CampaignConfig, load_campaign
-from connector_tax.base.config.secrets import hand_on
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.locks import started_once
 from connector_tax.base.plan.named import Named
 from connector_tax.base.plan.start import open_campaign
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.base.redaction import published_text
 from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
-from connector_tax.run.engine.logs import clean_logs, launch_secrets
+from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.measure.locks import held, holder_words
 from connector_tax.run.measure.sitting import Sitting, sit
 
@@ -50,10 +48,8 @@ def measure(campaign: Named, args: argparse.Namespace) -> int:
     end_in_order()
     if args.end_with_parent:
         end_with_parent()
-    hand_on(config, os.environ)
-    folder.refuse_links()
     with started_once(folder.start_lock, config.campaign):
-        date = open_campaign(config, folder, say=lambda what: print(published_text(what), flush=True))
+        date = open_campaign(config, folder, say=lambda what: print(what, flush=True))
         with _saved(config, folder, args.save):
             sitting = sit(
                 config,
@@ -116,10 +112,10 @@ def _without_secrets(config: CampaignConfig, folder: CampaignFolder) -> None:
         try:
             end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
         except EngineError as error:  # the next start tries it again
-            print(published_text(f"{error}"), file=sys.stderr)
+            print(error, file=sys.stderr)
         for place, connector_id in places:
             if connector_id in (*config.connector_ids, PLAIN_AGAIN):
-                clean_logs(place, launch_secrets(config.engine, config.connector(connector_id)))
+                clean_logs(place)
 
 
 def _words(sitting: Sitting, campaign: Named) -> str:

@@ -62,7 +62,7 @@ _SECONDS, _SECONDS_OR_0 = number(float, None, MOST_SECONDS), number(float, 0, MO
 # Of these groups one option may be given, or has to be.
 _ONE_OF = {"load (one of)": True, "what is sent (one of)": False}
 # Group -> options: names=METAVAR; the type, the choices, or bool for a switch; help; the default where there is one, [] for what may be
-# repeated, and ... for what has to be given. Another metavar behind --client-key would be taken for a secret, and blanked.
+# repeated, and ... for what has to be given.
 _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
     "server": [
         ("--base-url", str, "http(s)://host:port, with a path and /v1 or without", ...),

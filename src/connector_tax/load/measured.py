@@ -21,7 +21,7 @@ from connector_tax.base.opening import printable
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.seeds import stream
-from connector_tax.base.statistics.bootstrap import FAILED, Estimate, block_length, estimate_percentiles
+from connector_tax.base.statistics.bootstrap import Estimate, block_length, estimate_percentiles
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.statistics.gaps import gap_percentiles, read_gaps_ms
 from connector_tax.base.statistics.percentiles import percentile
@@ -29,7 +29,7 @@ from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import s_to_ns
 from connector_tax.load.demand import NEVER_NS, cut_of, demand_of, done_in, ended_ns, planned_of, unserved
 from connector_tax.load.slo import percentile_name
-from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.labels import label, reason_text
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.loadgen.health import LIMIT_P50, LIMIT_P99
 from connector_tax.run.loadgen.prefix_hits import said_of
@@ -166,12 +166,16 @@ def _level(estimate: Estimate, values: Floats | None, q: float, why: str | None)
     if point is None and values is not None and values.size:
         point = percentile(values, q)
         if point is None:
-            return Level(None, n=estimate.n, reason=f"{percentile_name(q)} falls on {FAILED}")
+            return Level(
+                None,
+                n=estimate.n,
+                reason=f"{percentile_name(q)} falls on requests that failed or did not finish",
+            )
     if why is not None and point is not None:
         return Level(point, None, None, estimate.n, why)
     # An interval is made wider for what few blocks do not tell, and may reach below what a latency can be.
     low = None if low is None else max(low, 0.0)
-    return Level(point, low, high, estimate.n, estimate.why_open(CONFIDENCE))
+    return Level(point, low, high, estimate.n, reason_text(estimate.why_open(CONFIDENCE)) or None)
 
 
 def is_good(request: RequestRecord, limits: tuple[RequestLimit, ...]) -> bool:

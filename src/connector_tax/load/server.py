@@ -11,7 +11,7 @@ from connector_tax.base import direct
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.opening import printable
 from connector_tax.base.records.target import ENDPOINTS, RequestForm, Target
-from connector_tax.base.redaction import excerpt
+from connector_tax.base.secrets import excerpt
 from connector_tax.base.tls import tls_context
 from connector_tax.load.arguments import DEFAULT_KEY
 from connector_tax.run.loadgen.prefix_hits import HITS, Counters
@@ -23,8 +23,8 @@ ASK_WITHIN_S = 30.0
 METRICS_WITHIN_S = 3.0
 # Of what the server says in place of metrics.
 MOST_CHARS = 300
-# The redactor knows secrets of the environment by their names, and workers inherit it: what goes out in headers is put there under
-# names that tell of a secret.
+# Secrets of the environment are known by their names, and workers inherit it: what goes out in headers is put there under names that tell of a
+# secret.
 KNOWN_AS = "CONNECTOR_TAX_LOAD_{}_API_KEY"
 # Words of the two prompts whose lengths are compared.
 FEW, MANY = 50, 450

@@ -34,7 +34,7 @@ from msgspec import Meta
 
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import parse_json, write_bytes
-from connector_tax.base.opening import MOST_LINES_BYTES, open_stream, shown
+from connector_tax.base.opening import MOST_BYTES, open_stream, shown
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.sessions import BLOCK_TOKENS, session_of
 from connector_tax.base.units import MOST_NS, NS_PER_MS, NS_PER_S, s_to_ns
@@ -76,8 +76,8 @@ def read(source: Path, into: Path) -> bytes:
         path = source.resolve()
         if path == into.resolve():
             raise ConfigError(f"{source}: would be written over. Give another name.")
-        with open_stream(path, MOST_LINES_BYTES) as file:
-            content = file.read(MOST_LINES_BYTES + 1)
+        with open_stream(path) as file:
+            content = file.read(MOST_BYTES + 1)
     except FileNotFoundError as error:
         raise ConfigError(f"{source}: no such file.") from error
     except ArtifactError as error:
@@ -85,8 +85,8 @@ def read(source: Path, into: Path) -> bytes:
     # RuntimeError: links in a circle; ValueError: a name that holds a null byte.
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(f"{source}: cannot be read ({error}).") from error
-    if len(content) > MOST_LINES_BYTES:
-        raise ConfigError(f"{source}: has more than {MOST_LINES_BYTES} bytes. Give a part of it.")
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"{source}: has more than {MOST_BYTES} bytes. Give a part of it.")
     return content.removeprefix(b"\xef\xbb\xbf")
 
 

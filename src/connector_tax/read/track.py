@@ -143,8 +143,6 @@ def _read(paths: Sequence[Path]) -> tuple[list[Side], list[LeftOut]]:
     left_out: list[LeftOut] = []
     for path in dict.fromkeys(found for given in paths for found in _campaigns_in(given)):
         try:
-            if path.is_symlink():
-                raise ArtifactError("it is a link, which is not followed: name the folder it leads to")
             sides.append(read_side("A", path))
         except ArtifactError as error:
             left_out.append(LeftOut(printable(str(path)), printable(str(error))))

@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 
 from connector_tax.base.artifacts.layout import VIRTUAL_GPU
-from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.identity import GpuDocument, GpuFile
 from connector_tax.base.errors import EngineError
 from connector_tax.base.files import write_json
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.connector import SidePort
+from connector_tax.run.engine.launch import instrument
 from connector_tax.run.engine.ports import api_port
 from connector_tax.run.engine.root_cause import root_cause
 from connector_tax.run.engine.supervised import Supervisor, start_supervised, stop_supervised
@@ -36,8 +36,6 @@ GRACE_S = 1.0
 # The recorder's own thread would write while steps are timed; the engine writes after each cell.
 NEVER_S = 1e6
 LOG = "engine.log"
-_PLUGINS = PROJECT_ROOT / "launch" / "plugins"
-_PATHS = (_PLUGINS / "virtual_gpu" / "entry", _PLUGINS, PROJECT_ROOT / "patches")
 
 
 class EngineFailed(EngineError):
@@ -287,8 +285,6 @@ class Engines:
 
 @contextmanager
 def _importer(spec: EngineSpec, start: int, folder: Path) -> Iterator[Importer]:
-    given = {**os.environ, **spec.env}
-    paths = [*map(str, _PATHS), *filter(None, [given.get("PYTHONPATH")])]
     environment = {
         "OMP_NUM_THREADS": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -297,17 +293,15 @@ def _importer(spec: EngineSpec, start: int, folder: Path) -> Iterator[Importer]:
         "VLLM_CACHE_ROOT": str(
             cache_folder() / "vllm" / hashlib.sha256(spec.python.encode()).hexdigest()[:12]
         ),
-        **given,
-        "PYTHONPATH": os.pathsep.join(paths),
+        **os.environ,
+        **spec.env,
         "PYTHONHASHSEED": str(start),
-        "CUDA_VISIBLE_DEVICES": "",
         "VLLM_HOST_IP": "127.0.0.1",
         "AGENTIC_STEP_LOG_PATH": str(folder / "steps.jsonl"),
         "CONNECTOR_TAX_STEP_FLUSH_S": str(NEVER_S),
         VARIABLE: str(folder / VIRTUAL_GPU),
     }
-    if environment.get("VLLM_PLUGINS"):
-        environment["VLLM_PLUGINS"] += ",virtual_gpu"
+    environment |= instrument(environment)
     document = msgspec.structs.asdict(spec.virtual_gpu)
     write_json(folder / VIRTUAL_GPU, GpuFile(**document, clock_log=str(folder / "clock.jsonl")))
     with socket.socket(socket.AF_UNIX) as listener, open(folder / LOG, "wb") as log:

@@ -93,32 +93,20 @@ def test_records_of_a_preflight_travel(there: CampaignFolder, tmp_path: Path) ->
     assert pack(there, Standing.packed(there), tmp_path / "2.tar.gz") == ["campaign.json", "preflight"]
 
 
-@pytest.mark.parametrize(
-    "name", ["../outside.json", "/etc/outside.json", "2026-01-31_plain/.hidden/x", "a/../../b"]
-)
-def test_an_archive_that_names_a_place_outside_is_refused(
-    there: CampaignFolder, tmp_path: Path, name: str
-) -> None:
+@pytest.mark.parametrize("name", ["../outside.json", "a/../../b", "link"])
+def test_an_archive_that_leads_outside_is_refused(there: CampaignFolder, tmp_path: Path, name: str) -> None:
+    """By the data filter of ``tarfile``."""
     archive = tmp_path / "bad.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(there.campaign_file, "campaign.json")
         member = tarfile.TarInfo(name)
-        member.size = 1
-        tar.addfile(member, io.BytesIO(b"x"))
+        if name == "link":
+            member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(member)
     here = CampaignFolder(tmp_path / "here" / "demo")
-    with pytest.raises(ArtifactError, match=r"is no plain file or folder of a campaign\. Nothing was taken"):
+    with pytest.raises(ArtifactError, match=r"cannot be unpacked"):
         take(archive, here)
     assert files(here) == {}
-
-
-def test_a_link_in_an_archive_is_refused(there: CampaignFolder, tmp_path: Path) -> None:
-    archive = tmp_path / "link.tar.gz"
-    with tarfile.open(archive, "w:gz") as tar:
-        member = tarfile.TarInfo("campaign.json")
-        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        tar.addfile(member)
-    with pytest.raises(ArtifactError, match="is no plain file or folder"):
-        take(archive, CampaignFolder(tmp_path / "here"))
 
 
 @pytest.mark.parametrize(
@@ -640,20 +628,18 @@ def test_settings_of_the_analysis_may_differ(there: CampaignFolder, tmp_path: Pa
     assert RUN in take(tmp_path / "1.tar.gz", here).units
 
 
-@pytest.mark.parametrize(("members", "each"), [(1, 64 << 20), (200, 0)])
 def test_a_small_archive_that_holds_much_is_refused(
-    there: CampaignFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: int, each: int
+    there: CampaignFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parcel, "MOST_MEMBERS", 100)
-    archive = tmp_path / "bomb.tar.gz"
+    monkeypatch.setattr(parcel, "MOST_BYTES", 1 << 20)
+    archive = tmp_path / "large.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(there.campaign_file, "campaign.json")
-        for n in range(members):
-            member = tarfile.TarInfo(f"{n}")
-            member.size = each
-            tar.addfile(member, io.BytesIO(bytes(each)))
+        member = tarfile.TarInfo("a")
+        member.size = 2 << 20
+        tar.addfile(member, io.BytesIO(bytes(member.size)))
     here = CampaignFolder(tmp_path / "here" / "demo")
-    with pytest.raises(ArtifactError, match="would unpack to more than 200 times its size"):
+    with pytest.raises(ArtifactError, match="would unpack to more than 1048576 bytes"):
         take(archive, here)
     assert files(here) == {}
 

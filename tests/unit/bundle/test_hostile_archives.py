@@ -1,4 +1,4 @@
-"""Archives that are damaged or were made to do harm: each is refused with a line that says why, and nothing of it stays anywhere."""
+"""Archives that are damaged, too large or lead out of their folder: each is refused with a line that says why, and nothing of it stays anywhere."""
 
 import hashlib
 import io
@@ -77,15 +77,16 @@ def test_an_absolute_name_leads_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE]
+    ("kind", "to"), [(tarfile.SYMTYPE, "/etc/passwd"), (tarfile.CHRTYPE, ""), (tarfile.FIFOTYPE, "")]
 )
-@pytest.mark.parametrize("to", ["/etc/passwd", "b"])
-def test_links_pipes_and_devices_are_refused(tmp_path: Path, kind: bytes, to: str) -> None:
+def test_what_leads_out_or_is_no_file_is_refused(tmp_path: Path, kind: bytes, to: str) -> None:
+    """By the data filter of ``tarfile``."""
+
     def change(member: tarfile.TarInfo) -> None:
         member.type, member.linkname, member.size = kind, to, 0
 
-    found = said(packed(tmp_path / "b.tar.xz", [("a", b""), ("b", b"")], change))
-    assert found == ["b.tar.xz: holds 'a', which is no regular file"]
+    (line,) = said(packed(tmp_path / "b.tar.xz", [("a", b""), ("b", b"")], change))
+    assert line.startswith("b.tar.xz: cannot be unpacked: 'a' is a")
 
 
 def test_an_archive_that_unpacks_to_more_than_a_bundle_holds_is_refused(

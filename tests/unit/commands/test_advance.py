@@ -23,8 +23,7 @@ def test_what_a_killed_take_put_aside_is_back_before_anything_is_measured(
 ) -> None:
     """The sitting measured it again, and the next take removed what had been put aside."""
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
-    for name in ("end_in_order", "hand_on"):  # of this process
-        monkeypatch.setattr(sitting, name, lambda *given: None)
+    monkeypatch.setattr(sitting, "end_in_order", lambda *given: None)  # of this process
     run = CampaignFolder(tmp_path / "demo").run("2026-01-31", "plain", "a")
     aside = run.path.with_name(".phase_a.replaced") / "cells" / "r1_8x8"
     aside.mkdir(parents=True)
@@ -47,8 +46,7 @@ def test_an_archive_has_no_secret_of_a_launch_that_was_killed(
     """Nobody has gone through its log, and the archive is sent around."""
     monkeypatch.setenv("HF_TOKEN", "planted-token-1")
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
-    for name in ("end_in_order", "hand_on"):  # of this process
-        monkeypatch.setattr(sitting, name, lambda *given: None)
+    monkeypatch.setattr(sitting, "end_in_order", lambda *given: None)  # of this process
     run = CampaignFolder(tmp_path / "demo").run("2026-01-31", "plain", "a")
 
     def killed(config: CampaignConfig, folder: CampaignFolder, *given: Any, **named: Any) -> None:

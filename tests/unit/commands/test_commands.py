@@ -268,8 +268,8 @@ import connector_tax
 from connector_tax.base.config.checked import PROJECT_ROOT, SCHEMAS
 from connector_tax.base.config import load_campaign
 from connector_tax.check.request import entry_by_id
-from connector_tax.run.engine.command import LAUNCH
-print(connector_tax.__file__, (SCHEMAS / "aggregate.schema.json").is_file(), (LAUNCH / "common.sh").is_file(), len(entry_by_id("nixl_both")))
+from connector_tax.run.engine.container import PLUGINS
+print(connector_tax.__file__, (SCHEMAS / "aggregate.schema.json").is_file(), (PLUGINS.parent / "common.sh").is_file(), len(entry_by_id("nixl_both")))
 print(load_campaign(PROJECT_ROOT / "config" / "demo.yaml").campaign)
 """
     ended = subprocess.run(

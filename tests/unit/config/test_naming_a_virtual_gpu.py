@@ -11,7 +11,6 @@ import yaml
 
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.gpu import GPUS
-from connector_tax.base.config.secrets import hand_on, with_originals
 from connector_tax.base.documents.campaign import campaign_of
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json
@@ -119,17 +118,6 @@ def test_a_campaign_file_gives_the_same_gpu_back() -> None:
     assert config_of(campaign_of(json.loads(text), "campaign.json")) == config
     launch = launch_spec(config, "plain")
     assert msgspec.json.decode(msgspec.json.encode(launch), type=LaunchSpec) == launch
-
-
-def test_a_campaign_with_a_secret_is_handed_on_with_its_gpu() -> None:
-    """What processes inherit and what campaign.json says are one document but for the secret."""
-    config = clocked_campaign("m", env={"HF_TOKEN": "hf_abcdefghijklmnop"})
-    text = to_json(campaign_document(config, date="2026-01-01", created_utc="x"))
-    assert "hf_abc" not in text
-    document = campaign_of(json.loads(text), "campaign.json")
-    environment: dict[str, str] = {}
-    hand_on(config, environment)
-    assert config_of(with_originals(document, environment)) == config
 
 
 def test_a_campaign_from_before_has_none() -> None:

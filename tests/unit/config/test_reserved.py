@@ -1,6 +1,5 @@
 """What a campaign sets itself cannot be set a second time, however it is written."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 import yaml
 
 from connector_tax.base.config import load_campaign, parse_campaign
-from connector_tax.base.config.reserved import OF_THE_SCRIPTS, RESERVED, WHOLE, check_launch
+from connector_tax.base.config.reserved import RESERVED, WHOLE, check_launch
 from connector_tax.base.errors import ConfigError
 from connector_tax.run.engine.command import engine_arguments
 
@@ -68,9 +67,10 @@ def campaign(
             {"env": {"VLLM_MODEL_REDIRECT_PATH": "/a"}},
             "engine.env.VLLM_MODEL_REDIRECT_PATH: vLLM would load another model",
         ),
-        ({"env": {"PORT": "8001"}}, "mine.yaml: engine.env.PORT: the pipeline sets PORT itself"),
-        ({"env": {"KV_TRANSFER_CONFIG": "{}"}}, "sets KV_TRANSFER_CONFIG itself"),
-        ({"env": {"model": "x"}}, "engine.env.model: launch/common.sh has a variable of that name itself"),
+        (
+            {"env": {"CONNECTOR_TAX_RUN": "x"}},
+            "mine.yaml: engine.env.CONNECTOR_TAX_RUN: the pipeline sets CONNECTOR_TAX_RUN itself",
+        ),
     ],
 )
 def test_the_engine_cannot_be_sent_elsewhere(tmp_path: Path, engine: dict[str, Any], message: str) -> None:
@@ -84,29 +84,16 @@ def test_the_engine_cannot_be_sent_elsewhere(tmp_path: Path, engine: dict[str, A
     ("entry", "message"),
     [
         ({"extra_args": ["--hos=0.0.0.0"]}, "nixl_both.extra_args[0]: '--hos=0.0.0.0' would set --host"),
-        ({"env": {"HOST": "0.0.0.0"}}, "nixl_both.env.HOST: the pipeline sets HOST itself"),
+        (
+            {"env": {"AGENTIC_STEP_LOG_PATH": "x"}},
+            "nixl_both.env.AGENTIC_STEP_LOG_PATH: the pipeline sets AGENTIC_STEP_LOG_PATH itself",
+        ),
     ],
 )
 def test_nor_by_a_connectors_entry(tmp_path: Path, entry: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as told:
         campaign(tmp_path, entry=entry)
     assert message in str(told.value)
-
-
-def test_every_variable_of_the_launch_scripts_is_refused() -> None:
-    """bash gives an inherited variable the value that the script assigns, and hands that on: the engine got the project's folder as ``root``."""
-    assigned = re.compile(
-        r"(?:^|[ (;])(?:local (?=.)|for \(?\(?|mapfile [^<\n]*?)?([a-z]+)(?:\+?=(?!=)| in |(?= <))",
-        re.MULTILINE,
-    )
-    for script in ("common.sh", "record.sh"):
-        text = (CONFIG.parent / "launch" / script).read_text()
-        # Neither comments nor what is printed.
-        text = re.sub(r"(?m)<<'(\w+)'\n(?s:.*?)\n\1$|^ *#.*|  # .*|'[^'\n]*'", "", text)
-        names = {m[1] for m in assigned.finditer(text)}
-        names |= {w.partition("=")[0] for m in re.finditer(r"\blocal (.*)", text) for w in m[1].split()}
-        assert {"here", "root", "container"} <= names or {"told", "word"} <= names
-        assert not [name for name in names - {""} if not OF_THE_SCRIPTS.fullmatch(name)]
 
 
 def test_a_refusal_repeats_no_secret(tmp_path: Path) -> None:

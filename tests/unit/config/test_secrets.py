@@ -1,7 +1,7 @@
-"""Secrets of a config: referred to, kept out of documents, handed on to launches, and never repeated in a message."""
+"""Secrets of a config: refused where they are written out, referred to, and never repeated in a message."""
 
 import json
-from dataclasses import replace
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +10,12 @@ import yaml
 
 from connector_tax.base.config import CampaignConfig, load_campaign, parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
-from connector_tax.base.config.secrets import (
-    hand_on,
-    with_originals,
-    with_references,
-    without_harmless_references,
-)
+from connector_tax.base.config.secrets import refuse_inline, with_references, without_harmless_references
 from connector_tax.base.documents.campaign import CampaignDocument, campaign_of
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json
 from connector_tax.base.plan import campaign_document, cells_of, config_of, outputs_hash, spec_hash
-from connector_tax.base.redaction import BLANKED, CONFIG_VARIABLE
+from connector_tax.base.secrets import MASKED, masked
 
 DEMO: dict[str, Any] = yaml.safe_load((PROJECT_ROOT / "config/demo.yaml").read_text())
 
@@ -38,26 +33,99 @@ def hashes(config: CampaignConfig) -> tuple[str, str]:
     return spec_hash(config, "plain", cells_of(config, "plain", "a")[0]), outputs_hash(config, "plain")
 
 
+@pytest.mark.parametrize(
+    ("engine", "place", "variable"),
+    [
+        ({"args": {"api_key": "planted-1"}}, "engine.args.api_key: a secret, by its name,", "API_KEY"),
+        ({"args": {"api_key": ["planted-1"]}}, "engine.args.api_key[0]", "API_KEY"),
+        ({"args": {"hf_overrides": '{"auth": {"password": "planted-1"}}'}}, "engine.args.hf_overrides.auth.password", "PASSWORD"),
+        ({"args": {"x": "redis://u:planted-1@h"}}, "engine.args.x: a password in a URL", "X"),
+        ({"args": "redis://u:planted-1@h"}, "engine.args: a password in a URL", "ARGS"),
+        ({"env": {"REDIS_PASSWORD": 12345678}}, "engine.env.REDIS_PASSWORD", "REDIS_PASSWORD"),
+        ({"env": {"NOTE": "AKIA" + "1A2B" * 4}}, "engine.env.NOTE: an AWS key", "NOTE"),
+        ({"extra_args": ["--db-password", "planted-1"]}, "engine.extra_args[1]", "DB_PASSWORD"),
+        ({"extra_args": ["--wandb-api-key=planted-1=="]}, "engine.extra_args[0]", "WANDB_API_KEY"),
+        ({"extra_args": ["--x", '{"secret_key": "planted-1"}']}, "engine.extra_args[1].secret_key", "SECRET_KEY"),
+        ({"extra_args": ["--header", "Authorization: Bearer planted-1"]}, "engine.extra_args[1]: an HTTP login", "HEADER"),
+        ({"model": "https://u:planted-1@h"}, "engine.model: a password in a URL", "MODEL"),
+    ],
+)  # fmt: skip
+def test_a_secret_that_is_written_out_is_refused_and_not_repeated(
+    engine: dict[str, Any], place: str, variable: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        campaign(**engine)
+    said = str(caught.value)
+    assert said.startswith(f"a.yaml: {place}") and f"Write ${{{variable}}} and export {variable};" in said
+    assert not any(secret in said for secret in ("planted-1", "12345678", "AKIA"))
+
+
+def test_a_secret_of_a_connectors_entry_is_refused(tmp_path: Path) -> None:
+    entries = yaml.safe_load((PROJECT_ROOT / "config/connectors.yaml").read_text())
+    kv = {
+        "kv_connector": "X",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"servers": [{"accessKey": "planted-1"}]},
+    }
+    entries["store"] = {"label": "store", "kv_transfer_config": kv}
+    (tmp_path / "connectors.yaml").write_text(yaml.safe_dump(entries))
+    config = {
+        **DEMO,
+        "connectors_file": str(tmp_path / "connectors.yaml"),
+        "connectors": ["plain", "store"],
+        "phase_b_prime": {},
+    }
+    with pytest.raises(
+        ConfigError, match=r"store\.kv_transfer_config\.kv_connector_extra_config\.servers\[0\]\.accessKey: "
+    ) as caught:
+        parse_campaign(config, where="a.yaml")
+    assert "planted-1" not in str(caught.value) and "allow_inline: [accessKey]" in str(caught.value)
+    allowed = parse_campaign({**config, "allow_inline": ["accessKey"]}, where="a.yaml")
+    assert "planted-1" in to_json(campaign_document(allowed, date="2026-11-20", created_utc=""))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *({"api_key": "EMPTY"}, {"auth": "none", "hf_token": True, "password": None}, {"api_key": "${ANY}", "dsn": "redis://u:${ANY}@h"}),
+        *({"image": "vllm/vllm-openai@sha256:" + "0123456789abcdef" * 4}, {"commit": "d752f721751a261968d47d66a33f0f0b3bdbe4ee"}),
+        *({"path": "/models/hub/" + "long_name_of_a_folder/" * 8 + "a1" * 20}, {"bos_token": "<s>", "cache_key": "prefix", "max_tokens": 128}),
+        *({"header": "Authorization: Bearer ${ANY}"}, ["--hf-token", "--enforce-eager", "--seed=1", "--x", '{"a": [1, null]}', "--y", "[no json"]),
+    ],
+)  # fmt: skip
+def test_a_setting_a_reference_a_digest_a_commit_and_a_long_path_are_not_refused(value: Any) -> None:
+    refuse_inline({"engine": value}, "a.yaml")
+
+
+def test_a_key_that_may_be_written_out_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {**DEMO, "engine": {**DEMO["engine"], "args": {"auth": "kerberos"}}, "allow_inline": ["auth"]}
+    assert parse_campaign(config, where="a.yaml").engine.args["auth"] == "kerberos"
+    with pytest.raises(ConfigError, match=r"allow_inline: a text is not allowed; wanted: array"):
+        parse_campaign({**config, "engine": DEMO["engine"], "allow_inline": "auth"}, where="a.yaml")
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in (PROJECT_ROOT / "config").glob("*.yaml")))
+def test_a_shipped_config_holds_no_secret(name: str) -> None:
+    refuse_inline(read_yaml(PROJECT_ROOT / "config" / name), name)
+
+
 def test_a_reference_to_a_secret_stays_one_and_any_other_is_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the name it stands under, by that of the variable, or by the look of what it holds."""
-    for name, value in {
-        "HF_TOKEN": "abc",
-        "ANY": "x",
-        "LOOKS": "AKIAIOSFODNN7EXAMPLE",
-        "LENGTH": "128",
-    }.items():
+    """By the name it stands under, by that of the variable, or by the format of what it holds."""
+    given = {"HF_TOKEN": "abc", "ANY": "x", "LOOKS": "AKIAIOSFODNN7EXAMPLE", "LENGTH": "128"}
+    for name, value in given.items():
         monkeypatch.setenv(name, value)
-    args = {"api_key": "${ANY}", "seed_file": "${ANY}", "note": "${LOOKS}", "max_model_len": "${LENGTH}000"}
+    args = {
+        "api_key": "${ANY}",
+        "seed_file": "${ANY}",
+        "note": "${LOOKS}",
+        "max_model_len": "${LENGTH}000",
+        "dsn": "redis://u:${ANY}@h",
+    }
     config = campaign(
         args=args,
         extra_args=["--db-password", "${ANY}", "--x", "a${ANY}", "${HF_TOKEN}", "${NOT_SET_ANYWHERE}"],
     )
-    assert config.engine.args == {
-        "api_key": "${ANY}",
-        "seed_file": "x",
-        "note": "${LOOKS}",
-        "max_model_len": 128000,
-    }
+    assert config.engine.args == {**args, "seed_file": "x", "max_model_len": 128000}
     assert config.engine.extra_args == (
         "--db-password",
         "${ANY}",
@@ -71,8 +139,38 @@ def test_a_reference_to_a_secret_stays_one_and_any_other_is_put_in(monkeypatch: 
 
 def test_a_flag_in_the_same_word_tells_what_a_reference_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DB_ONE", "opensesame1")
-    arguments = ["--seed=${DB_ONE}", "--redis-password=${DB_ONE}", "-e", "REDIS_PW=${DB_ONE}"]
+    arguments = [
+        "--seed=${DB_ONE}",
+        "--redis-password=${DB_ONE}",
+        "-e",
+        "REDIS_PW=${DB_ONE}",
+        '{"auth": {"pw": "${DB_ONE}"}}',
+    ]
     assert without_harmless_references(arguments) == ["--seed=opensesame1", *arguments[1:]]
+
+
+def test_a_variable_with_a_secret_is_refused_where_its_value_would_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HUB", "https://u:planted-1@hub/model")
+    with pytest.raises(
+        ConfigError, match=r"a\.yaml: engine\.model: \$\{HUB\} holds a password in a URL"
+    ) as caught:
+        campaign(model="${HUB}")
+    assert "planted-1" not in str(caught.value)
+
+
+def test_who_reads_a_config_knows_what_it_refers_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that wrote ``campaign.json``, one that reads it, and those that they start."""
+    monkeypatch.setenv("ANY", "opensesame1")
+    config = campaign(args={"api_key": "${ANY}"})
+    for read in (lambda: campaign(args={"api_key": "${ANY}"}), lambda: config_of(stored(config))):
+        monkeypatch.delenv("CONNECTOR_TAX_REFERENCES", raising=False)
+        read()
+        assert (
+            masked("it is opensesame1") == f"it is {MASKED}"
+            and os.environ["CONNECTOR_TAX_REFERENCES"] == "ANY"
+        )
 
 
 def test_a_reference_is_followed_at_the_launch_and_one_not_set_is_named(
@@ -86,51 +184,12 @@ def test_a_reference_is_followed_at_the_launch_and_one_not_set_is_named(
         with_references({"a": ["${NOT_SET}"]}, "x")
 
 
-def test_a_secret_in_the_environment_is_in_no_hash_and_two_in_configs_are_two(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_secret_is_in_no_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     found = set()
     for value in ("one-key-1", "other-key-2"):
         monkeypatch.setenv("ANY_KEY", value)
         found.add(hashes(campaign(args={"api_key": "${ANY_KEY}"})))
     assert len(found) == 1
-    assert hashes(campaign(args={"api_key": "one-key-1"})) != hashes(
-        campaign(args={"api_key": "other-key-2"})
-    )
-
-
-def test_who_inherits_the_config_launches_and_hashes_with_the_originals() -> None:
-    config = campaign(
-        args={"api_key": "one-key-1"}, env={"HF_TOKEN": "abc"}, extra_args=["--db-password", "x"]
-    )
-    environment: dict[str, str] = {}
-    hand_on(config, environment)
-    document = stored(config)
-    assert "one-key-1" not in json.dumps(document.config)
-    again = config_of(with_originals(document, environment))
-    assert again == config and hashes(again) == hashes(config)
-
-
-def test_without_it_the_blanked_places_are_named() -> None:
-    document = stored(campaign(args={"api_key": "one-key-1"}, extra_args=["--db-password", "x"]))
-    with pytest.raises(
-        ConfigError, match=r"config\.engine\.args\.api_key, config\.engine\.extra_args\[1\]: blanked"
-    ):
-        with_originals(document, {})
-
-
-def test_the_config_of_another_campaign_fills_nothing() -> None:
-    config = campaign(args={"api_key": "one-key-1"})
-    environment: dict[str, str] = {}
-    hand_on(replace(config, seed=config.seed + 1), environment)
-    with pytest.raises(ConfigError, match="blanked"):
-        with_originals(stored(config), environment)
-
-
-def test_a_config_without_secrets_is_handed_to_nobody() -> None:
-    environment = {CONFIG_VARIABLE: "of an earlier campaign"}
-    hand_on(load_campaign(PROJECT_ROOT / "config/demo.yaml"), environment)
-    assert environment == {}
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "demo.yaml", "vllm-cpu.yaml"])
@@ -138,24 +197,7 @@ def test_a_shipped_campaign_is_stored_as_it_is(name: str) -> None:
     document = campaign_document(
         load_campaign(PROJECT_ROOT / "config" / name), date="2026-11-20", created_utc=""
     )
-    assert BLANKED not in to_json(document)
-
-
-@pytest.mark.parametrize(
-    ("engine", "shown"),
-    [
-        ({"args": {"api_key": ["planted-1"]}}, "engine.args.api_key: ['<redacted>'] is not allowed"),
-        ({"env": {"REDIS_PASSWORD": 12345678}}, "engine.env.REDIS_PASSWORD: '<redacted>' is not allowed"),
-        ({"extra_args": ["--db-password", {"planted-1": "planted-1"}]}, "engine.extra_args[1]: "),
-        ({"args": "redis://u:planted-1@h"}, "engine.args: a text is not allowed; wanted: object"),
-        ({"model": ["https://u:planted-1@h"]}, "engine.model: ['https://<redacted>@h'] is not allowed"),
-    ],
-)  # fmt: skip
-def test_a_message_about_a_bad_value_does_not_repeat_a_secret(engine: dict[str, Any], shown: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        campaign(**engine)
-    assert shown in str(caught.value)
-    assert "12345678" not in str(caught.value)
+    assert MASKED not in to_json(document)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,9 @@ import psutil
 import pytest
 import yaml
 from msgspec.structs import replace as replace_struct
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from launches import by_hand, launch_of
 
 from connector_tax.base.artifacts.supervisor import (
     RECORD,
@@ -30,22 +32,23 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.plan import campaign_document, config_of
 from connector_tax.run.engine import container, container_end, identity
 from connector_tax.run.engine import image as image_module
-from connector_tax.run.engine.command import engine_environment, engine_python, given_environment, interpreter
-from connector_tax.run.engine.contained import contained, model_inside
+from connector_tax.run.engine.command import engine_environment, engine_python, given_environment
 from connector_tax.run.engine.container import (
     INIT,
     PACKAGE,
     Contained,
+    contained,
     gpu_words,
+    interpreter,
     launch_words,
+    model_inside,
     model_mounts,
     passed_names,
     probe_words,
     refuse_a_model_elsewhere,
-    visible_inside,
 )
 from connector_tax.run.engine.container_end import remove_container
-from connector_tax.run.engine.gpus import Cards, Gpu
+from connector_tax.run.engine.gpus import Cards, Gpu, visible_inside
 from connector_tax.run.engine.image import Image, image_of, runtimes_of
 from connector_tax.run.engine.leftovers import end_leftovers
 from connector_tax.run.engine.patching import revert
@@ -178,13 +181,13 @@ def test_a_container_gets_what_shapes_an_engine_and_no_place_of_this_host() -> N
         ],
         "x",
     )
-    environment |= {"CONNECTOR_TAX_CONFIG": "x", "CONNECTOR_TAX_CACHE": "x", "DB": "x"}
+    environment |= {"CONNECTOR_TAX_REFERENCES": "x", "CONNECTOR_TAX_CACHE": "x", "DB": "x"}
     names = passed_names(environment, ["DB", "LMCACHE_CONFIG_FILE", "*", "VLLM_*"])
     assert {"VLLM_USE_V1", "HF_TOKEN", "DB", "LMCACHE_CONFIG_FILE", "CONNECTOR_TAX_RUN", "PYTHONPATH"} <= set(
         names
     )
     unwanted = {"HF_HOME", "CUDA_HOME", "LD_LIBRARY_PATH", "VLLM_CACHE_ROOT", "PATH", "AWS_SECRET_ACCESS_KEY"}
-    assert not set(names) & {*unwanted, "CONNECTOR_TAX_CONFIG", "CONNECTOR_TAX_CACHE", "*", "VLLM_*"}
+    assert not set(names) & {*unwanted, "CONNECTOR_TAX_REFERENCES", "CONNECTOR_TAX_CACHE", "*", "VLLM_*"}
 
 
 def test_the_model_is_mounted_with_where_its_links_lead(tmp_path: Path) -> None:
@@ -223,8 +226,6 @@ def test_a_link_that_dots_lead_back_to_itself_stops_no_launch(tmp_path: Path) ->
     weights.touch()
     (model / "folder").symlink_to(deep)
     (model / "weights").symlink_to("folder/../weights")
-    places = container._places(model / "weights")
-    assert list(islice(places, 3)) == [model / "weights", weights]
     assert model_mounts(model) == (model, deep, weights)
     (model / "slashes").symlink_to(f"/{weights}")
     assert model_mounts(model) == (model, deep, weights)
@@ -237,9 +238,9 @@ def test_mounts_are_named_as_a_runtime_reads_them(tmp_path: Path) -> None:
     (tmp_path / "elsewhere" / "x").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "deep")
     data = tmp_path / "data"
-    assert set(container.further([f"{data}", f"/{data}/", f"{data}/../data", f"//{data}/."])) == {data}
+    assert set(container._mounts([f"{data}", f"/{data}/", f"{data}/../data", f"//{data}/."])) == {data}
     with pytest.raises(ConfigError, match="no such folder"):
-        container.further([f"{tmp_path}/link/../x"])
+        list(container._mounts([f"{tmp_path}/link/../x"]))
 
 
 def test_where_this_user_may_not_look_is_a_message_or_nothing(
@@ -260,24 +261,17 @@ def test_where_this_user_may_not_look_is_a_message_or_nothing(
     with pytest.raises(
         ConfigError, match=r"hidden/x: no such folder on this host that this user may look at"
     ):
-        container.further([str(hidden)])
+        list(container._mounts([str(hidden)]))
 
 
-def test_a_folder_is_mounted_once_and_what_is_mounted_beneath_it_is_read_only_as_well(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert Path("/proc") in container.mounted_beneath(Path("/"))
-    monkeypatch.setattr(
-        container, "mounted_beneath", lambda path: [path / "nfs"] if path == Path("/data") else []
-    )
+def test_a_folder_is_mounted_once() -> None:
     data, home = Path("/data"), Path("/home/me")
     words = launch_words(launch("podman", reads=(data, data, home), writes=(home, home)))
     assert [w for w in words if w.startswith("--mount=")] == [
         "--mount=type=bind,source=/data,target=/data,ro",
-        "--mount=type=bind,source=/data/nfs,target=/data/nfs,ro",
         "--mount=type=bind,source=/home/me,target=/home/me",
     ]
-    assert sum(w.startswith("--mount=") for w in probe_words(image("podman"), [data, data])) == 2
+    assert sum(w.startswith("--mount=") for w in probe_words(image("podman"), [data, data])) == 1
 
 
 def test_an_engine_imports_what_its_image_answers_with(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +332,7 @@ def test_a_launch_sees_the_instrument_its_model_and_its_own_store(
     assert made.reads == (INIT.parent, PROJECT_ROOT / "patches", PACKAGE, model, extra)
     assert made.writes == (steps, store, made.home) and made.home.parent == tmp_path / "cache" / "containers"
     assert made.home.stat().st_mode & 0o777 == 0o700
-    assert (made.python, made.cpus, model_inside(config.engine)) == ("python3", (1,), str(model))
+    assert (made.python, made.cpus, model_inside(config.engine)) == ("python3", (1,), model)
     assert set(given_environment(config.engine, connector)) <= set(made.names)
 
 
@@ -350,11 +344,11 @@ def test_mounts_and_models_that_are_not_here_are_refused(
     where: dict[str, Any] = {"mark": "m", "cards": cards(), "cpus": (), "writes": ()}
     with pytest.raises(ConfigError, match=r"engine\.container\.mounts: /nowhere/at/all: no such folder"):
         contained(config.engine, config.connector("plain"), image("podman"), {}, **where)
-    monkeypatch.setattr("connector_tax.run.engine.command.image_of", lambda container: image("podman"))
+    monkeypatch.setattr("connector_tax.run.engine.container.image_of", lambda container: image("podman"))
     with pytest.raises(ConfigError, match=r"engine\.container\.mounts: /nowhere/at/all: no such folder"):
         interpreter(config.engine)
     missing = replace(config.engine, kind="vllm", model="nobody/nothing")
-    with pytest.raises(ConfigError, match=r"engine\.model: nobody/nothing: not on this host"):
+    with pytest.raises(ConfigError, match=r"engine\.model: model nobody/nothing is not on this host"):
         model_inside(missing)
     with pytest.raises(ConfigError, match="downloads nothing: bring the model there first"):
         refuse_a_model_elsewhere(missing, "model nobody/nothing is not on this host")
@@ -517,74 +511,41 @@ def test_a_record_that_names_another_program_names_nobody(tmp_path: Path) -> Non
     assert end_leftovers(tmp_path, grace_s=0.1) == []
 
 
-# The words of a container that prints what it was asked to run.
-PRINTS = [
-    sys.executable,
-    "-c",
-    "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('MODEL')]))",
-    ODD,
-    "a,b",
-]
+# Stands for a runtime: prints what it was asked to run.
+PRINTS = f"#!/bin/sh\nexec {sys.executable} -c 'import json, sys; print(json.dumps(sys.argv[1:]))' \"$@\"\n"
 
 
-def test_the_launch_scripts_put_a_container_in_front_of_their_command_and_into_launch_sh(
-    tmp_path: Path,
+def test_a_container_stands_before_the_command_and_in_launch_sh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is expanded or split on the way, neither in the launch nor in its receipt."""
-    receipt = tmp_path / "launch.sh"
-    environment = {
-        **os.environ,
-        "MODEL": f"/models/{ODD}",
-        "PORT": "1",
-        "ENGINE_PYTHON": "python3",
-        "LAUNCH_SH_OUT": str(receipt),
-        "RECORD_PYTHON": sys.executable,
-        "RECORD_FOLDER": f"/results/{ODD}/steps",
-        "CONNECTOR_TAX_RUN": "c0ffee",
-    }
-    mounts = [
-        f"--mount=type=bind,source=/results/{ODD}/steps,target=/results/{ODD}/steps",
-        "--name=connector-tax-c0ffee",
-    ]
-    words = [*PRINTS, "--interactive", *mounts]
-    script = PROJECT_ROOT / "launch" / "launch_plain.sh"
-    done = subprocess.run(
-        ["bash", str(script), "--in-container", str(len(words)), *words, "--max-num-seqs", ODD],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    ran = json.loads(done.stdout)[0]
-    engine = [
-        "python3",
-        "-m",
-        "vllm_serve",
-        "serve",
-        f"/models/{ODD}",
-        "--served-model-name",
-        f"/models/{ODD}",
-    ]
-    assert ran == [*words[3:], *engine, "--host", "127.0.0.1", "--port", "1", "--max-num-seqs", ODD]
-    by_hand = {
-        "CONNECTOR_TAX_FOLDER": f"{tmp_path}/{ODD}",
-        "CONNECTOR_TAX_PROJECT": str(PROJECT_ROOT),
-        "PATH": os.environ["PATH"],
-    }
-    again = subprocess.run(
-        ["bash", str(receipt)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**by_hand, "MODEL": ODD, "HOME": str(tmp_path)},
-    )
+    """Nothing is expanded or split on the way, neither in the launch nor by hand."""
+    podman = tmp_path / "podman"
+    podman.write_text(PRINTS)
+    podman.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    steps, model = tmp_path / ODD / "steps", tmp_path / ODD
+    steps.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    config = campaign_with({"image": "i"}, tmp_path, kind="vllm", model=str(model), model_file=None)
+    engine = replace(config.engine, args={}, extra_args=("--max-num-seqs", ODD))
+    box = launch("podman", reads=(model,), writes=(steps,), home=tmp_path)
+    plain = config.connector("plain")
+    made = launch_of(engine, plain, contained=box, steps=steps)
+    told = subprocess.run(made.command(), env=made.variables(), capture_output=True, text=True, check=True)
+    served = ["--served-model-name", engine.served_model_name, "--host", "127.0.0.1", "--port", "1"]
+    command = ["python3", "-m", "vllm_serve", "serve", str(model), *served, "--max-num-seqs", ODD]
+    assert json.loads(told.stdout) == [*launch_words(box)[1:], *command]
+    (tmp_path / "launch.sh").write_text(made.script(plain))
+    folder = f"{tmp_path}/{ODD} of another"
+    given = {"CONNECTOR_TAX_FOLDER": folder, "MODEL": ODD, "HOME": str(tmp_path)}
+    again = by_hand(tmp_path / "launch.sh", **given)
     assert again.returncode == 0, again.stderr
-    folder = f"{tmp_path}/{ODD}"
-    told = json.loads(again.stdout)[0]
-    assert f"--mount=type=bind,source={folder},target={folder}" in told and "--interactive" not in told
-    assert told[-8:-6] == ["--served-model-name", f"/models/{ODD}"] and told[told.index("serve") + 1] == ODD
-    assert not any("c0ffee" in word for word in told)
+    words = json.loads(again.stdout)
+    assert f"--mount=type=bind,source={folder},target={folder}" in words and "--interactive" not in words
+    assert (
+        f"--mount=type=bind,source={ODD},target={ODD},ro" in words and words[words.index("serve") + 1] == ODD
+    )
+    assert not any("c0ffee" in word for word in words) and words[-2:] == ["--max-num-seqs", ODD]
     assert not list(tmp_path.rglob("HERE")) and not (PROJECT_ROOT / "HERE").exists()
 
 

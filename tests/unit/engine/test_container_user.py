@@ -9,16 +9,20 @@ from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from launches import by_hand, launch_of
+
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.model import ContainerConfig
 from connector_tax.run.engine import image as image_module
-from connector_tax.run.engine.contained import contained, leave_to_the_client
 from connector_tax.run.engine.container import (
     INIT,
     PACKAGE,
-    handed_over,
+    Contained,
+    contained,
     launch_words,
+    leave_to_the_client,
     passed_names,
     probe_words,
 )
@@ -37,14 +41,14 @@ OF_THE_IMAGE = {
 }
 
 
-def words(
+def box(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environment: dict[str, str], **env: str
-) -> list[str]:
+) -> Contained:
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path))
     engine = replace(CAMPAIGN.engine, container=ContainerConfig("i"), env={**CAMPAIGN.engine.env, **env})
     where: dict[str, Any] = {"mark": "m", "cards": Cards((), 0), "cpus": (), "writes": ()}
     image = Image("podman", "1", "i", DIGEST, "0:0")
-    return launch_words(contained(engine, CAMPAIGN.connector("plain"), image, environment, **where))
+    return contained(engine, CAMPAIGN.connector("plain"), image, environment, **where)
 
 
 def test_what_the_config_sets_for_the_engine_is_not_what_the_runtimes_client_goes_by(
@@ -54,10 +58,10 @@ def test_what_the_config_sets_for_the_engine_is_not_what_the_runtimes_client_goe
     monkeypatch.delenv("CONTAINER_HOST", raising=False)
     monkeypatch.delenv("TMPDIR", raising=False)
     environment = {**os.environ, **OF_THE_IMAGE, "HF_TOKEN": "planted"}
-    told = words(monkeypatch, tmp_path, environment, **OF_THE_IMAGE, HF_TOKEN="planted")
+    told = launch_words(box(monkeypatch, tmp_path, environment, **OF_THE_IMAGE, HF_TOKEN="planted"))
     assert {f"--env={name}={value}" for name, value in OF_THE_IMAGE.items()} <= set(told)
     assert "--env=HF_TOKEN" in told and not any("planted" in word for word in told)
-    leave_to_the_client(environment, [*OF_THE_IMAGE, "HF_TOKEN"])
+    leave_to_the_client(environment, OF_THE_IMAGE)
     assert environment["PATH"] == os.environ["PATH"] and environment["HF_TOKEN"] == "planted"
     assert not {"CONTAINER_HOST", "TMPDIR"} & set(environment)
 
@@ -70,7 +74,7 @@ def test_an_engine_has_a_name_for_its_user(runtime: Any) -> None:
 
 
 def test_a_name_that_the_config_gives_is_the_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = words(monkeypatch, tmp_path, {**os.environ, "USER": "me"}, USER="me")
+    told = launch_words(box(monkeypatch, tmp_path, {**os.environ, "USER": "me"}, USER="me"))
     assert "--env=USER" in told and not any(word.startswith("--env=USER=") for word in told)
     assert "USER" not in passed_names({"USER": "me"}, ())
 
@@ -97,45 +101,29 @@ def test_an_engine_has_the_groups_of_its_user_and_no_user_namespace_of_somebodys
     }
 
 
-def test_a_container_of_docker_by_hand_is_whoever_starts_it(tmp_path: Path) -> None:
+def test_a_container_of_docker_by_hand_is_whoever_starts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not the campaign's user, as who another one could not write, and as root would leave root's files."""
-    docker = tmp_path / "docker"
-    docker.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
-    docker.chmod(0o755)
-    words = [
-        "docker",
-        "run",
-        f"--user={os.getuid()}:{os.getgid()}",
-        "--group-add=54321",
-        "--rm",
-        "i",
-        "python3",
-    ]
-    environment = {
-        **os.environ,
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "MODEL": "m",
-        "ENGINE_PYTHON": "python3",
-        "LAUNCH_SH_OUT": str(tmp_path / "launch.sh"),
-        "RECORD_PYTHON": sys.executable,
-        "RECORD_FOLDER": str(tmp_path),
-    }
-    script = str(PROJECT_ROOT / "launch" / "launch_plain.sh")
-    launched = ["bash", script, "--in-container", str(len(words)), *words]
-    ran = subprocess.run(launched, env=environment, capture_output=True, text=True, check=True).stdout
-    assert words[1:] == ran.splitlines()[: len(words) - 1]
-    (tmp_path / "id").write_text("#!/bin/sh\ncase $1 in -u) echo 71;; -g) echo 72;; -G) echo 72 73;; esac\n")
-    (tmp_path / "id").chmod(0o755)
-    by_hand = {
-        **environment,
-        "CONNECTOR_TAX_PROJECT": str(PROJECT_ROOT),
-        "CONNECTOR_TAX_FOLDER": str(tmp_path),
-    }
-    command = ["bash", environment["LAUNCH_SH_OUT"]]
-    again = subprocess.run(
-        command, env=by_hand, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    assert again[:6] == ["run", "--user=71:72", "--group-add=72", "--group-add=73", "--rm", "i"]
+    for name, text in (
+        ("docker", "printf '%s\\n' \"$@\""),
+        ("id", "case $1 in -u) echo 71;; -g) echo 72;; -G) echo 72 73;; esac"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path))
+    engine, plain = replace(CAMPAIGN.engine, container=ContainerConfig("i")), CAMPAIGN.connector("plain")
+    image = Image("docker", "1", "i", DIGEST, f"{os.getuid()}:{os.getgid()}", groups=(54321,))
+    launch = contained(
+        engine, plain, image, {**os.environ}, mark="m", cards=Cards((), 0), cpus=(), writes=(tmp_path,)
+    )
+    (tmp_path / "launch.sh").write_text(
+        launch_of(engine, plain, contained=launch, steps=tmp_path).script(plain)
+    )
+    words = by_hand(tmp_path / "launch.sh", CONNECTOR_TAX_FOLDER=str(tmp_path)).stdout.splitlines()
+    ids = [word for word in words if word.startswith(("--user=", "--group-add="))]
+    assert ids == ["--user=71:72", "--group-add=72", "--group-add=73"]
 
 
 @pytest.mark.parametrize("name", ["NVIDIA_API_KEY", "DOCKER_PASSWORD", "STORAGE_ACCOUNT_KEY"])
@@ -143,9 +131,10 @@ def test_a_secret_is_handed_over_by_whatever_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """The first was in the runtime's database, and the others in the client's arguments, which every user of the host reads."""
-    told = words(monkeypatch, tmp_path, {**os.environ, name: "planted"}, **{name: "planted"})
+    launch = box(monkeypatch, tmp_path, {**os.environ, name: "planted"}, **{name: "planted"})
+    told = launch_words(launch)
     assert f"--env={name}" in told and not any("planted" in word for word in told)
-    assert handed_over([name]) == [name]
+    assert name in launch.handed
 
 
 @pytest.mark.parametrize("name", ["STORAGE_DSN", "DOCKER_REGISTRY", "NVIDIA_NIM", "PYTHON_INDEX"])
@@ -163,39 +152,65 @@ def test_a_secret_is_handed_over_that_its_name_does_not_tell(
     launch = contained(engine, CAMPAIGN.connector("plain"), image, {**os.environ}, **where)
     told = launch_words(launch)
     assert f"--env={name}" in told and not any("planted" in word for word in told)
-    assert name in handed_over(launch.names, launch.secret) and f"--env=PATH={path}" in told
+    assert name in launch.handed and f"--env=PATH={path}" in told
 
 
-def test_values_of_variables_come_through_a_containers_standard_input(tmp_path: Path) -> None:
+def test_values_of_variables_come_through_a_containers_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """podman's and docker's own databases keep those of a container's configuration when it is gone."""
-    kept = ["NVIDIA_DRIVER_CAPABILITIES", "PATH", "PYTHONPATH", "VLLM_PLUGINS", "CONNECTOR_TAX_RUN", HANDED]
-    assert handed_over(["HF_TOKEN", *kept]) == ["HF_TOKEN"]
-    runtime = tmp_path / "runtime"
+    kept = ["NVIDIA_DRIVER_CAPABILITIES", "PATH", "PYTHONPATH", "VLLM_PLUGINS", "CONNECTOR_TAX_STEP_FLUSH_S"]
+    given = dict.fromkeys(["HF_TOKEN", *kept], "x")
+    assert set(box(monkeypatch, tmp_path, given, **given).handed) == {"HF_TOKEN"}
+    podman = tmp_path / "podman"
     # It gets no variable by way of its own environment, as a container does that is started by somebody else.
-    runtime.write_text('#!/bin/sh\necho "client: ${HF_TOKEN-none} ${LONG-none}" >&2\nexec "$@"\n')
-    runtime.chmod(0o755)
-    init = [sys.executable, str(INIT), str(PACKAGE.parent), "1", ""]
+    podman.write_text(
+        '#!/bin/sh\necho "client: ${HF_TOKEN-none} ${LONG-none}" >&2\n'
+        'while [ "$1" != sha256:' + "ab" * 32 + ' ]; do shift; done; shift; exec "$@"\n'
+    )
+    podman.chmod(0o755)
     odd = "a b\n=c'\udcff" + "x" * 100_000
+    (tmp_path / "shows.py").write_text(
+        "import os; print(os.environ['HF_TOKEN'], os.environ['LONG'] == "
+        f"{odd!r}, 'NOT_SET' in os.environ, {HANDED!r} in os.environ)"
+    )
+    # The container's first process, and then the engine.
+    (tmp_path / "python3").write_text(
+        f'#!/bin/sh\n[ "$1" != -m ] || set -- {tmp_path}/shows.py\nexec {sys.executable} "$@"\n'
+    )
+    (tmp_path / "python3").chmod(0o755)
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path))
+    engine = replace(CAMPAIGN.engine, container=ContainerConfig("i"), env={"HF_TOKEN": "planted-token-1"})
+    plain = CAMPAIGN.connector("plain")
     environment = {
         **os.environ,
-        "MODEL": "m",
-        "ENGINE_PYTHON": sys.executable,
-        "ENGINE_MODULE": "shows_itself",
-        "ENGINE_PYTHONPATH": str(tmp_path),
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "HF_TOKEN": "planted-token-1",
         "LONG": odd,
         HANDED: "HF_TOKEN LONG NOT_SET",
     }
-    (tmp_path / "shows_itself.py").write_text(
-        "import os, sys; print(os.environ['HF_TOKEN'], os.environ['LONG'] == "
-        f"{odd!r}, 'NOT_SET' in os.environ, {HANDED!r} in os.environ)"
+    where: dict[str, Any] = {"mark": "m", "cards": Cards((), 0), "cpus": (), "writes": ()}
+    names = ("HF_TOKEN", "LONG", "NOT_SET")
+    launch = replace(
+        contained(engine, plain, Image("podman", "1", "i", DIGEST, "0:0"), environment, **where),
+        names=names,
+        handed=names,
     )
-    words = [str(runtime), *init]
-    script = str(PROJECT_ROOT / "launch" / "launch_plain.sh")
-    command = ["bash", script, "--in-container", str(len(words)), *words]
-    supervised = [sys.executable, "-m", "connector_tax.run.engine.supervisor", "1", "--lifeline", *command]
+    made = launch_of(engine, plain, contained=launch, environment=environment)
+    supervised = [
+        sys.executable,
+        "-m",
+        "connector_tax.run.engine.supervisor",
+        "1",
+        "--lifeline",
+        *made.command(),
+    ]
     with subprocess.Popen(
-        supervised, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        supervised,
+        env=made.variables(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as done:
         assert done.stdout is not None and done.stderr is not None
         told = done.stdout.read().decode(), done.stderr.read().decode()

@@ -1,4 +1,4 @@
-"""The embedded engine through the launch scripts: what starts, what is left, what is said."""
+"""The embedded engine launched: what starts, what is left, what is said, and what launch.sh starts."""
 
 import json
 import re
@@ -17,21 +17,25 @@ import httpx
 import psutil
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from launches import by_hand as by_hand_to_its_end
+from launches import launch_of
+
 from connector_tax.base.config import CampaignConfig, EngineConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.config.reserved import check_launch
+from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.documents.outputs import Output
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.base.records.connector import ConnectorSpec
-from connector_tax.base.redaction import redacted
 from connector_tax.run.engine import process
 from connector_tax.run.engine.command import (
     check_model,
     engine_arguments,
     engine_environment,
     engine_python,
-    launch_script,
 )
 from connector_tax.run.engine.gpus import Cards
+from connector_tax.run.engine.identity import env_text
 from connector_tax.run.engine.ports import free_port
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.run.engine.store import stores_folder
@@ -185,29 +189,41 @@ def test_a_runs_script_outside_of_any_clone_takes_the_folder_it_is_run_in(
     assert run.stdout.startswith("-m connector_tax.run.emulator --model ")
 
 
-def test_paths_with_blanks_and_cores_survive_being_written(tmp_path: Path) -> None:
-    """What the command is given by hand is what launch.sh gives; without ENGINE_CPUS on any core."""
-    given = {
-        "PATH": "/usr/bin:/bin", "HOME": "/", "MODEL": str(tmp_path), "ENGINE_PYTHON": "echo", "ENGINE_CPUS": "0",
-        "KV_TRANSFER_CONFIG": '{"a": "x}y",\n "b": "$HOME"}', "LAUNCH_SH_OUT": str(tmp_path / "launch.sh"),
-    }  # fmt: skip
-    script = PROJECT_ROOT / "launch" / "launch_any.sh"
-    options: dict[str, Any] = {"capture_output": True, "text": True, "check": True}
-    first = subprocess.run(["bash", str(script), "--x", "a b", f"{PROJECT_ROOT}/c d"], env=given, **options)
-    text = (tmp_path / "launch.sh").read_text()
-    assert "taskset" in text and '"$CONNECTOR_TAX_PROJECT"/c\\ d' in text
-    bare = {"PATH": "/usr/bin:/bin", "HOME": "/", "ENGINE_CPUS": ""}
-    again = subprocess.run(["bash", str(tmp_path / "launch.sh")], env=bare, cwd=PROJECT_ROOT, **options)
-    assert again.stdout == first.stdout
+def test_words_and_cores_survive_being_written(campaign: CampaignConfig, tmp_path: Path) -> None:
+    """What the command is given by hand is what the launch gives; without ENGINE_CPUS on any core."""
+    model = tmp_path / "a model"
+    model.mkdir()
+    words = ("--x", "a b", f"{PROJECT_ROOT}/c d", "two\nlines; touch HERE", "$HOME `id` '\"")
+    engine = vllm_engine(campaign, python="/bin/echo", model=str(model), args={}, extra_args=words)
+    connector = replace(campaign.connector("nixl_both"), kv_transfer_config={"a": "x}y", "b": "$HOME"})
+    launch = launch_of(engine, connector, cpus=(0,))
+    text = launch.script(connector)
+    (tmp_path / "launch.sh").write_text(text)
+    assert "taskset" in text and "\"$CONNECTOR_TAX_PROJECT\"'/c d'" in text
+    first = subprocess.run(launch.command(), capture_output=True, text=True, check=True).stdout
+    again = by_hand_to_its_end(tmp_path / "launch.sh", ENGINE_CPUS="")
+    assert again.stdout == first and not list(PROJECT_ROOT.glob("HERE"))
 
 
-def test_the_written_command_carries_what_matters_and_no_secret(tmp_path: Path) -> None:
+def test_a_variable_of_any_name_reaches_the_engine_and_launch_sh(
+    campaign: CampaignConfig, tmp_path: Path
+) -> None:
+    """Some were refused, since the launch scripts had variables of these names, and others would have changed the command."""
+    names = ("model", "name", "told", "MODEL", "PORT", "HOST", "ENGINE_PYTHON", "KV_TRANSFER_CONFIG")
+    engine = vllm_engine(campaign, python="/usr/bin/env", env=dict.fromkeys(names, "of the engine"))
+    check_launch((), engine.env, "mine.yaml: engine")
+    launch = launch_of(engine, campaign.connector("plain"))
+    assert {launch.variables()[name] for name in names} == {"of the engine"}
+    (tmp_path / "launch.sh").write_text(launch.script(campaign.connector("plain")).replace(" -m ", " # "))
+    told = by_hand_to_its_end(tmp_path / "launch.sh").stdout.splitlines()
+    assert {f"{name}=of the engine" for name in names} <= set(told)
+
+
+def test_the_written_command_carries_what_matters_and_no_secret(
+    campaign: CampaignConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By hand one gets the same server: what shapes it is there, what opens doors is not."""
-    environment = {
-        "PATH": "/usr/bin:/bin",
-        "MODEL": "m",
-        "ENGINE_PYTHON": "echo",
-        "LAUNCH_SH_OUT": str(tmp_path / "launch.sh"),
+    for name, value in {
         "HF_HUB_OFFLINE": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "LD_LIBRARY_PATH": "/opt/a b",
@@ -215,14 +231,15 @@ def test_the_written_command_carries_what_matters_and_no_secret(tmp_path: Path) 
         "VLLM_API_KEY": "letmein",
         "LMCACHE_REMOTE_URL": "redis://user:letmein@host",
         "HOME_ALARM": "letmein",
-    }
-    script = CONFIG.parent / "launch" / "launch_nixl_both.sh"
-    subprocess.run(["bash", str(script)], env=environment, check=True, capture_output=True)
-    text = (tmp_path / "launch.sh").read_text()
+    }.items():
+        monkeypatch.setenv(name, value)
+    connector = campaign.connector("nixl_both")
+    text = launch_of(campaign.engine, connector).script(connector)
     assert "export HF_HUB_OFFLINE=1\n" in text
     assert "export VLLM_CPU_KVCACHE_SPACE=1\n" in text
-    assert "export LD_LIBRARY_PATH=${LD_LIBRARY_PATH-/opt/a\\ b}\n" in text
+    assert "export LD_LIBRARY_PATH=${LD_LIBRARY_PATH-'/opt/a b'}\n" in text
     assert "letmein" not in text and "hf_" not in text
+    assert "# Not kept, since each was secret: HF_TOKEN, LMCACHE_REMOTE_URL, VLLM_API_KEY." in text
 
 
 def test_an_engine_that_dies_while_starting_says_why(campaign: CampaignConfig, tmp_path: Path) -> None:
@@ -266,13 +283,6 @@ def test_arguments_follow_the_config(campaign: CampaignConfig) -> None:
     ]
 
 
-def test_a_connector_without_a_script_is_launched_by_the_common_one() -> None:
-    kv = {"kv_connector": "X", "kv_role": "kv_both"}
-    assert launch_script(ConnectorSpec("plain", "", None)).name == "launch_plain.sh"
-    assert launch_script(ConnectorSpec("plain_matched_x", "", None)).name == "launch_plain.sh"
-    assert launch_script(ConnectorSpec("my_new_connector", "", kv)).name == "launch_any.sh"
-
-
 def test_a_missing_interpreter_is_one_message(campaign: CampaignConfig) -> None:
     with pytest.raises(ConfigError, match="export ENGINE_PYTHON="):
         engine_python(vllm_engine(campaign, python="${ENGINE_PYTHON}"))
@@ -307,12 +317,17 @@ def test_a_missing_model_directory_is_one_message(campaign: CampaignConfig, tmp_
     [
         ("HF_TOKEN", "hf_abcdefghijkl", "<redacted>"),
         ("VLLM_API_KEY", "anything", "<redacted>"),
-        ("HF_ENDPOINT", "https://user:pw@host/x", "https://<redacted>@host/x"),
+        ("HF_ENDPOINT", "https://user:pw@host/x", "<redacted>"),
         ("CUDA_VISIBLE_DEVICES", "0", "0"),
     ],
 )
-def test_secrets_do_not_reach_env_txt(name: str, value: str, shown: str) -> None:
-    assert redacted(value, name) == shown
+def test_secrets_do_not_reach_env_txt(
+    campaign: CampaignConfig, monkeypatch: pytest.MonkeyPatch, name: str, value: str, shown: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    identity = EngineIdentity(kind="emulator", versions={}, gpu=(), host={})
+    text = env_text(campaign.engine, campaign.connector("plain"), identity, Cards((), 0))
+    assert f"\n{name}={shown}\n" in text
 
 
 def test_a_server_by_hand_has_a_store_of_its_own(campaign: CampaignConfig, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
@@ -20,6 +19,7 @@ from connector_tax.base.files import to_json
 from connector_tax.run.engine.command import check_model, engine_environment, engine_python
 from connector_tax.run.engine.gpus import cards_of
 from connector_tax.run.engine.identity import engine_identity, env_text
+from connector_tax.run.engine.launch import instrument
 from connector_tax.run.engine.memory import too_large
 from connector_tax.run.engine.model_files import missing_from_host
 from connector_tax.run.engine.patching import Report, step_timing_of
@@ -29,6 +29,7 @@ from connector_tax.run.engine.virtual_gpu import VARIABLE, gpu_document, gpu_ide
 from connector_tax.run.measure.preflight import unusable_modules
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from launches import by_hand, launch_of
 from virtual_gpus import LLAMA, clocked_campaign, model_in
 
 STEP = {"base_us": 4000, "per_prefill_token_us": 15, "per_decode_seq_us": 20, "per_context_token_us": 0.02}
@@ -128,7 +129,6 @@ def test_no_card_is_looked_up_or_shown(model: Path, monkeypatch: pytest.MonkeyPa
     assert too_large(engine, cards, 10**9) is None
     environment = engine_environment(engine, clocked_campaign(model).connector("mooncake_both"), cards)
     assert environment["CUDA_VISIBLE_DEVICES"] == ""
-    assert environment["ENGINE_MODULE"] == "vllm_serve"
     assert environment["VLLM_MOONCAKE_BOOTSTRAP_PORT"] == "9198"  # its default, moved on by two cards
     assert engine_python(engine) == "/bin/true"
 
@@ -220,28 +220,20 @@ def test_a_launch_hands_the_document_over(
     assert str(tmp_path) not in (run / VIRTUAL_GPU).read_text()
 
 
-def test_the_entry_points_are_for_virtual_gpus_alone(tmp_path: Path) -> None:
+def test_the_entry_points_are_for_virtual_gpus_alone() -> None:
     """A plugin that vLLM finds under a real GPU would replace it."""
-    script = PROJECT_ROOT / "launch" / "launch_plain.sh"
-    listed = [
-        subprocess.run(
-            [
-                "bash",
-                "-c",
-                f'ENGINE_PYTHON=true MODEL=m; exec() {{ echo "$PYTHONPATH|${{CUDA_VISIBLE_DEVICES-unset}}|${{VLLM_PLUGINS-}}"; }}; source {script}',
-            ],
-            env={"PATH": "/usr/bin:/bin", **more},
-            capture_output=True,
-            text=True,
-        ).stdout.strip()
-        for more in ({}, {VARIABLE: "x"}, {VARIABLE: "x", "VLLM_PLUGINS": "mine"})
-    ]
-    assert "entry" not in listed[0] and listed[0].endswith("|unset|")
-    assert "/launch/plugins/virtual_gpu/entry:" in listed[1] and listed[1].endswith("||")
-    assert listed[2].endswith("|mine,virtual_gpu")
+    real = instrument({"PYTHONPATH": "/mine"})
+    plugins = PROJECT_ROOT / "launch" / "plugins"
+    assert real == {"PYTHONPATH": f"{plugins}:{PROJECT_ROOT}/patches:/mine"}
+    virtual = instrument({VARIABLE: "x", "VLLM_PLUGINS": "mine"})
+    assert virtual["PYTHONPATH"] == f"{plugins}/virtual_gpu/entry:{plugins}:{PROJECT_ROOT}/patches"
+    assert (virtual["CUDA_VISIBLE_DEVICES"], virtual["VLLM_PLUGINS"]) == ("", "mine,virtual_gpu")
+    assert "VLLM_PLUGINS" not in instrument({VARIABLE: "x"})
 
 
-def test_the_recorded_script_brings_its_gpu_along(tmp_path: Path) -> None:
+def test_the_recorded_script_brings_its_gpu_along(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In any clone, without the run's folder: the same document, its clock in a new folder, and no folder of this machine."""
     own = tmp_path / "run" / "steps"
     own.mkdir(parents=True)
@@ -252,13 +244,9 @@ def test_the_recorded_script_brings_its_gpu_along(tmp_path: Path) -> None:
         "clock_log": str(own / "device_clock.jsonl"),
     }
     (own / VIRTUAL_GPU).write_text(json.dumps(document, indent=2))
-    script = tmp_path / "launch.sh"
-    given = {
-        "PATH": "/usr/bin:/bin", "HOME": "/", "MODEL": "m", "ENGINE_PYTHON": "echo", "LAUNCH_SH_OUT": str(script),
-        VARIABLE: str(own / VIRTUAL_GPU),
-    }  # fmt: skip
-    plain = PROJECT_ROOT / "launch" / "launch_plain.sh"
-    subprocess.run(["bash", str(plain)], env=given, check=True, capture_output=True)
+    monkeypatch.setenv(VARIABLE, str(own / VIRTUAL_GPU))
+    config, script = clocked_campaign(model), tmp_path / "launch.sh"
+    script.write_text(launch_of(config.engine, config.connector("plain")).script(config.connector("plain")))
     assert str(own) not in script.read_text()
     seen = tmp_path / "seen"
     python = tmp_path / "python"
@@ -266,14 +254,8 @@ def test_the_recorded_script_brings_its_gpu_along(tmp_path: Path) -> None:
         f'#!/bin/sh\ncat "$CONNECTOR_TAX_VIRTUAL_GPU" > {seen}\necho "$PYTHONPATH|$CUDA_VISIBLE_DEVICES|"\n'
     )
     python.chmod(0o755)
-    bare = {
-        "PATH": "/usr/bin:/bin",
-        "HOME": "/",
-        "ENGINE_PYTHON": str(python),
-        "TMPDIR": str(tmp_path),
-        "CUDA_VISIBLE_DEVICES": "0",
-    }
-    again = subprocess.run(["bash", str(script)], env=bare, cwd=PROJECT_ROOT, capture_output=True, text=True)
+    bare = {"ENGINE_PYTHON": str(python), "TMPDIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "0"}
+    again = by_hand(script, **bare)
     assert again.returncode == 0, again.stderr
     found = json.loads(seen.read_text())
     log = Path(found.pop("clock_log"))

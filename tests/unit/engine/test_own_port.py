@@ -16,7 +16,7 @@ import pytest
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.documents.cell import IdleUse
-from connector_tax.run.engine import process
+from connector_tax.run.engine import launch
 from connector_tax.run.engine.ports import family, free_port, listeners
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.run.measure import cell
@@ -145,7 +145,7 @@ def test_an_engine_that_the_network_can_reach_is_refused(
     campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever made it: a plugin, a wrapper, a default of some release."""
-    monkeypatch.setattr(process, "engine_arguments", lambda engine, connector: ["--host", "0.0.0.0"])
+    monkeypatch.setattr(launch, "engine_arguments", lambda *_: ["--host", "0.0.0.0"])
     request = LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path)
     with running_engine(request) as engine:
         with pytest.raises(LaunchError, match=r"the engine listens on 0\.0\.0\.0:\d+ \(process \d+"):

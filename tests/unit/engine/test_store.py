@@ -95,7 +95,7 @@ def test_what_a_killed_measurement_left_is_removed_by_the_next_launch() -> None:
 
 
 def test_an_engine_is_launched_with_its_own_folder(tmp_path: Path) -> None:
-    """Through the launch script to the engine's command; the entry is the one that Example has."""
+    """Through the launch to the engine's command; the entry is the one that Example has."""
     campaign = load_campaign(CONFIG / "demo.yaml")
     example = campaign_config(
         connectors=["plain", "example_connector"], phase_b_prime={"configs": [], "shapes": []}

@@ -3,9 +3,16 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from launches import launch_of
+
+from connector_tax.base.config import load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
 
 PLUGINS = Path(__file__).parents[3] / "launch" / "plugins"
 # As every release from 0.11 to 0.33 has it.
@@ -60,19 +67,18 @@ def test_a_build_with_its_metadata_is_left_as_it_is(package: Path) -> None:
     assert run(package)[2] == "elsewhere 0.33.0"
 
 
-def test_the_launch_script_gives_the_model_as_serve_wants_it(tmp_path: Path) -> None:
-    environment = {"PATH": os.environ["PATH"], "MODEL": "org/model", "ENGINE_PYTHON": "echo"}
-    script = PLUGINS.parent / "launch_plain.sh"
-
-    def command(**more: str) -> str:
-        done = subprocess.run(
-            ["bash", str(script), "--seed", "1"], env={**environment, **more}, capture_output=True, text=True
-        )
-        return done.stdout
-
-    assert command().startswith(
-        "-m vllm_serve serve org/model --served-model-name org/model --host 127.0.0.1"
-    )
-    assert command(ENGINE_MODULE="connector_tax.run.emulator").startswith(
-        "-m connector_tax.run.emulator --model org/"
-    )
+def test_a_launch_gives_the_model_as_serve_wants_it() -> None:
+    campaign = load_campaign(PROJECT_ROOT / "config" / "demo.yaml")
+    engine = replace(campaign.engine, model="org/model", served_model_name="m")
+    emulator = launch_of(engine, campaign.connector("plain")).command()
+    vllm = launch_of(replace(engine, kind="vllm", python="/bin/echo"), campaign.connector("plain")).command()
+    named = ["--served-model-name", "m", "--host", "127.0.0.1", "--port", "1"]
+    assert emulator[:10] == [
+        sys.executable,
+        "-m",
+        "connector_tax.run.emulator",
+        "--model",
+        "org/model",
+        *named[:5],
+    ]
+    assert vllm[:11] == ["/bin/echo", "-m", "vllm_serve", "serve", "org/model", *named]

@@ -53,11 +53,15 @@ def test_a_whole_aggregate_gives_every_figure(name: str, example: dict[str, Any]
     assert_not_empty(result)
 
 
+def skipped(config: str) -> dict[str, str]:
+    return {"code": "skipped", "detail": f"no module for {config}"}
+
+
 def _drop_config(config: str) -> Mutilation:
     def apply(a: dict[str, Any]) -> None:
         for key in ("cells", "taxes", "main_taxes", "amplification", "decomposition", "attribution"):
             a[key] = [x for x in a[key] if x["config"] != config]
-        a["configs"][config] |= {"status": "skipped", "reason": f"skipped: no module for {config}"}
+        a["configs"][config] |= {"status": "skipped", "reason": skipped(config)}
         if config == "noop_connector":
             for row in a["decomposition"]:
                 row["parts"] = 0
@@ -119,7 +123,11 @@ def _only_plain(a: dict[str, Any]) -> None:
 
 def _all_invalid(a: dict[str, Any]) -> None:
     for cell in a["cells"]:
-        cell |= {"verdict": "invalid", "usable": False, "reasons": ["client stalled"]}
+        cell |= {
+            "verdict": "invalid",
+            "usable": False,
+            "reasons": [{"code": "invalid", "detail": "client stalled"}],
+        }
     a["taxes"] = a["main_taxes"] = []
 
 
@@ -293,7 +301,10 @@ def test_without_step_records_figures_6_and_9_go(example: dict[str, Any]) -> Non
     """The rest of the campaign stands, and the reason is the patch's own."""
     aggregate = copy.deepcopy(example)
     _no_steps(aggregate)
-    aggregate["step_timing_reason"] = "vLLM 9.9 has no such function"
+    aggregate["step_timing_reason"] = {
+        "code": "step_timing_refused",
+        "detail": "vLLM 9.9 has no such function",
+    }
     kept = {name for name in FIGURES if isinstance(drawn(name, aggregate), Drawn)}
     assert kept == set(FIGURES) - {"fig6_step_cdf", "fig9_attribution"}
     assert "vLLM 9.9 has no such function" in omitted("fig6_step_cdf", aggregate)

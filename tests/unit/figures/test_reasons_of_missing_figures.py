@@ -36,9 +36,9 @@ def reason(name: str, aggregate: dict[str, Any]) -> str:
 
 # Figures 6 and 9.
 def test_without_any_cell_step_times_are_not_said_to_be_switched_off(aggregate: dict[str, Any]) -> None:
-    aggregate |= {"step_timing_available": False, "step_timing_reason": "the campaign has no usable cell"}
+    aggregate |= {"step_timing_available": False, "step_timing_reason": {"code": "no_usable_cell"}}
     for name in ("fig6", "fig9"):
-        assert reason(name, aggregate) == "step times were not recorded: the campaign has no usable cell"
+        assert reason(name, aggregate) == "step times were not recorded: no usable cell"
 
 
 def test_figure_9_says_what_became_of_plain(aggregate: dict[str, Any]) -> None:
@@ -47,8 +47,8 @@ def test_figure_9_says_what_became_of_plain(aggregate: dict[str, Any]) -> None:
     aggregate["cells"] = [c for c in aggregate["cells"] if (c["config"], c["rate_per_s"]) != ("plain", 2.0)]
     words = label("omitted", "no_plain_steps")
     assert reason("fig9", aggregate) == words.format(plain="plain has no usable number here")
-    aggregate["configs"]["plain"] |= {"status": "failed", "reason": "the engine died at start"}
-    assert reason("fig9", aggregate) == words.format(plain="plain failed: the engine died at start")
+    aggregate["configs"]["plain"] |= {"status": "failed", "reason": {"code": "no_usable_cell"}}
+    assert reason("fig9", aggregate) == words.format(plain="plain failed: no usable cell")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,11 @@ def test_figure_6_names_who_has_no_line(aggregate: dict[str, Any]) -> None:
 def test_a_figure_of_one_rate_excludes_cells_of_that_rate_alone(name: str, aggregate: dict[str, Any]) -> None:
     """Figure 8 speaks of its stack and of what that is made of alone."""
     config = "mooncake_both" if name == "fig8" else "nixl_both"
-    lost = {"usable": False, "verdict": "invalid", "reasons": ["the engine died"]}
+    lost = {
+        "usable": False,
+        "verdict": "invalid",
+        "reasons": [{"code": "invalid", "detail": "the engine died"}],
+    }
     one = next(
         c for c in aggregate["cells"] if (c["config"], c["phase"], c["rate_per_s"]) == ("plain", "a", 2.0)
     )

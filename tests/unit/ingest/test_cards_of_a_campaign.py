@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ENGINE, SMALL, Campaign, campaign_config
 
 from connector_tax.base.files import read_json, write_json
+from connector_tax.read.figures.labels import problem_text
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.provenance import provenance
 
@@ -34,7 +35,7 @@ def on(slot: int, *gpu: str) -> dict[str, Any]:
 
 
 def said(root: Path) -> str:
-    return "\n".join(f"{p.where}: {p.what}" for p in read_campaign(root).problems)
+    return "\n".join(f"{p.subject}: {problem_text(p)}" for p in read_campaign(root).problems)
 
 
 def usable(root: Path) -> int:
@@ -85,7 +86,7 @@ def test_phases_on_cards_of_their_own_are_no_problem(tmp_path: Path) -> None:
     for connector in ("plain", "nixl_both"):
         alone.measure(connector, engine={**ENGINE, "gpu": [TWO[0]]})
         alone.measure(connector, "b", rates=(2.0, 2.0), engine={**ENGINE, "gpu": [TWO[1]]})
-    assert "measured with 2 hosts or GPUs" in said(alone.root)
+    assert "measured on several hosts or GPUs, " in said(alone.root)
 
 
 @pytest.mark.parametrize(("mix", "kept"), [(None, 2), (True, 2), (False, 1)])

@@ -66,8 +66,8 @@ def cells(campaign: Campaign) -> list[CellData]:
 
 
 def codes(cell: CellData) -> list[str]:
-    assert cell.usable == (not cell.document.reasons)
-    return [r.partition("(")[2].partition(")")[0] for r in cell.document.reasons]
+    assert cell.usable == (not cell.reasons)
+    return [r.code.removeprefix("off_") for r in cell.off]
 
 
 def of_all(campaign: Campaign) -> list[list[str]]:
@@ -112,7 +112,7 @@ def test_a_log_speaks_of_its_own_launch(campaign: Campaign) -> None:
     (run.path / "attempt_1").mkdir()
     (run.path / "attempt_1" / "vllm_stderr.log").write_text("fine\nWARNING entering degraded mode\n")
     assert of_all(campaign) == [["log"], [], []]
-    assert "entering degraded mode" in cells(campaign)[0].document.reasons[0]
+    assert "entering degraded mode" in cells(campaign)[0].off[0].detail
 
 
 def test_a_counter_that_moves_in_other_cells_must_move_in_each(campaign: Campaign) -> None:
@@ -300,7 +300,7 @@ def test_each_child_of_a_stack_is_proved_by_its_hooks(
     campaign = with_hooks(tmp_path, lambda window: hook_lines(window, hooks_us, members))
     for _ in range(2):  # the second time from its tables
         for cell in cells(campaign):
-            assert [m for m in MEMBERS[1:] if any(m[:-1] in r for r in cell.document.reasons)] == [
+            assert [m for m in MEMBERS[1:] if any(m[:-1] in r.subject for r in cell.off)] == [
                 f"{m}/" for m in found
             ]
             assert cell.usable == (not found)

@@ -58,7 +58,7 @@ def test_a_cell_that_may_not_be_read_is_named_and_no_copy_is_made_without_it(cam
         closed.path.chmod(0o755)
     assert done.returncode == 0, done.stderr
     problems = json.loads((campaign.root / "aggregate.json").read_text())["problems"]
-    assert any(p["where"].endswith(closed.cell_id) and "Permission denied" in p["what"] for p in problems)
+    assert any(p["subject"].endswith(closed.cell_id) and "Permission denied" in p["detail"] for p in problems)
     refused = done.stdout.splitlines()
     assert len(refused) == 2
     assert all(said.startswith(f"{closed.path}: cannot be read (Permission denied)") for said in refused)

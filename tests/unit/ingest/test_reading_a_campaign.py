@@ -13,6 +13,7 @@ from connector_tax.base.artifacts.layout import CellFolder
 from connector_tax.base.documents.reading import as_json
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import write_json
+from connector_tax.read.figures.labels import problem_text
 from connector_tax.read.ingest import CampaignData, read_campaign
 from connector_tax.read.stats.completeness import lost_cells
 
@@ -36,7 +37,7 @@ def campaign(tmp_path: Path) -> Campaign:
 
 
 def said(data: CampaignData) -> str:
-    return "\n".join(f"{p.where}: {p.what}" for p in data.problems)
+    return "\n".join(f"{p.subject}: {problem_text(p)}" for p in data.problems)
 
 
 def usable(data: CampaignData) -> list[str]:
@@ -93,7 +94,7 @@ def _edit(old: str, new: str) -> Callable[[CellFolder], None]:
         (_torn, "is not a request"),
         (_twice, "request 3 stands twice"),
         (_gap, "request 3 is missing"),
-        (_edit('"status":"ok"', '"status":"fine"'), "line 1 is not a request (Invalid enum value 'fine'"),
+        (_edit('"status":"ok"', '"status":"fine"'), "line 1 is not a request: Invalid enum value 'fine'"),
         (_edit('"t_sched_ns":', '"t_sched_ns":"soon","was":'), "is not a request"),
         (_edit('"t_first_token_ns":', '"t_first_token_ns":null,"t_last_token_ns":'), "line 1 lacks a time"),
         (_edit("{", "[1]\n{"), "line 1 is not a request"),
@@ -148,14 +149,14 @@ def test_a_cell_in_the_receipt_that_is_gone_is_named(campaign: Campaign) -> None
 
     cell = campaign.measure("plain")[0]
     shutil.rmtree(cell.path)
-    assert "cell r2_256x16 is in the receipt and not on disk" in said(read_campaign(campaign.root))
+    assert "cells/r2_256x16: in the receipt and not on disk" in said(read_campaign(campaign.root))
 
 
 def test_a_cell_of_another_campaign_is_left_out(campaign: Campaign) -> None:
     campaign.measure("plain", campaign="yesterday", receipt=False)
     data = read_campaign(campaign.root)
     assert usable(data) == []
-    assert "belongs to yesterday plain a r2_256x16, not here" in said(data)
+    assert "belongs to yesterday, plain, a, r2_256x16, not here" in said(data)
 
 
 def test_a_receipt_of_another_campaign_is_not_used(campaign: Campaign) -> None:
@@ -163,7 +164,7 @@ def test_a_receipt_of_another_campaign_is_not_used(campaign: Campaign) -> None:
     path = campaign.run("plain", "a").receipt
     path.write_text(path.read_text().replace('"campaign": "demo"', '"campaign": "yesterday"'))
     data = read_campaign(campaign.root)
-    assert "is of yesterday plain a" in said(data)
+    assert "of yesterday, plain, a" in said(data)
     assert data.runs[0].receipt is None
     assert len(usable(data)) == 2
 
@@ -192,7 +193,7 @@ def test_another_engine_than_plains_is_not_compared(campaign: Campaign) -> None:
     data = read_campaign(campaign.root)
     assert usable(data) == ["plain r2_256x16", "plain r4_256x16"]
     assert "not comparable: vllm 0.33.0 / 0.32.0 not as in plain's cell" in said(data)
-    assert "measured with 2 engine versions" in said(data)
+    assert "measured with several versions of the engine, " in said(data)
 
 
 def test_engines_of_two_container_runtimes_are_not_compared(campaign: Campaign) -> None:
@@ -232,7 +233,7 @@ def test_another_load_generator_is_named_and_kept(campaign: Campaign) -> None:
     campaign.measure("nixl_both", code={**CODE, "loadgen_sha256": "def"})
     data = read_campaign(campaign.root)
     assert len(usable(data)) == 4
-    assert "2 versions of the load generator" in said(data)
+    assert "measured with several versions of the load generator, " in said(data)
 
 
 def test_an_invalid_cell_is_read_and_kept_out(campaign: Campaign) -> None:
@@ -302,7 +303,7 @@ def test_missed_samples_are_counted_and_not_guessed(campaign: Campaign) -> None:
 def test_problems_name_places_inside_the_campaign(campaign: Campaign) -> None:
     """So that the analysis says the same on every machine."""
     campaign.measure("plain")[0].metrics.unlink()
-    assert read_campaign(campaign.root).problems[0].where == "2026-11-20_plain/phase_a/cells/r2_256x16"
+    assert read_campaign(campaign.root).problems[0].subject == "2026-11-20_plain/phase_a/cells/r2_256x16"
 
 
 def test_no_campaign_is_one_message(tmp_path: Path) -> None:
@@ -358,5 +359,7 @@ def test_damaged_rates_of_shapes_are_named_and_no_lost_cell_is_taken_from_them(
     write_json(campaign.folder.reference_rates, {**rates, key: damaged})
     data = read_campaign(campaign.root)
     assert data.reference_rates is None
-    assert said(data) == (f"reference_rates.json: cannot be read: {fault}. Remove it to have it made again.")
+    assert said(data) == (
+        f"reference_rates.json: cannot be read, left out: {fault}. Remove it to have it made again."
+    )
     assert lost_cells(data) == []

@@ -23,7 +23,6 @@ from truth_server import Reply, truth_server
 from connector_tax.base import direct
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.target import RequestForm, target_of
-from connector_tax.base.redaction import published_text
 from connector_tax.load.server import CacheCounters, failure_of, measure_words, reach
 from connector_tax.run.loadgen.cell import measure_cell
 
@@ -147,10 +146,8 @@ def test_a_client_certificate_without_its_key_is_said(name: str, key: str | None
     lock = ["openssl", "rsa", "-aes256", "-passout", "pass:secret", "-in", str(bare)]
     subprocess.run([*lock, "-out", str(tmp_path / "locked.pem")], check=True, capture_output=True)
     shown = {"client_cert": str(tmp_path / name), "client_key": key and str(tmp_path / key)}
-    with pytest.raises(ConfigError, match=f"--client-cert .*{name}: no certificate with its key") as raised:
+    with pytest.raises(ConfigError, match=f"--client-cert .*{name}: no certificate with its key"):
         reach(target_of("https://127.0.0.1:9", "", **shown))  # type: ignore[arg-type]
-    # A word behind an option of a secret's name would be taken for the secret.
-    assert published_text(str(raised.value)) == str(raised.value)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -1,6 +1,5 @@
 """The command line of ``connector-tax load``: what cannot be a load is refused in one line, before any server is asked."""
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,7 @@ import pytest
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.sessions import read_sessions
-from connector_tax.base.redaction import published_text
 from connector_tax.cli import command
-from connector_tax.load.arguments import add_arguments
 from connector_tax.load.choices import load_of
 from connector_tax.load.plan import Load, cells_of, contents_of
 from connector_tax.load.sources import write_trace
@@ -86,17 +83,6 @@ def test_a_fixed_interval_is_a_rate(tmp_path: Path) -> None:
     for refused in (("0",), ("soon",), ("1", "--rate", "4")):
         with pytest.raises(SystemExit):
             asked(tmp_path, "--interval", *refused)
-
-
-def test_nothing_is_blanked_in_the_help_or_beside_a_missing_certificate() -> None:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    for text in (
-        parser.format_usage(),
-        parser.format_help(),
-        "error: --client-cert is missing beside --client-key.",
-    ):
-        assert published_text(text) == text
 
 
 HUGE = str(10**400)

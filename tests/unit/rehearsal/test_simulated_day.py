@@ -27,10 +27,15 @@ def test_what_was_not_hit_has_the_very_numbers_of_an_undisturbed_day(tmp_path: P
 
 
 def test_a_hit_that_nothing_tells_of_is_found() -> None:
-    hit = Hit("2000-01-01_plain/phase_a", "r1_2x3", "truncated", "differs from its checksum")
-    other = {"where": "2000-01-01_plain/phase_b/cells/r1_2x3", "what": "differs from its checksum"}
-    cell = {"config": "plain", "phase": "a", "cell_id": "r1_2x3", "reasons": ["late"]}
+    hit = Hit("2000-01-01_plain/phase_a", "r1_2x3", "truncated", "file_changed")
+    other = {"subject": "2000-01-01_plain/phase_b/cells/r1_2x3", "code": "file_changed"}
+    cell = {
+        "config": "plain",
+        "phase": "a",
+        "cell_id": "r1_2x3",
+        "reasons": [{"code": "invalid", "detail": "late"}],
+    }
     aggregate: dict[str, Any] = {"problems": [other], "cells": [cell]}
     assert unnamed(aggregate, [hit]) == [hit]
-    aggregate["problems"].append({**other, "where": f"{hit.run}/cells/{hit.cell}"})
+    aggregate["problems"].append({**other, "subject": f"{hit.run}/cells/{hit.cell}"})
     assert unnamed(aggregate, [hit]) == []

@@ -180,7 +180,10 @@ def test_a_configuration_in_one_of_the_two_is_listed_with_the_others_reason(
     for key in ("cells", "main_taxes"):
         b[key] = [x for x in b[key] if x["config"] != "nixl_both"]
         a[key] = [x for x in a[key] if x["config"] != "lmcache_only"]
-    b["configs"]["nixl_both"] |= {"status": "skipped", "reason": "skipped: no module named nixl"}
+    b["configs"]["nixl_both"] |= {
+        "status": "skipped",
+        "reason": {"code": "skipped", "detail": "no module named nixl"},
+    }
     del a["configs"]["lmcache_only"]
     found = compared(a, b)
     assert found.only_in == (

@@ -18,7 +18,7 @@ def gone(value: Aggregate, config: str, status: str, reason: str) -> None:
     """Everything of it is lost, and the campaign says why."""
     for key in ("cells", "main_taxes", "taxes"):
         value[key] = [x for x in value[key] if x["config"] != config]
-    value["configs"][config] |= {"status": status, "reason": reason}
+    value["configs"][config] |= {"status": status, "reason": {"code": "invalid", "detail": reason}}
 
 
 def test_it_says_over_how_many_blocks(pair: tuple[Aggregate, Aggregate]) -> None:

@@ -180,7 +180,6 @@ def test_the_page_carries_the_library_with_its_licence_and_only_where_a_cell_ope
     whole: tuple[Campaign, Result], copied: Path
 ) -> None:
     page = written(whole[0].root)
-    # As it came: the redactor takes its `e.key=l` for a secret.
     assert (WORDS / "vendor" / "uPlot.iife.min.js").read_text() in page
     script = page.partition("<script>")[2].partition("</script>")[0]
     assert f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in page

@@ -3,6 +3,7 @@
 import base64
 import copy
 import hashlib
+import html
 import json
 import re
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from connector_tax.base.documents.aggregate import (
     MARKS,
+    Conclusion,
     ConfigStatus,
     CriterionWord,
     GrowthQuantity,
@@ -21,6 +23,7 @@ from connector_tax.base.documents.aggregate import (
     Outcome,
     OutputsVerdict,
     Part,
+    ProblemCode,
     ReasonCode,
     RowVerdict,
     SourceKind,
@@ -84,6 +87,8 @@ CODES: dict[str, Sequence[str]] = {
     "source": get_args(SourceKind),
     "verdict": get_args(RowVerdict),
     "reason": get_args(ReasonCode),
+    "problem": get_args(ProblemCode),
+    "conclusion": get_args(Conclusion),
     "mark": MARKS,
     "outcome": get_args(Outcome),
     "claim": get_args(HypothesisId),
@@ -120,6 +125,35 @@ def test_every_verdict_renders(aggregate: dict[str, Any], verdict: str) -> None:
     if lost:
         aggregate["main_taxes"] = []
     assert f"<span>{labels()['verdict'][verdict]}</span>" in page(aggregate)
+
+
+def test_every_problem_renders_with_its_facts_and_what_it_follows_from(aggregate: dict[str, Any]) -> None:
+    """Each number that its words name stands in ``numbers``."""
+    cause = {"code": "invalid", "detail": "it died <at> start"}
+    lines = []
+    for code, words in labels()["problem"].items():
+        numbers = dict.fromkeys({*re.findall(r"\{(\w+)\}", words)} - {"subject", "names"}, 7)
+        shown = {name: "7 s" if name.endswith("_s") else 7 for name in numbers}
+        problem = {"code": code, "subject": "one", "names": ["two"], "numbers": numbers, "because": cause}
+        aggregate["problems"].append(problem)
+        told = words.format(subject="one", names="two", **shown)
+        lines.append(f"<code>one</code>: {told}{': ' if told else ''}it died <at> start</li>")
+    text = page(aggregate)
+    assert [line for line in lines if line not in html.unescape(text)] == []
+    check_numbers(aggregate, text)
+
+
+def test_launches_whose_requests_failed_are_among_the_problems(aggregate: dict[str, Any]) -> None:
+    lost = {"reference": "ref_safe", "rate_per_s": 2, "metric": "ttft_p90", "blocks": ["b_prime", "r1"]}
+    lost |= {"config": "plain", "reason": "requests_failed"}
+    text = said({**aggregate, "failed_blocks": [lost]})
+    assert f"no TTFT p90 tax at ref_safe, {labels()['missing']['requests_failed']} in B&#39;, R1" in text
+
+
+def test_durations_are_said_in_hours_and_minutes(aggregate: dict[str, Any]) -> None:
+    text = said(aggregate)
+    assert "4 h 51 min 00 s in preflight and phases A, B and B&#39;" in text
+    assert "; preflight 10 min 00 s; phase A 2 h 30 min 00 s; phase B 2 h 11 min 00 s; phase C" in text
 
 
 @pytest.mark.parametrize("code", get_args(ReasonCode))
@@ -187,7 +221,8 @@ def test_without_any_number_it_says_why(aggregate: dict[str, Any]) -> None:
 
 def test_a_connector_without_a_number_is_in_the_headline_and_keeps_its_row(aggregate: dict[str, Any]) -> None:
     aggregate["main_taxes"] = [t for t in aggregate["main_taxes"] if t["config"] != "mooncake_both"]
-    aggregate["configs"]["mooncake_both"] |= {"status": "failed", "reason": "the engine died at start"}
+    why = {"code": "phase_failed", "subject": "a", "detail": "the engine died at start"}
+    aggregate["configs"]["mooncake_both"] |= {"status": "failed", "reason": why}
     assert "Mooncake (both)" in headline(aggregate).partition("no number")[0]
     assert "the engine died at start" in said(aggregate)
 
@@ -212,7 +247,11 @@ def test_requests_behind_the_taxes_are_counted(aggregate: dict[str, Any]) -> Non
 
 
 def test_a_skipped_configuration_has_its_reason_and_how_to_get_it(aggregate: dict[str, Any]) -> None:
-    own = {"status": "skipped", "reason": "module mooncake not found", "install": "pip install m"}
+    own = {
+        "status": "skipped",
+        "reason": {"code": "skipped", "detail": "module mooncake not found"},
+        "install": "pip install m",
+    }
     aggregate["configs"]["mooncake_consumer"] |= own
     assert "skipped module mooncake not found pip install m" in Reader(page(aggregate)).text
 
@@ -322,10 +361,13 @@ def test_a_hostile_name_stays_text(aggregate: dict[str, Any]) -> None:
     evil = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
     aggregate["campaign"] = evil
     aggregate["configs"]["mooncake_both"]["label"] = evil
-    aggregate["configs"]["mooncake_consumer"] |= {"reason": evil, "install": evil}
-    aggregate["problems"].append({"where": evil, "what": evil})
+    aggregate["configs"]["mooncake_consumer"] |= {
+        "reason": {"code": "skipped", "detail": evil},
+        "install": evil,
+    }
+    aggregate["problems"].append({"code": "unreadable", "subject": evil, "detail": evil})
     aggregate["provenance"]["versions"][evil] = evil
-    aggregate["cells"][0]["reasons"] = [evil]
+    aggregate["cells"][0]["reasons"] = [{"code": "invalid", "detail": evil}]
     aggregate["cells"][0]["flags"] = [evil]
     tags = Reader(page(aggregate, [Figure(Entry(name=evil, number=1, drawn=False, reason=evil))])).tags
     assert [t for t, _ in tags if t in ("script", "img")] == ["script"]
@@ -395,11 +437,21 @@ def test_json_of_a_number_is_what_the_page_has() -> None:
 
 
 def test_every_reason_that_the_analysis_gives_has_words() -> None:
-    """Codes are strings of the code that gives them; whatever else stands there is what a file says."""
-    source = "".join(p.read_text() for p in (WORDS.parents[1] / "src/connector_tax/read/stats").rglob("*.py"))
-    given = re.findall(r'(?:unavailable|Missing|_none|_without)\((?:name, )?[^()\[]*?"([a-z_]+)"', source)
+    """Codes are strings of the code that gives them."""
+    wing = WORDS.parents[1] / "src/connector_tax"
+    source = "".join(
+        p.read_text() for room in ("read/stats", "base/statistics") for p in (wing / room).rglob("*.py")
+    )
+    given = re.findall(r'(?:unavailable|Missing|_none|_without)\((?:name, )?[^()\[]*?"([^"\n{}]+)"', source)
     assert len(set(given)) > 15 and set(given) <= set(labels()["missing"])
     assert [code for code in labels()["missing"] if f'"{code}"' not in source] == []
+
+
+@pytest.mark.parametrize(("kind", "codes"), [("problem", ProblemCode), ("conclusion", Conclusion)])
+def test_every_code_of_the_analysis_is_given_somewhere(kind: str, codes: Any) -> None:
+    source = "".join(p.read_text() for p in (WORDS.parents[1] / "src/connector_tax").rglob("*.py"))
+    assert [code for code in get_args(codes) if source.count(f'"{code}"') < 2] == []
+    assert set(labels()[kind]) == set(get_args(codes))
 
 
 def test_a_cell_that_may_end_early_is_said_once(aggregate: dict[str, Any]) -> None:

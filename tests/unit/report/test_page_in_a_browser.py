@@ -107,7 +107,7 @@ def test_what_people_write_is_text(tab: Tab, made: dict[str, Any], tmp_path: Pat
     """In labels, reasons and problems: no element comes of it, and no script."""
     told = copy.deepcopy(made)
     told["configs"]["nixl_both"]["label"] = HOSTILE
-    told["problems"].append({"where": HOSTILE, "what": HOSTILE * 200})
+    told["problems"].append({"code": "unreadable", "subject": HOSTILE, "detail": HOSTILE * 200})
     tab.open(written(told, tmp_path), 390)
     assert tab.value("document.title") == f"Connector tax: {told['campaign']}"
     assert tab.value("document.querySelectorAll('script').length") == 1

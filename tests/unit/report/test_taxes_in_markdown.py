@@ -10,6 +10,7 @@ import pytest
 
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.cli import command
+from connector_tax.read.figures.labels import label
 from connector_tax.read.report.page import render, taxes_markdown
 from connector_tax.read.report.sections import with_part
 from connector_tax.read.report.view import page_view
@@ -69,11 +70,11 @@ def test_over_blocks_it_says_so(aggregate: dict[str, Any]) -> None:
 
 
 def test_what_is_not_known_is_a_dash_with_its_reason_below(aggregate: dict[str, Any]) -> None:
-    why = "its ttft_p90 has no value in block R1: requests failed or did not finish"
-    of_ttft(aggregate, "nixl_both").update(point=None, low=None, high=None, available=False, reason=why)
+    own = {"point": None, "low": None, "high": None, "reason": "few_observations"}
+    of_ttft(aggregate, "nixl_both").update(own)
     text = table(aggregate)
     assert rows(text)["NIXL (both)"][0] == "–"
-    assert why in text.rpartition("|")[2]
+    assert f"NIXL (both): {label('reason', 'no_number')}" in text.rpartition("|")[2]
 
 
 def test_a_reason_is_said_once(aggregate: dict[str, Any]) -> None:
@@ -90,7 +91,10 @@ def test_a_reason_is_said_once(aggregate: dict[str, Any]) -> None:
         render(page_view(aggregate_of(aggregate)), []).partition('<pre id="markdown"')[0],
     ):
         assert words in text and "requests failed or did not finish" not in text.partition(words)[2][:80]
-    aggregate["configs"]["nixl_both"] |= {"status": "partial", "reason": "HTTP 500"}
+    aggregate["configs"]["nixl_both"] |= {
+        "status": "partial",
+        "reason": {"code": "invalid", "detail": "HTTP 500"},
+    }
     assert table(aggregate).endswith(f"NIXL (both): {words} HTTP 500")
 
 

@@ -30,10 +30,8 @@ def test_figure_5_names_the_cell_of_phase_a_whose_tax_another_phase_stands_in_fo
 
 def test_a_configuration_that_had_a_say_in_the_rates_and_is_gone_is_named(tmp_path: Path) -> None:
     value = made("everything of a connector lost", tmp_path)
-    said = [p["what"] for p in value["problems"] if p["where"] == "reference_rates.json"]
-    assert said == [
-        "The rates were chosen with mooncake_both, which would have no say in Phase A as it is now"
-    ]
+    (problem,) = [p for p in value["problems"] if p["subject"] == "reference_rates.json"]
+    assert (problem["code"], problem["names"]) == ("no_say_in_rates", ["mooncake_both"])
 
 
 def test_launches_whose_requests_failed_tell_of_the_host_all_the_same(tmp_path: Path) -> None:

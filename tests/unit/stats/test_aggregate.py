@@ -118,9 +118,9 @@ def test_every_number_has_an_interval_or_a_reason(whole: tuple[Campaign, dict[st
 
 def test_hypotheses_follow_from_the_truth(whole: tuple[Campaign, dict[str, Any]]) -> None:
     value = whole[1]
-    assert hypothesis(value, "H1", "mooncake_both")["label"] == "prior 45 % kept"
+    assert hypothesis(value, "H1", "mooncake_both")["conclusions"] == ["prior_kept"]
     assert hypothesis(value, "H1", "mooncake_both")["outcome"] == "supported"
-    assert hypothesis(value, "H3", "mooncake_both")["label"] == "implementation-cost-dominated"
+    assert hypothesis(value, "H3", "mooncake_both")["conclusions"] == ["implementation_dominates"]
     assert hypothesis(value, "H4", "multi_mooncake_lmcache")["outcome"] == "not testable"
     missing = hypothesis(value, "H4", "multi_mooncake_lmcache")["missing"]
     assert {m["reason"] for m in missing} == {"not_in_campaign"}
@@ -189,7 +189,10 @@ def test_without_step_timing_everything_else_comes_out(tmp_path: Path) -> None:
     campaign.measure_everything()
     value = analysed(campaign)
     assert value["step_timing_available"] is False
-    assert value["step_timing_reason"] == "the patch does not fit this release"
+    assert value["step_timing_reason"] == {
+        "code": "step_timing_refused",
+        "detail": "the patch does not fit this release",
+    }
     assert taxes(value, config="mooncake_both", metric="ttft_p90", phase="a")[0]["verdict"] == "tax"
     step = taxes(value, config="mooncake_both", metric="step_p50_us", phase="a")[0]
     assert (step["point"], step["reason"]) == (None, "no_steps")
@@ -201,14 +204,12 @@ def test_a_skipped_configuration_keeps_its_reason_everywhere(tmp_path: Path) -> 
     campaign.skip("mooncake_both", "no module named mooncake")
     campaign.measure_everything()
     value = analysed(campaign)
-    assert value["configs"]["mooncake_both"]["status"] == "skipped"
+    state, why = value["configs"]["mooncake_both"], {"code": "skipped", "detail": "no module named mooncake"}
+    assert (state["status"], state["reason"]) == ("skipped", why)
     for name in ("H1", "H2", "H3", "H5", "H6"):
         found = hypothesis(value, name, "mooncake_both")
         assert found["outcome"] == "not testable"
-        assert found["missing"][0] == {
-            "reason": "skipped: no module named mooncake",
-            "subject": "mooncake_both",
-        }
+        assert found["missing"][0] == {"reason": "skipped", "subject": "mooncake_both"}
         if name != "H2":
             assert hypothesis(value, name, "nixl_both")["outcome"] != "not testable"
     assert {c["number"]: c["outcome"] for c in value["criteria"]}[6] == "met"
@@ -224,9 +225,9 @@ def test_half_a_campaign_is_analysed_as_far_as_it_goes(tmp_path: Path) -> None:
     assert value["reference_rates"]["ref_safe_per_s"] == 8
     assert taxes(value, config="nixl_both", metric="ttft_p90")[0]["verdict"] == "tax"
     words = {k: (v["status"], v["reason"]) for k, v in value["configs"].items()}
-    assert words["plain"] == ("partial", "phase B was not measured")
-    assert words["nixl_both"] == ("partial", "phase A has not ended")
-    assert words["mooncake_both"] == ("missing", "not measured yet")
+    assert words["plain"] == ("partial", {"code": "phase_missing", "subject": "b"})
+    assert words["nixl_both"] == ("partial", {"code": "phase_unfinished", "subject": "a"})
+    assert words["mooncake_both"] == ("missing", {"code": "not_measured"})
     assert {c["number"]: c["outcome"] for c in value["criteria"]}[6] == "not met"
 
 
@@ -234,7 +235,7 @@ def test_a_campaign_with_nothing_in_it_is_analysed_too(tmp_path: Path) -> None:
     value = analysed(Campaign(tmp_path, CONFIG))
     assert (value["cells"], value["taxes"], value["reference_rates"]) == ([], [], None)
     assert {h["outcome"] for h in value["hypotheses"]} == {"not testable"}
-    assert "plain has no usable Phase A cell" in value["problems"][0]["what"]
+    assert value["problems"] == [{"code": "no_plain", "subject": "plain"}]
     assert aggregate_csv(aggregate_of(value)).strip() == ""
 
 
@@ -261,7 +262,7 @@ def test_without_plain_there_is_no_ratio_and_a_reason(copied: Campaign) -> None:
     )
     assert hooks["point"] == 100
     damaged = next(c for c in value["cells"] if not c["usable"])
-    assert "differs from its checksum" in damaged["reasons"][0]
+    assert damaged["reasons"][0]["code"] == "file_changed"
     assert value["configs"]["plain"]["status"] == "partial"
     h5 = hypothesis(value, "H5", "mooncake_both")
     assert h5["numbers"]["averaged_over"] == [16]
@@ -272,7 +273,7 @@ def test_a_phase_that_is_gone_is_no_measured_configuration(copied: Campaign) -> 
     """Without its folder nothing else would say that it was to be measured."""
     shutil.rmtree(copied.run("nixl_both", "b").path)
     state = analysed(copied)["configs"]["nixl_both"]
-    assert (state["status"], state["reason"]) == ("partial", "phase B was not measured")
+    assert (state["status"], state["reason"]) == ("partial", {"code": "phase_missing", "subject": "b"})
 
 
 def test_a_percentile_on_failures_is_unavailable_not_flattering(tmp_path: Path) -> None:
@@ -285,7 +286,7 @@ def test_a_percentile_on_failures_is_unavailable_not_flattering(tmp_path: Path) 
     assert cell["ttft_ms"]["p50"]["point"] is not None
     assert cell["ttft_ms"]["p90"] == {
         "point": None, "low": None, "high": None, "n": 80,
-        "reason": "p90 falls on requests that failed or did not finish",
+        "reason": "requests_failed",
     }  # fmt: skip
     assert cell["n_ok"] + cell["n_failed"] == cell["n_window"] == 80
     found = taxes(value, config="nixl_both", metric="ttft_p90")
@@ -300,7 +301,9 @@ def test_rates_that_no_longer_follow_from_phase_a_are_said(copied: Campaign) -> 
     path.write_text(path.read_text().replace('"ref_safe_per_s": 8.0', '"ref_safe_per_s": 4.0'))
     value = analysed(campaign)
     assert value["reference_rates"]["ref_safe_per_s"] == 4
-    assert "ref_safe_per_s is 4.0 and would be 8.0" in value["problems"][0]["what"]
+    (problem,) = value["problems"]
+    assert (problem["code"], problem["subject"]) == ("rates_changed", "reference_rates.json")
+    assert problem["numbers"] == {"safe": 8.0, "load": 8.0}
 
 
 def test_a_missing_file_or_receipt_fails_criterion_six(copied: Campaign) -> None:
@@ -309,8 +312,10 @@ def test_a_missing_file_or_receipt_fails_criterion_six(copied: Campaign) -> None
     campaign.run("nixl_both", "b").cell("r8_64x8").metrics.unlink()
     sixth = analysed(campaign)["criteria"][5]
     assert sixth["outcome"] == "not met"
-    assert "plain phase A lacks env.txt" in sixth["evidence"]
-    assert "nixl_both phase B lacks metrics_B_r8_64x8.jsonl" in sixth["evidence"]
+    assert sixth["evidence"] == [
+        {"code": "file_missing", "subject": "plain/a/env.txt"},
+        {"code": "file_missing", "subject": "nixl_both/b/metrics_B_r8_64x8.jsonl"},
+    ]
 
 
 def test_intervals_hold_the_truth_about_as_often_as_promised(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def objects(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 # Their keys are names of things: configurations, versions, rates, statuses; or they are as cell.json has them.
 OPEN = {"configs", "engine_args", "versions", "code", "order", "statuses", "saturation", "fired", "criteria"}  # fmt: skip
-OPEN |= {"medians_us", "p50_taxes", "engine_diff", "by_block", "by_length", "parts", "cpu", "health", "loaded_s", "idle_share", "rss_mib", "clock_reasons"}  # fmt: skip
+OPEN |= {"medians_us", "p50_taxes", "engine_diff", "by_block", "by_length", "by_phase_s", "parts", "cpu", "health", "loaded_s", "idle_share", "rss_mib", "clock_reasons"}  # fmt: skip
 
 
 def open_keys(place: tuple[Any, ...]) -> bool:

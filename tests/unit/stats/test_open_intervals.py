@@ -20,17 +20,17 @@ from specs import spec_of
 
 # Ends -> what they say of zero, of a threshold of 0.1 and of the range from 0.05 to 0.1, whether it grows, the label of a share and of the prior.
 OPEN = {
-    (0.7, None): ("tax", "above", "refuted", "supported", "framework-cost-dominated", True),
+    (0.7, None): ("tax", "above", "refuted", "supported", "framework_dominates", True),
     (0.02, None): ("tax", "undetermined", "undetermined", "supported", None, False),
     (None, 0.2): (
         "undetermined",
         "undetermined",
         "undetermined",
         "undetermined",
-        "implementation-cost-dominated",
+        "implementation_dominates",
         True,
     ),
-    (None, -0.1): ("gain", "below", "refuted", "refuted", "implementation-cost-dominated", True),
+    (None, -0.1): ("gain", "below", "refuted", "refuted", "implementation_dominates", True),
     (-0.1, None): ("undetermined", "undetermined", "undetermined", "undetermined", None, False),
     (None, None): ("undetermined", "undetermined", "undetermined", "undetermined", None, False),
 }
@@ -49,7 +49,7 @@ def estimate(point: float, half: float, *, lost: float = 0.0, towards: float = n
 def test_the_end_that_is_known_decides_alone(ends: tuple[float | None, float | None]) -> None:
     """Requests that failed can make the open end only larger; they are no reason to doubt the other."""
     tax: Any = SimpleNamespace(point=0.3, interval=lambda _: ends)
-    prior = prior_label(tax, 0.95) == "prior 45 % revised"
+    prior = prior_label(tax, 0.95) == "prior_revised"
     assert (
         told(*ends),
         against(0.1, *ends, above="above", below="below"),
@@ -81,12 +81,12 @@ def judged(**taxes: Estimate) -> dict[str, Verdict]:
 def test_no_hypothesis_takes_an_open_tax_for_none() -> None:
     found = judged(mooncake_both=estimate(0.05, 0.4, lost=0.1), **{STACK: estimate(0.2, 0.4, lost=0.1)})
     assert [found[h].outcome for h in ("H1", "H2", "H3", "H4")] == ["undetermined"] * 4
-    assert found["H3"].label == "whether there is a tax to split is not known"
-    assert found["H4"].label == "whether the stack has a tax is not known"
+    assert found["H3"].conclusions == ("tax_to_split_unknown",)
+    assert found["H4"].conclusions == ("tax_of_stack_unknown",)
     opened = [found["H1"].numbers.tax_ttft_p90, found["H2"].numbers.gap, found["H4"].numbers.tax_stack]
     for number in opened:
         assert number is not None and number.high is None
-        assert number.reason == "the interval reaches requests that failed or did not finish"
+        assert number.reason == "reaches_failed"
 
 
 def test_failed_requests_do_not_hide_a_tax_that_the_others_show() -> None:
@@ -96,16 +96,16 @@ def test_failed_requests_do_not_hide_a_tax_that_the_others_show() -> None:
 
 
 def test_a_gain_and_nothing_are_told_apart_from_what_is_not_known() -> None:
-    assert judged(**{STACK: estimate(-0.4, 0.01)})["H4"].label == "the stack has a gain"
-    assert judged(**{STACK: estimate(0.0, 0.1)})["H4"].label == "no tax of the stack is found"
-    assert judged(mooncake_both=estimate(0.0, 0.1))["H3"].label == "no tax to split is found"
+    assert judged(**{STACK: estimate(-0.4, 0.01)})["H4"].conclusions == ("gain_of_stack",)
+    assert judged(**{STACK: estimate(0.0, 0.1)})["H4"].conclusions == ("no_tax_of_stack",)
+    assert judged(mooncake_both=estimate(0.0, 0.1))["H3"].conclusions == ("no_tax_to_split",)
 
 
 def test_a_gap_has_the_label_that_its_known_end_holds() -> None:
     found = judged(mooncake_both=estimate(0.9, 0.01, lost=0.1))["H2"]
-    assert (found.outcome, found.label) == ("refuted", "larger than in the replay")
+    assert (found.outcome, found.conclusions) == ("refuted", ("larger_than_replay",))
     found = judged(mooncake_both=estimate(0.27, 0.01, lost=0.1))["H2"]
-    assert (found.outcome, found.label) == ("undetermined", None)
+    assert (found.outcome, found.conclusions) == ("undetermined", ())
 
 
 def test_plains_failed_requests_leave_no_lower_end() -> None:
@@ -119,5 +119,5 @@ def test_the_row_of_an_open_tax_has_its_reason() -> None:
     place = ("nixl_both", "ref_safe", "a", spec_of(1.0, 8, 8), "ttft_p90")
     row = Tax(*place, estimate(0.3, 0.01, lost=0.1), 200, 200).row(0.95)
     assert (row.verdict, row.n_blocks) == ("tax", 1)
-    assert row.reason == "the interval reaches requests that failed or did not finish"
+    assert row.reason == "reaches_failed"
     assert Tax(*place, estimate(0.3, 0.01), 200, 200).row(0.95).reason is None

@@ -307,10 +307,10 @@ def test_blocks_that_are_not_whole_are_named(tmp_path: Path) -> None:
     shutil.rmtree(campaign.run("plain_again", "b").path)
     found = aggregate_json(read_campaign(campaign.root))
     assert found["repeats"] == []
-    said = [p["what"] for p in found["problems"]]
-    lost = [p["where"] for p in found["problems"] if p["what"] == "no usable cell of plain_again at ref_safe"]
-    assert lost == ["phase b", "phase r2"]
-    assert any(
-        what.startswith("2 of 4 blocks have both launches of plain at ref_safe, 3 are needed")
-        for what in said
-    )
+    lost = [p for p in found["problems"] if p["code"] == "no_cell_in_block"]
+    assert [(p["subject"], *p["names"]) for p in lost] == [
+        ("phase_b", "plain_again"),
+        ("phase_r2", "plain_again"),
+    ]
+    (few,) = [p for p in found["problems"] if p["code"] == "few_blocks"]
+    assert few["numbers"] == {"complete": 2, "of": 4, "needed": 3}

@@ -10,12 +10,12 @@ from msgspec import UNSET
 
 from connector_tax.base.artifacts.launches import read_launches, timed_launch
 from connector_tax.base.artifacts.receipts import write_receipt
-from connector_tax.base.documents.aggregate import CriterionOutcome, VerdictNumbers
+from connector_tax.base.documents.aggregate import CriterionOutcome, Problem, VerdictNumbers
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
-from connector_tax.base.units import exact_duration
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.criteria import judge_criteria
+from connector_tax.read.stats.time_spent import TimeSpent, time_spent
 from connector_tax.read.stats.verdicts import Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -49,8 +49,12 @@ def preflight(campaign: Campaign, elapsed_s: float) -> None:
     write_json(path, read_json(path) | {"elapsed_s": elapsed_s})
 
 
+def spent(campaign: Campaign) -> TimeSpent:
+    return time_spent(read_campaign(campaign.root, steps=False))
+
+
 def seventh(campaign: Campaign) -> CriterionOutcome:
-    verdicts = [Verdict(f"H{k}", "x", NOT_TESTABLE, None, VerdictNumbers()) for k in range(1, 7)]
+    verdicts = [Verdict(f"H{k}", "x", NOT_TESTABLE, (), VerdictNumbers()) for k in range(1, 7)]
     return judge_criteria(read_campaign(campaign.root, steps=False), verdicts)[6]
 
 
@@ -64,9 +68,12 @@ def test_preflight_and_launches_add_up_and_blocks_are_told_apart(tmp_path: Path)
         measure(campaign, "plain", block, 3600)
     found = seventh(campaign)
     assert found.outcome == "met"
+    by_phase = {"a": 7200, "b": 9000, "r1": 3600, "r2": 3600}
+    assert spent(campaign) == TimeSpent(1200, by_phase, runs=4, untimed_runs=0)
     assert found.evidence == (
-        "4 h 50 min 00 s without what lay between launches: preflight 20 min 00 s, Phase A 2 h 00 min 00 s, Phase B 2 h 30 min 00 s. "
-        "With 2 blocks of repeated launches, which took 2 h 00 min 00 s, it is 6 h 50 min 00 s."
+        Problem("time_spent", numbers={"time_s": 17400}),
+        Problem("preflight_took", numbers={"time_s": 1200}),
+        *(Problem("phase_took", phase, numbers={"time_s": s}) for phase, s in by_phase.items()),
     )
     preflight(campaign, 1200 + 4260)
     assert seventh(campaign).outcome == "not met"
@@ -80,8 +87,8 @@ def test_an_interruption_between_two_launches_is_not_time_spent(tmp_path: Path) 
     measure(campaign, "plain", "b", 600)
     found = seventh(campaign)
     assert found.outcome == "undetermined"
-    assert found.evidence.startswith("20 min 00 s without what lay between launches")
-    assert "Preflight was not timed." in found.evidence
+    assert spent(campaign).budgeted_s == 1200
+    assert Problem("preflight_untimed") in found.evidence
 
 
 def test_a_campaign_from_before_launches_were_timed_counts_its_cells(tmp_path: Path) -> None:
@@ -95,18 +102,18 @@ def test_a_campaign_from_before_launches_were_timed_counts_its_cells(tmp_path: P
         write_json(path, receipt)
     found = seventh(campaign)
     assert found.outcome == "undetermined"
-    assert "2 of 2 runs have a launch that was not timed, and only its cells count." in found.evidence
+    assert Problem("runs_untimed", numbers={"untimed": 2, "of": 2}) in found.evidence
     cells = [c.window for c in read_campaign(campaign.root, steps=False).runs[0].cells]
     one_run_s = (max(w.drained_ns for w in cells) - min(w.t0_ns for w in cells)) / 1e9
-    assert f"Phase A {exact_duration(round(2 * one_run_s))}" in found.evidence
+    assert spent(campaign).by_phase_s == {"a": round(2 * one_run_s)}
 
 
 def test_a_launch_that_was_killed_counts_by_its_cells_and_the_next_by_its_clock(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, CONFIG, step_timing=False)
     measure(campaign, "plain", "a", None, 3600, receipt=False)
-    found = seventh(campaign)
-    assert "Phase A 1 h 00 min" in found.evidence
-    assert "1 of 1 runs have a launch that was not timed" in found.evidence
+    found = spent(campaign)
+    assert 3600 <= found.by_phase_s["a"] < 3660
+    assert (found.untimed_runs, found.runs) == (1, 1)
 
 
 def test_a_run_that_failed_without_a_record_of_its_launch_was_not_timed(tmp_path: Path) -> None:
@@ -116,12 +123,13 @@ def test_a_run_that_failed_without_a_record_of_its_launch_was_not_timed(tmp_path
     measure(campaign, "plain", "a", 600)
     write_receipt(campaign.run("nixl_both", "a"), campaign="demo", status="failed", reason="it died")
     found = seventh(campaign)
-    assert "1 of 2 runs have a launch that was not timed, and only its cells count." in found.evidence
+    assert (spent(campaign).untimed_runs, spent(campaign).runs) == (1, 2)
     assert found.outcome == "undetermined"
 
 
 def test_nothing_launched_is_not_judged(tmp_path: Path) -> None:
-    assert seventh(Campaign(tmp_path, CONFIG)).outcome == "undetermined"
+    found = seventh(Campaign(tmp_path, CONFIG))
+    assert (found.outcome, found.evidence) == ("undetermined", (Problem("nothing_launched"),))
 
 
 @pytest.mark.parametrize("ends", ["well", "badly"])
@@ -163,6 +171,6 @@ def test_damaged_launches_are_named_and_taken_as_not_timed(tmp_path: Path) -> No
     write_json(file, {"launches": [{"attempt": 1, "elapsed_s": "600"}]})
     data = read_campaign(campaign.root, steps=False)
     (problem,) = data.problems
-    assert problem.where.endswith("phase_a/launches.json")
-    assert "Expected `float | null`, got `str` - at `$.launches[0].elapsed_s`" in problem.what
-    assert "1 of 1 runs have a launch that was not timed" in seventh(campaign).evidence
+    assert problem.code == "launches_untimed" and problem.subject.endswith("phase_a/launches.json")
+    assert "Expected `float | null`, got `str` - at `$.launches[0].elapsed_s`" in problem.detail
+    assert spent(campaign).untimed_runs == 1

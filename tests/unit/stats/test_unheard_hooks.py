@@ -64,7 +64,7 @@ def taxes(value: dict[str, Any], config: str, metric: str) -> Iterator[dict[str,
 
 
 def test_its_callback_taxes_are_unavailable_and_say_why(value: dict[str, Any]) -> None:
-    why = "hook times are not known: no worker process recorded anything"
+    why = "hooks_unknown"
     found = [*taxes(value, "noop_connector", "callback_p50_us")]
     assert found and {(t["point"], t["verdict"], t["reason"]) for t in found} == {(None, "unavailable", why)}
     rest = taxes(value, "noop_connector", "unexplained_us")
@@ -78,9 +78,10 @@ def test_its_cells_are_flagged_and_a_problem_names_it(value: dict[str, Any]) -> 
     assert flagged == {("plain", False), ("noop_connector", True), ("nixl_both", False)}
     assert value["problems"] == [
         {
-            "where": "noop_connector",
-            "what": "hook times are not known: no worker process recorded anything (3 of 3 cells with step records). "
-            "No tax of hooks is taken from them",
+            "code": "hooks_unknown",
+            "subject": "noop_connector",
+            "numbers": {"cells": 3, "of": 3},
+            "because": {"code": "no_worker"},
         }
     ]
 
@@ -103,7 +104,7 @@ def test_the_rehearsals_records_are_heard(
     cell = simulate_cell(spec, EngineModel(costs, connector, max_num_batched_tokens=2048, seed=1), 0)
     path = tmp_path / "engine_step.jsonl"
     path.write_text("\n".join(artifacts._step_lines(cell, (costs, connector), kv_transfer_config)) + "\n")
-    assert (read_steps(path, cell.window, connector=True).unheard is None) == (kv_transfer_config is not None)
+    assert (read_steps(path, cell.window, connector=True).unheard == ()) == (kv_transfer_config is not None)
 
 
 def test_the_embedded_engines_records_are_heard(tmp_path: Path) -> None:
@@ -116,6 +117,6 @@ def test_the_embedded_engines_records_are_heard(tmp_path: Path) -> None:
     log.flush()
     cut(sorted(tmp_path.glob("s.*.jsonl")), 0, 10**9, tmp_path / "share.jsonl")
     whole = CellWindow(0, 0, 10**9, 10**9, True)
-    assert read_steps(tmp_path / "share.jsonl", whole, connector=True).unheard is None
+    assert read_steps(tmp_path / "share.jsonl", whole, connector=True).unheard == ()
     headers = [json.loads(line) for line in (tmp_path / "share.jsonl").read_text().splitlines()[:2]]
     assert {h["process"] for h in headers} == {"scheduler", "worker"}

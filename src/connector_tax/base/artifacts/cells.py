@@ -24,7 +24,7 @@ from connector_tax.base.files import (
     writing_failed,
 )
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.base.redaction import published_text
+from connector_tax.base.secrets import masked
 
 
 def open_cell(folder: CellFolder) -> CellFolder:
@@ -53,7 +53,7 @@ def publish_cell(folder: CellFolder, requests: Iterable[RequestRecord], document
 
 def _published(request: RequestRecord) -> RequestRecord:
     """What a server says of a request that failed may repeat what it was sent."""
-    return replace(request, error=published_text(request.error)) if request.error else request
+    return replace(request, error=masked(request.error)) if request.error else request
 
 
 def file_entry(path: Path) -> FileEntry:
@@ -77,7 +77,7 @@ def damage(folder: CellFolder, files: Mapping[str, FileEntry], *, contents: bool
     Args:
         contents: whether checksums are compared beside sizes.
     """
-    if folder.path.is_symlink() or not folder.path.is_dir():
+    if not folder.path.is_dir():
         return "is not there"
     for name, entry in files.items():
         path = folder.path / name

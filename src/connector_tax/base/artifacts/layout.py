@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import PACKED, bare, is_bare, is_date, is_regular, links_beneath, shown
+from connector_tax.base.opening import PACKED, bare, is_bare, is_date, is_regular, shown
 from connector_tax.base.records.cell import Phase, is_phase, phase_label
 
 # What an engine prints itself, secrets among it until somebody has gone through it when the launch is over.
@@ -127,12 +127,12 @@ class CampaignFolder:
         return self.root / "engine_diff.json"
 
     def runs(self) -> list["RunFolder"]:
-        """Every run folder on disk, in name order, finished or not; links are no folders."""
+        """Every run folder on disk, in name order, finished or not."""
         found = []
         for folder in sorted(self.root.glob("????-??-??_*/phase_*")):
             phase = folder.name.removeprefix("phase_")
             run = RunFolder(folder, folder.parent.name[11:], phase)
-            if folder.is_dir() and not run.is_link and is_phase(phase) and _is_run_name(folder.parent.name):
+            if folder.is_dir() and is_phase(phase) and _is_run_name(folder.parent.name):
                 found.append(run)
         return found
 
@@ -140,38 +140,6 @@ class CampaignFolder:
         """The date that its runs are named by, where ``campaign.json`` is gone: with another one all would be measured again."""
         runs = self.root.glob("????-??-??_*") if self.root.is_dir() else ()
         return max((p.name[:10] for p in runs if is_date(p.name[:10])), default=None)
-
-    def links(self) -> list[Path]:
-        """Links inside run folders; whoever reads leaves them out.
-
-        Raises:
-            ArtifactError: there is one elsewhere in the folder. What is written behind it would lie outside. Or the folder is none.
-        """
-        if self.root.exists() and not self.root.is_dir():
-            raise ArtifactError(
-                f"{self.root}: is no folder, and the campaign's results go there. Move it away, or give the campaign another name."
-            )
-        found = links_beneath(self.root)
-        runs = [path for path in found if _is_run_name(path.relative_to(self.root).parts[0])]
-        if others := [path for path in found if path not in runs]:
-            raise ArtifactError(
-                f"{others[0]}: is a link ({len(others)} in this campaign's folder, outside its runs). What is written there "
-                "would lie elsewhere. Remove it, or put the file or folder itself in its place."
-            )
-        return runs
-
-    def refuse_links(self) -> None:
-        """Before anything is measured into a folder that may come from somebody else.
-
-        Raises:
-            ArtifactError: what is written there would lie elsewhere.
-        """
-        links = self.links()
-        if links:
-            raise ArtifactError(
-                f"{links[0]}: is a link ({len(links)} in this campaign's runs). What is measured would be written elsewhere. Put the "
-                "file or folder itself in its place."
-            )
 
     def refuse_what_is_no_folder(self, runs: Iterable["RunFolder"]) -> None:
         """Before anything is launched.
@@ -183,7 +151,7 @@ class CampaignFolder:
             ArtifactError: something else lies where a folder belongs.
         """
         runs = list(runs)
-        wanted = [self.logs, self.preflight, *dict.fromkeys(run.path.parent for run in runs)]
+        wanted = [self.root, self.logs, self.preflight, *dict.fromkeys(run.path.parent for run in runs)]
         wanted += [run.path for run in runs] + [run.cells for run in runs]
         for path in wanted:
             if os.path.lexists(path) and not path.is_dir():
@@ -203,11 +171,6 @@ class RunFolder:
     path: Path
     connector_id: str
     phase: Phase
-
-    @property
-    def is_link(self) -> bool:
-        """Whether it lies elsewhere: nobody reads it then."""
-        return self.path.is_symlink() or self.path.parent.is_symlink()
 
     @property
     def receipt(self) -> Path:
@@ -270,9 +233,9 @@ class RunFolder:
 
     def finished_cells(self) -> list["CellFolder"]:
         """Cells that were renamed into place; temporary ones start with a dot and do not count."""
-        if not self.cells.is_dir() or self.cells.is_symlink():
+        if not self.cells.is_dir():
             return []
-        names = sorted(p.name for p in self.cells.iterdir() if p.is_dir() and not p.is_symlink())
+        names = sorted(p.name for p in self.cells.iterdir() if p.is_dir())
         return [self.cell(name) for name in names if is_bare(name)]
 
 

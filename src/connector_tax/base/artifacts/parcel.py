@@ -13,7 +13,7 @@ import tempfile
 import uuid
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePath
 from typing import Any
 
 from connector_tax.base.artifacts.launches import read_launches
@@ -21,7 +21,7 @@ from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.config.model import without_free_keys
 from connector_tax.base.errors import OF_THE_DISK, ArtifactError
 from connector_tax.base.files import read_json, sync_beneath, sync_folder, to_json, write_text, writing_failed
-from connector_tax.base.opening import is_bare, read_whole, shown
+from connector_tax.base.opening import MOST_BYTES, read_whole, shown
 
 # Of a run; those of a preflight are what later cells are held against.
 _UNDER_WAY = "steps"
@@ -29,11 +29,6 @@ _UNDER_WAY = "steps"
 _TAKEN = ".taken."
 # How the name of a unit ends that another is put in place of.
 _ASIDE = ".replaced"
-# Of all contents to the archive; a sitting's have some 10.
-MOST_RATIO = 200
-MOST_MEMBERS = 1_000_000
-# A small archive may hold a few empty logs and little else.
-_SMALL_BYTES = 16 << 20
 # Name -> size and time of change, of every file of a unit.
 Stamps = dict[str, tuple[int, int]]
 
@@ -119,13 +114,16 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
             be lost. Nothing is replaced then.
     """
     folder.root.mkdir(parents=True, exist_ok=True)
-    folder.refuse_links()
     put_back(folder)
     there = CampaignFolder(Path(tempfile.mkdtemp(prefix=_TAKEN, dir=folder.root)))
     try:
         try:
             with tarfile.open(archive, "r:gz") as tar:
-                tar.extractall(there.root, members=_plain(tar, archive), filter="data")
+                if sum(member.size for member in tar) > MOST_BYTES:
+                    raise ArtifactError(
+                        f"{archive}: would unpack to more than {MOST_BYTES} bytes. Nothing was taken from it."
+                    )
+                tar.extractall(there.root, filter="data")
         except (OSError, EOFError, tarfile.TarError) as error:
             if isinstance(error, OSError) and error.errno in OF_THE_DISK:
                 raise writing_failed(folder.root, error) from error
@@ -306,26 +304,6 @@ def _is_under_way(path: PurePath) -> bool:
 def _without_what_is_under_way(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     plain = member.isfile() or member.isdir()
     return member if plain and not _is_under_way(PurePath(member.name)) else None
-
-
-def _plain(tar: tarfile.TarFile, archive: Path) -> list[tarfile.TarInfo]:
-    """Its members, if each is a file or a folder beneath the campaign's, and all of them are not much larger than the archive."""
-    members: list[tarfile.TarInfo] = []
-    left = max(_SMALL_BYTES, MOST_RATIO * archive.stat().st_size)
-    for member in tar:
-        left -= member.size
-        if left < 0 or len(members) == MOST_MEMBERS:
-            raise ArtifactError(
-                f"{archive}: would unpack to more than {MOST_RATIO} times its size or {MOST_MEMBERS} files, which no sitting's does. "
-                "Nothing was taken from it."
-            )
-        members.append(member)
-        parts = PurePosixPath(member.name).parts
-        if not all(map(is_bare, parts)) or not (member.isfile() or member.isdir()):
-            raise ArtifactError(
-                f"{archive}: {member.name!r} is no plain file or folder of a campaign. Nothing was taken from it."
-            )
-    return members
 
 
 def _check_same_campaign(archive: Path, there: CampaignFolder, here: CampaignFolder) -> None:

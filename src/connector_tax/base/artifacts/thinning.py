@@ -24,7 +24,7 @@ from connector_tax.base.documents.reading import read_document
 from connector_tax.base.documents.receipt import ReceiptCell
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import copy_file, read_json, sha256_of, write_bytes, write_json
-from connector_tax.base.opening import MOST_STREAM_BYTES, PACKED, read_whole
+from connector_tax.base.opening import PACKED, read_whole
 from connector_tax.base.records.cell import Shape
 
 RULE = (
@@ -56,7 +56,6 @@ def thin(source: Path, target: Path, left_out: Collection[tuple[str, str, str]] 
             or is not the one it was, or a folder may not be read. What lies in ``target`` then is a part.
     """
     campaign = CampaignFolder(source)
-    campaign.refuse_links()
     document = campaign_of(read_json(campaign.campaign_file), str(campaign.campaign_file))
     if document.thinned:
         raise ArtifactError(f"{source}: is thinned already. Bundle it without --compact.")
@@ -183,7 +182,7 @@ def _thin_cell(cell: CellFolder, copy: CellFolder, kept: _Kept, *, whole: bool) 
         elif is_kept:
             packed = copy.path / f"{name}{PACKED}"
             # Without a time, so that the same content gives the same bytes.
-            write_bytes(packed, gzip.compress(read_whole(source, MOST_STREAM_BYTES), mtime=0))
+            write_bytes(packed, gzip.compress(read_whole(source), mtime=0))
             files[packed.name] = file_entry(packed)
         else:
             left_out.append(name)

@@ -19,7 +19,6 @@ from yaml.error import MarkedYAMLError
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.redaction import BLANKED, redacted
 
 _HERE = Path(__file__).resolve()
 # The checkout. A wheel has no more of it than setup.py puts into the package.
@@ -114,9 +113,8 @@ def checked(mapping: Foreign, schema_name: str, where: str) -> Foreign:
     if not errors and (found := _not_storable(value, "")) is not None:
         raise ConfigError(f"{where}: {found.lstrip('.')}")
     if errors:
-        clean = redacted(value)
         # The schema complains once for each missing key, and a sentence names all of them.
-        raise ConfigError("\n".join(dict.fromkeys(f"{where}: {_sentence(e, clean)}" for e in errors)))
+        raise ConfigError("\n".join(dict.fromkeys(f"{where}: {_sentence(e)}" for e in errors)))
     return value
 
 
@@ -143,12 +141,8 @@ def _not_storable(value: Any, place: str) -> str | None:
     return next((found for name, part in parts if (found := _not_storable(part, name)) is not None), None)
 
 
-def _sentence(error: ValidationError, clean: Any) -> str:
-    """
-    Args:
-        clean: the whole that was checked, without secrets.
-    """
-    shown = _at(clean, error)
+def _sentence(error: ValidationError) -> str:
+    shown = error.instance
     place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path).lstrip(".")
     place = place or "top level"
     schema = error.schema if isinstance(error.schema, dict) else {}
@@ -176,7 +170,7 @@ def _sentence(error: ValidationError, clean: Any) -> str:
     }
     name = str(error.validator)
     if name not in allowed:
-        return f"{place}: {error.message.replace(repr(error.instance), repr(shown))}."
+        return f"{place}: {error.message}."
     if (
         error.validator == "type"
         and isinstance(error.instance, str)
@@ -186,18 +180,6 @@ def _sentence(error: ValidationError, clean: Any) -> str:
         return f"{place}: a text is not allowed; wanted: {allowed['type'](error.validator_value)}."
     what = "the name " * ("propertyNames" in error.absolute_schema_path) + repr(shown)
     return f"{place}: {what} is not allowed; wanted: {allowed[name](error.validator_value)}."
-
-
-def _at(clean: Any, error: ValidationError) -> Any:
-    """What the error is about, without secrets."""
-    if "propertyNames" in error.absolute_schema_path:
-        return redacted(error.instance)
-    try:
-        for step in error.absolute_path:
-            clean = clean[step]
-    except LookupError:  # a name on the way is one
-        return BLANKED
-    return clean
 
 
 @cache

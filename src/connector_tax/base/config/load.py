@@ -5,7 +5,6 @@ that no schema can express.
 """
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from connector_tax.base.config.model import (
     SessionFile,
 )
 from connector_tax.base.config.reserved import check_engine, check_launch
-from connector_tax.base.config.secrets import without_harmless_references
+from connector_tax.base.config.secrets import put_in, refuse_inline, without_harmless_references
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import sha256_of
 from connector_tax.base.opening import shown
@@ -33,6 +32,7 @@ from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import MATCHED, STORE, ConnectorSpec, ModuleNeed, SidePort
 from connector_tax.base.records.sessions import read_sessions
+from connector_tax.base.secrets import know_references
 from connector_tax.base.units import token_count
 
 # Arguments that vLLM takes with a suffix, ``32k``.
@@ -56,10 +56,14 @@ def parse_campaign(mapping: Foreign, where: str) -> CampaignConfig:
     Args:
         where: the file to name in messages.
     """
+    allowed = mapping.get("allow_inline")
+    allowed = allowed if isinstance(allowed, list) else ()
+    refuse_inline(mapping, where, allowed)
     value = checked(mapping, "config", where)
     check_engine(value["engine"], where)
-    connectors_file = PROJECT_ROOT / value["connectors_file"]
-    known = checked(read_yaml(connectors_file), "connectors", value["connectors_file"])
+    entries = read_yaml(PROJECT_ROOT / value["connectors_file"])
+    refuse_inline(entries, value["connectors_file"], allowed)
+    known = checked(entries, "connectors", value["connectors_file"])
     for index, connector_id in enumerate(value["connectors"]):
         if connector_id.startswith(MATCHED):
             known[connector_id] = _matched(
@@ -114,6 +118,7 @@ def parse_campaign(mapping: Foreign, where: str) -> CampaignConfig:
         accuracy=AccuracyConfig(**value["accuracy"]),
         analysis=AnalysisConfig(**value["analysis"]),
     )
+    know_references(config.to_json())
     _check_lengths(config, where)
     check_phase_d(config, where)
     return config
@@ -152,8 +157,8 @@ def _engine(value: Foreign, where: str) -> EngineConfig:
         **{
             **value,
             "args": _with_counts({**told, **value["args"]}, f"{where}: engine.args"),
-            "python": None if python is None else _expand(python, f"{where}: engine.python"),
-            "model": _expand(value["model"], f"{where}: engine.model"),
+            "python": None if python is None else put_in(python, f"{where}: engine.python"),
+            "model": put_in(value["model"], f"{where}: engine.model"),
             "extra_args": tuple(value["extra_args"]),
             "model_sha256": None if costs is None else _content_of(costs, f"{where}: engine.model_file"),
             "virtual_gpu": None if gpu is None else virtual_gpu(gpu, where),
@@ -172,8 +177,8 @@ def _container(value: str | Foreign | None, where: str) -> ContainerConfig | Non
     if value is None:
         return None
     given: Foreign = {"image": value} if isinstance(value, str) else value
-    image = _expand(given["image"], f"{where}.image")
-    mounts = tuple(_expand(mount, f"{where}.mounts") for mount in given.get("mounts", ()))
+    image = put_in(given["image"], f"{where}.image")
+    mounts = tuple(put_in(mount, f"{where}.mounts") for mount in given.get("mounts", ()))
     unset = next((text for text in (image, *mounts) if "${" in text), None)
     if unset is not None:
         raise ConfigError(
@@ -338,11 +343,3 @@ def _check_lengths(config: CampaignConfig, where: str) -> None:
             f"{where}: engine.args.max_model_len: {limit} is below the longest request of this campaign "
             f"({longest} tokens, prompt and output). Raise it, or shorten the shapes."
         )
-
-
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
-
-
-def _expand(text: str, where: str) -> str:
-    """Put environment variables in; one that is not set stays, and is named when it is used."""
-    return _VARIABLE.sub(lambda m: os.environ.get(m.group(1), m.group(0)), text)

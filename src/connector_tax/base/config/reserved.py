@@ -4,12 +4,10 @@ The pipeline asks one engine, on 127.0.0.1 and a port that it chose, for one mod
 that says otherwise further along the command line would win, and vLLM would listen on the network, or under a name nobody asks for.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.redaction import redacted
 
 _ADDRESS = "the engine listens on 127.0.0.1 alone, at engine.port"
 _ONE_HOST = "a campaign measures one engine on one host, which listens at engine.port alone"
@@ -28,6 +26,7 @@ RESERVED: dict[str, str] = {
     # vLLM makes a connector of these two, in the place of the one that is measured.
     "kv-offloading-size": _CONNECTOR,
     "kv-offloading-backend": _CONNECTOR,
+    "api-key": "set engine.args.api_key, which requests of ours know and no process list shows",
     "config": "what stands in a file is in no specification; write its settings into engine.args",
     "headless": _ONE_HOST,
     "nnodes": _ONE_HOST,
@@ -58,25 +57,8 @@ SHORT = {
 }
 # Whole names that begin a reserved one; anything else that does is an abbreviation, which argparse takes.
 WHOLE = frozenset({"data-parallel-size"})
-# What launch/common.sh is given by the pipeline, whatever an entry says.
-VARIABLES = frozenset(
-    {
-        "ENGINE_PYTHON",
-        "ENGINE_PYTHONPATH",
-        "ENGINE_MODULE",
-        "ENGINE_CPUS",
-        "MODEL",
-        "SERVED_MODEL_NAME",
-        "HOST",
-        "PORT",
-    }
-    | {"KV_TRANSFER_CONFIG", "LAUNCH_SH_OUT", "AGENTIC_STEP_LOG_PATH", "CONNECTOR_TAX_RUN"}
-)
-# Variables of launch/common.sh and launch/record.sh themselves: the engine would get what they hold then.
-OF_THE_SCRIPTS = re.compile(
-    "as|before|code|command|container|field|first|given|held|here|home|i|k|line|model|n|name|needed|needs|own|plain|project|root|said|shown"
-    "|stores|told|was|word"
-)
+# What each launch sets itself, whatever an entry says.
+VARIABLES = frozenset({"AGENTIC_STEP_LOG_PATH", "CONNECTOR_TAX_RUN"})
 # Another model than engine.model would be loaded, from a file that is in no specification.
 REDIRECT = "VLLM_MODEL_REDIRECT_PATH"
 
@@ -92,7 +74,7 @@ def check_engine(value: Foreign, where: str) -> None:
         ConfigError: names the first such argument and what would do.
     """
     for name, argument in value["args"].items():
-        if argument is not None:
+        if argument is not None and name != "api_key":
             _check(f"--{name}", f"{where}: engine.args.{name}")
     check_launch(value["extra_args"], value["env"], f"{where}: engine")
 
@@ -111,15 +93,9 @@ def check_launch(extra_args: Iterable[str], env: Mapping[str, str], where: str) 
                 f"{where}.env.{name}: vLLM would load another model, from a file that is in no specification. "
                 "Leave it out and set engine.model to the model that is meant."
             )
-        if OF_THE_SCRIPTS.fullmatch(name):
-            raise ConfigError(
-                f"{where}.env.{name}: launch/common.sh has a variable of that name itself, so the engine would get another value. "
-                "Leave it out."
-            )
         if name in VARIABLES:
             raise ConfigError(
-                f"{where}.env.{name}: the pipeline sets {name} itself for each launch, so this would be passed over. "
-                "Leave it out; docs/config.md says which key sets what."
+                f"{where}.env.{name}: the pipeline sets {name} itself for each launch, so this would be passed over. Leave it out."
             )
 
 
@@ -127,7 +103,7 @@ def _check(argument: str, place: str) -> None:
     meant = _reserved(argument)
     if meant is not None:
         raise ConfigError(
-            f"{place}: {redacted([argument])[0]!r} would set --{meant}, which may not be set here: {RESERVED[meant]}. Leave it out."
+            f"{place}: {argument!r} would set --{meant}, which may not be set here: {RESERVED[meant]}. Leave it out."
         )
 
 

@@ -1,31 +1,98 @@
-"""Secrets of a config: documents hold none, the processes that launch engines do.
+"""Secrets of a config: only as ``${NAME}``, which is looked up in the environment when an engine is launched.
 
-A config should not hold a secret but refer to one: ``${HF_TOKEN}``. That stays as it is in the frozen config, in every document and in every
-hash, and is looked up in the environment when an engine is launched. A secret that a config holds all the same is blanked in
-``campaign.json``; the process that read the config hands the original on in its environment, and nowhere else.
+A reference to a secret stays one in ``campaign.json``, in every document and in every hash. Any other is put in when the config is read, since what
+it holds shapes the measurement.
 """
 
 import json
 import os
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Collection, Iterator
 from typing import Any
 
-import msgspec
-
-from connector_tax.base.config.model import CampaignConfig
-from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.connector import STORE
-from connector_tax.base.redaction import BLANKED, CONFIG_VARIABLE, REFERENCE, published, redacted
-from connector_tax.base.secret_names import is_secret_name
+from connector_tax.base.secrets import REFERENCE, format_in, is_secret, is_secret_name
 
-# Linux takes no variable of 128 KiB or more.
-MAX_HANDED_CHARS = 120_000
+# Settings that stand under such names as well, and what vLLM's documentation gives for a key that nobody asks for.
+_SETTINGS = re.compile(
+    r"|0|1|auto|default|disabled|empty|enabled|false|no|none|null|off|on|required|true|yes", re.IGNORECASE
+)
+_NAMED = re.compile(r"(?P<name>-*[A-Za-z][\w.-]*)=(?P<value>.+)", re.DOTALL)
+
+
+def refuse_inline(value: Any, where: str, allowed: Collection[str] = ()) -> None:
+    """Refuse a secret that is written out.
+
+    Args:
+        where: the file, for messages.
+        allowed: keys under which anything may stand.
+
+    Raises:
+        ConfigError: names the key and what to write in place of the secret, which is not repeated.
+    """
+    for place, key, what in _inline(value, "", ""):
+        if key not in allowed:
+            variable = re.sub(r"\W", "_", key).upper().strip("_")
+            raise ConfigError(
+                f"{where}: {place.lstrip('.')}: {what} is written out here and would stand in every file of the campaign. Write ${{{variable}}} and "
+                f"export {variable}; if it is no secret, add allow_inline: [{key}] to the campaign's config."
+            )
+
+
+def _inline(value: Any, place: str, key: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the place of each secret in ``value``, the key that it stands under, and how it is known."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _inline(part, f"{place}.{name}", str(name))
+    elif isinstance(value, list):
+        flag = ""
+        for k, part in enumerate(value):
+            is_flag = isinstance(part, str) and part.startswith("-")
+            yield from _inline(part, f"{place}[{k}]", "" if is_flag else flag or key)
+            flag = part.lstrip("-") if is_flag and "=" not in part else ""
+    elif isinstance(value, str) and not is_secret_name(key) and (inside := _json_in(value)) is not None:
+        yield from _inline(inside, place, key)
+    elif isinstance(value, str) and not is_secret_name(key) and (named := _NAMED.fullmatch(value)):
+        yield from _inline(named["value"], place, named["name"].lstrip("-"))
+    elif value is not None and not isinstance(value, bool):
+        text = str(value)
+        bare = REFERENCE.sub("", text)
+        what = format_in(bare)
+        if what is None and bare == text and is_secret_name(key) and not _SETTINGS.fullmatch(text.strip()):
+            what = "a secret, by its name,"
+        if what is not None:
+            yield place, key, what
+
+
+def _json_in(text: str) -> Any:
+    try:
+        return json.loads(text) if text.lstrip()[:1] in ("{", "[") else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def put_in(text: str, where: str) -> str:
+    """Return ``text`` with the variables put in that it refers to; one that is not set stays, and is named when it is used.
+
+    Raises:
+        ConfigError: a variable holds a secret, and this key stands in every document.
+    """
+
+    def found(match: re.Match[str]) -> str:
+        value = os.environ.get(match[1], match[0])
+        if value != match[0] and is_secret(match[1], value):
+            raise ConfigError(
+                f"{where}: {match[0]} holds {format_in(value) or 'a secret, by its name'}, and what stands here is in every file of the campaign. "
+                "Take the secret out of it; an engine gets one by engine.env."
+            )
+        return value
+
+    return REFERENCE.sub(found, text)
 
 
 def without_harmless_references(value: Any, name: str = "") -> Any:
-    """``value`` with the variables put in that it refers to; those that hold a secret, and those not set, stay ``${NAME}``.
+    """Return ``value`` with the variables put in that it refers to; those that hold a secret, and those not set, stay ``${NAME}``.
 
     Args:
         name: under which it stands.
@@ -39,30 +106,25 @@ def without_harmless_references(value: Any, name: str = "") -> Any:
     if not isinstance(value, str):
         return value
 
-    # `--redis-password=${DB}` names it itself.
-    own = value.partition("=")[0].lstrip("-") if "=" in value else ""
-
-    def put_in(match: re.Match[str]) -> str:
+    def settled(match: re.Match[str]) -> str:
         found = os.environ.get(match[1])
-        if found is None or match[0] == STORE:
+        if found is None or match[0] == STORE or is_secret(match[1], found):
             return match[0]
-        return match[0] if _is_secret(found, name, own, match[1]) else found
+        # Written out it would be refused: `redis://me:${DB}@host`, `--redis-password=${DB}`, JSON with a key of such a name.
+        refused = next(_inline(value.replace(match[0], found), "", name), None)
+        return found if refused is None else match[0]
 
-    return REFERENCE.sub(put_in, value)
-
-
-def _is_secret(found: str, *names: str) -> bool:
-    return any(is_secret_name(name) for name in names) or redacted(found) != found
+    return REFERENCE.sub(settled, value)
 
 
 def with_references(value: Any, where: str) -> Any:
-    """``value`` as a launch needs it: every ``${NAME}`` from the environment, but for the store's.
+    """Return ``value`` as a launch needs it: every ``${NAME}`` from the environment, but for the store's.
 
     Args:
         where: what it is of, for the message.
 
     Raises:
-        ConfigError: a variable is not set, or a secret was blanked and nobody handed the original on.
+        ConfigError: a variable is not set.
     """
     if isinstance(value, dict):
         return {key: with_references(part, f"{where}.{key}") for key, part in value.items()}
@@ -81,59 +143,3 @@ def with_references(value: Any, where: str) -> Any:
         return os.environ[match[1]]
 
     return REFERENCE.sub(look_up, value)
-
-
-def hand_on(config: CampaignConfig, environment: MutableMapping[str, str]) -> None:
-    """Let the processes that inherit ``environment`` know what ``campaign.json`` does not say.
-
-    Raises:
-        ConfigError: there is a secret in a config too large for a variable.
-    """
-    environment.pop(CONFIG_VARIABLE, None)
-    original = json.dumps(config.to_json())
-    if published(json.loads(original)) == json.loads(original) and not REFERENCE.search(original):
-        return
-    if len(original) > MAX_HANDED_CHARS:
-        raise ConfigError(
-            f"campaign {config.campaign}: its config holds secrets and has {len(original)} characters; {MAX_HANDED_CHARS} can be handed on "
-            "to the processes that launch engines. Put the secrets into the environment and write ${NAME} for each."
-        )
-    environment[CONFIG_VARIABLE] = original
-
-
-def with_originals(document: CampaignDocument, environment: Mapping[str, str]) -> CampaignDocument:
-    """A ``campaign.json`` with the secrets of its config, as launches and specification hashes need them.
-
-    Raises:
-        ConfigError: something is blanked in it, and no process handed the original of just this config on.
-    """
-    stored = document.config
-    if BLANKED not in json.dumps(stored):
-        return document
-    original = json.loads(environment.get(CONFIG_VARIABLE, "null"))
-    if not _blanked_from(original, stored):
-        raise ConfigError(
-            f"campaign.json: {', '.join(_blanked_places(stored, 'config'))}: blanked, since it is a secret. Start the campaign through "
-            "Snakemake, which hands it on; or put it into the environment, write ${NAME} for it in the config, and start again."
-        )
-    return msgspec.structs.replace(document, config=original)
-
-
-def _blanked_from(original: Any, stored: Any) -> bool:
-    """Whether ``stored`` is ``original`` but for what is blanked."""
-    if isinstance(stored, dict) and isinstance(original, dict):
-        return len(stored) == len(original) and all(
-            BLANKED in key or (key in original and _blanked_from(original[key], part))
-            for key, part in stored.items()
-        )
-    if isinstance(stored, list) and isinstance(original, list):
-        return len(stored) == len(original) and all(map(_blanked_from, original, stored))
-    return bool(stored == original) or (isinstance(stored, str) and BLANKED in stored)
-
-
-def _blanked_places(stored: Any, place: str) -> list[str]:
-    if isinstance(stored, dict):
-        return [found for key, part in stored.items() for found in _blanked_places(part, f"{place}.{key}")]
-    if isinstance(stored, list):
-        return [found for k, part in enumerate(stored) for found in _blanked_places(part, f"{place}[{k}]")]
-    return [place] if isinstance(stored, str) and BLANKED in stored else []

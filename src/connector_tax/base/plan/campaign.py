@@ -10,6 +10,7 @@ from connector_tax.base.documents.campaign import CampaignDocument, campaign_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import hash_of, read_json
 from connector_tax.base.plan.order import run_order
+from connector_tax.base.secrets import know_references
 
 
 def campaign_document(config: CampaignConfig, *, date: str, created_utc: str) -> CampaignDocument:
@@ -53,6 +54,7 @@ def config_of(document: CampaignDocument) -> CampaignConfig:
         raise _not_ours(str(error).replace("`$.", "`$.config.")) from error
     if (place := _unknown(document.config, config.to_json(), "$.config")) is not None:
         raise _not_ours(f"Object contains unknown field - at `{place}`")
+    know_references(document.config)
     return config
 
 

@@ -163,6 +163,17 @@ def open_campaign(
     return date
 
 
+def begin_campaign(config: CampaignConfig, root: Path, date: str | None = None) -> tuple[Path, bool]:
+    """Write ``campaign.json`` of a campaign that nobody starts meanwhile; returns where it lies, and whether it is another than before."""
+    folder = CampaignFolder(root / config.campaign)
+    path = folder.campaign_file
+    earlier = read_campaign_file(path) if path.exists() else None
+    if earlier is not None and refuse_change(config, earlier, folder):
+        folder.preflight_status.unlink(missing_ok=True)
+    begun = earlier.date if earlier is not None else date or f"{datetime.now(UTC):%Y-%m-%d}"
+    return path, write_campaign(config, folder, begun, earlier)
+
+
 def write_campaign(
     config: CampaignConfig, folder: CampaignFolder, date: str, earlier: CampaignDocument | None
 ) -> bool:
@@ -283,7 +294,7 @@ def _true_receipt(
     Args:
         void: gets each ``cell.json`` that is not as the receipt lists it. It lists the cell's other files, and nobody else says what it was.
     """
-    if run.is_link or not run.receipt.is_file():
+    if not run.receipt.is_file():
         return None, ""
     try:
         receipt = read_receipt(run)
@@ -361,7 +372,7 @@ def cells_there(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | 
     Args:
         rates: None where they are not known; nothing is told then of a phase that has none of its own.
     """
-    if run.is_link or (rates is None and run.phase not in ("a", "d")):
+    if rates is None and run.phase not in ("a", "d"):
         return frozenset()
     planned = {cell.cell_id for cell in cells_of(config, run.connector_id, run.phase, rates)}
     return frozenset(cell.cell_id for cell in run.finished_cells() if cell.cell_id in planned)

@@ -34,10 +34,6 @@ FEWEST_FOR_LENGTH = 20
 # Of p: for less, confidence is so near one that too few of its digits are left.
 LEAST_P = 1e-9
 
-# Why a percentile has no value, or an end of its interval is not known.
-FAILED = "requests that failed or did not finish"
-OPEN = f"the interval reaches {FAILED}"
-
 Draw = Callable[[int, int, np.random.Generator, int], Ints]
 
 
@@ -46,7 +42,7 @@ class Estimate:
     """A number with its resamples.
 
     Attributes:
-        point: None where it is unavailable; ``reason`` then says why: a code, or what a file says.
+        point: None where it is unavailable; ``reason`` is then the code of why.
         subject: whose number is missing, where it is another's.
         replicates: shape (draws,). +infinity where a resample's percentile met an unfinished request;
             NaN where two such met, so that their ratio or difference is anything.
@@ -133,7 +129,7 @@ class Estimate:
     def _why(self, low: float | None, high: float | None) -> str | None:
         if self.reason is not None:
             return self.reason
-        return OPEN if low is None or high is None else None
+        return "reaches_failed" if low is None or high is None else None
 
 
 def unavailable(reason: str, n: int = 0, subject: str = "") -> Estimate:
@@ -243,11 +239,11 @@ def estimate_jointly(
     """
     n = next(iter(columns.values())).size if columns else 0
     if n == 0:
-        return {(name, q): unavailable("no observations") for name in columns for q in qs}
+        return {(name, q): unavailable("no_observations") for name in columns for q in qs}
     # A length that came from more rows than these would make every resample the whole of them, and the interval a point.
     length = min(length or block_length(columns.values()), _longest(n))
     if n < FEWEST_BLOCKS * length:
-        few = unavailable(f"{n} observations are too few for an interval", n)
+        few = unavailable("few_observations", n)
         return {(name, q): few for name in columns for q in qs}
     freedom = freedom_of(n, length)
     wider = factor * small_sample_factor(n, length, confidence)
@@ -267,7 +263,7 @@ def estimate_jointly(
             point := percentile(columns[name], q),
             widened(point, np.concatenate(found), wider),
             n,
-            None if point is not None else f"p{q:g} falls on {FAILED}",
+            None if point is not None else "requests_failed",
             Tail.of(sorted_columns[name].ordered, q, length, factor),
             beyond,
             freedom,

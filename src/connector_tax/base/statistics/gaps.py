@@ -51,12 +51,11 @@ def gap_percentiles(
     gaps = [of_one for of_one in gaps if of_one.size]
     n = len(gaps)
     if not n:
-        return {q: unavailable("no answer whose tokens came in several reads, or no token times") for q in qs}
+        return {q: unavailable("no_token_times") for q in qs}
     every = np.concatenate(gaps)
     points = {q: float(np.percentile(every, q)) for q in qs}
     if n < FEWEST_ANSWERS:
-        few = f"{n} answers are too few for an interval"
-        return {q: Estimate(points[q], np.empty(0), every.size, few) for q in qs}
+        return {q: Estimate(points[q], np.empty(0), every.size, "few_answers") for q in qs}
     length = min(length, n // 5)
     edges = _edges(every)
     # How many gaps of each request lie in each bin.

@@ -14,14 +14,14 @@ def share_of(part: Estimate, whole: Estimate, confidence: float) -> Estimate:
     both = combine(part, whole)
     assert part.point is not None and whole.point is not None
     if not whole.point:
-        return unavailable("the tax is zero, and nothing has a share of it", both.n)
+        return unavailable("zero", both.n)
     if told(*whole.interval(confidence)) == GAIN:
-        return unavailable("a gain, so there is no tax to split", both.n)
+        return unavailable("no_tax", both.n)
     share = both.estimate(part.point / whole.point, shares(*both.replicates))
     # An end of theirs that is open has its own reason.
     known = None not in (*part.interval(confidence), *whole.interval(confidence))
     if known and share.why_open(confidence):
-        return replace(share, reason="the tax that it is a share of may be nothing")
+        return replace(share, reason="open_tax")
     return share
 
 

@@ -7,7 +7,7 @@ from connector_tax.base.steptime.device_clock import (
     cut_clock,
     stand_ins,
 )
-from connector_tax.base.steptime.heard import unheard, words
+from connector_tax.base.steptime.heard import unheard
 from connector_tax.base.steptime.raw import headers_of
 from connector_tax.base.steptime.share import StepCount, count_steps, cut
 from connector_tax.base.steptime.switch import recording
@@ -26,5 +26,4 @@ __all__ = [
     "recording",
     "stand_ins",
     "unheard",
-    "words",
 ]

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import MOST_STREAM_BYTES, open_stream
-from connector_tax.base.steptime.heard import unheard
+from connector_tax.base.opening import open_stream
+from connector_tax.base.steptime.heard import Unheard, unheard
 from connector_tax.base.units import MOST_NS
 
 Floats = NDArray[np.float64]
@@ -141,7 +141,7 @@ class StepColumns:
 
     hook_names: dict[str, list[str]]
     has_worker: bool
-    unheard: dict[str, str]
+    unheard: dict[str, Unheard]
     steps: Rows
     workers: Rows
     named: NDArray[np.bool_]
@@ -200,8 +200,8 @@ def _refuse_beyond(rows: Rows, path: Path) -> None:
 
 def _decoded(path: Path) -> Iterator[tuple[list[_Row], bool]]:
     """(rows, whether the file ended inside a line) of each block."""
-    done = number = 0
-    with open_stream(path, MOST_STREAM_BYTES) as file:
+    number = 0
+    with open_stream(path) as file:
         block = file.read(BLOCK_BYTES)
         while block:
             rest = file.readline(MOST_LINE_BYTES)
@@ -210,11 +210,6 @@ def _decoded(path: Path) -> Iterator[tuple[list[_Row], bool]]:
                     f"{path}: a line of over {MOST_LINE_BYTES} bytes; this is no step record."
                 )
             block += rest
-            done += len(block)
-            if done > MOST_STREAM_BYTES:
-                raise ArtifactError(
-                    f"{path}: holds over {MOST_STREAM_BYTES} bytes, at most so many are read of such a file."
-                )
             following = file.read(BLOCK_BYTES)
             try:
                 rows, torn = _DECODER.decode_lines(block), False

@@ -9,10 +9,8 @@ from pathlib import Path
 from connector_tax.base.artifacts.layout import RECEIPT
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import writing_failed
-from connector_tax.base.opening import MOST_STREAM_BYTES, open_regular
+from connector_tax.base.opening import MOST_BYTES, open_regular
 
-# Of all files together. Whoever verifies an archive needs that much room for a while.
-MOST_BYTES = MOST_STREAM_BYTES
 # Snakemake takes a file of second 0 for one that is not there. Receipts are newer than what was made of them, so that in a checkout
 # the code that is there makes it anew.
 _TIME_S, _RECEIPT_TIME_S = 315_532_800, 315_619_200  # 1980-01-01 and the day after
@@ -54,7 +52,7 @@ def write_archive(target: Path, files: dict[str, Path]) -> None:
 
 
 def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
-    with open_regular(path, MOST_BYTES) as source:
+    with open_regular(path) as source:
         found = os.fstat(source.fileno())
         member = tarfile.TarInfo(name)
         member.size = found.st_size
@@ -72,7 +70,7 @@ def unpack(archive: Path, folder: Path) -> None:
         ArtifactError: it is no regular file, or ``folder`` cannot be written.
     """
     left = MOST_BYTES
-    with open_regular(archive, MOST_BYTES) as file:
+    with open_regular(archive) as file:
         try:
             with lzma.open(file) as content, tarfile.open(fileobj=content, mode="r|") as tar:
                 for member in tar:
@@ -81,8 +79,6 @@ def unpack(archive: Path, folder: Path) -> None:
                         raise BadArchive(
                             f"would unpack to more than the {MOST_BYTES >> 20} MiB that a bundle holds"
                         )
-                    if not (member.isreg() or member.isdir()):
-                        raise BadArchive(f"holds {member.name!a}, which is no regular file")
                     tar.extract(member, folder, filter="data")
                 # The last checksum is behind the last file.
                 if len(content.read(_BLOCK)) == _BLOCK:

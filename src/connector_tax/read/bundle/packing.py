@@ -62,7 +62,6 @@ def unfit(root: Path) -> list[str]:
 
 def _walked(root: Path) -> tuple[list[Path], list[str]]:
     folder = CampaignFolder(root)
-    folder.links()
     under_way = {run.path / "steps" for run in folder.runs()}
     open_runs = [run.path for run in folder.runs() if not run.receipt.is_file()]
     if not folder.preflight_status.is_file() and folder.preflight.is_dir():

@@ -11,7 +11,7 @@ from connector_tax.base.documents.aggregate import Aggregate, MeasuredCell, TaxR
 from connector_tax.base.documents.figures import Entry
 from connector_tax.base.records.cell import phase_word
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.labels import label, problem_text
 from connector_tax.read.figures.questions import Tax, blocks_of, phase_a_shape, source_note
 from connector_tax.read.figures.style import Drawn, Omitted, Row, set_around
 from connector_tax.read.figures.words import listing
@@ -112,7 +112,7 @@ def left_out(
     over_blocks = {(rate, shape) for rate, shape, which in at if isinstance(which, int)}
     cells = [
         f"{cell.config} {'' if cell.phase == phase else f'{cell.phase}/'}{cell.cell_id} "
-        f"({'; '.join(cell.reasons) or label('listed', 'unreadable')})"
+        f"({'; '.join(map(problem_text, cell.reasons)) or label('listed', 'unreadable')})"
         for cell in aggregate.cells
         if (
             cell.phase == phase

@@ -50,7 +50,6 @@ def draw_figures(root: Path, purpose: str = "page") -> list[Entry]:
         ArtifactError: there is no aggregate, it has another form, or the disk is full.
     """
     folder = CampaignFolder(root)
-    folder.links()
     aggregate = read_aggregate(folder.aggregate)
     temporary = folder.figures.with_name(".figures.partial")
     shutil.rmtree(temporary, ignore_errors=True)

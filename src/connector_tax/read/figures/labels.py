@@ -1,11 +1,15 @@
 """The table that turns codes into words, for page, figures and tables: ``workflow/report/labels.yaml``."""
 
+from collections import defaultdict
 from functools import cache
 
 import yaml
 
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.records.cell import is_repeat
+from connector_tax.base.documents.aggregate import Problem
+from connector_tax.base.opening import printable
+from connector_tax.base.records.cell import is_phase, is_repeat, phase_word
+from connector_tax.base.units import exact_duration
 
 WORDS = PROJECT_ROOT / "workflow" / "report"
 
@@ -30,9 +34,22 @@ def phase_text(phase: str) -> str:
 
 
 def reason_text(reason: str | None, subject: str = "") -> str:
-    """Return the words of a reason: of a code those of the table, else what a file says; whose number it is about stands in front."""
+    """Return the words of why a number is missing; whose it is stands in front."""
     said = labels()["missing"].get(reason or "", reason or "")
     return f"{labels()['subject'].get(subject, subject)}: {said}" if subject else said
+
+
+def problem_text(problem: Problem | None) -> str:
+    """Return the words of a problem, then what somebody else says of it and what it follows from; nothing of None."""
+    if problem is None:
+        return ""
+    facts = defaultdict(lambda: "?")
+    for name, value in problem.numbers.items():
+        facts[name] = exact_duration(round(value)) if name.endswith("_s") else f"{value:,.10g}"
+    facts["subject"] = phase_word(problem.subject) if is_phase(problem.subject) else problem.subject
+    facts["names"] = ", ".join(problem.names)
+    said = label("problem", problem.code).format_map(facts).strip()
+    return printable(": ".join(filter(None, (said, problem.detail, problem_text(problem.because)))))
 
 
 def launches_text(n_blocks: int) -> str:

@@ -15,7 +15,7 @@ from connector_tax.base.documents.identity import DeviceIdentity
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.labels import label, problem_text
 
 Tax = TaxRow
 
@@ -24,7 +24,8 @@ def why_absent(aggregate: Aggregate, config: str) -> str:
     """``"mooncake_both was skipped: <reason>"``, for a configuration a figure needs and does not have."""
     state = aggregate.configs.get(config)
     words = f"{config} {label('absent', 'not_asked' if state is None else state.status)}"
-    return f"{words}: {state.bare_reason}" if state is not None and state.bare_reason else words
+    why = problem_text(None if state is None else state.reason)
+    return f"{words}: {why}" if why else words
 
 
 def connectors_or_all(configs: Collection[str]) -> list[str]:

@@ -8,6 +8,7 @@ from matplotlib.patches import Patch
 from connector_tax.base.documents.aggregate import Aggregate, Interval, Part, Steps
 from connector_tax.base.records.connector import is_connector
 from connector_tax.read.figures.captions import Lists, finished, left_out, omitted, saturated
+from connector_tax.read.figures.labels import problem_text
 from connector_tax.read.figures.questions import connectors_or_all, rated_cells, reference_rate, why_absent
 from connector_tax.read.figures.style import (
     Drawn,
@@ -36,7 +37,7 @@ LOOKS: dict[Part, tuple[str, str, str]] = {
 def _no_step_times(aggregate: Aggregate) -> Omitted | None:
     if aggregate.step_timing_available:
         return None
-    return omitted("no_step_times", reason=aggregate.step_timing_reason or "no cell has step records")
+    return omitted("no_step_times", reason=problem_text(aggregate.step_timing_reason))
 
 
 def _steps(aggregate: Aggregate) -> dict[str, Steps]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from connector_tax.base.artifacts.layout import CellFolder, RunFolder
 from connector_tax.base.config import CampaignConfig
+from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.cell import CellDocument
 from connector_tax.base.documents.reading import as_json
@@ -16,7 +17,6 @@ from connector_tax.base.plan.cells import cells_of, launch_spec
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.records.rates import ReferenceRates
-from connector_tax.base.redaction import redacted
 
 # What preflight puts into the launch of a matched baseline, once it has seen the other engine.
 MATCHED = {"extra_args", "env"}
@@ -41,27 +41,25 @@ class Belonging:
         except ArtifactError as error:
             return cls(document.campaign, None), str(error)
 
-    def faults(self, run: RunFolder, folder: CellFolder, document: CellDocument) -> list[str]:
+    def faults(self, run: RunFolder, folder: CellFolder, document: CellDocument) -> list[Problem]:
         """Why the cell in ``folder`` is of another campaign; none if it is of this one."""
         named = (document.campaign, document.connector, document.phase, document.cell_id)
         if named != (self.campaign, run.connector_id, run.phase, folder.cell_id):
-            return [f"belongs to {' '.join(named)}, not here"]
+            return [Problem("of_other_campaign", names=named)]
         if self.config is None or not _lists(self.config, run.connector_id):
             return []
-        faults = []
-        # Both without secrets: cells of earlier versions hold them, and a campaign that was started again does not.
+        faults: list[Problem] = []
         own, planned = (
-            redacted(as_json(launch or {}))
-            for launch in (document.launch, launch_spec(self.config, run.connector_id))
+            as_json(launch or {}) for launch in (document.launch, launch_spec(self.config, run.connector_id))
         )
         free = MATCHED if self.config.connector(run.connector_id).matches is not None else set()
         if different := [k for k in planned if k in own and k not in free and own[k] != planned[k]]:
-            faults.append(f"was launched otherwise than campaign.json says ({', '.join(different)})")
+            faults.append(Problem("launched_otherwise", names=tuple(different)))
         wanted = _planned(self.config, run, document.spec)
         if wanted is None:
-            faults.append("is not part of the plan in campaign.json")
+            faults.append(Problem("not_planned"))
         elif different := [k for k, v in document.spec.to_json().items() if v != wanted.to_json().get(k)]:
-            faults.append(f"was loaded otherwise than campaign.json says ({', '.join(different)})")
+            faults.append(Problem("loaded_otherwise", names=tuple(different)))
         return faults
 
 

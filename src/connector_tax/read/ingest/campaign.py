@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec.structs import replace as replace_fields
+
 from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.base.artifacts.receipts import read_receipt
-from connector_tax.base.documents.aggregate import Problem
+from connector_tax.base.documents.aggregate import Problem, ProblemCode
 from connector_tax.base.documents.campaign import CampaignDocument, asked_of
 from connector_tax.base.documents.identity import kinds_of, other_versions
 from connector_tax.base.documents.outputs import Output, OutputsFile
@@ -142,21 +144,17 @@ def read_campaign(
     folder = CampaignFolder(root)
     document = read_campaign_file(folder.campaign_file)
     engine = asked_of(document, str(folder.campaign_file)).engine
-    problems = [Problem(str(link), "is a link, not followed") for link in folder.links()]
+    problems: list[Problem] = []
     campaign, unknown = Belonging.to(document)
     if unknown is not None:
-        problems.append(Problem(str(folder.campaign_file), f"cells are not held against it: {unknown}"))
+        problems.append(Problem("plan_unknown", str(folder.campaign_file), detail=unknown))
     opened = []
     for run_folder in folder.runs():
         wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
         if wanted and run_folder.path.parent.name.startswith(document.date + "_"):
             opened.append(_open_run(folder, run_folder, document.campaign, steps))
         elif wanted:
-            problems.append(
-                Problem(
-                    str(run_folder.path), f"of another date than this campaign ({document.date}); left out"
-                )
-            )
+            problems.append(Problem("other_date", str(run_folder.path), (document.date,)))
     files = [cell.files for run in opened for cell in run.cells if isinstance(cell, OpenedCell)]
     checked = iter(each(check_files, files))
     runs = [_read_run(run, checked, campaign, problems) for run in opened]
@@ -173,7 +171,7 @@ def read_campaign(
         engine_diff=_optional(folder.engine_diff, engine_diff_of, problems),
         put_in=_optional(folder.put_in, _put_in, problems),
         runs=tuple(runs),
-        problems=tuple(Problem(printable(_where(Path(p.where), root)), printable(p.what)) for p in problems),
+        problems=tuple(replace_fields(p, subject=printable(_where(Path(p.subject), root))) for p in problems),
     )
 
 
@@ -184,13 +182,13 @@ def _open_run(campaign: CampaignFolder, folder: RunFolder, name: str, steps: boo
     cells: list[OpenedCell | Problem] = []
     for cell in folder.finished_cells():
         if wanted is not None and cell.cell_id not in wanted:
-            cells.append(Problem(str(cell.path), "not part of the plan any more; left out"))
+            cells.append(Problem("cell_left_out", str(cell.path), because=Problem("not_planned")))
             continue
         entry = wanted[cell.cell_id] if wanted is not None else None
         try:
             cells.append(open_cell(campaign, folder, cell, entry, steps))
         except UNREADABLE as error:
-            cells.append(_unreadable(cell, error))
+            cells.append(_unread(cell.path, error))
     return _OpenedRun(folder, receipt, tuple(cells), tuple(problems))
 
 
@@ -207,13 +205,13 @@ def _read_run(
         try:
             cell = read_cell_data(opened_cell, next(checked), campaign)
         except UNREADABLE as error:
-            problems.append(_unreadable(opened_cell.folder, error))
+            problems.append(_unread(opened_cell.folder.path, error))
             continue
         problems += _problems_of(cell, opened_cell.folder)
         cells.append(cell)
     on_disk = {c.cell_id for c in folder.finished_cells()}
     for cell_id in sorted({c.cell_id for c in receipt.cells} - on_disk if receipt is not None else ()):
-        problems.append(Problem(str(folder.path), f"cell {cell_id} is in the receipt and not on disk"))
+        problems.append(Problem("cell_gone", str(folder.cells / cell_id)))
     outputs = _outputs(folder, campaign.campaign, problems)
     return RunData(folder, receipt, tuple(cells), outputs, _launches(folder, receipt, problems))
 
@@ -223,23 +221,17 @@ def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem
     try:
         return read_launches(folder.launches) if receipt is None else receipt.launches or ()
     except ArtifactError as error:
-        fault = f"its launches are taken as not timed: {_of_file(error, folder.launches)}"
-        problems.append(Problem(str(folder.launches), fault))
+        problems.append(_unread(folder.launches, error, "launches_untimed"))
         return ()
 
 
-def _unreadable(cell: CellFolder, error: Exception) -> Problem:
-    said = _said(error).replace(f"{cell.path}/", "")
-    return Problem(str(cell.path), f"cannot be read, left out: {said}")
-
-
 def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
-    problems = [Problem(str(folder.path), f"{fault}; cell left out") for fault in cell.left_out]
+    problems = [Problem("cell_left_out", str(folder.path), because=fault) for fault in cell.left_out]
     # Not a fault of the files: a cell in which nothing completed is a result, and said as one. Of files with faults it is not known.
     if not cell.left_out and not any(r.status == "ok" for r in cell.requests):
-        problems.append(Problem(str(folder.path), "no request completed"))
+        problems.append(Problem("no_request_completed", str(folder.path)))
     if cell.steps is not None and cell.steps.torn:
-        problems.append(Problem(str(folder.engine_step), "its last line is torn and not used"))
+        problems.append(Problem("line_torn", str(folder.engine_step)))
     return problems
 
 
@@ -252,10 +244,9 @@ def _outputs(folder: RunFolder, campaign: str, problems: list[Problem]) -> list[
         named = (document.campaign, document.connector)
         if named == (campaign, folder.connector_id):
             return document.outputs
-        fault = f"is of {' '.join(named)}; not used"
+        problems.append(Problem("of_other_run", str(folder.outputs), named))
     except ArtifactError as error:
-        fault = f"cannot be read: {_of_file(error, folder.outputs)}"
-    problems.append(Problem(str(folder.outputs), fault))
+        problems.append(_unread(folder.outputs, error))
     return None
 
 
@@ -268,10 +259,9 @@ def _receipt(folder: RunFolder, campaign: str, problems: list[Problem]) -> Recei
         named = (receipt.campaign, receipt.connector, receipt.phase)
         if named == (campaign, folder.connector_id, folder.phase):
             return receipt
-        fault = f"is of {' '.join(named)}; it and its cells' checksums are not used"
+        problems.append(Problem("of_other_run", str(folder.receipt), named))
     except ArtifactError as error:
-        fault = f"cannot be read: {_of_file(error, folder.receipt)}"
-    problems.append(Problem(str(folder.receipt), fault))
+        problems.append(_unread(folder.receipt, error))
     return None
 
 
@@ -283,17 +273,18 @@ def _mixed(runs: list[RunData], *, several: bool) -> list[Problem]:
     """
     problems = []
     cells = [cell for run in runs for cell in run.cells]
-    for what, values in (
-        ("engine versions", [_engine(c, several)["versions"] for c in cells]),
-        ("hosts or GPUs", [{k: v for k, v in _engine(c, several).items() if k != "versions"} for c in cells]),
-        ("versions of the load generator", [c.document.code.loadgen_sha256 for c in cells]),
-    ):
+    engines = [_engine(c, several) for c in cells]
+    several_of: dict[ProblemCode, list[Any]] = {
+        "mixed_versions": [own["versions"] for own in engines],
+        "mixed_hosts": [{k: v for k, v in own.items() if k != "versions"} for own in engines],
+        "mixed_load_generators": [c.document.code.loadgen_sha256 for c in cells],
+    }
+    for code, values in several_of.items():
         kinds: dict[str, list[str]] = {}
         for cell, value in zip(cells, values, strict=True):
             kinds.setdefault(str(value), []).append(f"{cell.config}/{cell.phase}/{cell.cell_id}")
         if len(kinds) > 1:
-            groups = "; ".join(f"{len(v)} cells from {v[0]} on: {k}" for k, v in kinds.items())
-            problems.append(Problem("campaign", f"measured with {len(kinds)} {what}: {groups}"))
+            problems += [Problem(code, v[0], numbers={"cells": len(v)}, detail=k) for k, v in kinds.items()]
     return problems
 
 
@@ -313,10 +304,9 @@ def _only_comparable(runs: list[RunData], problems: list[Problem], *, may_mix: b
             plain = baseline.get((cell.phase, cell.cell_id))
             differing = _differing(cell, plain, may_mix) if plain is not None else []
             if differing:
-                fault = f"not comparable: {', '.join(differing)} not as in plain's cell"
-                problems.append(
-                    Problem(str(run.folder.path / "cells" / cell.cell_id), f"{fault}; cell left out")
-                )
+                fault = Problem("not_comparable", names=tuple(differing))
+                where = str(run.folder.cells / cell.cell_id)
+                problems.append(Problem("cell_left_out", where, because=fault))
                 cell = replace(cell, left_out=(*cell.left_out, fault))
             cells.append(cell)
         found.append(replace(run, cells=tuple(cells)))
@@ -357,8 +347,14 @@ def _optional(path: Path, of: Callable[[Any, str], T], problems: list[Problem]) 
     try:
         return of(read_json(path), str(path))
     except ArtifactError as error:
-        problems.append(Problem(str(path), f"cannot be read: {_of_file(error, path)}"))
+        problems.append(_unread(path, error))
         return None
+
+
+def _unread(path: Path, error: Exception, code: ProblemCode = "unreadable") -> Problem:
+    """The error without the path that is the subject; a missing key says only its name."""
+    said = f"no {error}" if isinstance(error, KeyError) else str(error)
+    return Problem(code, str(path), detail=said.removeprefix(f"{path}: ").replace(f"{path}/", ""))
 
 
 def _preflight(value: Any, where: str) -> PreflightStatus:
@@ -371,16 +367,6 @@ def _rates(value: Any, where: str) -> ReferenceRatesFile:
 
 def _put_in(value: Any, where: str) -> PutInFile:
     return document_of(value, PutInFile, where)
-
-
-def _of_file(error: ArtifactError, path: Path) -> str:
-    """Without its name, which stands before what is said of it."""
-    return str(error).removeprefix(f"{path}: ")
-
-
-def _said(error: Exception) -> str:
-    """A missing key says only its name."""
-    return f"no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def _where(path: Path, root: Path) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
+from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.documents.cell import CellDocument
 from connector_tax.base.documents.receipt import ReceiptCell
 from connector_tax.base.errors import ArtifactError
@@ -21,8 +22,8 @@ class CellData:
     """One finished cell.
 
     Attributes:
-        left_out: why the files keep it out of the statistics; each also stands in ``problems``. Reasons
-            found while measuring stand in ``document.reasons``.
+        left_out: why the files keep it out of the statistics; each also stands in ``problems``.
+        off: evidence that its connector was off.
         steps: read when asked for, one cell at a time, since they are large; None where there are none.
     """
 
@@ -35,12 +36,19 @@ class CellData:
     requests: list[RequestRecord]
     samples: Samples
     steps: StepRecords | None
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[Problem, ...] = ()
+    off: tuple[Problem, ...] = ()
 
     @property
     def usable(self) -> bool:
         """Whether it may enter the statistics."""
         return not self.left_out and self.document.verdict == "valid"
+
+    @property
+    def reasons(self) -> tuple[Problem, ...]:
+        """Why it may not: what was found while it was measured comes first."""
+        measured = (Problem("invalid", detail=reason) for reason in self.document.reasons)
+        return (*measured, *self.off, *self.left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +96,9 @@ def read_cell_data(opened: OpenedCell, checked: Checked, campaign: Belonging) ->
     run, folder, document = opened.run, opened.folder, opened.document
     faults = [*campaign.faults(run, folder, document), *checked.faults]
     if folder.requests.name not in document.files:
-        faults.append(f"{folder.requests.name} is missing")
+        faults.append(Problem("file_missing", folder.requests.name))
     requests, wrong = read_requests(folder.requests)
-    faults += [f"{folder.requests.name}: {fault}" for fault in wrong]
+    faults += wrong
     if checked.unreadable is not None and not faults:
         raise ArtifactError(checked.unreadable)
     window = opened.files.window

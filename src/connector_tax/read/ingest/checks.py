@@ -6,6 +6,7 @@ Nothing here needs the rest of the campaign, so that cells can be looked at in o
 from dataclasses import dataclass
 from pathlib import Path
 
+from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import sha256_of
 from connector_tax.base.opening import bare
@@ -42,7 +43,7 @@ class Checked:
         unreadable: why the step records cannot be read, else None.
     """
 
-    faults: tuple[str, ...]
+    faults: tuple[Problem, ...]
     steps: StepRecords | None = None
     unreadable: str | None = None
 
@@ -56,11 +57,12 @@ def check_files(files: CellFiles) -> Checked:
     for name, expected in files.expected.items():
         try:
             if sha256_of(files.folder / bare(name, "file")) != expected:
-                faults.append(f"{name} differs from its checksum (edited or damaged)")
+                faults.append(Problem("file_changed", name))
         except FileNotFoundError:
-            faults.append(f"{name} is missing")
+            faults.append(Problem("file_missing", name))
         except ArtifactError as error:
-            faults.append(str(error).replace(f"{files.folder}/", ""))
+            said = str(error).replace(f"{files.folder}/", "")
+            faults.append(Problem("file_unreadable", name, detail=said))
     if faults or files.steps is None or not files.steps.exists():
         return Checked(tuple(faults))
     try:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -18,9 +17,10 @@ from msgspec import UNSET
 
 from connector_tax.base.artifacts.layout import LOGS, CampaignFolder, RunFolder
 from connector_tax.base.connector_off import EXTERNAL_QUERIES, said_in
+from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.documents.preflight import CACHE_ASKED, Decision, PreflightStatus
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of, is_regular, printable
+from connector_tax.base.opening import each_line_of, is_regular
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.steptime import cut
@@ -42,36 +42,6 @@ LEAST_HOOKS_US = 40.0
 # Of a preflight, which has some hundred steps.
 MOST_PREFLIGHT_BYTES = 64 << 20
 
-Code = Literal["log", "counter", "counter_stopped", "hooks_missing", "hooks_idle"]
-_TEXTS: dict[Code, str] = {
-    "log": "its engine's log says: {subject}",
-    "counter": "{subject} did not rise in the cell, as it did in preflight or another cell",
-    "counter_stopped": "{subject} did not rise for the last {value:g} requests",
-    "hooks_missing": "no hook of {subject} was called, as they were in preflight",
-    "hooks_idle": "hooks of {subject} took {value:.1f} us a step, and {expected:.1f} us in preflight",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Off:
-    """Evidence that a connector was off.
-
-    Attributes:
-        subject: the log's line, the counter, or whose hooks.
-        value, expected: what was found, and in preflight; see ``_TEXTS``.
-    """
-
-    code: Code
-    subject: str
-    value: float = 0.0
-    expected: float = 0.0
-
-    @property
-    def reason(self) -> str:
-        """As it stands among a cell's reasons."""
-        text = _TEXTS[self.code].format(subject=self.subject, value=self.value, expected=self.expected)
-        return f"connector off ({self.code}): {text}"
-
 
 @dataclass(frozen=True, slots=True)
 class _Known:
@@ -91,7 +61,7 @@ def with_proofs(
     preflight: PreflightStatus | None,
     folder: CampaignFolder,
 ) -> list[tuple[CellData, ...]]:
-    """The cells of each run; one whose connector was off is invalid, with the evidence among its reasons."""
+    """The cells of each run; one whose connector was off is invalid, with the evidence."""
     of_config: dict[str, list[CellData]] = {}
     for _, cells in runs:
         for cell in cells:
@@ -144,7 +114,7 @@ def _preflight_hooks(folder: Path) -> dict[str, dict[str, float]]:
 
 
 def _of_run(run: RunFolder, cells: Sequence[CellData], known: dict[str, _Known]) -> tuple[CellData, ...]:
-    said: dict[Path, Off | None] = {}
+    said: dict[Path, Problem | None] = {}
     found = []
     for cell in cells:
         if cell.config in known and not cell.left_out:
@@ -163,19 +133,19 @@ def _launch_folder(run: RunFolder, cell: CellData) -> Path:
     return archived if archived.is_dir() else run.path
 
 
-def _said(folder: Path) -> Off | None:
+def _said(folder: Path) -> Problem | None:
     for name in LOGS:
         try:
-            lines = (line.decode(errors="replace") for line in each_line_of(folder / name, MOST_LINES_BYTES))
+            lines = (line.decode(errors="replace") for line in each_line_of(folder / name))
             said = said_in(lines)
         except (ArtifactError, OSError):
             continue
         if said is not None:
-            return Off("log", said[1])
+            return Problem("off_log", detail=said[1])
     return None
 
 
-def _judged(cell: CellData, launch: Sequence[CellData], said: Off | None, known: _Known) -> CellData:
+def _judged(cell: CellData, launch: Sequence[CellData], said: Problem | None, known: _Known) -> CellData:
     """
     Args:
         launch: all cells of its launch.
@@ -191,16 +161,15 @@ def _judged(cell: CellData, launch: Sequence[CellData], said: Off | None, known:
         rises.setdefault(EXTERNAL_QUERIES, rise)
     off = [said] if said is not None else []
     if answers:
-        off += [Off("counter", name) for name in wanted if rises.get(name) == 0]
+        off += [Problem("off_counter", name) for name in wanted if rises.get(name) == 0]
         off += _stopped(queries, answers) if rises.get(EXTERNAL_QUERIES) else []
     off += _idle(cell, known.hooks, counted=any(rises.values()))
     document = cell.document
     if off:
-        reasons = (*document.reasons, *(printable(o.reason) for o in off))
-        document = msgspec.structs.replace(document, verdict="invalid", reasons=reasons)
+        document = msgspec.structs.replace(document, verdict="invalid")
     elif any(name not in rises for name in wanted):
         document = msgspec.structs.replace(document, flags=(*document.flags, UNPROVED))
-    return replace(cell, document=document)
+    return replace(cell, document=document, off=tuple(off))
 
 
 def _longest_prompt(cell: CellData) -> int:
@@ -226,12 +195,12 @@ def _rise(samples: Counted) -> float | None:
     return samples[-1][1] - samples[0][1] if len(samples) > 1 else None
 
 
-def _stopped(samples: Counted, answers: Sequence[RequestRecord]) -> list[Off]:
+def _stopped(samples: Counted, answers: Sequence[RequestRecord]) -> list[Problem]:
     """A counter that rose at first and then stood still though requests were sent and answered."""
     rises_ns = [b[0] for a, b in pairwise(samples) if b[1] > a[1]]
     since = _sent_since(rises_ns[-1], samples, answers) if rises_ns else 0
     stopped = since >= max(STOPPED_REQUESTS, STOPPED_SHARE * len(answers))
-    return [Off("counter_stopped", EXTERNAL_QUERIES, since)] if stopped else []
+    return [Problem("off_counter_stopped", EXTERNAL_QUERIES, numbers={"requests": since})] if stopped else []
 
 
 def _sent_since(t_ns: int, samples: Counted, answers: Sequence[RequestRecord]) -> int:
@@ -240,7 +209,7 @@ def _sent_since(t_ns: int, samples: Counted, answers: Sequence[RequestRecord]) -
     return sum((r.t_send_ns or 0) > t_ns and (r.t_first_token_ns or end_ns) < end_ns for r in answers)
 
 
-def _idle(cell: CellData, known: dict[str, dict[str, float]], *, counted: bool) -> list[Off]:
+def _idle(cell: CellData, known: dict[str, dict[str, float]], *, counted: bool) -> list[Problem]:
     """Members of the connector whose hooks did nothing.
 
     Args:
@@ -253,11 +222,18 @@ def _idle(cell: CellData, known: dict[str, dict[str, float]], *, counted: bool) 
         whose = member or cell.config
         found = cell.steps.members.get(member)
         if found is None and (cell.steps.members or not counted):
-            off.append(Off("hooks_missing", whose))
+            off.append(Problem("off_hooks_missing", whose))
         idle = {
             kind: us
             for kind, us in (found or {}).items()
             if us < IDLE_SHARE * expected.get(kind, 0.0) and (us == 0 or expected[kind] >= LEAST_HOOKS_US)
         }
-        off += [Off("hooks_idle", whose, us, expected[kind]) for kind, us in list(idle.items())[:1]]
+        off += [
+            Problem(
+                "off_hooks_idle",
+                whose,
+                numbers={"us": round(us, 1), "preflight_us": round(expected[kind], 1)},
+            )
+            for kind, us in list(idle.items())[:1]
+        ]
     return off

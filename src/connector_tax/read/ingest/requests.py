@@ -6,7 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of
+from connector_tax.base.documents.aggregate import Problem, ProblemCode
+from connector_tax.base.opening import each_line_of
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.units import MOST_NS
 
@@ -22,16 +23,17 @@ _DECODER = msgspec.json.Decoder(RequestRecord)
 class _Faults:
     """The first ``SHOWN`` of a file's faults; of the others their number only, since a file may consist of them."""
 
-    first: list[str] = field(default_factory=list)
+    file: str
+    first: list[Problem] = field(default_factory=list)
     count: int = 0
 
-    def add(self, what: str) -> None:
+    def add(self, code: ProblemCode, at: int, detail: str = "") -> None:
         self.count += 1
         if len(self.first) < SHOWN:
-            self.first.append(what)
+            self.first.append(Problem(code, self.file, numbers={"at": at}, detail=detail))
 
 
-def read_requests(path: Path) -> tuple[list[RequestRecord], list[str]]:
+def read_requests(path: Path) -> tuple[list[RequestRecord], list[Problem]]:
     """Records in order of ``seq``, and what is wrong: torn or foreign lines, duplicates, gaps (the first five).
 
     A file with a fault costs its cell, so reading ends after ``MOST_FAULTS`` of them; the records are those up to there.
@@ -39,33 +41,33 @@ def read_requests(path: Path) -> tuple[list[RequestRecord], list[str]]:
     if not path.exists():
         return [], []  # named by the checksum check already
     by_seq: dict[int, RequestRecord] = {}
-    faults = _Faults()
-    for number, line in enumerate(each_line_of(path, MOST_LINES_BYTES), 1):
+    faults = _Faults(path.name)
+    for number, line in enumerate(each_line_of(path), 1):
         fault = _take(line, number, by_seq)
         if fault is not None:
-            faults.add(fault)
+            faults.add(*fault)
             if faults.count == MOST_FAULTS:
                 break
     turns = Counter((r.session, r.turn) for r in by_seq.values() if r.session is not None)
-    for (session, turn), n in turns.items():
+    for (session, _), n in turns.items():
         if n > 1:
-            faults.add(f"turn {turn} of session {session} stands twice")
+            faults.add("turn_twice", session or 0)
     # A turn gets its number when it becomes ready; those that were not yet due when sending ended left gaps.
     if not turns and (missing := next((k for k in range(len(by_seq)) if k not in by_seq), None)) is not None:
-        faults.add(f"request {missing} is missing")
+        faults.add("request_missing", missing)
     return [by_seq[s] for s in sorted(by_seq)], faults.first
 
 
-def _take(line: bytes, number: int, by_seq: dict[int, RequestRecord]) -> str | None:
-    """Put the record of ``line`` into ``by_seq``, or say what is wrong with it."""
+def _take(line: bytes, number: int, by_seq: dict[int, RequestRecord]) -> tuple[ProblemCode, int, str] | None:
+    """Put the record of ``line`` into ``by_seq``, or return what is wrong with it."""
     try:
         record = _DECODER.decode(line.decode("utf-8", errors="replace"))
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
-        return f"line {number} is not a request ({str(error)[:80]})"
+        return "line_no_request", number, str(error)[:80]
     if not _times_are_there(record):
-        return f"line {number} lacks a time, or has one that none can be"
+        return "line_without_time", number, ""
     if record.seq in by_seq:
-        return f"request {record.seq} stands twice"
+        return "request_twice", record.seq, ""
     by_seq[record.seq] = record
     return None
 

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from connector_tax.base.connector_off import EXTERNAL_QUERIES
-from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of, shown
+from connector_tax.base.opening import each_line_of, shown
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.read.ingest.host import HostState, host_reading, host_state
@@ -46,7 +46,7 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
     queries = []
     missed = 0
     if path.exists():
-        for line in each_line_of(path, MOST_LINES_BYTES):
+        for line in each_line_of(path):
             try:
                 row = msgspec.json.decode(line.decode("utf-8", errors="replace"))
                 inside = window.window_start_ns <= row["t_ns"] < window.t_stop_ns

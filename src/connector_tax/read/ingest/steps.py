@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.records.cell import CellWindow
-from connector_tax.base.steptime import HookLists, StepColumns, read_step_columns, words
-from connector_tax.base.steptime.heard import NO_ROWS
+from connector_tax.base.steptime import HookLists, StepColumns, read_step_columns
+from connector_tax.base.steptime.heard import Unheard
 from connector_tax.base.units import NS_PER_S
 
 Floats = NDArray[np.float64]
@@ -19,8 +19,6 @@ Bools = NDArray[np.bool_]
 
 DECODE_ONLY, MIXED, PREFILL_ONLY = 0, 1, 2
 KIND_NAMES = ("decode_only", "mixed", "prefill_only")
-# Numbers of a table for each byte of its records: a row of 200 bytes or more has ten, and three per hook that its header names.
-MOST_PER_BYTE = 8
 # Every step that was written has them.
 TIMES = ("step_duration_us", "schedule_us", "update_us", "round_trip_us", "build_meta_us")
 
@@ -57,7 +55,7 @@ class StepTable:
         n_unjoined: steps of a configuration with a connector that no worker row belongs to.
         n_joined_by_order: steps whose worker row carried no step id.
         torn: the file's last line was cut off.
-        unheard: why hook times are not known though there was a connector; NaN then. None where they are.
+        unheard: codes of why hook times are not known though there was a connector; NaN then.
     """
 
     began_s: Floats
@@ -76,7 +74,7 @@ class StepTable:
     n_unjoined: int
     n_joined_by_order: int
     torn: bool
-    unheard: str | None = None
+    unheard: tuple[Unheard, ...] = ()
 
     @property
     def n(self) -> int:
@@ -95,7 +93,7 @@ class StepTable:
         found: dict[str, dict[str, Floats]] = {}
         for member, own in columns.items():
             us = self.hooks.us[:, own].sum(axis=1)
-            known = ~np.isnan(us) if self.unheard is None else np.zeros(self.n, dtype=np.bool_)
+            known = ~np.isnan(us) if not self.unheard else np.zeros(self.n, dtype=np.bool_)
             found[member] = {kind: us[known & rows] for kind, rows in kinds.items() if (known & rows).any()}
         return found
 
@@ -140,11 +138,6 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
     if untimed := int(np.isnan([floats[name][rows] for name in TIMES]).any(axis=0).sum()):
         raise ArtifactError(f"{path.name}: {untimed} steps with a token lack {' or '.join(TIMES)}")
     prefill, decode = ints["prefill_tokens"][rows], ints["decode_tokens"][rows]
-    names = [name for side in ("scheduler", "worker") for name in found.hook_names[side]]
-    if 2 * len(names) * rows.size > MOST_PER_BYTE * path.stat().st_size:
-        raise ArtifactError(
-            f"{path.name}: {len(names)} hooks in its headers, which its {rows.size} steps have no numbers of"
-        )
     build_meta, total = floats["build_meta_us"][rows], parts.total_us[rows]
     load, finished = parts.load_us[rows], parts.finished_us[rows]
     hooks = _hooks(found, rows, parts)
@@ -172,17 +165,17 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
         n_unjoined=int(np.isnan(total).sum()),
         n_joined_by_order=int(parts.by_order[rows].sum()),
         torn=found.torn,
-        unheard=words(silent),
+        unheard=tuple(silent.values()),
     )
 
 
-def _silent(found: StepColumns, rows: Ints, total: Floats) -> dict[str, str]:
+def _silent(found: StepColumns, rows: Ints, total: Floats) -> dict[str, Unheard]:
     """``found.unheard`` and steps without rows; of a worker that shares the scheduler's process its rows may tell."""
     told = [found.steps.floats[n][rows] for n in ("start_load_kv_us", "get_finished_us")]
     if not np.isnan(told).all():
         return {process: why for process, why in found.unheard.items() if process != "worker"}
     if rows.size and np.isnan(total).all():
-        return {"worker": NO_ROWS, **found.unheard}
+        return {"worker": "worker_without_rows", **found.unheard}
     return found.unheard
 
 

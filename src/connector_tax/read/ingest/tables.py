@@ -21,14 +21,13 @@ import connector_tax.base.steptime.heard
 import connector_tax.read.ingest.steps
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import parse_json, write_bytes
-from connector_tax.base.opening import MOST_STREAM_BYTES, PACKED, open_regular
+from connector_tax.base.opening import open_regular
 from connector_tax.base.records.cell import CellWindow
-from connector_tax.read.ingest.steps import MOST_PER_BYTE, Hooks, StepTable, read_steps
+from connector_tax.base.steptime.heard import Unheard
+from connector_tax.read.ingest.steps import Hooks, StepTable, read_steps
 
 SCHEMA = 5
 KEY = b"connector_tax"
-# What deflate makes of a byte at most.
-MOST_UNPACKED_PER_BYTE = 1032
 COLUMNS = (
     "began_s",
     *("step_duration_us", "schedule_us", "update_us", "round_trip_us", "build_meta_us", "get_finished_us"),
@@ -66,7 +65,7 @@ class Facts(msgspec.Struct, frozen=True):
     n_unjoined: int
     n_joined_by_order: int
     torn: bool
-    unheard: str | None
+    unheard: tuple[Unheard, ...]
     members: dict[str, dict[str, float]]
 
 
@@ -80,7 +79,7 @@ class StepRecords:
         n: steps of the window with a token.
         torn: the file's last line was cut off.
         connector: whether the launch had one.
-        unheard: why hook times are not known though it had; None where they are.
+        unheard: codes of why hook times are not known though it had; none where they are.
         not_kept: why no table could be written; None where there is one.
         members: median of what the hooks of each member of the connector took, microseconds; see ``StepTable.member_us``.
     """
@@ -93,7 +92,7 @@ class StepRecords:
     torn: bool
     not_kept: str | None
     connector: bool = False
-    unheard: str | None = None
+    unheard: tuple[Unheard, ...] = ()
     members: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def load(self, *, hooks: bool = True) -> StepTable:
@@ -189,20 +188,15 @@ def _parquet(steps: StepTable, made_of: MadeOf) -> bytes:
 def _facts(path: Path, made_of: MadeOf) -> Facts | None:
     """What the metadata say; None where there is no table, no whole one, or one of something else."""
     try:
-        with open_regular(path, MOST_STREAM_BYTES) as file:
+        with open_regular(path) as file:
             metadata = pq.read_metadata(file)
         found = msgspec.convert(parse_json(metadata.metadata[KEY]), Facts)
     except (OSError, pa.ArrowException, ArtifactError, LookupError, TypeError, ValueError):
         return None
     if found.made_of != made_of or metadata.num_rows != found.n:
         return None
-    if metadata.num_columns != len(COLUMNS) + len(HOOK_COLUMNS) * len(found.hooks):
-        return None
-    # Compressed, a small file can hold any number of zeros; each number here was once a digit at least in the records.
-    most = MOST_PER_BYTE * made_of.source.bytes
-    if made_of.source.name.endswith(PACKED):
-        most *= MOST_UNPACKED_PER_BYTE
-    return found if metadata.num_rows * metadata.num_columns <= most else None
+    columns = len(COLUMNS) + len(HOOK_COLUMNS) * len(found.hooks)
+    return found if metadata.num_columns == columns else None
 
 
 def _read(path: Path, made_of: MadeOf, *, hooks: bool) -> StepTable | None:
@@ -214,7 +208,7 @@ def _read(path: Path, made_of: MadeOf, *, hooks: bool) -> StepTable | None:
     wanted = [*COLUMNS, *(f"{what}:{k}" for what in HOOK_COLUMNS for k in range(len(names)))]
     try:
         # One thread: every process of the analysis reads a table of its own.
-        with open_regular(path, MOST_STREAM_BYTES) as file:
+        with open_regular(path) as file:
             table = pq.ParquetFile(file, page_checksum_verification=True).read(wanted, use_threads=False)
         columns = {name: table[name].to_numpy() for name in wanted}
     except (OSError, pa.ArrowException, ArtifactError, LookupError):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from connector_tax.base.opening import MOST_LINES_BYTES, each_line_of
+from connector_tax.base.opening import each_line_of
 from connector_tax.base.records.host import HostReading
 from connector_tax.read.ingest.host import host_reading
 from connector_tax.read.ingest.samples import MOST_VALUE
@@ -34,7 +34,7 @@ def read_timeline(path: Path) -> list[Moment]:
     """
     found = []
     if path.exists():
-        for line in each_line_of(path, MOST_LINES_BYTES):
+        for line in each_line_of(path):
             try:
                 row = msgspec.json.decode(line.decode("utf-8", errors="replace"))
                 t_ns = int(row["t_ns"])

@@ -21,7 +21,7 @@ from connector_tax.base.opening import printable
 from connector_tax.base.parallel import each_in
 from connector_tax.base.records.host import GpuReading, HostReading
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.base.redaction import excerpt, redacted
+from connector_tax.base.secrets import excerpt
 from connector_tax.base.statistics.cell import in_window
 from connector_tax.base.units import NS_PER_MS, NS_PER_S
 from connector_tax.read.analysis import processes_for
@@ -53,7 +53,7 @@ class DrillDown:
         lost: why files cannot be shown.
         launch: the connector's configuration as it was launched; empty for plain.
         hooks: name, percent of a step, microseconds and calls per step; means of steps whose hook times are known.
-        unheard: why no hook time is known; empty where the records do not say.
+        unheard: codes of why no hook time is known.
         thinned: whether step records were left out of a published campaign.
         unread: whether step records lie there and were not read, since the cell's files are at fault.
         failures: status, count and first error.
@@ -67,7 +67,7 @@ class DrillDown:
     lost: Sequence[str]
     launch: str
     hooks: Sequence[tuple[str, float, float, float]]
-    unheard: str
+    unheard: Sequence[str]
     thinned: bool
     unread: bool
     failures: Sequence[tuple[str, int, str]]
@@ -149,9 +149,9 @@ def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int
         },
         counts=(len(inside), sum(r.status == "ok" for r in inside)),
         lost=lost,
-        launch=printable(json.dumps(redacted(launched), ensure_ascii=False)) if launched else "",
-        hooks=_hooks(steps) if steps and steps.unheard is None else (),
-        unheard=printable(steps.unheard or "", MOST_CHARS) if steps else "",
+        launch=printable(json.dumps(launched, ensure_ascii=False)) if launched else "",
+        hooks=_hooks(steps) if steps and not steps.unheard else (),
+        unheard=steps.unheard if steps else (),
         thinned=bool(cell.document.steps_left_out),
         unread=bool(cell.left_out) and folder.engine_step.is_file(),
         failures=_failures(cell.requests),

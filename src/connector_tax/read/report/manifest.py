@@ -36,7 +36,7 @@ from connector_tax.read.report.sections import begin_line, with_part
 NOT_KNOWN = "-"
 # Of one cell of a table; launch commands have some 2,000.
 MOST_CHARACTERS = 10_000
-# Of launch.sh; launch/record.sh writes it.
+# Of launch.sh; run/engine/launch.py writes it.
 AS_IT_RAN = "# As it ran: "
 TITLE = "# Runs\n\nOne table per campaign, written by `scripts/build_manifest.py`. The same rows for programs: `results/<campaign>/MANIFEST.tsv`.\n"
 
@@ -79,7 +79,6 @@ def build_manifest(root: Path, manifest: Path | None = None) -> list[Path]:
     """
     # Not resolved: where results/ or a campaign in it is a link, its page is the one beside the name that was given.
     folder = CampaignFolder(_absolute(root))
-    folder.links()
     project = folder.root.parent.parent if manifest is None else _absolute(manifest).parent
     document = read_campaign_file(folder.campaign_file)
     campaign = document.campaign

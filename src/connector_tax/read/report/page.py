@@ -5,7 +5,6 @@ It holds no time of building: the same inputs give the same bytes.
 
 import base64
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,13 +19,12 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.aggregate import Aggregate, read_aggregate
 from connector_tax.base.documents.figures import Entry, read_figure_index
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import Document, write_text
+from connector_tax.base.files import write_text
 from connector_tax.base.opening import printable, read_whole
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.start import standing
 from connector_tax.base.records.cell import phase_word
-from connector_tax.base.redaction import published_text
-from connector_tax.read.figures.labels import WORDS, label, phase_text
+from connector_tax.read.figures.labels import WORDS, label, phase_text, problem_text
 from connector_tax.read.ingest.campaign import UNREADABLE
 from connector_tax.read.report.drill import NONE, DrillDowns, read_drill_downs
 from connector_tax.read.report.numbers import Number, bare, tick
@@ -59,7 +57,6 @@ def build_report(root: Path) -> Path:
         ArtifactError: the aggregate or the figures are not there, or the disk is full.
     """
     folder = CampaignFolder(root)
-    folder.links()
     aggregate = read_aggregate(folder.aggregate)
     page, figures = _page_of(folder, aggregate), figures_view(folder)
     drills = read_drill_downs(root, [row.key for _, rows in page.cells for row in rows])
@@ -120,7 +117,7 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"label": _label, "digits": _digits, "tick": tick, "bare": bare, "name": printed}
-    environment.filters |= {"beyond": _beyond, "phase": phase_text, "named": named}
+    environment.filters |= {"phase": phase_text, "named": named, "problem": problem_text}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.tests["quantity"] = lambda value: isinstance(value, Number)
     return environment.get_template(name)
@@ -128,12 +125,6 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
 
 def _label(code: object, kind: str) -> str:
     return printable(label(kind, str(code)))
-
-
-def _beyond(text: str, said: str) -> str:
-    """Return the text, or nothing where each of its words has been said."""
-    words, known = (set(re.findall(r"\w+", own.lower())) for own in (text, said))
-    return "" if words <= known else text
 
 
 def _digits(value: float) -> str:
@@ -162,8 +153,7 @@ def render(page: Page, figures: Sequence[Figure], drills: DrillDowns = NONE) -> 
         css=css,
         script_hash=f"sha256-{digest}",
     )
-    # After secrets were taken out: an assignment in a library's code may look like one.
-    return Document(published_text(text).replace("<script></script>", f"<script>{script}</script>"))
+    return text.replace("<script></script>", f"<script>{script}</script>")
 
 
 def _is_shown(page: Page, figure: Figure) -> bool:

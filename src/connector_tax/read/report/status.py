@@ -33,7 +33,6 @@ def status_text(config: CampaignConfig, root: Path, command: str) -> str:
     folder = CampaignFolder(root)
     if len(config.engine.slots) > 1:
         command += f" --cores {len(config.engine.slots)}"
-    folder.links()
     if not folder.campaign_file.exists():
         return f"{folder.root}: not started. Start it with: {command}"
     date = read_campaign_file(folder.campaign_file).date
@@ -116,8 +115,6 @@ def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates, left: 
             return receipt.status.replace("_", " ")
         invalid = sum(c.verdict != "valid" for c in receipt.cells)
         return f"{len(receipt.cells)} cells" + (f", {invalid} invalid" if invalid else "")
-    if run.is_link:
-        return "a link"
     plan = cells_of(config, run.connector_id, run.phase, rates)
     own = len(start.cells_there(config, run, rates))
     supervisor = recorded_supervisor(run.path)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from connector_tax.base.documents.aggregate import PLAIN, Aggregate, Metric, TaxRow
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.labels import label, phase_text
+from connector_tax.read.figures.labels import label, phase_text, problem_text
 from connector_tax.read.report.numbers import Number, Unit, bare, number
 
 # What may stand in a cell: text, a number, a count, or nothing.
@@ -264,8 +264,8 @@ def _states(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     """Of the configurations of which something is missing."""
     for state in aggregate.configs.values():
         if state.status != "measured":
-            reason, install = (printable(t or "", 300) for t in (state.bare_reason, state.install))
-            yield name(state.label), label("status", state.status), reason, install
+            why, install = printable(problem_text(state.reason), 300), printable(state.install or "", 300)
+            yield name(state.label), label("status", state.status), why, install
 
 
 def _outputs(aggregate: Aggregate) -> Iterator[Sequence[Value]]:

@@ -17,12 +17,13 @@ from connector_tax.base.documents.aggregate import (
     LatencyMetric,
     MeasuredCell,
     Metric,
+    Problem,
     Quantity,
     TaxRow,
 )
 from connector_tax.base.opening import printable
 from connector_tax.base.records.cell import is_phase, phase_place, phase_word
-from connector_tax.read.figures.labels import reason_text
+from connector_tax.read.figures.labels import problem_text, reason_text
 from connector_tax.read.figures.questions import standing_tax
 from connector_tax.read.report.numbers import Axis, Number, Unit, axis_of, bare, number
 from connector_tax.read.report.tables import Table, lengths_table, name, named, provenance_of, tables_of
@@ -348,16 +349,11 @@ def _of_tax(tax: TaxRow | None, unit: Unit, *, clear: bool, injected: float | No
 
 
 def _why_text(aggregate: Aggregate, judged: ConnectorRow) -> str:
-    if judged.reason is None:
+    """Return what became of the configuration that lacks a number; nothing where its code alone says that."""
+    state = None if judged.reason is None else aggregate.configs.get(judged.reason.subject)
+    if state is None or state.reason is None or state.reason == Problem(state.reason.code):
         return ""
-    state = aggregate.configs.get(judged.reason.subject)
-    own = (
-        reason_text(t.reason, t.subject)
-        for t in aggregate.main_taxes
-        if t.config == judged.config and t.reference == "ref_safe" and t.metric in METRICS
-    )
-    text = (state.bare_reason if state is not None else "") or next(filter(None, own), "")
-    return " ".join(printable(text, 240).split())
+    return " ".join(printable(problem_text(state.reason), 240).split())
 
 
 def _rank(row: Row) -> tuple[int, float]:
@@ -649,5 +645,5 @@ def _cell(aggregate: Aggregate, cell: Cell) -> CellRow:
         tpot=None if own is None else number(own.tpot_ms.p90, "ms"),
         saturated=tuple("waiting_once" if code == "waiting" and once else code for code in fired),
         flags=cell.flags,
-        reasons=tuple(printable(r, 300) for r in cell.reasons),
+        reasons=tuple(printable(problem_text(r), 300) for r in cell.reasons),
     )

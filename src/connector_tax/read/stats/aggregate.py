@@ -12,6 +12,7 @@ from connector_tax.base.documents.aggregate import (
     AnyReference,
     Attribution,
     Cell,
+    Problem,
 )
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.errors import AnalysisError
@@ -22,7 +23,7 @@ from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.bootstrap import unavailable
 from connector_tax.base.statistics.looks import look_factor
-from connector_tax.read.ingest import CampaignData, CellData, Problem
+from connector_tax.read.ingest import CampaignData, CellData
 from connector_tax.read.stats.attribution import attribute
 from connector_tax.read.stats.burns import burns
 from connector_tax.read.stats.cell_rows import left_out, measured
@@ -39,7 +40,7 @@ from connector_tax.read.stats.connectors import connector_rows
 from connector_tax.read.stats.criteria import judge_criteria
 from connector_tax.read.stats.decomposition import NOOP, decompose
 from connector_tax.read.stats.evidence import evidence_of, hypotheses_of
-from connector_tax.read.stats.failed_blocks import failed_blocks, problems_of
+from connector_tax.read.stats.failed_blocks import failed_blocks
 from connector_tax.read.stats.flags import unheard_hooks
 from connector_tax.read.stats.growth import growth
 from connector_tax.read.stats.hypotheses import judge_hypotheses
@@ -57,8 +58,6 @@ from connector_tax.read.stats.power import outlook
 from connector_tax.read.stats.provenance import provenance
 from connector_tax.read.stats.put_in import put_in
 from connector_tax.read.stats.reference import (
-    NO_PLAIN,
-    how_to_get_plain,
     listed_configs,
     saturation_by_config,
     select_reference_rates,
@@ -96,7 +95,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     }
     absent, lost = absent_configs(data), lost_cells(data)
     no_ttft = no_ttft_tax(config["connectors"])
-    outputs, output_problems = compare_outputs(data)
+    outputs = compare_outputs(data)
     no_tax = other_computations(outputs)
     taxes = _taxes(estimates, rates, [c for c in lost if c.config not in absent], no_ttft, no_tax)
     blocks = repeats(estimates, rates, confidence, frozenset(no_ttft), without=frozenset(no_tax))
@@ -118,9 +117,9 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         without=frozenset({*no_ttft, *no_tax}),
     )
     problems = (
-        *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts, *output_problems),
+        *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts),
         *other_rates(data, rates, shape),
-        *(*missing_repeats(data, absent, at_safe), *problems_of(failed), *unheard_hooks(data)),
+        *(*missing_repeats(data, absent, at_safe), *unheard_hooks(data)),
     )
     made = provenance(data)
     found = Aggregate(
@@ -162,14 +161,16 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     return msgspec.structs.replace(found, connectors=connector_rows(found))
 
 
-def _why_no_steps(data: CampaignData, estimates: Estimates) -> str | None:
+def _why_no_steps(data: CampaignData, estimates: Estimates) -> Problem | None:
     """None where some cell has step records."""
     if any(e.cell.steps is not None for e in estimates.values()):
         return None
-    told = data.preflight.step_timing_reason if data.preflight is not None else None
+    if data.preflight is not None and data.preflight.step_timing_reason:
+        return Problem("step_timing_refused", detail=data.preflight.step_timing_reason)
+    if not estimates:
+        return Problem("no_usable_cell")
     wanted = data.document.config["engine"].get("step_timing", True)
-    unsaid = "no cell has step records" if wanted else "the configuration switches step timing off"
-    return told or (unsaid if estimates else "the campaign has no usable cell")
+    return Problem("no_step_records" if wanted else "step_timing_off")
 
 
 def _cell(
@@ -184,33 +185,21 @@ def _reference_rates(data: CampaignData) -> tuple[ReferenceRatesFile | None, lis
 
     If Phase A as it is now gives other rates, cells were left out or added since: that is said.
     """
+    file = "reference_rates.json"
+    found = data.reference_rates
     try:
         now = select_reference_rates(data, shapes=False)
-    except AnalysisError as error:
-        if data.reference_rates is None:
-            return None, [Problem("phase A", str(error))]
-        kept = f"{NO_PLAIN}, so the reference rates cannot be worked out anew. Those of the file are kept. {how_to_get_plain(data)}"
-        return data.reference_rates, [Problem("reference_rates.json", kept)]
-    found = data.reference_rates
+    except AnalysisError:
+        return found, [Problem("no_plain", "plain") if found is None else Problem("rates_kept", file)]
     if found is None:
-        lost = "is not there: the reference rates were worked out anew from Phase A as it is now"
-        return now, [Problem("reference_rates.json", lost)]
-    both = {
-        "ref_safe_per_s": (found.ref_safe_per_s, now.ref_safe_per_s),
-        "ref_load_per_s": (found.ref_load_per_s, now.ref_load_per_s),
-        "flags": (list(found.flags), list(now.flags)),
-    }
-    changed = [
-        f"{name} is {was} and would be {is_now}" for name, (was, is_now) in both.items() if was != is_now
-    ]
-    said = []
-    if changed:
-        said = [f"Phase A as it is now gives other rates: {'; '.join(changed)}. Those of the file are kept"]
-    if gone := [c for c in found.participating if c not in now.participating]:
-        said += [
-            f"The rates were chosen with {', '.join(gone)}, which would have no say in Phase A as it is now"
-        ]
-    return found, [Problem("reference_rates.json", what) for what in said]
+        return now, [Problem("rates_remade", file)]
+    changed = []
+    kept, new = ((r.ref_safe_per_s, r.ref_load_per_s, r.flags) for r in (found, now))
+    if kept != new:
+        changed.append(Problem("rates_changed", file, new[2], {"safe": new[0], "load": new[1]}))
+    if gone := tuple(c for c in found.participating if c not in now.participating):
+        changed.append(Problem("no_say_in_rates", file, gone))
+    return found, changed
 
 
 def _taxes(
@@ -249,11 +238,11 @@ def _references(config: str, phase: str, spec: CellSpec, rates: ReferenceRatesFi
     return [REFERENCE_OF_PHASE[phase]]
 
 
-def _why_no_noop(connectors: list[Foreign], absent: Mapping[str, str]) -> str | None:
+def _why_no_noop(connectors: list[Foreign], absent: Mapping[str, Problem]) -> str | None:
     """Why the no-op connector has no numbers; None where it was measured."""
     if not any(c["id"] == NOOP for c in connectors):
         return "not_in_campaign"
-    return absent.get(NOOP)
+    return absent[NOOP].code if NOOP in absent else None
 
 
 def _at_ref_safe(

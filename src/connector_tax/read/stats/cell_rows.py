@@ -38,7 +38,7 @@ def left_out(cell: CellData) -> Cell:
         output_tokens=cell.spec.output_tokens,
         usable=False,
         verdict=cell.document.verdict,
-        reasons=(*cell.document.reasons, *cell.left_out),
+        reasons=cell.reasons,
         flags=tuple(flags_of(cell)),
     )
 
@@ -63,7 +63,7 @@ def measured(estimates: CellEstimates, saturation: Saturation | None, confidence
         output_tokens=cell.spec.output_tokens,
         usable=cell.usable,
         verdict=cell.document.verdict,
-        reasons=(*cell.document.reasons, *cell.left_out),
+        reasons=cell.reasons,
         flags=tuple(flags_of(cell)),
         n_window=summary.n_window,
         n_ok=summary.n_ok,

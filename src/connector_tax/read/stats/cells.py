@@ -260,7 +260,7 @@ def _steps(records: StepRecords | None, rng: np.random.Generator, wide: _Wide) -
         return StepEstimates({}, {}, None, "no_steps")
     table = records.load(hooks=False)
     if table.n == 0:
-        return StepEstimates({}, {}, None, "no step with a token was recorded in this cell's window")
+        return StepEstimates({}, {}, None, "no_step_in_window")
     columns: dict[str, Floats] = {name: getattr(table, name) for name in STEP_COLUMNS}
     known = {name: values[~np.isnan(values)] for name, values in columns.items()}
     length = step_block_length(table.n)
@@ -272,7 +272,7 @@ def _steps(records: StepRecords | None, rng: np.random.Generator, wide: _Wide) -
         for q, estimate in found.items():
             by_kind[name, q] = estimate
     told = {name: values for name, values in known.items() if values.size}
-    nothing = unavailable(table.unheard or "no_time")
+    nothing = unavailable("hooks_unknown" if table.unheard else "no_time")
     missing = {(name, q): nothing for name in known if name not in told for q in STEP_PERCENTILES}
     return StepEstimates(
         _resampled(told, STEP_PERCENTILES, STEP_DRAWS, rng, wide, length) | missing,

@@ -1,12 +1,12 @@
 """What a campaign lacks of what was planned, and how far each configuration got."""
 
-from connector_tax.base.documents.aggregate import ConfigState, ConfigStatus
+from connector_tax.base.documents.aggregate import ConfigState, ConfigStatus, Problem, ProblemCode
 from connector_tax.base.documents.preflight import Decision
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.plan import cells_of, config_of, until_overload
-from connector_tax.base.records.cell import CellSpec, Shape, is_repeat, phase_place, phase_word
+from connector_tax.base.records.cell import CellSpec, Shape, is_repeat, phase_place
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.read.ingest import CampaignData, CellData, Problem, RunData
+from connector_tax.read.ingest import CampaignData, CellData, RunData
 from connector_tax.read.stats.launches import MIN_BLOCKS, Launches, complete_blocks, plain_failed
 from connector_tax.read.stats.taxes import LostCell
 
@@ -48,39 +48,29 @@ def _at_other_rates(run: RunData, planned: tuple[CellSpec, ...]) -> bool:
 
 
 def _why_lost(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool] | None:
-    """Reason, and whether it is named already; None of a cell that counts."""
+    """The code, and whether a problem names it already; None of a cell that counts."""
     cell = next((c for c in run.cells if c.cell_id == cell_id), None)
     if cell is not None:
-        reasons = [*cell.left_out, *cell.document.reasons] or [f"verdict {cell.document.verdict}"]
-        return None if cell.usable else (f"{_its_cell(run)} is lost: {reasons[0]}", True)
+        return None if cell.usable else ("cell_lost", True)
     where = _relative(data, run) + f"/cells/{cell_id}"
-    told = next((p.what for p in data.problems if p.where == where), None)
-    if told is not None:
-        return f"{_its_cell(run)} is lost: {told}", True
+    if any(p.subject == where for p in data.problems):
+        return "cell_lost", True
     if run.receipt is not None and run.receipt.status in ("failed", "skipped"):
-        return _why_ended(run), True
-    in_receipt = run.receipt is not None and any(c.cell_id == cell_id for c in run.receipt.cells)
-    return f"{_its_cell(run)} is missing", in_receipt
+        return "phase_failed" if run.receipt.status == "failed" else "run_skipped", True
+    return "cell_missing", False
 
 
-def _its_cell(run: RunData) -> str:
-    """A reader may know the cell of another phase that has the same rate and shape."""
-    return f"its cell of phase {phase_word(run.folder.phase)}"
-
-
-def _why_ended(run: RunData) -> str:
+def _why_ended(run: RunData) -> Problem:
     """Of a run that ended without being measured; names the phase in which it failed."""
     assert run.receipt is not None
-    failed = run.receipt.status == "failed"
-    return (f"failed in phase {phase_word(run.folder.phase)}: " if failed else "") + (
-        run.receipt.reason or ""
-    )
+    code: ProblemCode = "phase_failed" if run.receipt.status == "failed" else "run_skipped"
+    return Problem(code, run.folder.phase, detail=run.receipt.reason or "")
 
 
 def failed_runs(data: CampaignData) -> list[Problem]:
     """Each with its root cause; runs that were left out because of it are not named again."""
     return [
-        Problem(_relative(data, run), f"failed: {run.receipt.reason}")
+        Problem("run_failed", _relative(data, run), detail=run.receipt.reason or "")
         for run in data.runs
         if run.receipt is not None and run.receipt.status == "failed"
     ]
@@ -90,17 +80,17 @@ def missing_cells(data: CampaignData, lost: list[LostCell]) -> list[Problem]:
     """One per run, of the cells that nothing else names."""
     found = []
     for run in data.runs:
-        own = [
+        own = tuple(
             c.spec.cell_id
             for c in lost
             if (c.config, c.phase) == (run.folder.connector_id, run.folder.phase) and not c.named
-        ]
+        )
         if own:
-            found.append(Problem(_relative(data, run), f"not measured: {', '.join(own)}"))
+            found.append(Problem("cells_missing", _relative(data, run), own))
     return found
 
 
-def missing_repeats(data: CampaignData, absent: dict[str, str], launches: Launches) -> list[Problem]:
+def missing_repeats(data: CampaignData, absent: dict[str, Problem], launches: Launches) -> list[Problem]:
     """Blocks that were asked for and lack a launch; what is skipped everywhere is no loss of a block.
 
     Of requests that failed in one, ``failed_blocks`` says what follows.
@@ -121,17 +111,19 @@ def missing_repeats(data: CampaignData, absent: dict[str, str], launches: Launch
     # said to be missing. Plain's second launch is none.
     gone = {b for b in blocks if not is_repeat(b) and _has_no_run(data, PLAIN_AGAIN, b)}
     found = [
-        Problem(f"phase {block}", f"no usable cell of {', '.join(sorted(ids))} at ref_safe")
+        Problem("no_cell_in_block", f"phase_{block}", tuple(sorted(ids)))
         for block, members in lacking.items()
         if (ids := members if is_repeat(block) else members & {PLAIN_AGAIN} if block in gone else set())
     ]
     whole = complete_blocks(launches)
     if blocks and len(whole) < MIN_BLOCKS and not plain_failed(launches):
-        what = (
-            f"{len(whole)} of {len(blocks)} blocks have both launches of plain at ref_safe, {MIN_BLOCKS} are needed: "
-            "so no tax at ref_safe is taken over blocks"
+        found.append(
+            Problem(
+                "few_blocks",
+                "plain",
+                numbers={"complete": len(whole), "of": len(blocks), "needed": MIN_BLOCKS},
+            )
         )
-        found.append(Problem("repeats", what))
     return found
 
 
@@ -146,9 +138,9 @@ def _is_of_block(cell: CellData, block: str, shape: Shape, rate_per_s: float | N
     return there and rate_per_s in (None, cell.spec.rate_per_s)
 
 
-def absent_configs(data: CampaignData) -> dict[str, str]:
+def absent_configs(data: CampaignData) -> dict[str, Problem]:
     """config -> why it has no numbers; configurations with numbers are not in it."""
-    reasons = {}
+    reasons: dict[str, Problem] = {}
     measured = {c.config for c in data.cells() if c.usable}
     for connector in data.document.config["connectors"]:
         i = connector["id"]
@@ -159,19 +151,20 @@ def absent_configs(data: CampaignData) -> dict[str, str]:
         failed = [r for r in runs if r.receipt is not None and r.receipt.status == "failed"]
         cells = [c for c in data.cells() if c.config == i]
         if decision is not None and decision.decision == "skip":
-            reasons[i] = f"skipped: {decision.reason}"
+            reasons[i] = Problem("skipped", detail=decision.reason or "")
         elif failed:
             reasons[i] = _why_ended(failed[0])
         elif cells:
-            why = [*cells[0].left_out, *cells[0].document.reasons]
-            reasons[i] = "no usable cell" + (f": {why[0]}" if why else "")
+            reasons[i] = Problem("no_usable_cell", because=next(iter(cells[0].reasons), None))
         else:
-            said = [r.receipt.reason for r in runs if r.receipt is not None]
-            reasons[i] = next((reason for reason in said if reason), None) or "not measured yet"
+            ended = [r for r in runs if r.receipt is not None and r.receipt.reason]
+            reasons[i] = _why_ended(ended[0]) if ended else Problem("not_measured")
     return reasons
 
 
-def config_states(data: CampaignData, absent: dict[str, str], lost: list[LostCell]) -> dict[str, ConfigState]:
+def config_states(
+    data: CampaignData, absent: dict[str, Problem], lost: list[LostCell]
+) -> dict[str, ConfigState]:
     """``configs`` in ``aggregate.json``."""
     decisions = data.decisions
     found = {}
@@ -205,9 +198,9 @@ def _status(
     runs: dict[str, RunData],
     phases: list[str],
     decision: Decision | None,
-    absent: str | None,
+    absent: Problem | None,
     lost: list[LostCell],
-) -> tuple[ConfigStatus, str | None]:
+) -> tuple[ConfigStatus, Problem | None]:
     """Word and reason; ``measured`` says that every phase has ended and each planned cell counts."""
     receipts = {phase: run.receipt for phase, run in runs.items()}
     if decision is not None and decision.decision == "skip":
@@ -221,21 +214,15 @@ def _status(
     unfinished = sorted((p for p in phases if receipts.get(p) is None), key=phase_place)
     if unfinished:
         first = unfinished[0]
-        return (
-            "partial",
-            f"phase {phase_word(first)} {'has not ended' if first in runs else 'was not measured'}",
-        )
+        return "partial", Problem("phase_unfinished" if first in runs else "phase_missing", first)
     if absent is not None:
         return "failed", absent
-    why = {f"{c.phase}/{c.spec.cell_id}": "" for c in lost}
+    why: dict[str, Problem | None] = {f"{c.phase}/{c.spec.cell_id}": None for c in lost}
     for cell in (c for run in runs.values() for c in run.cells if not c.usable):
-        # Faults of files stand among the problems.
-        reasons = cell.document.reasons
-        why[f"{cell.phase}/{cell.cell_id}"] = f" ({reasons[0]})" if reasons else ""
+        why[f"{cell.phase}/{cell.cell_id}"] = next(iter(cell.reasons), None)
     if why:
-        name, reason = next(iter(why.items()))
-        many = f"{len(why)} cells left out, the first is" if len(why) > 1 else "1 cell left out:"
-        return "partial", f"{many} {name}{reason}"
+        name, because = next(iter(why.items()))
+        return "partial", Problem("cells_left_out", name, numbers={"cells": len(why)}, because=because)
     return "measured", None
 
 

@@ -1,9 +1,15 @@
 """The seven success criteria of the published experiment, as a checklist with evidence."""
 
 from connector_tax.base.artifacts.layout import RUN_FILES
-from connector_tax.base.documents.aggregate import CriterionOutcome, CriterionWord, HypothesisId, Outcome
+from connector_tax.base.documents.aggregate import (
+    CriterionOutcome,
+    CriterionWord,
+    HypothesisId,
+    Outcome,
+    Problem,
+)
 from connector_tax.base.opening import is_regular
-from connector_tax.base.records.cell import phase_place, phase_word
+from connector_tax.base.records.cell import phase_place
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE, REFUTED, SUPPORTED, UNDETERMINED
 from connector_tax.read.ingest import CampaignData, RunData
 from connector_tax.read.stats.completeness import planned_phases
@@ -95,12 +101,12 @@ def _could_be_asked(data: CampaignData, hypothesis: HypothesisId) -> bool:
 def _artifacts(data: CampaignData) -> CriterionOutcome:
     """Every run that was planned has ended, and has all its files if it measured; so has the campaign; every skip has a reason."""
     of_campaign = {"preflight_status.json": data.preflight, "reference_rates.json": data.reference_rates}
-    faults = [f"{name} is not there" for name, document in of_campaign.items() if document is None]
+    faults = [Problem("file_missing", name) for name, document in of_campaign.items() if document is None]
     faults += _not_ended(data)
     checked = failed = 0
     for run in data.runs:
         if run.receipt is None:
-            faults.append(f"{_name(run)} has no receipt")
+            faults.append(Problem("no_receipt", _name(run)))
         elif run.receipt.status == "measured":
             checked += 1
             unrecorded = {
@@ -113,24 +119,20 @@ def _artifacts(data: CampaignData) -> CriterionOutcome:
                 if run.receipt.step_timing_available and entry.cell_id not in unrecorded:
                     streams.append(cell.engine_step)
                 missing += [f.name for f in streams if not is_regular(f)]
-            faults += [f"{_name(run)} lacks {m}" for m in missing]
+            faults += [Problem("file_missing", f"{_name(run)}/{m}") for m in missing]
         elif run.receipt.reason:
             failed += run.receipt.status == "failed"
         else:
-            faults.append(f"{_name(run)} is {run.receipt.status} without a reason")
-    return CriterionOutcome(
-        number=6,
-        outcome=MET if checked and not faults else NOT_MET,
-        evidence="; ".join(faults)
-        or f"{checked} measured run{'' if checked == 1 else 's'} checked"
-        + (f"; {failed} failed and say{'s' if failed == 1 else ''} why" if failed else ""),
-    )
+            faults.append(Problem("no_reason", _name(run)))
+    well = Problem("runs_checked", numbers={"checked": checked, "failed": failed})
+    outcome = MET if checked and not faults else NOT_MET
+    return CriterionOutcome(number=6, outcome=outcome, evidence=tuple(faults) or (well,))
 
 
-def _not_ended(data: CampaignData) -> list[str]:
+def _not_ended(data: CampaignData) -> list[Problem]:
     """Planned phases without a run; what follows a failed phase is not measured any more, and what preflight skips never is."""
     skipped = {i for i, decision in data.decisions.items() if decision.decision == "skip"}
-    faults = []
+    faults: list[Problem] = []
     for connector in data.document.config["connectors"]:
         config = connector["id"]
         runs = {r.folder.phase: r.receipt for r in data.runs if r.folder.connector_id == config}
@@ -138,27 +140,21 @@ def _not_ended(data: CampaignData) -> list[str]:
         if failed or config in skipped:
             continue
         phases = sorted({"a", "b", *planned_phases(data, config)} - runs.keys(), key=phase_place)
-        faults += [f"{config} phase {phase_word(phase)} was not measured" for phase in phases]
+        faults += [Problem("phase_missing", phase, (config,)) for phase in phases]
     return faults
 
 
 def _name(run: RunData) -> str:
-    return f"{run.folder.connector_id} phase {phase_word(run.folder.phase)}"
+    return f"{run.folder.connector_id}/{run.folder.phase}"
 
 
 def _wall_clock(data: CampaignData) -> CriterionOutcome:
-    """Preflight and Phases A, B and B' decide, as published; the evidence has the blocks as well."""
-    budget_h = float(data.document.config["analysis"]["time_budget_h"])
+    """Preflight and Phases A, B and B' decide, as published."""
     spent = time_spent(data)
-    if not spent.runs:
-        outcome, evidence = OPEN, "nothing was launched"
-    else:
-        # What was not timed would only add to the sum.
-        outcome = NOT_MET if spent.published_s > budget_h * 3600 else MET if spent.all_timed else OPEN
-        unknown = " Whether they fit is not known." if outcome == OPEN else ""
-        evidence = f"{spent.sentence()}{unknown}"
-    return CriterionOutcome(
-        number=7,
-        outcome=outcome,
-        evidence=evidence,
-    )
+    # What was not timed would only add to the sum.
+    outcome = OPEN
+    if spent.budgeted_s > 3600 * float(data.document.config["analysis"]["time_budget_h"]):
+        outcome = NOT_MET
+    elif spent.runs and spent.preflight_s is not None and not spent.untimed_runs:
+        outcome = MET
+    return CriterionOutcome(number=7, outcome=outcome, evidence=spent.evidence)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from connector_tax.base.documents.aggregate import FailedBlock, Hypothesis
+from connector_tax.base.documents.aggregate import FailedBlock, Hypothesis, Problem
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
@@ -18,7 +18,7 @@ from connector_tax.read.stats.verdicts import Evidence, Verdict
 def evidence_of(
     taxes: list[Tax],
     chosen: list[MainTax],
-    absent: dict[str, str],
+    absent: dict[str, Problem],
     config: Foreign,
     confidence: float,
     failed: Sequence[FailedBlock] = (),
@@ -45,7 +45,7 @@ def evidence_of(
         headline={config: main.estimate for config, main in headline.items()},
         by_input=trends_of(ttft, "input_tokens", queueing_allowed=True),
         by_output=trends_of(tpot, "output_tokens", queueing_allowed=False),
-        absent=absent,
+        absent={config: why.code for config, why in absent.items()},
         stacks=_stacks(config),
         confidence=confidence,
         members=frozenset(c["id"] for c in config["connectors"]),

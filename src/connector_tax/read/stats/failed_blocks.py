@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from connector_tax.base.documents.aggregate import FailedBlock
 from connector_tax.base.documents.rates import Reference
-from connector_tax.base.records.cell import is_repeat, phase_word
-from connector_tax.read.ingest import Problem
 from connector_tax.read.stats.cells import Estimates
 from connector_tax.read.stats.launches import (
     FAILED,
@@ -50,30 +48,3 @@ def failed_blocks(
                         )
                     )
     return found
-
-
-def _named(phases: Iterable[str]) -> str:
-    """``phase A and blocks R1, R2``."""
-    kinds = {
-        "phase": [phase_word(p) for p in phases if not is_repeat(p)],
-        "block": [phase_word(p) for p in phases if is_repeat(p)],
-    }
-    return " and ".join(
-        f"{w}{'s' if len(own) > 1 else ''} {', '.join(own)}" for w, own in kinds.items() if own
-    )
-
-
-def problems_of(failed: list[FailedBlock]) -> list[Problem]:
-    """One per configuration, rate and latency."""
-    return [
-        Problem(
-            "repeats",
-            f"at {f.reference}, {f.rate_per_s:g} req/s and Phase A's shape, {_who(f.config)} tax of {f.metric}: "
-            f"requests failed or waited behind a queue in {_named(f.blocks)}",
-        )
-        for f in failed
-    ]
-
-
-def _who(config: str) -> str:
-    return "no connector has a" if config == PLAIN else f"{config} has no"

@@ -10,7 +10,13 @@ from functools import partial
 
 import numpy as np
 
-from connector_tax.base.documents.aggregate import HypothesisId, Missing, Quantity, VerdictNumbers
+from connector_tax.base.documents.aggregate import (
+    Conclusion,
+    HypothesisId,
+    Missing,
+    Quantity,
+    VerdictNumbers,
+)
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
 from connector_tax.base.statistics.outcomes import (
@@ -39,14 +45,11 @@ H4_TOLERANCE = 0.30
 MAIN, NOOP, NIXL = "mooncake_both", "noop_connector", "nixl_both"
 STACK, STACKED = "multi_mooncake_lmcache", (MAIN, "lmcache_only")
 
-NOTHING_TO_SPLIT: dict[str, str] = {
-    NO_TAX_FOUND: "no tax to split is found",
-    GAIN: "a gain, so there is no tax to split",
-}
-NO_STACK: dict[str, str] = {
-    NO_TAX_FOUND: "no tax of the stack is found",
-    GAIN: "the stack has a gain",
-    UNDETERMINED: "whether the stack has a tax is not known",
+NOTHING_TO_SPLIT: dict[str, Conclusion] = {NO_TAX_FOUND: "no_tax_to_split", GAIN: "gain_to_split"}
+NO_STACK: dict[str, Conclusion] = {
+    NO_TAX_FOUND: "no_tax_of_stack",
+    GAIN: "gain_of_stack",
+    UNDETERMINED: "tax_of_stack_unknown",
 }
 
 
@@ -116,14 +119,16 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
     low, high = tax.interval(evidence.confidence)
     outcome = judge(low, high)
     # The replay on eight instances gave these two a tax: below 10 % here, it came from the instances' coupling.
-    words = ["coupling"] if outcome == REFUTED and (config == MAIN or is_nixl(config)) else []
+    found: list[Conclusion] = (
+        ["coupling"] if outcome == REFUTED and (config == MAIN or is_nixl(config)) else []
+    )
     if config == MAIN:
-        words.append(prior_label(tax, evidence.confidence))
+        found.append(prior_label(tax, evidence.confidence))
     return Verdict(
         "H1",
         config,
         outcome,
-        "; ".join(words) or None,
+        tuple(found),
         VerdictNumbers(tax_ttft_p90=_numbers(tax, evidence), threshold=H1_THRESHOLD),
         p_of_outcome(tax, evidence.confidence, judge, outcome),
     )
@@ -137,16 +142,16 @@ def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
     judge = partial(inside, H2_RANGE)
     low, high = gap.interval(evidence.confidence)
     outcome = judge(low, high)
-    label = None
+    found: tuple[Conclusion, ...] = ()
     if low is not None and low > H2_RANGE[1]:
-        label = "larger than in the replay"
+        found = ("larger_than_replay",)
     elif outcome == REFUTED and high is not None:
-        label = "inverted" if high < 0 else "smaller"
+        found = ("inverted" if high < 0 else "smaller_than_replay",)
     return Verdict(
         "H2",
         first,
         outcome,
-        label,
+        found,
         VerdictNumbers(gap=_numbers(gap, evidence), range=H2_RANGE),
         p_of_outcome(gap, evidence.confidence, judge, outcome),
     )
@@ -170,15 +175,12 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
     label = None if outcome == UNDETERMINED else dominated(*share.interval(evidence.confidence))
     word = verdict(own, evidence.confidence)
     if word != TAX or share.point is None:
-        outcome, label = (
-            UNDETERMINED,
-            NOTHING_TO_SPLIT.get(word, "whether there is a tax to split is not known"),
-        )
+        outcome, label = UNDETERMINED, NOTHING_TO_SPLIT.get(word, "tax_to_split_unknown")
     return Verdict(
         "H3",
         config,
         outcome,
-        label,
+        (label,) if label else (),
         VerdictNumbers(
             tax_noop=_numbers(noop, evidence),
             tax_connector=_numbers(own, evidence),
@@ -206,21 +208,21 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
     word = verdict(whole, evidence.confidence)
     # As a ratio to what may be nothing it would be one of noise.
     known = word in (TAX, GAIN)
-    ratio = together.estimate(excess, ratios) if known else unavailable(NO_STACK[word], together.n)
+    ratio = together.estimate(excess, ratios) if known else unavailable("no_tax", together.n)
     judge = partial(inside, (-H4_TOLERANCE, H4_TOLERANCE))
     outcome = judge(*ratio.interval(evidence.confidence))
-    label = None
+    found: tuple[Conclusion, ...] = ()
     if word != TAX:
-        outcome, label = UNDETERMINED, NO_STACK[word]
+        outcome, found = UNDETERMINED, (NO_STACK[word],)
     elif outcome == REFUTED and excess is not None:
-        label = "super-additive: interference" if excess > 0 else "sub-additive: shared cost"
+        found = ("interference" if excess > 0 else "shared_cost",)
     elif outcome == SUPPORTED:
-        label = "additive"
+        found = ("additive",)
     return Verdict(
         "H4",
         stack,
         outcome,
-        label,
+        found,
         VerdictNumbers(
             tax_stack=_numbers(whole, evidence),
             sum_of_parts=_numbers(total, evidence),
@@ -238,20 +240,17 @@ def _trend(hypothesis: HypothesisId, evidence: Evidence, config: str, trends: Ma
     if trend is None or len(trend.known) < 2:
         return _not_testable(hypothesis, config, _why_no_trend(evidence, config, trend))
     slope = trend.slope_per_doubling()
-    doubts = []
-    if trend.lost:
-        doubts.append("lengths without a number")
-    if trend.direction() != RISING:
-        doubts.append(trend.direction())
+    direction = trend.direction()
+    doubts: list[Conclusion] = ["lengths_missing"] if trend.lost else []
+    doubts += [direction] if direction != RISING else []
     outcome = grows(*slope.interval(evidence.confidence))
     if outcome == SUPPORTED and doubts:
         outcome = UNDETERMINED
-    label = trend.direction() if outcome != UNDETERMINED else "; ".join(doubts) or trend.direction()
     return Verdict(
         hypothesis,
         config,
         outcome,
-        label,
+        tuple(doubts) if doubts and outcome == UNDETERMINED else (direction,),
         VerdictNumbers(
             slope_per_doubling=_numbers(slope, evidence),
             by_length={str(k): _numbers(e, evidence) for k, e in trend.by_length.items()},
@@ -297,7 +296,7 @@ def _why(evidence: Evidence, config: str) -> Missing:
 
 
 def _not_testable(hypothesis: HypothesisId, subject: str, missing: list[Missing]) -> Verdict:
-    return Verdict(hypothesis, subject, NOT_TESTABLE, None, VerdictNumbers(), missing=tuple(missing))
+    return Verdict(hypothesis, subject, NOT_TESTABLE, (), VerdictNumbers(), missing=tuple(missing))
 
 
 def _numbers(estimate: Estimate, evidence: Evidence) -> Quantity:

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterable
 
+from connector_tax.base.documents.aggregate import Problem, ProblemCode
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.records.cell import CellSpec, Shape
-from connector_tax.read.ingest import CampaignData, Problem
+from connector_tax.read.ingest import CampaignData
 
 
 def other_rates(data: CampaignData, rates: ReferenceRatesFile | None, shape: Shape) -> list[Problem]:
@@ -17,36 +18,22 @@ def other_rates(data: CampaignData, rates: ReferenceRatesFile | None, shape: Sha
     own = {s.rate_per_s for s in by_phase["b"] if s.shape == shape}
     # Other shapes may have a lower rate, and none has a higher one.
     of_b = own - {rates.ref_safe_per_s} if own else _above(by_phase["b"], rates.ref_safe_per_s)
-    where = " at phase A's shape" if own else ""
     of_c = {
-        requests
+        float(f"{requests:.4g}")
         for spec in by_phase["c"]
         if (requests := _requests_per_s(spec, data)) is not None
         and not math.isclose(requests, rates.ref_safe_per_s, rel_tol=1e-4)
     }
-    safe, load = f"ref_safe is {rates.ref_safe_per_s:g}", f"ref_load is {rates.ref_load_per_s:g}"
+    found: dict[ProblemCode, set[float]] = {
+        "rate_of_b": of_b,
+        "rate_of_b_prime": _above(by_phase["b_prime"], rates.ref_load_per_s),
+        "rate_of_c": of_c,
+    }
+    now = {"ref_safe": rates.ref_safe_per_s, "ref_load": rates.ref_load_per_s}
     return [
-        *(
-            Problem(
-                "phase B",
-                f"was measured at {r:g} req/s{where}, and {safe}: the taxes at its shapes, H5 and H6 are of that rate",
-            )
-            for r in sorted(of_b)
-        ),
-        *(
-            Problem(
-                "phase B'",
-                f"was measured at {r:g} req/s, and {load}: the taxes at its shapes are of that rate",
-            )
-            for r in sorted(_above(by_phase["b_prime"], rates.ref_load_per_s))
-        ),
-        *(
-            Problem(
-                "phase C",
-                f"its turns came at {r:.4g} req/s, and {safe}: the taxes of conversations are of that rate",
-            )
-            for r in sorted(of_c)
-        ),
+        Problem(code, code.replace("rate_of", "phase"), numbers={"rate": rate, **now})
+        for code, measured in found.items()
+        for rate in sorted(measured)
     ]
 
 

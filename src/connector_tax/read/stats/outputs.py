@@ -2,18 +2,21 @@
 
 import msgspec
 
-from connector_tax.base.documents.aggregate import FirstDifference, Outputs, OutputsVerdict
+from connector_tax.base.documents.aggregate import (
+    FirstDifference,
+    Outputs,
+    OutputsVerdict,
+)
 from connector_tax.base.documents.outputs import Output
-from connector_tax.base.records.cell import phase_word
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.read.ingest import CampaignData, Problem
+from connector_tax.read.ingest import CampaignData
 
 Answers = list[Output]
 PLAINS = ("plain", PLAIN_AGAIN)
 
 
-def compare_outputs(data: CampaignData) -> tuple[list[Outputs], list[Problem]]:
-    """One row per launch that ran the pass, against plain's first launch; and what a reader must know.
+def compare_outputs(data: CampaignData) -> list[Outputs]:
+    """One row per launch that ran the pass, against plain's first launch.
 
     ``verdict``: ``reference`` (that launch itself), ``same``, ``differs``, ``not repeatable`` (it differs, but only
     where launches of plain do among themselves), ``failed`` (a prompt was not answered).
@@ -25,26 +28,16 @@ def compare_outputs(data: CampaignData) -> tuple[list[Outputs], list[Problem]]:
     ]
     plain = [(config, phase, outputs) for config, phase, outputs in found if config in PLAINS]
     if not plain:
-        return [], []
+        return []
     first_config, first_phase, reference = plain[0]
     unstable = {k for _, _, other in plain[1:] for k in _different(reference, other)}
-    rows, problems = [], []
+    rows = []
     for config, phase, answers in found:
         row = _row(config, phase, answers, reference, unstable)
         if (config, phase) == (first_config, first_phase):
             row = msgspec.structs.replace(row, verdict="reference")
         rows.append(row)
-        if row.verdict in ("differs", "failed"):
-            problems.append(Problem(f"{config} phase {phase_word(phase)}", _sentence(row)))
-    if unstable:
-        problems.append(
-            Problem(
-                "plain",
-                f"launches of it answered {len(unstable)} of {len(reference)} prompts differently: this "
-                "engine is not repeatable at temperature 0",
-            )
-        )
-    return rows, problems
+    return rows
 
 
 def other_computations(rows: list[Outputs]) -> dict[str, str]:
@@ -91,16 +84,3 @@ def _position(reference: Output, other: Output) -> int | None:
         return None
     together = list(zip(expected, found, strict=False))
     return next((k for k, (a, b) in enumerate(together) if a != b), len(together))
-
-
-def _sentence(row: Outputs) -> str:
-    if row.verdict == "failed" or row.first_difference is None:
-        if not row.n_failed:
-            return f"its accuracy pass has {row.n_prompts} answers, and that of plain's first launch another number of them"
-        return f"{row.n_failed} of {row.n_prompts} prompts of the accuracy pass were not answered"
-    first = row.first_difference
-    where = f"prompt {first.prompt}" + (f", token {first.token}" if first.token is not None else "")
-    return (
-        f"answers {row.n_prompts - row.n_same} of {row.n_prompts} prompts differently from plain (first at {where}): its latencies are "
-        "those of another computation, and no tax is taken of them"
-    )

@@ -13,7 +13,6 @@ from connector_tax.read.ingest import CampaignData, CellData
 from connector_tax.read.stats.capacity import Capacity, capacity_of
 from connector_tax.read.stats.saturation import Saturation, judge_saturation, rate_point
 
-NO_PLAIN = "plain has no usable Phase A cell"
 # Of the lowest rate. Below it a configuration does not serve at all, and is left out of `participating`.
 LOWEST_SERVED = 0.5
 
@@ -68,7 +67,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
     }
     if "plain" not in by_config:
         raise AnalysisError(
-            f"{data.document.campaign}: {NO_PLAIN}, so there is no baseline and no reference rate. {how_to_get_plain(data)}"
+            f"{data.root}: plain has no usable cell of phase A, so there is no baseline and no reference rate. Remove bad cells below {data.document.date}_plain/phase_a, if there are any, and start the campaign again to have them measured."
         )
     plain = by_config["plain"]
     rates = sorted(plain.criteria)
@@ -95,14 +94,6 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
         saturation={config: s.document for config, s in by_config.items()},
     )
     return _with_shapes(found, data) if shapes else found
-
-
-def how_to_get_plain(data: CampaignData) -> str:
-    """What to do where plain has no usable cell of Phase A."""
-    run = next((r for r in data.runs if (r.folder.connector_id, r.folder.phase) == ("plain", "a")), None)
-    if run is None:
-        return "Plain has no run of Phase A: start the campaign again to have it measured."
-    return f"{run.folder.path.relative_to(data.root).as_posix()} says why; remove its bad cells and start again to have them measured."
 
 
 def _lowest_rate(data: CampaignData) -> float:

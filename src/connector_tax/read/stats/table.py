@@ -78,7 +78,7 @@ def _taxes(taxes: Mapping[Metric, TaxRow]) -> Row:
 def _cell(cell: Cell) -> Row:
     named = {name: getattr(cell, name) for name in cell.__struct_fields__ if name != "host"}
     row: Row = {k: v for k, v in named.items() if isinstance(v, str | int | float | bool) or v is None}
-    row |= {"flags": ";".join(cell.flags), "reasons": ";".join(cell.reasons)}
+    row |= {"flags": ";".join(cell.flags), "reasons": ";".join(reason.code for reason in cell.reasons)}
     if not isinstance(cell, MeasuredCell):
         return row | {"saturation_fired": ""} | _host(None)
     row["saturation_fired"] = ";".join(cell.saturation_criteria.fired)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from connector_tax.base.documents.aggregate import PLAIN, Side
+from connector_tax.base.documents.aggregate import PLAIN, Conclusion, Side
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
 from connector_tax.read.stats.taxes import Tax
 
-RISING = "monotonic"
+RISING: Conclusion = "monotonic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,14 @@ class Trend:
     def lost(self) -> dict[int, str]:
         return {k: e.reason or "unavailable" for k, e in self.by_length.items() if e.point is None}
 
-    def direction(self) -> str:
+    def direction(self) -> Conclusion:
         """Of the points alone; of two lengths each sequence is monotonic."""
         steps = np.diff(np.array([e.point for e in self.known.values()], dtype=float))
         if bool(np.all(steps > 0)):
             return RISING
         if bool(np.all(steps < 0)):
             return "falling"
-        return "does not rise" if bool(np.all(steps <= 0)) else "not monotonic"
+        return "does_not_rise" if bool(np.all(steps <= 0)) else "not_monotonic"
 
     def slope_per_doubling(self) -> Estimate:
         """Least squares over log2 of the length, in every resample; wants two lengths that are known."""

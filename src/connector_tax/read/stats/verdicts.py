@@ -7,6 +7,7 @@ import msgspec
 
 from connector_tax.base.documents.aggregate import (
     Answer,
+    Conclusion,
     Hypothesis,
     HypothesisId,
     Missing,
@@ -25,7 +26,7 @@ class Evidence:
         headline: config -> tax of TTFT p90, Phase A shape (``main_taxes``).
         by_input: config -> TTFT p90 tax over the input length, averaged over output lengths.
         by_output: config -> TPOT p90 tax over the output length, averaged over input lengths.
-        absent: config -> why it has no numbers; those of the campaign that have some are not in it.
+        absent: config -> the code of why it has no numbers; those of the campaign that have some are not in it.
         members: every configuration of the campaign.
         stacks: config of a MultiConnector -> the configurations it is made of.
         n_blocks: of those whose headline tax is taken over blocks of launches, how many; others are of one launch.
@@ -55,7 +56,7 @@ class Verdict:
     id: HypothesisId
     subject: str
     outcome: Outcome
-    label: str | None
+    conclusions: tuple[Conclusion, ...]
     numbers: VerdictNumbers
     p_value: float | None = None
     p_holm: float | None = None
@@ -66,7 +67,7 @@ class Verdict:
     def answer(self) -> Answer:
         return Answer(
             outcome=self.outcome,
-            label=self.label,
+            conclusions=self.conclusions,
             numbers=self.numbers,
             p_value=self.p_value,
             p_holm=self.p_holm,

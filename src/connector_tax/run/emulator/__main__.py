@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--kv-transfer-config", type=json.loads)
     parser.add_argument("--api-key", default=os.environ.get("VLLM_API_KEY") or None)
     args, ignored = parser.parse_known_args()
-    folder = Path(os.environ.get("LAUNCH_SH_OUT", "")).parent
+    folder = Path("/proc/self/fd/1").resolve().parent  # its log lies in the launch's folder
     faults = parse_faults(os.environ.get("CONNECTOR_TAX_FAULT", ""), folder)
     print(f"INFO [emulator] arguments: {vars(args)}; not used here: {ignored}", flush=True)
     if faults.die_at_start:

@@ -1,10 +1,8 @@
-"""Config and connector to what a launch script is given: its arguments and its environment."""
+"""Config and connector to an engine's command and its environment."""
 
-import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +12,16 @@ from connector_tax.base.config.reserved import REDIRECT, check_engine, check_lau
 from connector_tax.base.config.secrets import with_references
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import sha256_of
-from connector_tax.base.records.connector import STORE, ConnectorSpec
-from connector_tax.base.redaction import CONFIG_VARIABLE, REFERENCE
-from connector_tax.run.engine.container import further, instrument, probe_words, visible_inside
-from connector_tax.run.engine.gpus import VISIBLE, Cards
-from connector_tax.run.engine.image import image_of
+from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.base.secrets import REFERRED_VARIABLE
+from connector_tax.run.engine.gpus import VISIBLE, Cards, visible_inside
 from connector_tax.run.engine.ports import side_port_environment
 
-LAUNCH = PROJECT_ROOT / "launch"
 # vLLM's own, as `--api-key`.
 API_KEY = "VLLM_API_KEY"
-MODULES = {"vllm": "vllm_serve", "virtual_gpu": "vllm_serve", "emulator": "connector_tax.run.emulator"}
-
-
-def launch_script(connector: ConnectorSpec) -> Path:
-    """The connector's own script, plain's for what has no connector, or the one for those that exist as data only."""
-    own = LAUNCH / f"launch_{connector.id}.sh"
-    shared = LAUNCH / ("launch_any.sh" if connector.kv_transfer_config else "launch_plain.sh")
-    return own if own.is_file() else shared
+EMULATOR = "connector_tax.run.emulator"
+# (a value of the config, where it stands) -> the value as it is wanted.
+LookUp = Callable[[Any, str], Any]
 
 
 def engine_python(engine: EngineConfig) -> str:
@@ -63,20 +53,6 @@ def _no_program(python: str) -> str | None:
     return "no such program. Give the interpreter that has vLLM."
 
 
-def interpreter(engine: EngineConfig) -> list[str]:
-    """What to put before ``-c`` or ``-m`` to ask the engine's interpreter something; in a container, one that ends with the answer.
-
-    Raises:
-        ConfigError: as ``engine_python``, or there is no such image or no such folder to mount.
-        EngineError: the container runtime does not answer.
-    """
-    python = engine_python(engine)
-    if engine.container is None:
-        return [python]
-    mounts = (*instrument(), *further(engine.container.mounts))
-    return [*probe_words(image_of(engine.container), mounts), python]
-
-
 def check_model(engine: EngineConfig) -> None:
     """Refuse a model directory that is not there, before an engine spends minutes on it.
 
@@ -95,8 +71,10 @@ def check_model(engine: EngineConfig) -> None:
         )
 
 
-def engine_arguments(engine: EngineConfig, connector: ConnectorSpec) -> list[str]:
-    """Everything behind the script's own arguments, in the order of the config.
+def engine_arguments(
+    engine: EngineConfig, connector: ConnectorSpec, look_up: LookUp = with_references
+) -> list[str]:
+    """Return the arguments of ``engine`` and ``connector``, in the order of the config.
 
     Raises:
         ConfigError: one of them sets what the pipeline sets; a ``campaign.json`` may have been edited.
@@ -104,7 +82,7 @@ def engine_arguments(engine: EngineConfig, connector: ConnectorSpec) -> list[str
     check_engine({"args": engine.args, "extra_args": engine.extra_args, "env": engine.env}, "campaign.json")
     check_launch(connector.extra_args, connector.env, f"campaign.json: {connector.id}")
     arguments: list[str] = []
-    for name, value in with_references(engine.args, "engine.args").items():
+    for name, value in look_up(engine.args, "engine.args").items():
         flag = "--" + name.replace("_", "-")
         # The key goes through the environment: a command line can be read by everybody on the host.
         if value is None or name == "api_key":
@@ -115,12 +93,12 @@ def engine_arguments(engine: EngineConfig, connector: ConnectorSpec) -> list[str
             arguments.append("--no-" + flag[2:])
         else:
             arguments += [flag, _text(value)]
-    further = with_references(engine.extra_args, "engine.extra_args")
-    return [*arguments, *further, *with_references(connector.extra_args, f"{connector.id}.extra_args")]
+    further = look_up(engine.extra_args, "engine.extra_args")
+    return [*arguments, *further, *look_up(connector.extra_args, f"{connector.id}.extra_args")]
 
 
 def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Cards) -> dict[str, str]:
-    """The environment of a launch script; the caller adds PORT, LAUNCH_SH_OUT and the step log.
+    """Return what an engine has from the config, the connector, the cards and whoever started us; ``Launch`` adds what is of one launch.
 
     Raises:
         ConfigError: the connector's entry chooses cards, which the lock and the receipt would not know; a variable around us
@@ -136,19 +114,8 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Ca
             f"{REDIRECT} is set: vLLM would load another model than engine.model, from a file that is in no specification. "
             f"Unset it, and set engine.model to the model that is meant."
         )
-    inherited = {name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE}
-    environment = {
-        **inherited,
-        **given_environment(engine, connector),
-        "ENGINE_PYTHON": engine_python(engine),
-        "ENGINE_MODULE": MODULES[engine.kind],
-        "MODEL": engine.model,
-        "SERVED_MODEL_NAME": engine.served_model_name,
-        "HOST": "127.0.0.1",
-        "KV_TRANSFER_CONFIG": json.dumps(with_references(connector.kv_transfer_config, connector.id))
-        if connector.kv_transfer_config
-        else "",
-    }
+    inherited = {name: value for name, value in os.environ.items() if name != REFERRED_VARIABLE}
+    environment = {**inherited, **given_environment(engine, connector)}
     if engine.kind == "emulator":
         environment["CONNECTOR_TAX_ENGINE_MODEL"] = str(cost_model(engine))
     else:
@@ -172,63 +139,30 @@ def cost_model(engine: EngineConfig) -> Path:
     return path
 
 
-def given_environment(engine: EngineConfig, connector: ConnectorSpec) -> dict[str, str]:
+def given_environment(
+    engine: EngineConfig, connector: ConnectorSpec, look_up: LookUp = with_references
+) -> dict[str, str]:
     """The variables that the config sets, and not whoever started the campaign."""
-    api_key = with_references(engine.args.get("api_key"), "engine.args.api_key")
+    api_key = look_up(engine.args.get("api_key"), "engine.args.api_key")
     return {
-        **with_references(engine.env, "engine.env"),
-        **with_references(connector.env, f"{connector.id}.env"),
+        **look_up(engine.env, "engine.env"),
+        **look_up(connector.env, f"{connector.id}.env"),
         **({} if api_key is None else {API_KEY: str(api_key)}),
     }
 
 
-def referring(engine: EngineConfig, connector: ConnectorSpec) -> list[str]:
-    """What in a launch refers to variables, since they hold secrets: others were put in when the config was read."""
-    parts = [engine.args, engine.extra_args, engine.env, connector.extra_args, connector.env]
-    texts = _texts([*parts, connector.kv_transfer_config])
-    return sorted({text for text in texts if REFERENCE.search(text.replace(STORE, ""))})
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Every text in it, at whatever depth."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from chain.from_iterable(map(_texts, value.values()))
-    elif isinstance(value, list | tuple):
-        yield from chain.from_iterable(map(_texts, value))
-
-
 def api_key(engine: EngineConfig, connector: ConnectorSpec) -> str | None:
-    """What the launched engine asks its clients for; None where it asks for nothing. Its command line goes first.
+    """What the launched engine asks its clients for; None where it asks for nothing.
 
     Raises:
         ConfigError: it has characters that no header can carry; they are not repeated.
     """
-    key = _key_of_arguments(engine_arguments(engine, connector))
-    if key is None:
-        key = {**os.environ, **given_environment(engine, connector)}.get(API_KEY) or None
+    key = {**os.environ, **given_environment(engine, connector)}.get(API_KEY) or None
     if key is not None and not (key.isascii() and key.isprintable()):
         raise ConfigError(
-            f"{connector.id}: the API key (engine.args.api_key, --api-key or {API_KEY}) has characters other than printable "
+            f"{connector.id}: the API key (engine.args.api_key or {API_KEY}) has characters other than printable "
             "ASCII, which no HTTP header can carry. Give the engine another key."
         )
-    return key
-
-
-def _key_of_arguments(arguments: list[str]) -> str | None:
-    """The key as vLLM's parser reads it: underscores for hyphens, any beginning that no other argument has, the last one given."""
-    key = None
-    for index, argument in enumerate(arguments):
-        flag, given, value = argument.partition("=")
-        flag = flag.replace("_", "-")
-        if not (flag.startswith("--api-k") and "--api-key".startswith(flag)):
-            continue
-        if not given:
-            following = arguments[index + 1 : index + 2]
-            key = following[0] if following and not following[0].startswith("-") else None
-        else:
-            key = value
     return key
 
 

@@ -1,14 +1,15 @@
 """An engine in a container: the words that go before its command.
 
-The command stays the launch scripts' own; these words run it in an image, with this host's loopback and nothing else of the host that it does not need:
-the instrument and the model to read, the launch's folder of step records and its store to write. The image is not changed. Variables are
-named in arguments and handed over through standard input, so no value of one is in an argument, a receipt or the runtime's own files.
-Why so: docs/decisions/0035.
+They run it in an image, with this host's loopback and nothing else of the host that it does not need: the instrument and the model to read, the launch's
+folder of step records and its store to write. The image is not changed. Variables are named in arguments and handed over through standard input, so no
+value of one is in an argument, a receipt or the runtime's own files. Why so: docs/decisions/0035.
 """
 
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+import resource
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,10 +21,13 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import writing_failed
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.opening import printable
-from connector_tax.base.secret_names import is_secret_name
-from connector_tax.run.engine.container_limits import limit_words, shm_bytes
+from connector_tax.base.records.connector import STORE, ConnectorSpec
+from connector_tax.base.secrets import REFERENCE, format_in, is_secret_name, masked
+from connector_tax.run.engine.command import engine_python, given_environment
 from connector_tax.run.engine.gpus import ORDER, VISIBLE, Cards
-from connector_tax.run.engine.image import Image
+from connector_tax.run.engine.image import Image, image_of
+from connector_tax.run.engine.model_files import model_folder
+from connector_tax.run.engine.store import folder_in
 from connector_tax.run.engine.supervisor import HANDED
 
 PLUGINS = PROJECT_ROOT / "launch" / "plugins"
@@ -31,6 +35,8 @@ PATCHES = PROJECT_ROOT / "patches"
 # The first process of every container, and the folder that it imports the supervisor from.
 INIT = PLUGINS / "container_init.py"
 PACKAGE = Path(connector_tax.__file__).resolve().parent
+# What of this project is mounted into every engine's container.
+INSTRUMENT = (PLUGINS, PATCHES, PACKAGE)
 PREFIX = "connector-tax-"
 # Who an engine is by name; by number it is this user.
 USER = "connector-tax"
@@ -38,37 +44,25 @@ USER = "connector-tax"
 LONGER_S = 2.0
 # Longer than anybody waits for an answer.
 QUESTION_ENDS_AFTER_S = 330
+LEAST_SHM_BYTES = 2**30
 # What cannot stand in a mount, whose parts are separated by commas and may be quoted.
 _UNMOUNTABLE = re.compile('[,"\n]')
-# Of what an engine inherits: what shapes it, unless it names a place of this host.
+# Of what an engine inherits: what shapes it, unless it names a place of this host. podman takes a star for the beginning of many names.
 _SHAPING = re.compile(r"(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF)_\w+", re.ASCII)
-_PROXIES = tuple(
-    name
-    for kind in ("HTTP", "HTTPS", "FTP", "NO", "ALL")
-    for name in (f"{kind}_PROXY", f"{kind.lower()}_proxy")
-)
-# What bash and the runtime's client go by themselves, of whatever is in the environment that variables are handed on from.
-_OF_THE_SHELL = r"PATH|HOME|TMPDIR|BASH_ENV|PYTHONHOME|LD_\w+"
-_OF_THE_CLIENT = re.compile(rf"{_OF_THE_SHELL}|(XDG|DOCKER|CONTAINERS?|PODMAN|STORAGE)_\w+", re.ASCII)
-# They are paths: a folder that looks like a token is none, and without the host's no client would be found.
-PATHS = re.compile(_OF_THE_SHELL, re.ASCII)
-_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLACE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|DIRECTORY|FILE)$")
-# Set by the pipeline or by launch/common.sh for each launch.
-_OURS = (
-    "AGENTIC_STEP_LOG_PATH",
-    "CONNECTOR_TAX_ENGINE_MODEL",
-    "CONNECTOR_TAX_ENGINE_SEED",
-    "CONNECTOR_TAX_FAULT",
-    HANDED,
-    "CONNECTOR_TAX_RUN",
-    "CONNECTOR_TAX_STEP_FLUSH_S",
-    "CONNECTOR_TAX_VIRTUAL_GPU",
-    "LAUNCH_SH_OUT",
-    "PYTHONPATH",
-    VISIBLE,
-    ORDER,
-)
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_PROXIES = [f"{kind}_PROXY" for kind in ("HTTP", "HTTPS", "FTP", "NO", "ALL")]
+# What the supervisor and the runtime's client go by, and keep from this host. The first are paths: a folder that looks like a token is none.
+_PATHS = re.compile(r"PATH|HOME|TMPDIR|PYTHONHOME|LD_\w+", re.ASCII)
+_OF_THE_CLIENT = re.compile(rf"{_PATHS.pattern}|(XDG|DOCKER|CONTAINERS?|PODMAN|STORAGE)_\w+", re.ASCII)
+# Set by the pipeline for each launch.
+_OURS = {
+    *(HANDED, "AGENTIC_STEP_LOG_PATH", "PYTHONPATH", VISIBLE, ORDER),
+    *("CONNECTOR_TAX_ENGINE_MODEL", "CONNECTOR_TAX_ENGINE_SEED", "CONNECTOR_TAX_FAULT", "CONNECTOR_TAX_RUN"),
+    *("CONNECTOR_TAX_STEP_FLUSH_S", "CONNECTOR_TAX_VIRTUAL_GPU"),
+}
+# In a container's configuration, since its first process, or NVIDIA's hook, reads them before standard input; the last is added to for a virtual GPU.
+_KEPT = re.compile(r"(PYTHON|NVIDIA_)\w*|VLLM_PLUGINS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +73,7 @@ class Contained:
         python: the engine's interpreter in the image.
         names: of the variables that it is given.
         values: of those among them that the runtime's client would go by itself, so they are told in its command.
-        secret: those among them that hold a secret.
+        handed: those among them that come through its standard input: all that may be secret.
         reads, writes: folders of this host that it sees, under their own paths.
         home: among ``writes``; what engines cache of compiled code stays there from launch to launch.
         cpus: that it stays on; empty for any.
@@ -96,7 +90,103 @@ class Contained:
     cpus: tuple[int, ...]
     grace_s: float
     values: Mapping[str, str] = field(default_factory=dict)
-    secret: frozenset[str] = frozenset()
+    handed: tuple[str, ...] = ()
+
+
+def contained(
+    engine: EngineConfig,
+    connector: ConnectorSpec,
+    image: Image,
+    environment: Mapping[str, str],
+    *,
+    mark: str,
+    cards: Cards,
+    cpus: tuple[int, ...],
+    writes: tuple[Path, ...],
+) -> Contained:
+    """
+    Args:
+        connector: with its store's folder in place.
+        environment: the launch's, of which the container gets a part.
+        cpus: that the engine stays on; empty: those that this process may use, which a daemon's containers know nothing of.
+        writes: where step records and a virtual GPU's clock go.
+
+    Raises:
+        ConfigError: a folder of ``engine.container.mounts`` or the model is not on this host.
+        ArtifactError: there is no room for a home folder.
+    """
+    assert engine.container is not None
+    home, store, own = _home(image), folder_in(connector), os.sched_getaffinity(0)
+    given = given_environment(engine, connector)
+    secret = _secret(given, {**engine.env, **connector.env})
+    names = passed_names(environment, given)
+    values = {n: value for n, value in given.items() if _OF_THE_CLIENT.fullmatch(n) and n not in secret}
+    model = model_mounts(model_inside(engine)) if engine.is_vllm else (PROJECT_ROOT / str(engine.model_file),)
+    return Contained(
+        image=image,
+        python=engine_python(engine),
+        mark=mark,
+        names=names,
+        values=values,
+        handed=tuple(
+            name
+            for name in names
+            if name not in {*_OURS, *values} and (name in secret or not _KEPT.fullmatch(name))
+        ),
+        reads=(*INSTRUMENT, *model, *_mounts(engine.container.mounts)),
+        writes=(*(path.absolute() for path in writes), *([] if store is None else [store]), home),
+        home=home,
+        cards=cards,
+        cpus=cpus or (() if len(own) == os.cpu_count() else tuple(sorted(own))),
+        grace_s=engine.stop_grace_s,
+    )
+
+
+def _secret(given: Mapping[str, str], configured: Mapping[str, str]) -> frozenset[str]:
+    """Names of variables that hold a secret, by their names, their values, or what they refer to.
+
+    Args:
+        given: with every value in place.
+        configured: the same where a secret is still a reference to another variable: others were put in when the config was read.
+    """
+    return frozenset(
+        name
+        for name, value in given.items()
+        if is_secret_name(name)
+        or REFERENCE.search(configured.get(name, "").replace(STORE, ""))
+        or ((format_in(value) or masked(value) != value) and not _PATHS.fullmatch(name))
+    )
+
+
+def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[str, ...]:
+    """Which variables a container gets: what the config sets, what the pipeline sets, and what shapes an engine wherever it is run.
+
+    Args:
+        given: names that the config sets.
+    """
+    inherited = (name for name in environment if _SHAPING.fullmatch(name) and not _PLACE.search(name))
+    return tuple(sorted(name for name in {*inherited, *given, *_OURS} if _VARIABLE.fullmatch(name)))
+
+
+def leave_to_the_client(environment: dict[str, str], values: Iterable[str]) -> None:
+    """Put back in a launch's environment what the supervisor and the runtime's client would go by: PATH, TMPDIR and the like.
+
+    Args:
+        values: names of those that the config sets for the engine.
+    """
+    for name in (*values, "PYTHONPATH"):
+        environment.pop(name, None)
+        if name in os.environ:
+            environment[name] = os.environ[name]
+
+
+def python_path(image: Image, given: Mapping[str, str]) -> str:
+    """PYTHONPATH before ``instrument`` adds to it: the config's, else the image's, with which questions are answered; never this host's.
+
+    Args:
+        given: variables that the config sets.
+    """
+    return given.get("PYTHONPATH", image.pythonpath)
 
 
 def grace_s(engine: EngineConfig) -> float:
@@ -110,48 +200,47 @@ def launch_words(launch: Contained) -> list[str]:
     Raises:
         ConfigError: a folder cannot be mounted.
     """
+    writes = [_mount(path, "") for path in dict.fromkeys(launch.writes)]
+    reads = [_mount(path) for path in dict.fromkeys(launch.reads) if path not in launch.writes]
+    told = {name: f"={value}" for name, value in launch.values.items()}
     return [
-        *(
-            launch.image.runtime,
-            "run",
-            "--rm",
-            "--interactive",
-            f"--name={PREFIX}{launch.mark}",
-            f"--label={PREFIX}mark={launch.mark}",
-        ),
+        *(launch.image.runtime, "run", "--rm", "--interactive"),
+        *(f"--name={PREFIX}{launch.mark}", f"--label={PREFIX}mark={launch.mark}"),
         # The engine listens on this host's loopback, as outside of containers; its sockets in files and its shared memory are its own.
-        *("--network=host", "--ipc=private", f"--shm-size={shm_bytes()}", "--pids-limit=-1"),
+        *("--network=host", "--ipc=private", f"--shm-size={_shm_bytes()}", "--pids-limit=-1"),
         *_narrow(launch.image, launch.names),
         *gpu_words(launch.image.runtime, launch.cards),
-        *_reading(launch.reads, launch.writes),
-        *(_mount(path, writable=True) for path in dict.fromkeys(launch.writes)),
-        *(
-            f"--env={name}={launch.values[name]}" if name in launch.values else f"--env={name}"
-            for name in launch.names
-        ),
+        *reads,
+        *writes,
+        *(f"--env={name}{told.get(name, '')}" for name in launch.names),
         f"--env=HOME={launch.home}",
-        launch.image.digest,
-        *(
-            launch.python,
-            str(INIT),
-            str(PACKAGE.parent),
-            f"{launch.grace_s:g}",
-            ",".join(map(str, launch.cpus)),
-        ),
+        *(launch.image.digest, launch.python, str(INIT), str(PACKAGE.parent)),
+        *(f"{launch.grace_s:g}", ",".join(map(str, launch.cpus))),
     ]
 
 
+def interpreter(engine: EngineConfig) -> list[str]:
+    """What to put before ``-c`` or ``-m`` to ask the engine's interpreter something; in a container, one that ends with the answer.
+
+    Raises:
+        ConfigError: as ``engine_python``, or there is no such image or no such folder to mount.
+        EngineError: the container runtime does not answer.
+    """
+    python = engine_python(engine)
+    if engine.container is None:
+        return [python]
+    mounts = (*INSTRUMENT, *_mounts(engine.container.mounts))
+    return [*probe_words(image_of(engine.container), mounts), python]
+
+
 def probe_words(image: Image, reads: Iterable[Path]) -> list[str]:
-    """The same for a question to the image's interpreter: without a network, variables or a place to write."""
+    """As ``launch_words``, for a question to the image's interpreter: without a network, variables or a place to write."""
     return [
-        image.runtime,
-        "run",
-        "--rm",
-        "--network=none",
+        *(image.runtime, "run", "--rm", "--network=none"),
         # Of a question that is given up nothing is left, since the client's end is not the container's. docker has no such word.
         *([f"--timeout={QUESTION_ENDS_AFTER_S}"] if image.runtime == "podman" else []),
         *_narrow(image),
-        *_reading(reads),
+        *map(_mount, dict.fromkeys(reads)),
         image.digest,
     ]
 
@@ -166,11 +255,9 @@ def _narrow(image: Image, names: Iterable[str] = ()) -> tuple[str, ...]:
     """
     given = set(names)
     return (
+        *("--pull=never", f"--user={image.user}", *(f"--group-add={group}" for group in image.groups)),
+        # Whatever PODMAN_USERNS, containers.conf or the daemon's userns-remap would have: files are this user's.
         *(
-            "--pull=never",
-            f"--user={image.user}",
-            *(f"--group-add={group}" for group in image.groups),
-            # Whatever PODMAN_USERNS, containers.conf or the daemon's userns-remap would have: files are this user's.
             "--userns=host",
             "--cap-drop=ALL",
             "--security-opt=no-new-privileges",
@@ -183,150 +270,48 @@ def _narrow(image: Image, names: Iterable[str] = ()) -> tuple[str, ...]:
         *(
             ["--http-proxy=false"]
             if image.runtime == "podman"
-            else [f"--env={name}=" for name in _PROXIES if name not in given]
+            else [f"--env={n}=" for name in _PROXIES for n in (name, name.lower()) if n not in given]
         ),
-        *limit_words(),
+        *map(_limit, ("nofile", "nproc", "memlock")),
     )
+
+
+def _shm_bytes() -> int:
+    """As much as this host's own, which is a limit and no reservation."""
+    try:
+        return max(LEAST_SHM_BYTES, shutil.disk_usage("/dev/shm").total)  # nosec B108  # only its size is asked
+    except OSError:
+        return LEAST_SHM_BYTES
+
+
+def _limit(name: str) -> str:
+    """A limit as this process has it: runtimes give others, and may not be allowed to."""
+    limits = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))
+    if name == "nproc":  # podman lowers its own to as many as the kernel can number; -1 is none
+        most = int(Path("/proc/sys/kernel/pid_max").read_text())
+        limits = min(limits[0] % 2**64, most), min(limits[1] % 2**64, most)
+    return f"--ulimit={name}={limits[0]}:{limits[1]}"
 
 
 def gpu_words(runtime: Runtime, cards: Cards) -> list[str]:
     """Cards by UUID: indices mean other cards where the runtime counts in another order."""
     uuids = [gpu.uuid for gpu in cards.gpus]
-    if not uuids:
-        return []
-    if runtime == "docker":
+    if uuids and runtime == "docker":
         return [f'--gpus="device={",".join(uuids)}"']  # quotes, since docker splits at commas
     return [f"--device=nvidia.com/gpu={uuid}" for uuid in uuids]
 
 
-def visible_inside(cards: Cards) -> dict[str, str]:
-    """CUDA_VISIBLE_DEVICES where only these cards are there: they are counted from 0 in the order of the bus."""
-    if not cards.gpus or any(gpu.is_mig for gpu in cards.gpus):
-        return dict(cards.environment)
-    on_the_bus = sorted(gpu.index for gpu in cards.gpus)
-    return {VISIBLE: ",".join(str(on_the_bus.index(gpu.index)) for gpu in cards.gpus), ORDER: "PCI_BUS_ID"}
-
-
-def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[str, ...]:
-    """Which variables a container gets: what the config sets, what the pipeline sets, and what shapes an engine wherever it is run.
-
-    Args:
-        given: names that the config sets.
-    """
-    inherited = (name for name in environment if _SHAPING.fullmatch(name) and not _PLACE.search(name))
-    # podman takes a star for the beginning of many names.
-    return tuple(sorted(name for name in {*inherited, *given, *_OURS} if _VARIABLE.fullmatch(name)))
-
-
-def of_the_client(names: Iterable[str], secret: Container[str] = ()) -> list[str]:
-    """Which of ``names`` the shell and the runtime's client on this host go by: they keep the host's values. Those of secrets are never
-    among them, since their values would stand in an argument.
-
-    Args:
-        secret: those whose values tell of one; names do so by themselves.
-    """
-    return [
-        name
-        for name in names
-        if _OF_THE_CLIENT.fullmatch(name) and name not in secret and not is_secret_name(name)
-    ]
-
-
-def handed_over(names: Sequence[str], secret: Container[str] = ()) -> list[str]:
-    """Which of a container's variables come through its standard input: all that may be secret. In its configuration stay those that its
-    first process, or NVIDIA's hook, reads before that.
-
-    Args:
-        secret: as above.
-    """
-    # The last is added to by launch/common.sh.
-    kept = {*_OURS, *of_the_client(names, secret), "VLLM_PLUGINS"}
-    return [
-        name
-        for name in names
-        if name not in kept
-        and (name in secret or is_secret_name(name) or not name.startswith(("PYTHON", "NVIDIA_")))
-    ]
-
-
-def python_path(image: Image, given: Mapping[str, str]) -> str:
-    """PYTHONPATH before the launch scripts add to it: the config's, else the image's, with which questions are answered; never this host's.
-
-    Args:
-        given: variables that the config sets.
-    """
-    return given.get("PYTHONPATH", image.pythonpath)
-
-
-def instrument() -> tuple[Path, ...]:
-    """What of this project is mounted into every engine's container."""
-    return PLUGINS, PATCHES, PACKAGE
-
-
-def further(mounts: Iterable[str]) -> tuple[Path, ...]:
-    """``engine.container.mounts``, without dots and doubled slashes: a runtime takes those out itself, and refuses one place given twice.
+def model_inside(engine: EngineConfig) -> Path:
+    """The model's folder itself, also of one in the hub's cache, under the path that is mounted.
 
     Raises:
-        ConfigError: one of them is not on this host.
+        ConfigError: it is not on this host.
     """
-    paths = tuple(map(_in_short, mounts))
-    for path in paths:
-        if not _there(path):
-            raise ConfigError(
-                f"engine.container.mounts: {path}: no such folder on this host that this user may look at. Make it, or take it out."
-            )
-    return paths
-
-
-def model_mounts(folder: Path) -> tuple[Path, ...]:
-    """The model's folder and where links in it lead, and nothing beside that; of the hub's cache, whose weights lie elsewhere, the folder of blobs.
-
-    A link that leads nowhere, or where this user may not look, is as good as none.
-    """
-    blobs = folder.parent.parent / "blobs"
-    linked = {
-        blobs if place.parent == blobs else place
-        for path in folder.iterdir()
-        if path.is_symlink() and _there(path)
-        for place in _places(path)
-    }
-    return folder, *sorted(place for place in linked if not place.is_relative_to(folder))
-
-
-def _places(link: Path) -> Iterator[Path]:
-    """What a link names, and what that names in turn, to where it ends: each has to be there under its own path."""
-    place, seen = link, set()
-    # Where a link to a folder stands before the dots, a place may not be there, or be one that was passed.
-    while os.path.islink(place) and place not in seen:  # noqa: PTH114 - as in _there
-        seen.add(place)
-        place = _in_short(place.parent / place.readlink())
-        if _there(place):
-            yield place
-    yield link.resolve()
-
-
-def _in_short(path: Path | str) -> Path:
-    """An absolute path as a runtime reads it; ``normpath`` leaves two slashes before it."""
-    return Path("/" + os.path.normpath(path).lstrip("/"))
-
-
-def _there(path: Path) -> bool:
-    """Whether this user sees it: ``Path.exists`` raises where it may not look."""
-    return os.path.exists(path)  # noqa: PTH110
-
-
-def home_of(image: Image) -> Path:
-    """An own home folder for engines of that image.
-
-    Raises:
-        ArtifactError: it cannot be made.
-    """
-    home = (cache_folder() / "containers" / image.digest.removeprefix("sha256:")[:16]).absolute()
-    try:
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise writing_failed(home, error) from error
-    return home
+    folder = model_folder(engine)
+    if folder is None:
+        refuse_a_model_elsewhere(engine, f"model {engine.model} is not on this host (no config.json)")
+    assert folder is not None
+    return folder.resolve()
 
 
 def refuse_a_model_elsewhere(engine: EngineConfig, missing: str) -> None:
@@ -342,34 +327,58 @@ def refuse_a_model_elsewhere(engine: EngineConfig, missing: str) -> None:
         )
 
 
-def _reading(paths: Iterable[Path], but: Iterable[Path] = ()) -> list[str]:
-    """Each path once, with what is mounted beneath it on this host: a runtime takes that along, writable whatever the folder around it is.
+def model_mounts(folder: Path) -> tuple[Path, ...]:
+    """The model's folder, what links in it name and where these end, and nothing beside that; of the hub's cache, whose weights lie elsewhere, the folder of blobs.
 
-    Args:
-        but: mounted otherwise.
+    A link that leads nowhere, or where this user may not look, is as good as none.
     """
-    wanted = (place for path in paths for place in (path, *mounted_beneath(path)))
-    other = set(but)
-    return [_mount(place, writable=False) for place in dict.fromkeys(wanted) if place not in other]
-
-
-def mounted_beneath(folder: Path) -> list[Path]:
-    """Places below ``folder`` at which this host has something mounted."""
-    real = folder.resolve()
-    mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
-    # Blanks and backslashes are written as octal numbers.
-    points = {
-        Path(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split(" ")[4]))
-        for line in mountinfo.splitlines()
+    blobs = folder.parent.parent / "blobs"
+    linked = {
+        blobs if place.parent == blobs else place
+        for path in folder.iterdir()
+        if path.is_symlink() and os.path.exists(path)  # noqa: PTH110 - as in _mounts
+        for place in (_in_short(folder / path.readlink()), path.resolve())
     }
-    beneath = sorted(point for point in points if point != real and point.is_relative_to(real))
-    return [folder / point.relative_to(real) for point in beneath if _there(point)]
+    return folder, *sorted(place for place in linked if not place.is_relative_to(folder))
 
 
-def _mount(path: Path, *, writable: bool) -> str:
+def _mounts(mounts: Iterable[str]) -> Iterator[Path]:
+    """``engine.container.mounts``, without dots and doubled slashes: a runtime takes those out itself, and refuses one place given twice.
+
+    Raises:
+        ConfigError: one of them is not on this host.
+    """
+    for path in map(_in_short, mounts):
+        if not os.path.exists(path):  # noqa: PTH110 - Path.exists raises where this user may not look
+            raise ConfigError(
+                f"engine.container.mounts: {path}: no such folder on this host that this user may look at. Make it, or take it out."
+            )
+        yield path
+
+
+def _in_short(path: Path | str) -> Path:
+    """An absolute path as a runtime reads it; ``normpath`` leaves two slashes before it."""
+    return Path("/" + os.path.normpath(path).lstrip("/"))
+
+
+def _home(image: Image) -> Path:
+    """An own home folder for engines of that image.
+
+    Raises:
+        ArtifactError: it cannot be made.
+    """
+    home = (cache_folder() / "containers" / image.digest.removeprefix("sha256:")[:16]).absolute()
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise writing_failed(home, error) from error
+    return home
+
+
+def _mount(path: Path, how: str = ",ro") -> str:
     if _UNMOUNTABLE.search(str(path)):
         raise ConfigError(
             f"{str(path)!r} cannot be mounted into a container: a comma, a quote or a line break in a path means something else there. "
             "Rename the folder, or reach it by a link without one."
         )
-    return f"--mount=type=bind,source={path},target={path}" + ("" if writable else ",ro")
+    return f"--mount=type=bind,source={path},target={path}{how}"

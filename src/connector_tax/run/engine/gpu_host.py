@@ -14,7 +14,8 @@ from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.secrets import with_references
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ConfigError
-from connector_tax.run.engine.command import check_model, engine_python, interpreter
+from connector_tax.run.engine.command import check_model, engine_python
+from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpus import host_gpus
 from connector_tax.run.engine.virtual_gpu_fit import release_key
 

@@ -101,6 +101,14 @@ class Cards:
         return self.gpus[0].index if self.gpus else self.slot
 
 
+def visible_inside(cards: Cards) -> dict[str, str]:
+    """CUDA_VISIBLE_DEVICES in a container, where only these cards are there: they are counted from 0 in the order of the bus."""
+    if not cards.gpus or any(gpu.is_mig for gpu in cards.gpus):
+        return dict(cards.environment)
+    on_the_bus = sorted(gpu.index for gpu in cards.gpus)
+    return {VISIBLE: ",".join(str(on_the_bus.index(gpu.index)) for gpu in cards.gpus), ORDER: "PCI_BUS_ID"}
+
+
 def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None, place: int = 0) -> Cards:
     """The cards that ``engine`` gets here: those of CUDA_VISIBLE_DEVICES where that is set, else from ``run.engine.gpu`` on.
 

@@ -18,9 +18,9 @@ from connector_tax.base.errors import EngineError
 from connector_tax.base.opening import printable
 from connector_tax.base.records.bounds import Fact
 from connector_tax.base.records.connector import ConnectorSpec
-from connector_tax.base.redaction import excerpt, redacted
-from connector_tax.run.engine.command import engine_environment, given_environment, interpreter
-from connector_tax.run.engine.container import passed_names, python_path
+from connector_tax.base.secrets import MASKED, excerpt, is_secret
+from connector_tax.run.engine.command import engine_environment, given_environment
+from connector_tax.run.engine.container import interpreter, passed_names, python_path
 from connector_tax.run.engine.gpus import Cards, driver_version
 from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.virtual_gpu import gpu_identity
@@ -160,7 +160,9 @@ def env_text(engine: EngineConfig, connector: ConnectorSpec, identity: EngineIde
     told = msgspec.to_builtins(msgspec.structs.replace(identity, packages=UNSET))
     lines = ["# identity", json.dumps(told, indent=2)]
     lines += ["", "# environment of the engine"]
-    lines += [f"{k}={redacted(v, k)}" for k, v in sorted(environment.items()) if _TELLING.match(k)]
+    lines += [
+        f"{k}={MASKED if is_secret(k, v) else v}" for k, v in sorted(environment.items()) if _TELLING.match(k)
+    ]
     lines += ["", "# packages of the engine's interpreter", *(identity.packages or ())]
     return "\n".join(lines) + "\n"
 

@@ -15,7 +15,7 @@ from functools import cache
 from connector_tax.base.config.model import ContainerConfig, Runtime
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.opening import printable
-from connector_tax.base.redaction import published_text
+from connector_tax.base.secrets import masked
 
 # In the order in which they are looked for: podman's containers are children of whoever starts them, and need no daemon.
 RUNTIMES: tuple[Runtime, ...] = ("podman", "docker")
@@ -150,5 +150,5 @@ def _ask(runtime: Runtime, *arguments: str) -> "subprocess.CompletedProcess[str]
 
 
 def _last_line(text: str) -> str:
-    lines = [line for line in published_text(text).splitlines() if line.strip()]
+    lines = [line for line in masked(text).splitlines() if line.strip()]
     return printable(lines[-1], 500) if lines else "it said nothing"

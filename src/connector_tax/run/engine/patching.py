@@ -14,8 +14,9 @@ import msgspec
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import EngineError
-from connector_tax.base.steptime import headers_of, unheard, words
-from connector_tax.run.engine.command import engine_python, interpreter
+from connector_tax.base.steptime import headers_of, unheard
+from connector_tax.run.engine.command import engine_python
+from connector_tax.run.engine.container import interpreter
 
 PATCHER = PROJECT_ROOT / "patches" / "scheduler_step_timing.py"
 
@@ -72,9 +73,10 @@ def recorder_heard(step_log: Path, stderr_log: Path, *, connector: bool = False)
     if not any(step_log.parent.glob(f"{step_log.stem}.scheduler.*.jsonl")):
         return StepTiming(False, f"the engine served requests and recorded no step; it says: {last}")
     raw = sorted(step_log.parent.glob(f"{step_log.stem}.*.jsonl"))
-    silent = words(unheard(h for path in raw for h in headers_of(path))) if connector else None
+    silent = ", ".join(unheard(h for path in raw for h in headers_of(path)).values()) if connector else ""
     refused = [line for line in said if line.startswith("no step records")]
-    return StepTiming(silent is None, silent and f"{silent}; the engine says: {(refused or [last])[-1]}")
+    says = f"hook times are not known: {silent}; the engine says: {(refused or [last])[-1]}"
+    return StepTiming(not silent, says if silent else None)
 
 
 def vllm_folder(engine: EngineConfig) -> Path:

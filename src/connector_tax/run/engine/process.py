@@ -1,9 +1,7 @@
-"""A running engine: launched through ``launch/``, watched, and ended without leftovers."""
+"""A running engine: launched, watched, and ended without leftovers."""
 
-import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,30 +15,27 @@ from connector_tax.base import direct
 from connector_tax.base.artifacts.layout import LOGS
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import EngineError
+from connector_tax.base.files import write_bytes
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import ConnectorSpec
-from connector_tax.base.redaction import published_text
+from connector_tax.base.secrets import masked
 from connector_tax.run.engine.command import (
     api_key,
-    engine_arguments,
     engine_environment,
-    given_environment,
-    launch_script,
-    referring,
 )
-from connector_tax.run.engine.contained import contained, leave_to_the_client, model_inside
-from connector_tax.run.engine.container import grace_s, handed_over, launch_words, python_path
+from connector_tax.run.engine.container import Contained, contained, grace_s, leave_to_the_client
 from connector_tax.run.engine.container_end import Inside
 from connector_tax.run.engine.gpus import Cards, cards_of
 from connector_tax.run.engine.image import image_of
+from connector_tax.run.engine.launch import STEP_LOG, Launch
 from connector_tax.run.engine.leftovers import end_leftovers
-from connector_tax.run.engine.logs import clean_logs, launch_secrets
+from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.marks import new_mark
 from connector_tax.run.engine.ports import api_port, intruder, listens, taken_side_port
 from connector_tax.run.engine.release import memory_before, wait_released
 from connector_tax.run.engine.roles import processes_below
 from connector_tax.run.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
-from connector_tax.run.engine.store import own_store, stores_folder
+from connector_tax.run.engine.store import own_store
 from connector_tax.run.engine.supervised import Supervisor, start_supervised, stop_supervised
 from connector_tax.run.engine.supervisor import HANDED, KILL_WAIT_S
 from connector_tax.run.engine.virtual_gpu import VARIABLE as VIRTUAL_GPU_VARIABLE
@@ -66,7 +61,6 @@ class LaunchRequest:
         fault: for tests of the embedded engine, see ``run/emulator/faults.py``.
         cpus: logical CPUs that the engine stays on; empty for any.
         cards: what it runs on, where the caller has looked them up already; None: looked up at the launch.
-        has_store: whether the connector was given a store folder of this launch's own.
         place: among ``of`` engines that the campaign may run side by side, from 0.
     """
 
@@ -77,7 +71,6 @@ class LaunchRequest:
     fault: str | None = None
     cpus: tuple[int, ...] = ()
     cards: Cards | None = None
-    has_store: bool = False
     place: int = 0
     of: int = 1
 
@@ -156,7 +149,7 @@ class RunningEngine:
 
     def log_text(self) -> str:
         """The end of both logs without secrets, standard error last."""
-        return self.without_secrets("\n".join(_tail(self.request.folder / n) for n in LOGS))
+        return masked("\n".join(_tail(self.request.folder / n) for n in LOGS))
 
     def last_words(self) -> str:
         """Its log's last line, for a message."""
@@ -164,11 +157,7 @@ class RunningEngine:
 
     def _since_ready(self) -> str:
         """As ``log_text``; of an engine that got ready, without what it overcame on the way there."""
-        return self.without_secrets("\n".join(since_ready(_tail(self.request.folder / n)) for n in LOGS))
-
-    def without_secrets(self, text: str) -> str:
-        """What the engine wrote or answered, as it may be stored."""
-        return published_text(text, launch_secrets(self.request.engine, self.request.connector))
+        return masked("\n".join(since_ready(_tail(self.request.folder / n)) for n in LOGS))
 
     def wait_ready(self) -> None:
         """Until ``/v1/models`` names the model, and nobody but this engine can have said so.
@@ -214,7 +203,7 @@ class RunningEngine:
             raise LaunchError(f"{self.request.connector.id}: {wrong}")
 
     def processes(self) -> dict[str, psutil.Process]:
-        """The engine's processes by role, without the supervisor and the launching shell, or what looks after a container."""
+        """The engine's processes by role, without the supervisor, or what looks after a container."""
         return processes_below(self.root)
 
 
@@ -228,15 +217,13 @@ def running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
     """
     with (
         own_store(request.connector) as connector,
-        _running_engine(
-            replace(request, connector=connector, has_store=connector != request.connector)
-        ) as engine,
+        _running_engine(replace(request, connector=connector), request.connector) as engine,
     ):
         yield engine
 
 
 @contextmanager
-def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
+def _running_engine(request: LaunchRequest, configured: ConnectorSpec) -> Iterator[RunningEngine]:
     """Launch, hand over, and end the engine with all its descendants, whatever the body does.
 
     The body calls ``wait_ready`` itself. After it, also where it failed, the cards are waited for.
@@ -248,7 +235,7 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
     if request.step_log is not None:
         request.step_log.parent.mkdir(parents=True, exist_ok=True)
     end_leftovers(request.folder, grace_s=request.engine.stop_grace_s)
-    clean_logs(request.folder, launch_secrets(request.engine, request.connector))
+    clean_logs(request.folder)
     port = api_port(request.engine.port, request.place, request.of)
     cards = request.cards or cards_of(request.engine)
     environment = engine_environment(request.engine, request.connector, cards)
@@ -258,7 +245,7 @@ def _running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
     before = memory_before(cards.gpus)
     killed = oom_kills()
     mark = new_mark()
-    supervisor = _spawn(request, port, environment, cards, mark)
+    supervisor = _spawn(request, configured, port, environment, cards, mark)
     inside = Inside(mark) if request.engine.container is not None else None
 
     def release() -> None:
@@ -287,76 +274,75 @@ def _end(request: LaunchRequest, supervisor: Supervisor) -> None:
         stop_supervised(supervisor, request.folder, grace_s=grace_s(request.engine))
     finally:  # also where something does not end, as a container whose daemon hangs: a later start may have nothing to launch here
         remove_copy(request.folder)
-        clean_logs(request.folder, launch_secrets(request.engine, request.connector))
+        clean_logs(request.folder)
 
 
 def _spawn(
-    request: LaunchRequest, port: int, environment: dict[str, str], cards: Cards, mark: str
+    request: LaunchRequest,
+    configured: ConnectorSpec,
+    port: int,
+    environment: dict[str, str],
+    cards: Cards,
+    mark: str,
 ) -> Supervisor:
-    script = launch_script(request.connector)
     # What a shell around us happens to have set is no setting of this launch.
-    for name in ("AGENTIC_STEP_LOG_PATH", "ENGINE_CPUS", "ENGINE_PYTHONPATH", HANDED, VIRTUAL_GPU_VARIABLE):
+    for name in (STEP_LOG, HANDED, VIRTUAL_GPU_VARIABLE):
         environment.pop(name, None)
-    environment["PORT"] = str(port)
-    environment["RECORD_PYTHON"] = sys.executable
-    environment["RECORD_NEEDED"] = " ".join(given_environment(request.engine, request.connector))
-    environment["RECORD_REFERRING"] = json.dumps(referring(request.engine, request.connector))
-    environment["RECORD_STORES"] = str(stores_folder()) if request.has_store else ""
-    environment["LAUNCH_SH_OUT"] = str((request.folder / "launch.sh").absolute())
     if request.step_log is not None:
-        environment["AGENTIC_STEP_LOG_PATH"] = str(request.step_log.absolute())
+        environment[STEP_LOG] = str(request.step_log.absolute())
     gpu = write_gpu(request.engine, request.folder)
     if gpu is not None:
         environment[VIRTUAL_GPU_VARIABLE] = str(gpu)
     if request.fault is not None:
         environment["CONNECTOR_TAX_FAULT"] = request.fault
-    container: list[str] = []
-    if request.engine.container is not None:
-        container = _container(request, environment, cards, mark)
-    elif request.cpus:
-        environment["ENGINE_CPUS"] = ",".join(map(str, request.cpus))
+    steps = (request.folder / "steps").absolute()
+    box = None if request.engine.container is None else _container(request, environment, cards, mark, steps)
+    # A container's first process puts itself on its cores.
+    cpus = request.cpus if box is None else ()
+    launch = Launch(
+        request.engine,
+        request.connector,
+        environment,
+        port,
+        cpus=cpus,
+        contained=box,
+        steps=steps,
+    )
+    write_bytes(request.folder / "launch.sh", os.fsencode(launch.script(configured)))
     out_log, err_log = (request.folder / name for name in LOGS)
     with open(out_log, "ab") as out, open(err_log, "ab") as err:
         return start_supervised(
-            ["bash", str(script), *container, *engine_arguments(request.engine, request.connector)],
+            launch.command(),
             folder=request.folder,
-            environment=environment,
+            environment=launch.variables(),
             grace_s=grace_s(request.engine),
             stdout=out,
             stderr=err,
             cards=cards.names,
             mark=mark,
-            container=image_of(request.engine.container).runtime
-            if request.engine.container is not None
-            else None,
+            container=None if box is None else box.image.runtime,
         )
 
 
-def _container(request: LaunchRequest, environment: dict[str, str], cards: Cards, mark: str) -> list[str]:
-    """What tells ``launch/common.sh`` to run its command in a container."""
+def _container(
+    request: LaunchRequest, environment: dict[str, str], cards: Cards, mark: str, steps: Path
+) -> Contained:
+    """Return the engine's container; ``environment`` becomes that of the runtime's client."""
     assert request.engine.container is not None
-    steps = (request.folder / "steps").absolute()
     steps.mkdir(exist_ok=True)
-    image = image_of(request.engine.container)
-    environment["MODEL"] = model_inside(request.engine)
-    given = given_environment(request.engine, request.connector)
-    environment["ENGINE_PYTHONPATH"] = python_path(image, given)
-    environment["RECORD_FOLDER"] = str(steps)
     launch = contained(
         request.engine,
         request.connector,
-        image,
+        image_of(request.engine.container),
         environment,
         mark=mark,
         cards=cards,
         cpus=request.cpus,
         writes=tuple({steps, *([] if request.step_log is None else [request.step_log.parent.absolute()])}),
     )
-    leave_to_the_client(environment, given, launch.secret)
-    environment["RECORD_NEEDED"] = " ".join(name for name in given if name not in launch.values)
-    environment[HANDED] = " ".join(handed_over(launch.names, launch.secret))
-    words = launch_words(launch)
-    return ["--in-container", str(len(words)), *words]
+    leave_to_the_client(environment, launch.values)
+    environment[HANDED] = " ".join(launch.handed)
+    return launch
 
 
 def oom_kills() -> int | None:

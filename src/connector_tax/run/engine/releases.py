@@ -143,7 +143,7 @@ def _runners(vllm: Path) -> str:
 
 
 def _serve(vllm: Path) -> str:
-    """Whether vLLM's command line is where ``vllm_serve`` imports it from, and takes what the launch scripts give it."""
+    """Whether vLLM's command line is where ``vllm_serve`` imports it from, and takes what launches give it."""
     path = vllm / "entrypoints/cli/main.py"
     if not path.is_file():
         return "no entrypoints/cli/main.py"

@@ -13,7 +13,7 @@ from pathlib import Path
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import EngineError
-from connector_tax.run.engine.command import interpreter
+from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.patching import vllm_folder
 
 PLUGINS = PROJECT_ROOT / "launch" / "plugins"

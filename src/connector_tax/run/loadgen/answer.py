@@ -4,7 +4,7 @@ Nothing here waits, reads a clock or touches the connection: that has read the a
 """
 
 from connector_tax.base.records.request import Status
-from connector_tax.base.redaction import excerpt
+from connector_tax.base.secrets import excerpt
 from connector_tax.run.loadgen.issuer import Flight
 from connector_tax.run.loadgen.sse import EventScanner, MalformedStream, read_completion, said
 

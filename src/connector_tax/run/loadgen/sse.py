@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeGuard
 import msgspec
 
 from connector_tax.base.records.request import Status
-from connector_tax.base.redaction import excerpt
+from connector_tax.base.secrets import excerpt
 
 # No server puts more between the ends of two tokens, and a stream without an end must not fill memory.
 MOST_BYTES_A_TOKEN = 1 << 24

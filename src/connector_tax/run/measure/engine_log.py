@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import LOGS
+from connector_tax.base.secrets import masked
 from connector_tax.run.engine.process import LOG_TAIL_BYTES, RunningEngine
 from connector_tax.run.engine.root_cause import root_cause
 
@@ -21,8 +22,7 @@ def log_sizes(engine: RunningEngine) -> dict[Path, int]:
 def error_since(engine: RunningEngine, sizes: dict[Path, int]) -> str | None:
     """The root cause among the lines that came after ``sizes``; None where none of them speaks of an error."""
     new = "\n".join(line for path in _logs(engine) for line in _new_lines(path, sizes.get(path, 0)))
-    lines = engine.without_secrets(new).splitlines()
-    telling = [line for line in lines if not _ACCESS.search(line)]
+    telling = [line for line in masked(new).splitlines() if not _ACCESS.search(line)]
     if not any(_ERROR.search(line) for line in telling):
         return None
     return root_cause("\n".join(telling))

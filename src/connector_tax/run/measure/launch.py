@@ -16,7 +16,7 @@ from connector_tax.base.plan import launch_spec
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.units import is_number
 from connector_tax.run.engine.identity import engine_identity, env_text
-from connector_tax.run.engine.logs import clean_logs, launch_secrets
+from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.patching import step_timing_of
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.run.engine.settings import resolved_settings
@@ -57,7 +57,7 @@ def launched(run: Run, pending: list[CellSpec]) -> Iterator[Launch]:
         LaunchError: it did not get ready.
     """
     config, connector = run.config, run.config.connector(run.connector_id)
-    clean_logs(run.run.path, launch_secrets(config.engine, connector))  # a killed launch could not
+    clean_logs(run.run.path)  # a killed launch could not
     identity = engine_identity(config.engine, run.cards)
     if len(config.engine.slots) > 1:
         identity = msgspec.structs.replace(identity, slot=run.cards.slot)

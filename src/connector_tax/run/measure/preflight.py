@@ -21,7 +21,6 @@ from msgspec import UNSET
 from connector_tax.base.artifacts.launches import elapsed_s, read_launches, timed_launch
 from connector_tax.base.artifacts.layout import LOGS, VIRTUAL_GPU, CampaignFolder
 from connector_tax.base.config import CampaignConfig, EngineConfig, longest_request_tokens
-from connector_tax.base.config.secrets import with_originals
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.documents.preflight import Decision, Finding, MatchedLaunch, PreflightStatus
 from connector_tax.base.documents.reading import read_document
@@ -30,7 +29,8 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.plan import config_of, launch_hash, read_campaign_file
 from connector_tax.base.records.connector import ConnectorSpec
-from connector_tax.run.engine.command import check_model, interpreter
+from connector_tax.run.engine.command import check_model
+from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpu_host import without_flashinfer
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.leftovers import end_all_leftovers
@@ -94,9 +94,8 @@ def run_preflight(
         EngineError: ``plain`` cannot be measured, or the virtual GPU does not fit this vLLM.
         OutOfTime: somebody else measured until no launch fitted any more.
     """
-    config = config_of(with_originals(read_campaign_file(campaign_file), os.environ))
+    config = config_of(read_campaign_file(campaign_file))
     folder = CampaignFolder(campaign_file.parent)
-    folder.refuse_links()
     check_model(config.engine)
     slots = slots_of(config.engine)
     # Of several cards the first: they are of one kind, and configurations are tried one after the other.

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from connector_tax.base import direct
 from connector_tax.base.documents.cell import Cache
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.base.redaction import excerpt
+from connector_tax.base.secrets import excerpt
 from connector_tax.base.seeds import derive_seed, stream
 from connector_tax.base.units import token_count
 from connector_tax.run.engine.process import RunningEngine

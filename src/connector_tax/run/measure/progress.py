@@ -10,7 +10,7 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.plan.duration import expected_left_s
 from connector_tax.base.plan.start import cells_there, standing
 from connector_tax.base.records.cell import Phase, phase_word
-from connector_tax.base.redaction import published_text
+from connector_tax.base.secrets import masked
 from connector_tax.base.units import duration_text
 
 
@@ -32,7 +32,7 @@ class Progress:
             f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} phase {phase_word(self.phase)} {self.connector_id} "
             f"({done} of {total} runs done, about {duration_text(left_s)} left): {event}"
         )
-        line = published_text(line)
+        line = masked(line)
         print(line, file=sys.stderr, flush=True)
         log = self.folder.progress_log
         try:

@@ -5,7 +5,6 @@ cells are all there launches nothing. A configuration that will not launch, or w
 receipt too, ``failed`` with the reason; see ``failure.py``.
 """
 
-import os
 import shutil
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from connector_tax.base.artifacts.launches import write_failure
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import read_receipt, write_receipt
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.config.secrets import with_originals
 from connector_tax.base.documents.cell import SummaryFile
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
@@ -31,7 +29,7 @@ from connector_tax.base.plan import (
 from connector_tax.base.plan.duration import requests_per_s
 from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.run.engine.logs import clean_logs, launch_secrets
+from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.process import LaunchError
 from connector_tax.run.measure.accuracy import collect_run_outputs, outputs_collected
 from connector_tax.run.measure.beside import on_a_card
@@ -87,9 +85,8 @@ def measure_run(
         OutOfTime: not all cells fit within ``limit``; those that did are finished.
     """
     document = read_campaign_file(campaign_file)
-    config = config_of(with_originals(document, os.environ))
+    config = config_of(document)
     folder = CampaignFolder(campaign_file.parent)
-    folder.refuse_links()
     run_folder = folder.run(document.date, connector_id, phase)
     progress = Progress(folder, config, document.date, connector_id, phase)
 
@@ -282,7 +279,7 @@ def _remove_leftovers(run: Run) -> None:
 def finish(run: Run, cells: tuple[CellSpec, ...], failure: str | None = None) -> None:
     """Write what stands beside the finished ``cells``, the receipt last."""
     # A launch that was killed while it ended its engine left the log as it was, and nothing may have been missing that another is launched for.
-    clean_logs(run.run.path, launch_secrets(run.config.engine, run.config.connector(run.connector_id)))
+    clean_logs(run.run.path)
     documents = [read_cell(run.run.cell(c.cell_id)) for c in cells]
     write_json(run.run.summary, SummaryFile(cells={d.cell_id: d.summary for d in documents if d.summary}))
     _remove_leftovers(run)

@@ -14,6 +14,7 @@ import numpy as np
 from connector_tax.base import direct
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.secrets import excerpt
 from connector_tax.base.seeds import stream
 from connector_tax.base.units import token_count
 from connector_tax.run.engine.process import RunningEngine
@@ -152,7 +153,7 @@ def _http_fault(engine: RunningEngine, answer: httpx.Response) -> str:
         cause = engine.death_behind_silence() or engine.trouble()
         if cause is not None:
             return f"{said}: {cause}"
-    return f"{said}: {engine.without_secrets(answer.text)[:300]}"
+    return f"{said}: {excerpt(answer.text, 300)}"
 
 
 def _median(engine: RunningEngine, config: CampaignConfig, length: int, *, output_tokens: int) -> float | str:

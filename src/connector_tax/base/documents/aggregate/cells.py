@@ -8,6 +8,7 @@ from connector_tax.base.documents.aggregate.values import (
     CellRate,
     Count,
     Phase,
+    Problem,
     Quantity,
     Share,
     Verdict,
@@ -176,7 +177,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: Count
     usable: bool
     verdict: Verdict
-    reasons: tuple[str, ...]
+    reasons: tuple[Problem, ...]
     flags: tuple[str, ...]
 
     @property

@@ -29,6 +29,7 @@ from connector_tax.base.documents.aggregate.taxes import (
     TwoParts,
 )
 from connector_tax.base.documents.aggregate.values import (
+    Conclusion,
     ConfigStatus,
     Count,
     Digits,
@@ -37,6 +38,7 @@ from connector_tax.base.documents.aggregate.values import (
     NBlocks,
     Outcome,
     Phase,
+    Problem,
     Quantity,
     Rate,
     Scalar,
@@ -223,7 +225,7 @@ Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """Why a number is missing: a code, or what a file says; ``subject`` is whose it is."""
+    """Why a number is missing: a code; ``subject`` is whose it is."""
 
     reason: str
     subject: str = ""
@@ -267,12 +269,13 @@ class VerdictNumbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """
     Attributes:
+        conclusions: what its numbers say beside the outcome.
         p_value: the smallest p at which the interval of confidence 1 - p still decides so; null where nothing is decided.
         p_holm: adjusted for all verdicts that were tested together.
     """
 
     outcome: Outcome
-    label: str | None
+    conclusions: tuple[Conclusion, ...]
     numbers: VerdictNumbers
     p_value: Probability | None
     p_holm: Probability | None
@@ -305,16 +308,11 @@ class ConfigState(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     status: ConfigStatus
-    reason: str | None
+    reason: Problem | None
     install: str | None = None
     note: str = ""
     ttft_is_no_tax: str | None = None
     copies_kv: str | None = None
-
-    @property
-    def bare_reason(self) -> str:
-        """The reason without the status that it may repeat in front; empty where there is none."""
-        return (self.reason or "").removeprefix(f"{self.status}: ")
 
 
 class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -343,14 +341,7 @@ class CriterionOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     number: Annotated[int, msgspec.Meta(ge=1)]
     outcome: CriterionWord
-    evidence: str = ""
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """Something a reader of the report must know."""
-
-    where: str
-    what: str
+    evidence: tuple[Problem, ...] = ()
 
 
 class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
@@ -377,7 +368,7 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
     provenance: Provenance
     source: MeasuredOn | None = None
     step_timing_available: bool = False
-    step_timing_reason: str | None = None
+    step_timing_reason: Problem | None = None
     configs: dict[str, ConfigState]
     connectors: tuple[ConnectorRow, ...] = ()
     cells: tuple[Cell, ...]

@@ -18,6 +18,111 @@ ConfigStatus = Literal["measured", "partial", "skipped", "failed", "missing"]
 Outcome = Literal["supported", "refuted", "undetermined", "not testable"]
 HypothesisId = Literal["H1", "H2", "H3", "H4", "H5", "H6"]
 
+# What a hypothesis comes to beside its outcome; the replay is the published experiment's.
+Conclusion = Literal[
+    "coupling",
+    "prior_kept",
+    "prior_revised",
+    "prior_open",
+    "larger_than_replay",
+    "smaller_than_replay",
+    "inverted",
+    "framework_dominates",
+    "implementation_dominates",
+    "mixed",
+    "no_tax_to_split",
+    "gain_to_split",
+    "tax_to_split_unknown",
+    "additive",
+    "interference",
+    "shared_cost",
+    "no_tax_of_stack",
+    "gain_of_stack",
+    "tax_of_stack_unknown",
+    "monotonic",
+    "falling",
+    "does_not_rise",
+    "not_monotonic",
+    "lengths_missing",
+]
+ProblemCode = Literal[
+    # Files of a campaign.
+    "link",
+    "other_date",
+    "unreadable",
+    "plan_unknown",
+    "launches_untimed",
+    "of_other_run",
+    "run_failed",
+    "cells_missing",
+    # Cells.
+    "not_planned",
+    "cell_gone",
+    "cell_left_out",
+    "no_request_completed",
+    "line_torn",
+    "invalid",
+    "file_changed",
+    "file_missing",
+    "file_unreadable",
+    "line_no_request",
+    "line_without_time",
+    "request_twice",
+    "request_missing",
+    "turn_twice",
+    "of_other_campaign",
+    "launched_otherwise",
+    "loaded_otherwise",
+    "not_comparable",
+    "off_log",
+    "off_counter",
+    "off_counter_stopped",
+    "off_hooks_missing",
+    "off_hooks_idle",
+    # What the numbers lack.
+    "mixed_versions",
+    "mixed_hosts",
+    "mixed_load_generators",
+    "no_cell_in_block",
+    "few_blocks",
+    "hooks_unknown",
+    "scheduler_without_hooks",
+    "worker_without_hooks",
+    "worker_without_rows",
+    "no_worker",
+    "rate_of_b",
+    "rate_of_b_prime",
+    "rate_of_c",
+    "no_plain",
+    "rates_kept",
+    "rates_remade",
+    "rates_changed",
+    "no_say_in_rates",
+    # Configurations.
+    "skipped",
+    "phase_failed",
+    "phase_unfinished",
+    "phase_missing",
+    "no_usable_cell",
+    "cells_left_out",
+    "run_skipped",
+    "not_measured",
+    # Step records.
+    "no_step_records",
+    "step_timing_off",
+    "step_timing_refused",
+    # Artifacts and time.
+    "no_receipt",
+    "no_reason",
+    "runs_checked",
+    "time_spent",
+    "preflight_took",
+    "preflight_untimed",
+    "phase_took",
+    "runs_untimed",
+    "nothing_launched",
+]
+
 Count = Annotated[int, msgspec.Meta(ge=0)]
 # Over how many blocks of launches a number is taken; 1: of one launch.
 NBlocks = Annotated[int, msgspec.Meta(ge=1)]
@@ -50,6 +155,26 @@ def told(low: float | None, high: float | None) -> Told:
 def closed(low: float, high: float) -> BlockVerdict:
     """``told`` of an interval that has both ends."""
     return "tax" if low > 0 else "gain" if high < 0 else "no_tax_found"
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that is missing, or that a reader of the report must know; of a criterion, its evidence.
+
+    Attributes:
+        code: its words are under ``problem`` in ``labels.yaml``.
+        subject: a file, a configuration, a phase or a cell.
+        names: what the words list.
+        numbers: what they count, by name; ``_s``: seconds.
+        detail: what somebody else says of it: an engine, a file, the operating system.
+        because: what it follows from.
+    """
+
+    code: ProblemCode
+    subject: str = ""
+    names: tuple[str, ...] = ()
+    numbers: dict[str, float] = {}
+    detail: str = ""
+    because: "Problem | None" = None
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -110,7 +235,7 @@ class Quantity(Ends, frozen=True, kw_only=True, omit_defaults=True):
     """
     Attributes:
         n: observations behind it.
-        reason: why there is no number, or no end of its interval: a code, or what a file says; absent where all are there.
+        reason: the code of why there is no number, or no end of its interval; absent where all are there.
         subject: whose number is missing, where it is another's.
     """
 

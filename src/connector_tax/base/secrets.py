@@ -1,0 +1,175 @@
+"""Secrets: which names and values are some, and texts with the known ones masked.
+
+A secret comes into a campaign by ``${NAME}`` in its config or as a variable of the environment. Its value is known by that, and is masked wherever it
+stands. What is no value of such a variable stays as it is: nothing is guessed from the words of a text.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote
+
+MASKED = "<redacted>"
+# Names of variables that configs refer to. Whoever launches engines inherits it.
+REFERRED_VARIABLE = "CONNECTOR_TAX_REFERENCES"
+REFERENCE = re.compile(r"\$\{(\w+)\}")
+# (secret) -> what is put in its place.
+Mask = Callable[[str], str]
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_NAMES = re.compile(
+    r"pass_?word|passwd|passphrase|secret|credential|authorization|(db|redis|require|root|user|ssh|smtp)_?pass(?![a-z])"
+    r"|(api|access|account|auth|client|db|encryption|hmac|master|private|service|signing|ssh|storage|openai|hf|wandb)_?key(?!word|file|path)"
+)
+_LAST_WORDS = re.compile(r"(^|_)(auth|bearer|[a-z]*cookie|creds|jwt|pw|pass|(?<=_)pwd|token)$")
+# A piece of text, and no secret.
+_TOKENS_OF_TEXT = re.compile(
+    r"(^|_)(audio|bos|cls|content|draft|end|eos|first|image|input|last|mask|max|min|next|num|output|pad|per|placeholder|prefix|sep|speech|spec"
+    r"|special|start|stop|text|think|tool|unk|video|vision)_token$"
+)
+# A name that ends so speaks about a secret and holds none.
+_ABOUT = re.compile(
+    r"(count|dir|directory|enabled|endpoint|env|file|folder|header|home|host|length|limit|method|mode|name|path|port|provider|scheme|size|sock|socket"
+    r"|timeout|ttl|type|uri|url|user)$"
+)
+# Sources: detect-secrets 1.5 and the default rules of gitleaks 8, and what the services document. None asks for entropy, since checksums have it, too.
+_FORMATS = {
+    "a private key": r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY",
+    "a password in a URL": r"://[^\s/?#@:\"']*:[^\s/?#@\"']+@",
+    "a signed URL": r"[?&](?:X-Amz-Signature|X-Goog-Signature|sig)=[\w%+/-]{16,}",
+    "an HTTP login": r"(?i)\bauthorization: *(?:bearer|basic) \S|\b(?:bearer|basic) (?=[\w.~+/-]*[\d=])[\w.~+/-]{8,}",
+    "a JSON web token": r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*",
+    "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}",
+    "a key of OpenAI's form": r"\bsk-(?:(?:admin|ant|or|proj|svcacct)-[\w-]{20,}|[A-Za-z0-9]{20,})",
+    "a GitHub token": r"\bgh[opusr]_[A-Za-z0-9]{36}|\bgithub_pat_\w{22,}",
+    "a GitLab token": r"\bglpat-[\w-]{20,}",
+    "an AWS key": r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",
+    "an Azure key": r"\bAccountKey=[A-Za-z0-9+/]{40,}",
+    "a Google key": r"\bAIza[\w-]{35}|\bya29\.[\w-]{16,}",
+    "an NVIDIA key": r"\bnvapi-[\w-]{40,}",
+    "a Slack token": r"\bxox[abeoprs]-[\w-]{10,}|//hooks\.slack\.com/services/T",
+    "a Stripe key": r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
+    "a Docker token": r"\bdckr_[a-z]{3}_[\w-]{20,}",
+    "a Vault token": r"\bhv[bsr]\.[\w-]{20,}",
+    "an npm token": r"\bnpm_[A-Za-z0-9]{36}",
+    "a PyPI token": r"\bpypi-AgE[\w-]{16,}",
+    "a SendGrid key": r"\bSG\.[\w-]{22}\.[\w-]{43}",
+}  # fmt: skip
+_PARTS = re.compile(r"://[^\s/?#@:]*:([^\s/?#@]+)@|^(?:Bearer|Basic) (\S+)$", re.IGNORECASE)
+# What is shorter stands in any text as a number or a word: of letters alone, mixed with others, and of digits and letters.
+_LEAST_WORDS, _LEAST, _LEAST_MIXED = 16, 8, 6
+# What was drawn by chance and is this long is masked within a longer word, too.
+_LEAST_WITHIN = 12
+
+
+@lru_cache(maxsize=4096)
+def is_secret_name(name: str) -> bool:
+    """Say whether ``name``, of an argument, a variable or a key, tells that what stands under it is secret."""
+    words = "_".join(_WORDS.findall(name)).lower()
+    if _ABOUT.search(words):
+        return False
+    return bool(_NAMES.search(words) or (_LAST_WORDS.search(words) and not _TOKENS_OF_TEXT.search(words)))
+
+
+def format_in(text: str) -> str | None:
+    """Return which known format of a secret stands in ``text``."""
+    return next((what for what, pattern in _FORMATS.items() if re.search(pattern, text)), None)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Say whether a variable holds a secret, by its name or the format of its value."""
+    return is_secret_name(name) or format_in(value) is not None
+
+
+def know_references(config: Any) -> None:
+    """Have the variables that ``config`` refers to known as secrets, to this process and to those that it starts."""
+    known = os.environ.get(REFERRED_VARIABLE, "").split()
+    if names := {*REFERENCE.findall(json.dumps(config)), *known} - {"STORE"}:
+        os.environ[REFERRED_VARIABLE] = " ".join(sorted(names))
+
+
+def secrets_of(environment: Mapping[str, str]) -> frozenset[str]:
+    """Return the secrets among the variables of a process, and what of each is one by itself, as the password of a URL."""
+    referred = environment.get(REFERRED_VARIABLE, "").split()
+    values = {value for name, value in environment.items() if name in referred or is_secret(name, value)}
+    parts = {part for value in values for found in _PARTS.finditer(value) for part in found.groups() if part}
+    # Of a text with a token in it, the token.
+    parts |= {m[0] for v in values for p in _FORMATS.values() for m in re.finditer(p, v) if m[0][0] != "-"}
+    return frozenset(values | parts)
+
+
+def without(text: str, secrets: frozenset[str], mask: Mask = lambda _: MASKED) -> str:
+    """Return ``text`` without any of ``secrets``, also where it writes them as JSON, Python or a URL does, or line by line."""
+    pattern = _any_of(secrets)
+    return pattern.sub(lambda found: mask(found[0]), text) if pattern is not None else text
+
+
+def masked(text: str) -> str:
+    """Return ``text`` without the secrets of this process's environment."""
+    return without(text, _secrets_here())
+
+
+def masked_values(value: Any) -> Any:
+    """Return a document with the texts in it masked. Keys and numbers stay: a password may read as a connector's id or a count of bytes."""
+    pattern = _any_of(_secrets_here())
+    return value if pattern is None else _masked_values(value, pattern)
+
+
+def excerpt(text: str | bytes, chars: int) -> str:
+    """Return the beginning of what somebody else said, for a message. It is masked before it is cut: half of a secret is known by nothing."""
+    return masked(text.decode(errors="replace") if isinstance(text, bytes) else text)[:chars]
+
+
+def _masked_values(value: Any, pattern: re.Pattern[str]) -> Any:
+    if isinstance(value, str):
+        return pattern.sub(MASKED, value)
+    if isinstance(value, dict):
+        return {key: _masked_values(part, pattern) for key, part in value.items()}
+    return [_masked_values(part, pattern) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _secrets_here() -> frozenset[str]:
+    return _secrets_of_items(tuple(os.environ.items()))
+
+
+@lru_cache(maxsize=4)
+def _secrets_of_items(items: tuple[tuple[str, str], ...]) -> frozenset[str]:
+    return secrets_of(dict(items))
+
+
+@lru_cache(maxsize=64)
+def _any_of(secrets: frozenset[str]) -> re.Pattern[str] | None:
+    forms = sorted(
+        {form for secret in secrets for form in _forms(secret.strip())}, key=lambda f: (-len(f), f)
+    )
+    return re.compile("|".join(map(_whole, forms))) if forms else None
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """Yield how texts write ``secret``; nothing where it is too short to be told from other words and numbers."""
+    is_words = re.fullmatch(r"[A-Za-z]+(?:[_-][A-Za-z]+)*", secret)
+    least = _LEAST_WORDS if is_words else _LEAST_MIXED if _is_mixed(secret) else _LEAST
+    if len(secret) >= least and not REFERENCE.fullmatch(secret):
+        as_json = (json.dumps(secret, ensure_ascii=ascii)[1:-1] for ascii in (True, False))
+        yield from (secret, *as_json, repr(secret)[1:-1], quote(secret, safe="", errors="replace"))
+        if "\n" in secret:
+            yield from (
+                line for line in secret.splitlines() if len(line) >= 16 and not line.startswith("-----")
+            )
+
+
+def _is_mixed(text: str) -> bool:
+    return any(map(str.isdigit, text)) and any(map(str.isalpha, text))
+
+
+def _whole(form: str) -> str:
+    """Return a pattern of ``form`` where it is no part of a longer word; an escape such as ``\\n`` or ``%3A`` may stand before it."""
+    pattern = re.escape(form)
+    if len(form) >= _LEAST_WITHIN and _is_mixed(form):
+        return pattern
+    if form[0].isalnum():
+        pattern = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))" + pattern
+    return pattern + (r"(?![A-Za-z0-9_])" if form[-1].isalnum() else "")
