@@ -8,7 +8,7 @@ BIN := .venv/bin
 SNAKEMAKE := $(BIN)/snakemake --cores 1
 CONFIG ?= config/config.yaml
 
-.PHONY: help env dev demo demo-vllm demo-cpu test test-full test-slurm test-quick lint audit docs gpu-smoke format status revert-patch rehearse fleet figures clean
+.PHONY: help env dev demo demo-vllm demo-cpu test test-full test-slurm test-quick lint audit docs gpu-smoke format status revert-patch plan fleet figures clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -49,15 +49,15 @@ demo-cpu: env  ## a small campaign on real vLLM whose model really runs, on two 
 	  && ENGINE_PYTHON=$$engine TINY_MODEL=$(CACHE)/tiny-model $(SNAKEMAKE) --quiet rules --configfile config/vllm-cpu.yaml
 
 gpu-smoke: env  ## plain, no-op and NIXL on this host's GPU by the vLLM of ENGINE_PYTHON, with a report, about ten minutes; says what is missing
-	@$(BIN)/connector-tax gpu-smoke
+	@$(BIN)/connector-tax run --smoke
 
-rehearse: env  ## simulate CONFIG in virtual time: how long it takes, how small a tax it finds
-	$(BIN)/connector-tax rehearse --configfile $(CONFIG) --analyze
+plan: env  ## simulate CONFIG in virtual time: how long it takes, how small a tax it finds
+	$(BIN)/connector-tax plan $(CONFIG)
 
 ROOT ?= results/demo
 FLEET ?= $(if $(filter results/demo,$(ROOT)),config/fleet_demo.yaml,config/fleet.yaml)
 fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
-	$(BIN)/connector-tax fleet --root $(ROOT) --fleet $(FLEET)
+	$(BIN)/connector-tax fleet $(ROOT) --fleet $(FLEET)
 
 # `make test-full` has what takes minutes: real vLLM, containers, SLURM, a browser, what is published made again, how every
 # figure looks, and campaigns whose subject a shorter test has as well. One small campaign of real vLLM is `make test`'s.
@@ -135,12 +135,12 @@ format: dev  ## apply the formatter
 	$(BIN)/snakefmt Snakefile workflow/rules
 
 figures: env  ## bring the analysis, figures and report of CONFIG up to date with its raw results; measures nothing
-	$(BIN)/connector-tax run --configfile $(CONFIG) report -- --quiet rules
+	$(BIN)/connector-tax run $(CONFIG) report
 
 status:  ## what is done, running, skipped and left of CONFIG
 	@# Never makes the environment: another command may be at work in it.
 	@test -e .venv/.complete || { echo "error: nothing is installed yet, or it is being installed: make env" >&2; exit 2; }
-	@$(BIN)/connector-tax status --configfile $(CONFIG)
+	@$(BIN)/connector-tax status $(CONFIG)
 
 revert-patch: env  ## take out what an earlier version wrote into ENGINE_PYTHON's vLLM
 	@test -n "$${ENGINE_PYTHON:-}" || { echo "error: ENGINE_PYTHON is not set: give the interpreter whose vLLM is meant" >&2; exit 2; }

@@ -1,6 +1,7 @@
-"""Raw results to aggregate.json and aggregate.csv; needs no engine and no GPU, on any machine. The same as ``connector-tax analyze``."""
+"""Raw results to aggregate.json and aggregate.csv; needs no engine and no GPU, on any machine. A part of ``connector-tax report``."""
 
-from connector_tax.commands.analyze import COMMAND
+from connector_tax.base.command import of_root
+from connector_tax.read.analysis import analyse
 
 if __name__ == "__main__":
-    COMMAND.main()
+    of_root(__doc__, lambda root: analyse(root).text)

@@ -1,6 +1,7 @@
-"""Write report.html of a campaign from its aggregate.json and figures/. The same as ``connector-tax report``."""
+"""Write report.html of a campaign from its aggregate.json and figures/. A part of ``connector-tax report``."""
 
-from connector_tax.commands.report import COMMAND
+from connector_tax.base.command import of_root
+from connector_tax.read.report.page import build_report, closing_lines
 
 if __name__ == "__main__":
-    COMMAND.main()
+    of_root(__doc__, lambda root: closing_lines(build_report(root).parent))

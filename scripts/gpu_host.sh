@@ -19,7 +19,7 @@ export MODELS=$work/models ENGINE_PYTHON=$work/engine/env/bin/python
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
 name_of() { sed -n 's/^campaign: *\([^ ]*\).*/\1/p' "$1"; }
 # In the background, so that a signal is passed on: the sitting then ends its engine and packs what it measured, and this script waits for that.
-advance() { PYTHONPATH=src "$ENGINE_PYTHON" -m connector_tax advance --end-with-parent "$@" & sitting=$!; wait "$sitting"; }
+measured() { PYTHONPATH=src "$ENGINE_PYTHON" -m connector_tax run --end-with-parent "$@" & sitting=$!; wait "$sitting"; }
 
 measure() {
   local parts=$1 until=$2 config limit rc worst=0; shift 2
@@ -76,7 +76,7 @@ sit() {
     rm -f "$folder/.packed.json"
     say "$folder: $((end - SECONDS)) s"
     rc=0
-    advance --configfile "$own" --minutes "$(awk "BEGIN {print ($end - $SECONDS) / 60}")" --preflight "$preflight" \
+    measured "$own" --minutes "$(awk "BEGIN {print ($end - $SECONDS) / 60}")" --preflight "$preflight" \
       --launch-s "${GPU_HOST_LAUNCH_S:-40}" --save "$OUT" || rc=$?
     # Preflight ends with this file if plain runs.
     [ ! -f "$folder/preflight/preflight_status.json" ] || { echo "$variant" >"$work/variant"; break; }
@@ -104,10 +104,10 @@ bring_home() {   # CONFIG FOLDER ...
   mapfile -t archives < <(find "$@" -maxdepth 1 -name "$name-2*.tar.gz")
   [ ${#archives[@]} -gt 0 ] || return 0
   say "$name"
-  $ct advance --configfile "$config" --take "${archives[@]}" || return
+  $ct run "$config" --take "${archives[@]}" || return
   [ -n "$(find "results/$name" -path '*/cells/*/cell.json' -print -quit)" ] || { say "nothing was measured; the engine's logs lie in results/$name/preflight"; return 0; }
-  $ct analyze --root "results/$name" && $ct figures --root "results/$name" && $ct report --root "results/$name" && $ct report --root "results/$name" --markdown || return
-  ! grep -q 'kind: vllm' "$config" || $ct fit-gpu --root "results/$name" || say "no clock was fitted to $name"
+  $ct report "results/$name" && $ct report "results/$name" --markdown || return
+  ! grep -q 'kind: vllm' "$config" || $ct fit-gpu "results/$name" || say "no clock was fitted to $name"
 }
 
 case ${1:-} in

@@ -1,25 +1,20 @@
 """Phase A's cells to reference_rates.json: the rates at which Phase B and the taxes are taken."""
 
-import argparse
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.door import run_door
+from connector_tax.base.command import of_root
 from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.reference import select_reference_rates
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, required=True, help="results/<campaign>")
-    args = parser.parse_args()
-    rates = select_reference_rates(read_campaign(args.root, phases=("a",)))
-    write_text_if_changed(CampaignFolder(args.root).reference_rates, to_json(rates))
-    print(
-        f"ref_safe {rates.ref_safe_per_s:g} req/s, ref_load {rates.ref_load_per_s:g} req/s {list(rates.flags)}"
-    )
+def select(root: Path) -> str:
+    """Write the file."""
+    rates = select_reference_rates(read_campaign(root, phases=("a",)))
+    write_text_if_changed(CampaignFolder(root).reference_rates, to_json(rates))
+    return f"ref_safe {rates.ref_safe_per_s:g} req/s, ref_load {rates.ref_load_per_s:g} req/s {list(rates.flags)}"
 
 
 if __name__ == "__main__":
-    run_door(main)
+    of_root(__doc__, select)

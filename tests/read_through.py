@@ -13,10 +13,12 @@ from unittest import mock
 from builders import DATE, SMALL
 from invented_server import Behaviour
 
-from connector_tax.cli import command
+from connector_tax.read.analysis import analyse
 from connector_tax.read.figures import draw_all
+from connector_tax.read.figures.draw_all import draw_figures
 from connector_tax.read.figures.style import FORM
 from connector_tax.read.report.manifest import build_manifest
+from connector_tax.read.report.page import build_report
 
 SECTIONS: dict[str, Any] = {
     **SMALL,
@@ -30,7 +32,6 @@ BEHAVIOURS = {
     "noop_connector": PLAIN.taxed(0.05, hooks_us=(2.0, 1.0, 1.0)),
     "mooncake_both": replace(PLAIN.taxed(0.3), capacity_per_s=3.0),
 }
-STAGES = ("analyze", "figures", "report")
 # The cell that most tests damage: the no-op connector's at ref_safe.
 CONFIG, CELL = "noop_connector", "r2_256x16"
 RUN = f"{DATE}_{CONFIG}/phase_a"
@@ -97,10 +98,11 @@ def unrendered() -> Iterator[None]:
 
 def read(root: Path, *, draw: bool = True) -> Result:
     """``draw``: the figures anew; else those that lie there are on the page."""
+    analyse(root)
     with unrendered():
-        for name in STAGES:
-            if name != "figures" or draw:
-                command(name).call(["--root", str(root)])
+        if draw:
+            draw_figures(root)
+        build_report(root)
     build_manifest(root, root / "MANIFEST.md")
     page = (root / "report.html").read_text()
     section = page.partition('id="problems"')[2].partition("</details>")[0]

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 
@@ -10,38 +11,47 @@ from connector_tax.base.command import Command
 from connector_tax.base.door import run_door
 
 # Name -> what it does; its module is commands/<name>.py. Only the one that is called is imported.
-MEASURING = {
-    "load": "load any OpenAI-compatible server and say how it answers, with intervals",
-    "check": "what one connector does to vLLM on a virtual GPU, in minutes",
-    "rehearse": "a campaign in virtual time: how long it takes, how small a tax it finds",
-    "run": "measure a campaign, or go on with one (Snakemake)",
-    "sweep": "campaigns over releases, models, connectors and GPUs, one after another",
-    "advance": "measure a campaign for so many minutes, or go on with one, without Snakemake",
-    "gpu-smoke": "plain, no-op and NIXL on this host's GPU, in ten minutes",
-    "status": "what is done, running, skipped and left of a campaign",
-    "revert-patch": "see that the engine's vLLM holds nothing of this project",
+COMMANDS = {
+    "plan": "show how long a campaign takes and how small a tax it finds; starts nothing",
+    "run": "measure, or go on where it stopped, then report",
+    "status": "show what is done, what runs and how long is left",
+    "report": "write the numbers, the figures, the page and the CSV files",
+    "compare": "show which tax changed between two campaigns, or along a --history",
+    "check": "judge one connector without a GPU, in a minute; made for CI",
+    "load": "put load on any OpenAI-compatible server",
+    "bundle": "pack a campaign into one file that anybody can recompute",
+    "verify": "check a bundle or a results folder; --reproduce recomputes it",
 }
-READING = {
-    "analyze": "raw results to aggregate.json and aggregate.csv",
-    "figures": "aggregate.json to figures",
-    "report": "aggregate.json and figures to report.html, or taxes as a Markdown table",
-    "compare": "two campaigns: which taxes changed, and whether one rose too far",
-    "track": "many campaigns in order of time, each compared with the one before it",
-    "bundle": "one archive of a campaign that a reviewer can compute again",
-    "verify": "say which files of a bundle were changed, and compute it anew",
-    "fleet": "many instances behind a gateway, from a campaign's step records",
-    "fit-gpu": "fit a profile of the virtual GPU to step records of a GPU",
+MORE = {
+    "sweep": "measure campaigns over releases, models, connectors and GPUs, one after another",
+    "fleet": "model many instances behind a gateway, from a campaign's step records",
+    "fit-gpu": "fit a profile of the virtual GPU to a campaign on a GPU",
 }
-COMMANDS = MEASURING | READING
+HIDDEN = ("revert-patch",)
+# Name of yesterday -> today's command.
+RENAMED = {
+    "advance": "run CAMPAIGN --minutes N",
+    "analyze": "report CAMPAIGN",
+    "figures": "report CAMPAIGN",
+    "gpu-smoke": "run --smoke",
+    "rehearse": "plan CAMPAIGN",
+    "track": "compare --history FOLDER ... --to FOLDER",
+}
 
-EXAMPLES = """\
-examples:
-  connector-tax load --base-url http://127.0.0.1:8000 --rates 1,2,4 --shape 2048,128 --out out/
-  connector-tax check --connector nixl_both --engine-python ~/vllm/bin/python
-  connector-tax run --configfile config/demo.yaml
-  connector-tax report --root results/demo
-  connector-tax NAME --help
-  eval "$(connector-tax completion bash)"        or zsh, fish
+HELP = """\
+usage: connector-tax COMMAND [CAMPAIGN] [options]
+
+Measure what switching on a KV connector costs a vLLM server.
+CAMPAIGN is a config file or its results folder.
+
+{commands}
+
+more:
+{more}
+
+Each says more with --help; connector-tax --version.
+Exit codes: 0 done, 1 over a limit, 2 you can mend it, 70 a bug, 75 more to do, 130 stopped.
+With a GPU: connector-tax run --smoke       Without: connector-tax run demo
 """
 
 
@@ -53,22 +63,11 @@ def command(name: str) -> Command:
 
 
 def help_text() -> str:
-    """All commands, a line each, and examples."""
-
-    def lines(title: str, of: dict[str, str]) -> list[str]:
-        return [f"{title}:", *(f"  {name:<14}{about}" for name, about in of.items()), ""]
-
-    return "\n".join(
-        [
-            "usage: connector-tax [--help] [--version] COMMAND ...",
-            "",
-            "What switching on a KV connector costs a vLLM server, before a block is transferred.",
-            "",
-            *lines("measure", MEASURING),
-            *lines("read", READING),
-            EXAMPLES,
-        ]
+    """All commands, a line each."""
+    commands, more = (
+        "\n".join(f"  {name:<9}{about}" for name, about in group.items()) for group in (COMMANDS, MORE)
     )
+    return HELP.format(commands=commands, more=more)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -83,19 +82,17 @@ def _main(arguments: list[str]) -> None:
             sys.exit(0 if arguments else 2)
         case ["--version"]:
             print(f"connector-tax {__version__}")
-        case ["completion", *words]:
-            from connector_tax.completion import script, shell_of
-
-            shell = shell_of(words)
-            print(script(shell, {name: command(name) for name in COMMANDS}, COMMANDS))
-        case [name, *rest] if name in COMMANDS:
-            _run(name, rest)
+        case [name, *rest] if name in (*COMMANDS, *MORE, *HIDDEN):
+            command(name).main(rest, prog=f"connector-tax {name}")
         case [name, *_]:
-            print(
-                f"connector-tax: {name!r} is no command. `connector-tax --help` lists them.", file=sys.stderr
-            )
+            print(f"connector-tax: {_unknown(name)}", file=sys.stderr)
             sys.exit(2)
 
 
-def _run(name: str, arguments: list[str]) -> None:
-    command(name).main(arguments, prog=f"connector-tax {name}")
+def _unknown(name: str) -> str:
+    close = get_close_matches(name, [*COMMANDS, *MORE, *RENAMED], 1)
+    if name in RENAMED:
+        return f"{name!r} is now connector-tax {RENAMED[name]}"
+    if close:
+        return f"{name!r} is no command. Did you mean connector-tax {RENAMED.get(close[0], close[0])}?"
+    return f"{name!r} is no command. connector-tax --help lists them."

@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapp
 from contextlib import ExitStack, redirect_stderr, suppress
 from dataclasses import dataclass, field
 from io import StringIO
-from logging import LogRecord
+from logging import CRITICAL, ERROR, Logger, LogRecord
+from logging.handlers import MemoryHandler
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
-import msgspec
 from snakemake.cli import parse_args
 from snakemake.common import NOTHING_TO_BE_DONE_MSG
 from snakemake.io import report
@@ -26,13 +26,28 @@ from connector_tax.base.artifacts.layout import RECEIPT, CampaignFolder, RunFold
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.documents.figures import FigureIndex, read_figure_index
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError
-from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.imports import closure, sha256_of_code
-from connector_tax.base.last_words import INTERRUPTED, KILLED, Mark, last_words, marks_of, without_a_word
+from connector_tax.base.last_words import (
+    COMMAND_VARIABLE,
+    INTERRUPTED,
+    KILLED,
+    QUIET_VARIABLE,
+    Mark,
+    last_words,
+    marks_of,
+    without_a_word,
+)
 from connector_tax.base.locks import started_once
 from connector_tax.base.opening import is_date, shown
-from connector_tax.base.plan import config_of, phases_before, priority_of, read_campaign_file, slot_of
-from connector_tax.base.plan.start import Standing, date_of, open_campaign, refuse_change, standing
+from connector_tax.base.plan import phases_before, priority_of, read_campaign_file, slot_of
+from connector_tax.base.plan.start import (
+    Standing,
+    date_of,
+    open_campaign,
+    refuse_change,
+    standing,
+    take_over_analysis,
+)
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
 from connector_tax.base.secrets import masked
@@ -47,6 +62,10 @@ DATE_VARIABLE = "CONNECTOR_TAX_DATE"
 START_VARIABLE, _THIS_START = "CONNECTOR_TAX_START", f"{os.getpid()}.{time.time_ns()}"
 _STARTED = ExitStack()
 _LOGS_BEFORE: dict[Path, Mark] = {}
+
+
+# Errors of Snakemake's log in a quiet start; they are said at the end unless a job has words for why it ended.
+_HUSHED = MemoryHandler(capacity=10_000, flushLevel=CRITICAL + 1)
 
 
 def stop(message: str) -> NoReturn:
@@ -134,6 +153,8 @@ class Study:
             made of, and not what is merely wrong.
         for_a_job: whether Snakemake started this process for a job, as it does through a batch system. It looks for nothing that is left:
             whoever started it did.
+        command: what a person typed; empty where that was Snakemake.
+        quiet: whether Snakemake is not to be heard.
     """
 
     config: CampaignConfig
@@ -143,6 +164,8 @@ class Study:
     found: Standing = field(default_factory=Standing)
     newer: Mapping[Path, str] = field(default_factory=dict)
     for_a_job: bool = False
+    command: str = ""
+    quiet: bool = False
 
     @property
     def logs(self) -> Path:
@@ -229,7 +252,7 @@ class Study:
         if not runs and not self.measuring:
             stop(
                 f"{self.folder.root}: nothing measured there yet, so there is nothing to read. "
-                f"Run `snakemake --cores {len(self.config.engine.slots)}` first, or put shipped results in place."
+                "Measure it first with connector-tax run, or put shipped results in place."
             )
         made = [self.folder.aggregate, self.folder.manifest]
         since_ns = min((p.stat().st_mtime_ns if p.is_file() else 0) for p in made)
@@ -297,15 +320,15 @@ class Study:
 
         Two starts would remove each other's receipts: Snakemake deletes what a failed job was to make.
         """
-        if self.measuring:
-            try:
+        try:
+            if self.measuring:
                 # Held by this process until it ends; the kernel drops the lock then, however that is.
                 _STARTED.enter_context(started_once(self.folder.start_lock, self.config.campaign))
                 open_campaign(self.config, self.folder, self.date)
-            except ConnectorTaxError as error:
-                stop(str(error))
-        else:
-            self.take_over_settings()
+            else:
+                take_over_analysis(self.config, self.folder)
+        except ConnectorTaxError as error:
+            stop(str(error))
         _LOGS_BEFORE.clear()
         _LOGS_BEFORE.update(marks_of(self.logs))
 
@@ -321,8 +344,9 @@ class Study:
         words |= without_a_word(failed, words, _LOGS_BEFORE, told)
         said = [line for lines in words.values() for line in lines]
         if any(line.startswith((INTERRUPTED, KILLED)) for line in said):
-            said.append("The same command goes on.")
+            said.append(f"Go on: {self.command}" if self.command else "The same command goes on.")
         if said:
+            _HUSHED.setTarget(None)
             print(masked("\n".join(["", "Why it ended:", *said])), file=sys.stderr, flush=True)
 
     def say_result(self) -> None:
@@ -335,26 +359,20 @@ class Study:
             with suppress(ConnectorTaxError):  # a page of another version
                 atexit.register(print, masked(closing_lines(self.folder.root)), flush=True)
 
+    def hush(self, logger: Logger) -> None:
+        """Where ``quiet``, let nothing of Snakemake be heard but errors that no job has words for."""
+        for handler in list(logger.handlers):
+            if self.quiet and handler.name == "DefaultStreamHandler":
+                _HUSHED.setLevel(ERROR)
+                _HUSHED.setTarget(handler)
+                logger.removeHandler(handler)
+                logger.addHandler(_HUSHED)
+
     def say_result_of_nothing(self, record: LogRecord) -> bool:
         """As a filter of Snakemake's log: its success hook is silent where there is nothing to be done. Lets every record pass."""
         if record.msg == NOTHING_TO_BE_DONE_MSG and not self.for_a_job:
             self.say_result()
         return True
-
-    def take_over_settings(self) -> None:
-        """Where nothing is measured, only the settings of the analysis are taken over: the rest of ``campaign.json`` says how the results
-        came about, whatever the config file says today.
-        """
-        path = self.folder.campaign_file
-        try:
-            if path.exists():
-                document = read_campaign_file(path)
-                config_of(document)  # refuses what another version wrote
-                analysis = self.config.to_json()["analysis"]
-                document = msgspec.structs.replace(document, config={**document.config, "analysis": analysis})
-                write_text_if_changed(path, to_json(document))
-        except ConnectorTaxError as error:
-            stop(str(error))
 
 
 def open_study(
@@ -364,8 +382,8 @@ def open_study(
 
     Args:
         where: the config file, for messages.
-        environment: carries the date of a campaign that has no ``campaign.json`` yet to processes that
-            Snakemake starts, perhaps after midnight.
+        environment: says who started this, which no launch is to know of; and carries the date of a campaign that has no ``campaign.json``
+            yet to processes that Snakemake starts, perhaps after midnight.
     """
     try:
         campaign = parse_campaign(config, where=where)
@@ -388,7 +406,9 @@ def open_study(
             outdated += [folder.aggregate] * (
                 earlier.config.get("analysis") != campaign.to_json()["analysis"]
             )
-        study = Study(campaign, folder, date, measuring, found, _newer_than(outdated), for_a_job)
+        command, quiet = environment.pop(COMMAND_VARIABLE, ""), bool(environment.pop(QUIET_VARIABLE, ""))
+        newer = _newer_than(outdated)
+        study = Study(campaign, folder, date, measuring, found, newer, for_a_job, command, quiet)
         folder.refuse_what_is_no_folder(study.runs if measuring else ())
     except ConnectorTaxError as error:
         stop(str(error))

@@ -81,7 +81,7 @@ def test_making_it_again_measures_nothing_and_ends(
     raw = raw_files(published_campaign)
     assert [p.relative_to(made) for p in raw_files(made)] == [p.relative_to(published_campaign) for p in raw]
     assert all((made / p.relative_to(published_campaign)).read_bytes() == p.read_bytes() for p in raw)
-    assert "Nothing to be done" in make_figures(checkout, "--dry-run")
+    assert "Nothing to be done" in make_figures(checkout, "--", "--dry-run")
 
 
 def test_every_bundle_is_sound_and_has_its_checksum_in_the_list() -> None:
@@ -142,7 +142,7 @@ def test_figures_and_report_are_made_again(made: Path) -> None:
 
 
 def test_readme_holds_its_taxes(aggregate: dict[str, Any]) -> None:
-    """``connector-tax report --root results/virtual-h200-eight --markdown`` after an analysis prints them."""
+    """``connector-tax report results/virtual-h200-eight --markdown`` prints them."""
     made = taxes_markdown(page_view(aggregate_of(aggregate)))
     assert part_of((ROOT / "README.md").read_text(), f"taxes {NAME}") == made
 

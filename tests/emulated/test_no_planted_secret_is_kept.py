@@ -99,8 +99,9 @@ class Planted:
         return CampaignFolder(self.root / "results" / "planted")
 
     def door(self, script: str, *arguments: object, code: int = 0) -> str:
+        own = [f"scripts/{script}"] if script.endswith(".py") else ["-m", "connector_tax", script]
         done = subprocess.run(
-            [sys.executable, str(PROJECT_ROOT / "scripts" / script), *map(str, arguments)],
+            [sys.executable, *own, *map(str, arguments)],
             env=self.environment,
             cwd=PROJECT_ROOT,
             capture_output=True,
@@ -175,7 +176,7 @@ def measured(planted: Planted) -> Planted:
     planted.door(
         "build_manifest.py", "--root", planted.folder.root, "--manifest", planted.root / "MANIFEST.md"
     )
-    planted.door("status.py", "--configfile", planted.config, "--root", results)
+    planted.door("status", planted.folder.root)
     return planted
 
 
@@ -190,7 +191,7 @@ def test_nothing_planted_is_found_after_a_launch(measured: Planted) -> None:
 
 
 def test_nothing_planted_is_found_after_a_rehearsal(planted: Planted) -> None:
-    planted.door("rehearse.py", "--configfile", planted.config, "--root", planted.root / "rehearsed")
+    planted.door("plan", planted.config, "--to", planted.root / "rehearsed")
     assert planted.found() == []
 
 

@@ -1,4 +1,4 @@
-"""``connector-tax advance``: a campaign in sittings, packed on one checkout and taken over in another."""
+"""``connector-tax run --minutes``: a campaign in sittings, packed on one checkout and taken over in another."""
 
 import json
 import re
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.emulated
 MINUTES = "0.43"
 
 
-def advance(project: Project, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "connector_tax", "advance", "--configfile", "config/test.yaml"]
+def measured(project: Project, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "connector_tax", "run", "config/test.yaml"]
     return subprocess.run(
         [*command, *arguments], cwd=project.root, env=project.environment, capture_output=True, text=True
     )
@@ -55,7 +55,7 @@ def test_sittings_measure_each_cell_once_and_what_they_pack_is_the_campaign(
     seen: dict[str, int] = {}
     codes = []
     while not codes or codes[-1] == 75:
-        sitting = advance(campaign, "--minutes", MINUTES, "--save", str(parcels))
+        sitting = measured(campaign, "--minutes", MINUTES, "--save", str(parcels))
         codes.append(sitting.returncode)
         assert codes[-1] in (0, 75), sitting.stderr[-3000:]
         cells = campaign.cells()
@@ -63,7 +63,7 @@ def test_sittings_measure_each_cell_once_and_what_they_pack_is_the_campaign(
         seen = cells
         assert len(codes) < 20
     assert len(codes) >= 2
-    taken = advance(home, "--take", *map(str, parcels.glob("*.tar.gz")))
+    taken = measured(home, "--take", *map(str, parcels.glob("*.tar.gz")))
     assert taken.returncode == 0, taken.stderr
     assert home.cells().keys() == seen.keys()
     assert not list(home.results.glob("*/phase_*/steps")), "raw logs of whole launches stay where they are"
@@ -76,12 +76,12 @@ def test_sittings_measure_each_cell_once_and_what_they_pack_is_the_campaign(
 
 def test_a_sitting_too_short_for_any_cell_says_how_long_it_has_to_be(project: Project) -> None:
     campaign = with_preflight(project, duration_s=30, max_cell_s=60)
-    short = advance(campaign, "--minutes", "0.15")
+    short = measured(campaign, "--minutes", "0.15")
     assert short.returncode == 2
     assert "a launch takes 2 s here and 8 s are kept for its end" in short.stderr
     assert not campaign.cells()
     # A launch fits, and no cell, however long the host takes to begin.
-    shorter = advance(campaign, "--minutes", "0.6")
+    shorter = measured(campaign, "--minutes", "0.6")
     assert shorter.returncode == 2, shorter.stderr
     assert "phase A of plain: nothing of it was finished in the whole of this sitting" in shorter.stderr
     assert re.search(r"a launch and cell r10_256x16 may take 37 s, and [12]?\d s are left", shorter.stderr)

@@ -35,7 +35,7 @@ def cells(project: Project, run: str) -> dict[str, int]:
 
 
 def status(project: Project) -> str:
-    command = [sys.executable, "-m", "connector_tax", "status", "--configfile", "config/test.yaml"]
+    command = [sys.executable, "-m", "connector_tax", "status", "config/test.yaml"]
     return subprocess.run(
         command, cwd=project.root, env=project.environment, capture_output=True, text=True, check=True
     ).stdout

@@ -12,6 +12,7 @@ CONFIG_NAME = ", ".join(map(str, workflow.overwrite_configfiles)) or "config/con
 STUDY = open_study(config, CONFIG_NAME, measuring=MEASURING, environment=os.environ)
 FOLDER, LOGS = STUDY.folder, STUDY.logs
 logger.addFilter(STUDY.say_result_of_nothing)
+STUDY.hush(logger)
 
 # Where a batch system hands out the cards, it also counts them.
 if workflow.local_exec:

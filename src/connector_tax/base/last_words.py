@@ -11,6 +11,9 @@ from typing import Any
 from connector_tax.base.errors import ConnectorTaxError
 from connector_tax.base.opening import lines_of, open_regular, printable
 
+# What `connector-tax run` tells the Snakefile: the command that goes on, and that Snakemake is not to be heard.
+COMMAND_VARIABLE, QUIET_VARIABLE = "CONNECTOR_TAX_COMMAND", "CONNECTOR_TAX_QUIET"
+
 # How a line of a job's log begins that says why the job ended.
 INTERRUPTED = "interrupted; "
 KILLED = "killed by "

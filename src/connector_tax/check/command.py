@@ -199,10 +199,10 @@ def kept_in(root: Path | None) -> Iterator[Path]:
         ConfigError: ``root`` holds something, or cannot be made.
     """
     if root is not None and root.exists() and not root.is_dir():
-        raise ConfigError(f"--root {root}: is no folder. Give a new one.")
+        raise ConfigError(f"--to {root}: is no folder. Give a new one.")
     if root is not None and root.exists() and any(root.iterdir()):
         raise ConfigError(
-            f"--root {root}: holds something already; a check is measured anew. Give a new folder."
+            f"--to {root}: holds something already; a check is measured anew. Give a new folder."
         )
     place = tempfile.TemporaryDirectory(prefix="connector-tax-check-") if root is None else nullcontext(root)
     with place as name:
@@ -210,5 +210,5 @@ def kept_in(root: Path | None) -> Iterator[Path]:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"--root {root}: cannot be made ({error.strerror}).") from error
+            raise ConfigError(f"--to {root}: cannot be made ({error.strerror}).") from error
         yield folder

@@ -13,7 +13,7 @@ def add_engine_python(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine-python",
         metavar="PYTHON",
-        help=f"an interpreter that has vLLM; default the one that ${VARIABLE} names. One of the two has to be given",
+        help=f"an interpreter that has vLLM; default ${VARIABLE}",
     )
 
 

@@ -223,7 +223,7 @@ def measure_record(asked: Asked, root: Path, say: Say) -> Record:
         kept = msgspec.json.decode(path.read_bytes(), type=Raw)
         if differ := [name for name in wanted if kept.asked.get(name) != wanted[name]]:
             raise ConfigError(
-                f"--root {root}: {path.name} was measured with other {', '.join(differ)}. Give a new folder, or what that one was asked for."
+                f"--to {root}: {path.name} was measured with other {', '.join(differ)}. Give a new folder, or what that one was asked for."
             )
         found.append(kept.measurement)
     host: dict[str, Fact] = {

@@ -6,15 +6,19 @@ from pathlib import Path
 
 from connector_tax.base.artifacts.thinning import RULE
 from connector_tax.base.command import Command
+from connector_tax.base.plan.named import add_campaign
 from connector_tax.base.units import how_many
 from connector_tax.read.bundle.packing import bundle
 from connector_tax.read.figures.labels import problem_text
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--root", type=Path, required=True, help="results/<campaign>")
+    add_campaign(parser)
     parser.add_argument(
-        "--to", type=Path, required=True, metavar="FILE.tar.xz", help="the archive; replaced if it is there"
+        "--to",
+        type=Path,
+        metavar="FILE",
+        help="the archive, replaced if it is there; default CAMPAIGN.tar.xz here",
     )
     parser.add_argument("--partial", action="store_true", help="bundle a campaign that is not finished, too")
     parser.add_argument(
@@ -26,20 +30,22 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    done = bundle(
-        args.root, args.to, partial=args.partial, results_only=args.results_only, compact=args.compact
-    )
+    root = args.campaign.measured_root
+    to = args.to or Path(f"{root.resolve().name}.tar.xz")
+    done = bundle(root, to, partial=args.partial, results_only=args.results_only, compact=args.compact)
     for name in done.left_out:
         print(f"left out: {name!a}: its name cannot be shown, or it is no regular file", file=sys.stderr)
     if done.problems:
         first = done.problems[0]
         print(
-            f"{args.root}: the analysis found {how_many(len(done.problems), 'problem')}, the first {first.subject}: {problem_text(first).rstrip('.?')}. "
+            f"{root}: the analysis found {how_many(len(done.problems), 'problem')}, the first {first.subject}: {problem_text(first).rstrip('.?')}. "
             "The bundle holds the campaign as it is, and its aggregate.json lists them all.",
             file=sys.stderr,
         )
-    print(f"{args.to}: {done.files} files, {done.size / 2**20:.1f} MiB, sha256 {done.sha256}")
+    print(f"{to}: {done.files} files, {done.size / 2**20:.1f} MiB, sha256 {done.sha256}")
     return 0
 
 
-COMMAND = Command(__doc__, _arguments, _run, interrupted="no bundle was written")
+COMMAND = Command(
+    __doc__, _arguments, _run, usage="[CAMPAIGN] [options]", interrupted="no bundle was written"
+)

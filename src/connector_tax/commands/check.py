@@ -1,6 +1,6 @@
 """What a KV connector costs vLLM on a virtual GPU, in a minute: does it load and serve, what does it switch, the tax of the engine's thread.
 
-The tax is taken in virtual time (docs/check.md). With --releases: the record of several connectors over releases of vLLM.
+The tax is taken in virtual time (docs/check.md). --releases: over releases of vLLM.
 """
 
 import argparse
@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from connector_tax.base.command import Command, one_or_more
+from connector_tax.base.command import Command, one_or_more, ratio
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_text
 from connector_tax.base.secrets import masked
-from connector_tax.base.units import ratio_of
 from connector_tax.check.campaign import engine_spec, write_campaign
 from connector_tax.check.command import Ending, kept_in, run_check
 from connector_tax.check.engine_python import add_engine_python, engine_python_of
@@ -35,17 +34,15 @@ from connector_tax.virtual_time import Load
 
 MODEL = "Qwen3-Coder-30B-A3B-Instruct"
 RECORD_STARTS, RECORD_LOAD = 5, Load(requests=800)
-CODES = (
-    "Exit code 0: no tax is shown to be above --fail-above; 1: one is; 2: the connector does not load or serve, the limit could not be "
-    "judged, or the request is invalid. On SIGTERM and after --max-minutes what is known is printed and judged."
-)
-
-
-def _ratio(text: str) -> float:
-    try:
-        return ratio_of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+BRIEF = {
+    *("--kv-transfer-config", "--connector", "--engine-python", "--gpu", "--model-config", "--env", "--both"),
+    *("--fail-above", "--metric", "--max-minutes", "--json", "--markdown", "--junit", "--to"),
+}
+CODES = """\
+exit code 0: no tax is shown to be above --fail-above; 1: one is; 2: the connector does not load or
+serve, the limit could not be judged, or the request is invalid. On SIGTERM and after --max-minutes
+what is known is printed and judged.
+"""
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -71,18 +68,18 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_engine_python(parser)
     add("--gpu", default="h200", help="a file of config/gpus/, or a path to one; default %(default)s")
-    add("--model-config", default=MODEL, help="a file of config/models/, or a path; default %(default)s")
+    add("--model-config", default=MODEL, metavar="FILE", help="a file of config/models/, or a path")
     add("--engine-args", metavar="JSON", help='engine arguments, such as {"max_num_seqs": 128}')
     variable = "variable of the engine; may be repeated"
     add("--env", action="append", type=_variable, default=[], metavar="NAME=VALUE", help=variable)
     how = parser.add_mutually_exclusive_group()
-    both = "synchronous scheduling as well, where the engine resolves to asynchronous scheduling"
+    both = "synchronous scheduling as well, where the engine is asynchronous"
     how.add_argument("--both", action="store_true", help=both)
-    real = "a campaign of plain, the connector and plain again in real time, in place of virtual time"
+    real = "plain, the connector and plain again in real time"
     how.add_argument("--real-time", action="store_true", help=real)
     add(
         "--fail-above",
-        type=_ratio,
+        type=ratio,
         metavar="TAX",
         help="2%% or 0.02: exit code 1 where a tax is shown to be above it",
     )
@@ -92,11 +89,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="one JSON object instead of text")
     add("--markdown", type=Path, metavar="FILE", help="append a summary, as to $GITHUB_STEP_SUMMARY")
     add("--junit", type=Path, metavar="FILE", help="write a JUnit report")
-    add("--root", type=Path, help="keep the raw artifacts in this new folder; of a record, its folder")
+    add("--to", type=Path, metavar="FOLDER", help="keep raw artifacts in this new folder; the record's")
     add(
         "--releases",
         metavar="A,B",
-        help="the record: vLLM's releases, each installed into the cache; needs --root",
+        help="the record over these releases of vLLM; needs --to",
     )
     starts = f"of each engine of the record; default {RECORD_STARTS}"
     add("--starts", type=one_or_more, default=RECORD_STARTS, metavar="N", help=starts)
@@ -114,7 +111,7 @@ def _run(args: argparse.Namespace) -> int:
         if not args.json:
             print(text_of(part, value), flush=True)
 
-    with kept_in(args.root) as root:
+    with kept_in(args.to) as root:
         check = run_check(request, root, ending, show)
     if args.json:
         print(json_of(check))
@@ -127,8 +124,8 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _record(args: argparse.Namespace) -> int:
-    if args.root is None:
-        raise ConfigError("--releases: the record is kept. Give its folder with --root.")
+    if args.to is None:
+        raise ConfigError("--releases: the record is kept. Give its folder with --to.")
     end_in_order()
     ids, releases = args.connectors.split(","), args.releases.split(",")
     pythons = interpreters(releases, 2 * len(releases), _say)
@@ -153,7 +150,7 @@ def _record(args: argparse.Namespace) -> int:
         gpu=args.gpu,
         command=shlex.join(["connector-tax", "check", *_asked_words(sys.argv)]),
     )
-    measure_record(asked, args.root, _say)
+    measure_record(asked, args.to, _say)
     return 0
 
 
@@ -193,5 +190,11 @@ def _request(args: argparse.Namespace, connector_id: str | None) -> CheckRequest
 
 
 COMMAND = Command(
-    __doc__, _arguments, _run, epilog=CODES, interrupted="nothing of a check is kept without --root"
+    __doc__,
+    _arguments,
+    _run,
+    usage="(--connector ID | --kv-transfer-config JSON) [options]",
+    brief=BRIEF,
+    epilog=CODES,
+    interrupted="nothing of a check is kept without --to",
 )

@@ -1,44 +1,54 @@
-"""Two campaigns (releases, GPUs, days): which taxes changed, and whether one rose too far (exit code 1)."""
+"""Two campaigns (releases, GPUs, days): which taxes changed, and whether one rose too far.
+
+With --history: many campaigns in order of time, each compared with the one before it, on one page.
+"""
 
 import argparse
+import sys
 from pathlib import Path
 
-from connector_tax.base.command import Command
+from connector_tax.base.command import Command, ratio
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.opening import printable
+from connector_tax.base.plan.named import find_campaign
 from connector_tax.read.compare.comparison import LATENCIES, compare, read_side
-from connector_tax.read.compare.text import comparison_json_text, comparison_text
+from connector_tax.read.compare.text import comparison_json_text, comparison_text, sentence
+from connector_tax.read.track import heading, track, write_history
 
+EPILOG = """\
+examples:
+  connector-tax compare results/vllm-0.31 results/vllm-0.32
+  connector-tax compare --history nights/ releases/ --to history --fail-above 1%
 
-def ratio_limit(text: str) -> float:
-    """How far a tax may rise, as a ratio."""
-    value = float(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(
-            f"{text}: wanted is a ratio from 0 to 1; 0.05 is 5 percentage points"
-        )
-    return value
+exit code 0: no regression; 1: a regression, with --history of a newest campaign since the one
+before it or since the first; 2: some tax cannot be compared (see --allow-missing), or a mistake
+"""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "a", type=Path, help="the earlier campaign: results/<campaign>, or its aggregate.json"
-    )
-    parser.add_argument("b", type=Path, help="the later campaign, likewise")
-    parser.add_argument(
+    add = parser.add_argument
+    campaigns = "the earlier one first; with --history also folders of campaigns"
+    add("campaigns", nargs="+", metavar="CAMPAIGN", help=campaigns)
+    add(
         "--fail-above",
-        type=ratio_limit,
+        type=ratio,
         default=0.05,
-        metavar="RATIO",
-        help="how far a tax may rise; default 0.05",
+        metavar="TAX",
+        help="how far a tax may rise, 2%% or 0.02; default 5%%",
     )
-    parser.add_argument("--metric", choices=LATENCIES, help="the latency that decides; default both")
-    parser.add_argument(
-        "--allow-missing", action="store_true", help="pass although some tax cannot be compared"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    add("--metric", choices=LATENCIES, help="the latency that decides; default both")
+    add("--allow-missing", action="store_true", help="pass although some tax cannot be compared")
+    add("--json", action="store_true", help="one JSON object instead of text")
+    add("--history", action="store_true", help="all campaigns in order of time; needs --to")
+    add("--to", type=Path, metavar="FOLDER", help="where --history writes index.html and history.json")
 
 
 def _run(args: argparse.Namespace) -> int:
-    a, b = read_side("A", args.a), read_side("B", args.b)
+    if args.history:
+        return _history(args)
+    if len(args.campaigns) != 2 or args.to is not None:
+        raise ConfigError("two campaigns are compared; --history takes more, and writes --to a folder.")
+    a, b = (read_side(name, _place(text)) for name, text in zip("AB", args.campaigns, strict=True))
     found = compare(
         a,
         b,
@@ -51,9 +61,23 @@ def _run(args: argparse.Namespace) -> int:
     return found.exit_code
 
 
-COMMAND = Command(
-    __doc__,
-    _arguments,
-    _run,
-    epilog="Exit code 0: no regression; 1: a regression; 2: some tax cannot be compared (see --allow-missing), or a mistake in the command.",
-)
+def _place(text: str) -> Path:
+    """Return the campaign's folder, or the ``aggregate.json`` that somebody has alone."""
+    return Path(text) if text.endswith(".json") else find_campaign(text).measured_root
+
+
+def _history(args: argparse.Namespace) -> int:
+    if args.to is None or args.metric or args.allow_missing or args.json:
+        raise ConfigError("--history: goes with --to FOLDER and --fail-above alone.")
+    found = track([Path(text) for text in args.campaigns], args.fail_above)
+    for left_out in found.left_out:
+        print(f"left out: {left_out.path}: {left_out.reason}", file=sys.stderr)
+    for path in write_history(found, args.to):
+        print(f"wrote {path}")
+    for comparison in found.newest:
+        print(printable(f"{heading(comparison)}: {sentence(comparison)}", 20_000))
+    print(found.verdict)
+    return found.exit_code
+
+
+COMMAND = Command(__doc__, _arguments, _run, usage="CAMPAIGN CAMPAIGN [options]", epilog=EPILOG)

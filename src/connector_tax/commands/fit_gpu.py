@@ -1,4 +1,4 @@
-"""Fit a profile of the virtual GPU to the step records of plain vLLM on a GPU; prints the residuals."""
+"""Fit a profile of the virtual GPU to the step records of a campaign that was measured on a GPU; prints the residuals."""
 
 import argparse
 from pathlib import Path
@@ -11,6 +11,7 @@ from connector_tax.base.config.gpu import GPUS, profile_path
 from connector_tax.base.documents.identity import kinds_of
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_json, write_text
+from connector_tax.base.plan.named import add_campaign
 from connector_tax.base.vllm_model.shape import model_shape
 from connector_tax.fleet.gpu_profile import fit_gpu, fit_lines, profile_text
 from connector_tax.read.ingest import CampaignData, read_campaign
@@ -19,7 +20,7 @@ MODELS = PROJECT_ROOT / "config" / "models"
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--root", type=Path, required=True, help="results/<campaign>, measured on the GPU")
+    add_campaign(parser)
     parser.add_argument(
         "--gpu",
         help="profile of that card, a file of config/gpus/ or a path; all but the costs of a step is taken from it. "
@@ -30,12 +31,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="a file of config/models/ or a config.json, to work out the KV cache's size",
     )
     parser.add_argument(
-        "--out", type=Path, help="write the profile there, e.g. config/gpus/mine.yaml; default: print it"
+        "--to",
+        type=Path,
+        metavar="FILE",
+        help="write the profile there, e.g. config/gpus/mine.yaml; default: print it",
     )
 
 
 def _run(args: argparse.Namespace) -> int:
-    data = read_campaign(args.root)
+    data = read_campaign(args.campaign.measured_root)
     fit = fit_gpu(data)
     print("\n".join(fit_lines(fit)))
     shape = None
@@ -48,11 +52,11 @@ def _run(args: argparse.Namespace) -> int:
     checked(base, "gpu", str(path))
     text = profile_text(base, fit, str(data.document.campaign), shape)
     checked(yaml.safe_load(text), "gpu", "the fitted profile")
-    if args.out is None:
+    if args.to is None:
         print(text)
         return 0
-    write_text(args.out, text)
-    print(f"wrote {args.out}")
+    write_text(args.to, text)
+    print(f"wrote {args.to}")
     return 0
 
 
@@ -72,4 +76,4 @@ def profile_of(data: CampaignData) -> Path:
     )
 
 
-COMMAND = Command(__doc__, _arguments, _run)
+COMMAND = Command(__doc__, _arguments, _run, usage="[CAMPAIGN] [options]")

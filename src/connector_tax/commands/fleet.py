@@ -7,6 +7,7 @@ from connector_tax.base.command import Command
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json, write_text
 from connector_tax.base.parallel import cores, each_in
+from connector_tax.base.plan.named import find_campaign
 from connector_tax.fleet.campaign import Source, members_of
 from connector_tax.fleet.document import document, lines, table
 from connector_tax.fleet.run import Member, run_study, slos
@@ -16,29 +17,34 @@ from connector_tax.read.figures.fleet import draw_fleet
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
+        "campaign",
+        type=find_campaign,
+        nargs="?",
+        metavar="CAMPAIGN",
+        help="engines are fitted to its step records; without one the study has profiles of its own",
+    )
+    parser.add_argument(
         "--fleet", type=Path, default=Path("config/fleet.yaml"), help="the study (default: %(default)s)"
     )
     parser.add_argument(
-        "--root", type=Path, help="results/<campaign>: engines are fitted to its step records"
+        "--to", type=Path, metavar="FOLDER", help="where to write; default fleet/ in the campaign's results"
     )
-    parser.add_argument("--out", type=Path, help="folder to write to (default: <root>/fleet)")
     parser.add_argument("--processes", type=int, help="default: one per core, at most four")
 
 
 def _run(args: argparse.Namespace) -> int:
-    if args.root is None and args.out is None:
-        raise ConfigError(
-            "give --root, a measured campaign, or --out where the study has profiles of its own"
-        )
+    root = args.campaign and args.campaign.root
+    if root is None and args.to is None:
+        raise ConfigError("give a measured campaign, or --to where the study has profiles of its own")
     study = load_study(args.fleet)
     with each_in(args.processes or cores()) as each:
-        if args.root is None:
+        if root is None:
             profiles = given_profiles(study, str(args.fleet))
             patterns, members = slos(study, None), [Member("given", None, profiles)]
             source, by_config = Source(None, {}, {}), {"given": profiles}
         else:
-            print(f"fitting engines to the step records of {args.root}", flush=True)
-            measured = members_of(args.root, study, each)
+            print(f"fitting engines to the step records of {root}", flush=True)
+            measured = members_of(root, study, each)
             patterns, members = measured.patterns, list(measured.members)
             source, by_config = measured.source, measured.profiles
         settings = len(study.instances) * len(study.policies) * len(study.loads)
@@ -46,7 +52,7 @@ def _run(args: argparse.Namespace) -> int:
             f"{len(members)} configurations x {settings} settings x {study.days} days to simulate", flush=True
         )
         fleet = document(study, source, patterns, by_config, run_study(study, members, patterns, each))
-    out = args.out or args.root / "fleet"
+    out = args.to or root / "fleet"
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "fleet.json", to_json(fleet))
     write_text(out / "fleet.csv", table(fleet))
@@ -55,4 +61,4 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-COMMAND = Command(__doc__, _arguments, _run)
+COMMAND = Command(__doc__, _arguments, _run, usage="[CAMPAIGN] [options]")

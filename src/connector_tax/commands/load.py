@@ -3,7 +3,7 @@
 import argparse
 
 from connector_tax.base.command import Command
-from connector_tax.load.arguments import EXAMPLES, add_arguments
+from connector_tax.load.arguments import BRIEF, EXAMPLES, add_arguments
 
 
 # It imports what it needs when it is called, so that help comes at once.
@@ -15,5 +15,11 @@ def _run(args: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    __doc__, add_arguments, _run, epilog=EXAMPLES, interrupted="cells that were over are in --out"
+    __doc__,
+    add_arguments,
+    _run,
+    usage="--base-url URL --out FOLDER [options]",
+    brief=BRIEF,
+    epilog=EXAMPLES,
+    interrupted="cells that were over are in --out",
 )

@@ -1,29 +1,78 @@
-"""Write report.html of a campaign from its aggregate.json and figures/."""
+"""Make of a campaign's raw results its numbers, figures and page, as far as they are older, and say what came out."""
 
 import argparse
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.command import Command
 from connector_tax.base.documents.aggregate import read_aggregate
+from connector_tax.base.imports import closure
+from connector_tax.base.plan.named import add_campaign
+from connector_tax.base.plan.start import take_over_analysis
+from connector_tax.read.analysis import analyse
+from connector_tax.read.bundle.packing import raw_files
+from connector_tax.read.figures.draw_all import draw_figures
 from connector_tax.read.report.page import build_report, closing_lines, taxes_markdown
 from connector_tax.read.report.view import page_view
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--root", type=Path, required=True, help="results/<campaign>")
-    parser.add_argument(
-        "--markdown", action="store_true", help="print the taxes as a Markdown table, and write nothing"
+    add_campaign(parser)
+    add = parser.add_argument
+    add("--markdown", action="store_true", help="print the taxes as a Markdown table, and draw nothing")
+    add(
+        "--for",
+        dest="purpose",
+        choices=["page", "paper"],
+        default="page",
+        help="paper: also draw figures for one and two columns, with captions for LaTeX, into figures/paper/",
     )
+    add("--processes", type=int, help="of the analysis; default one per core for a large campaign, else one")
 
 
 def _run(args: argparse.Namespace) -> int:
+    folder = CampaignFolder(args.campaign.measured_root)
+    if args.campaign.file is not None:
+        take_over_analysis(args.campaign.config(), folder)
+    index = folder.figures / "index.json"
+    # Somebody may have been given the numbers alone.
+    if folder.campaign_file.exists():
+        _analyse(folder, args.processes)
     if args.markdown:
-        print(taxes_markdown(page_view(read_aggregate(CampaignFolder(args.root).aggregate))))
-    else:
-        build_report(args.root)
-        print(closing_lines(args.root))
+        print(taxes_markdown(page_view(read_aggregate(folder.aggregate))))
+        return 0
+    if _older([index], [folder.aggregate, *closure("connector_tax.read.figures.draw_all")]):
+        draw_figures(folder.root)
+    if args.purpose == "paper":
+        draw_figures(folder.root, "paper")
+    if _older([folder.report], [folder.aggregate, index, *closure("connector_tax.read.report.page")]):
+        build_report(folder.root)
+    print(closing_lines(folder.root))
     return 0
 
 
-COMMAND = Command(__doc__, _arguments, _run)
+def _analyse(folder: CampaignFolder, processes: int | None) -> None:
+    raw = raw_files(folder.root)
+    # What is gone leaves its folder newer.
+    raw += {above for path in raw for above in path.parents if folder.root in above.parents}
+    made = [folder.aggregate, folder.aggregate_csv]
+    if not _older(made, [*raw, *closure("connector_tax.read.analysis")]):
+        return
+    # Beside a table that may be redirected.
+    print(analyse(folder.root, processes).text, file=sys.stderr)
+    # One that came out the same is not written again; nor is it in a folder that may only be read.
+    with suppress(OSError):
+        for path in made:
+            path.touch()
+
+
+def _older(made: Iterable[Path], of: Iterable[Path]) -> bool:
+    """Return whether one of ``made`` is not there, or older than what it is made of."""
+    made_ns = [path.stat().st_mtime_ns if path.is_file() else 0 for path in made]
+    return min(made_ns) < max(path.lstat().st_mtime_ns if path.exists() else 1 for path in of)
+
+
+COMMAND = Command(__doc__, _arguments, _run, usage="[CAMPAIGN] [options]")

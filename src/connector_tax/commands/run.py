@@ -1,57 +1,111 @@
-"""Measure a campaign, or go on with one that was interrupted: Snakemake with this project's Snakefile."""
+"""Measure a campaign, or go on with one that was interrupted, then report. What is measured is kept and not measured twice."""
 
 import argparse
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, get_args
 
+from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.command import Command, one_or_more
-from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
+from connector_tax.base.config import load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.last_words import COMMAND_VARIABLE, QUIET_VARIABLE
+from connector_tax.base.plan.named import DEFAULT, Named, add_campaign
+from connector_tax.base.units import duration_text
+from connector_tax.check.engine_python import add_engine_python
+from connector_tax.commands.sitting import measure, take_all
+from connector_tax.commands.smoke import GPU, VIRTUAL, smoke_campaign
+from connector_tax.read.report.status import seconds_left
+from connector_tax.run.engine.gpu_host import refuse_engine
+from connector_tax.run.measure.preflight import Launching
 
 # As Snakemake reads it: also a beginning that no other option of it has, and its plural.
 CONFIGFILE = re.compile(r"--configf[iles]*(=|$)")
+# As profiles/default: Snakemake says that it found that by itself before anybody can hush it.
+PROFILE = [
+    "--workflow-profile",
+    "none",
+    "--rerun-incomplete",
+    "--nolock",
+    "--rerun-triggers",
+    "mtime",
+    "params",
+]
 EPILOG = """
 examples:
-  connector-tax run --configfile config/demo.yaml
-  connector-tax run --configfile config/demo.yaml figures          from results on disk; never measures
-  connector-tax run --configfile config/h200.yaml -- --dry-run     everything after -- is Snakemake's
-  connector-tax run --configfile config/demo.yaml report -- --report study.html    Snakemake's own report, with the figures
+  connector-tax run my.yaml                            Ctrl-C at any time; the same command goes on
+  connector-tax run my.yaml --minutes 9 --save out/    without Snakemake; exit code 75: more to do
+  connector-tax run my.yaml phase_a -- --dry-run       a stage; all behind -- is Snakemake's
 """
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--configfile", type=Path, help="the campaign; default config/config.yaml")
-    parser.add_argument(
-        "--cores",
-        type=one_or_more,
-        default=1,
-        help="Snakemake's; default %(default)s, which is one engine at a time",
-    )
-    parser.add_argument("targets", nargs="*", help="stages or files, and further arguments of Snakemake")
+    add_campaign(parser)
+    add = parser.add_argument
+    add("stages", nargs="*", metavar="STAGE", help="stages or files; default all")
+    add("--cores", type=one_or_more, default=1, help="engines side by side; default %(default)s")
+    add("--verbose", action="store_true", help="show what Snakemake says as well")
+    add("--minutes", type=float, metavar="N", help="end after so many minutes; needs no Snakemake")
+    add("--take", type=Path, nargs="+", metavar="FILE", help="take over what --save packed elsewhere")
+    add("--save", type=Path, metavar="FOLDER", help="with --minutes: pack what is new into a file there")
+    asked = "with --minutes: who is launched and asked beforehand; default all"
+    add("--preflight", choices=get_args(Launching), default="all", help=asked)
+    add("--launch-s", type=float, metavar="S", help="with --minutes: seconds that a launch takes here")
+    add("--end-with-parent", action="store_true", help=argparse.SUPPRESS)
+    add("--smoke", action="store_true", help="ten minutes in place of a campaign: does this host work?")
+    add("--on", choices=[GPU, VIRTUAL], default=GPU, help="with --smoke; default %(default)s")
+    add("--connectors", metavar="A,B", help="with --smoke; default noop_connector,nixl_both")
+    add("--model-config", metavar="FILE", help="with --smoke: of config/models/, or a config.json")
+    add_engine_python(parser)
 
 
-def start_snakemake(configfile: Path | None, cores: int, *more: str) -> NoReturn:
-    """Become Snakemake, in the project's folder; as ``snakemake_command``.
+def _run(args: argparse.Namespace) -> int:
+    campaign: Named = args.campaign
+    if args.smoke:
+        if campaign.given != DEFAULT:
+            raise ConfigError(f"--smoke measures config/gpu-smoke.yaml. Leave {campaign.given} out.")
+        campaign = smoke_campaign(args)
+    elif args.connectors or args.model_config or args.engine_python:
+        raise ConfigError(
+            "--connectors, --model-config and --engine-python go with --smoke; the config has them."
+        )
+    if args.take:
+        return take_all(campaign, sorted(args.take))
+    if args.minutes is not None:
+        return measure(campaign, args)
+    if args.save is not None:
+        raise ConfigError("--save: archives are made of sittings. Give --minutes as well.")
+    return _start_snakemake(campaign, args.cores, [*args.stages, *args.behind], quiet=not args.verbose)
 
-    Raises:
-        ConfigError: there is no mapping in ``configfile``. Snakemake would say so without file and line. Or ``more`` names another.
-    """
-    if configfile is not None:
-        if again := next((word for word in more if CONFIGFILE.match(word)), None):
-            raise ConfigError(
-                f"{again}: given to Snakemake beside --configfile {configfile}. A campaign has one config file; name it once."
-            )
-        read_yaml(configfile)
-    command = snakemake_command(configfile, cores, *more)
+
+def _start_snakemake(campaign: Named, cores: int, more: list[str], *, quiet: bool) -> NoReturn:
+    file = campaign.config_file()
+    if again := next((word for word in more if CONFIGFILE.match(word)), None):
+        raise ConfigError(
+            f"{again}: given to Snakemake beside {file}. A campaign has one config file; name it once."
+        )
+    command = snakemake_command(file, cores, *more)
+    # Before Snakemake, which would say what is wrong behind its own lines.
+    config, folder = load_campaign(file), CampaignFolder(campaign.root)
+    if not more and (left_s := seconds_left(config, folder)):
+        refuse_engine(config.engine)
+        left = f"about {duration_text(left_s)} left"
+        print(f"{config.campaign}: {left}; Ctrl-C keeps what is done, and the same command goes on")
+    # An option of Snakemake asks it for something.
+    if quiet := quiet and not any(word.startswith("-") for word in more):
+        command += PROFILE
+    again = shlex.join(["connector-tax", *sys.argv[1:]])
+    os.environ |= {COMMAND_VARIABLE: again, QUIET_VARIABLE: "1" * quiet}
     os.chdir(PROJECT_ROOT)
     sys.stdout.flush()
     os.execv(sys.executable, command)  # nosec B606  # a list of arguments, quoted by nobody
 
 
-def snakemake_command(configfile: Path | None, cores: int | None, *more: str) -> list[str]:
+def snakemake_command(configfile: Path, cores: int | None, *more: str) -> list[str]:
     """Snakemake with this project's Snakefile, to be run in ``PROJECT_ROOT``; ``configfile`` is the caller's.
 
     Args:
@@ -66,13 +120,15 @@ def snakemake_command(configfile: Path | None, cores: int | None, *more: str) ->
             f"{snakefile}: not there. Campaigns are measured in a checkout of the project, not from an "
             "installed package: clone it and run `make env`, then .venv/bin/connector-tax run."
         )
-    chosen = [] if configfile is None else ["--configfile", str(configfile.absolute())]
     at_once = [] if cores is None else ["--cores", str(cores)]
-    return [sys.executable, "-m", "snakemake", *at_once, *more, *chosen]
+    return [sys.executable, "-m", "snakemake", *at_once, *more, "--configfile", str(configfile.absolute())]
 
 
-def _run(args: argparse.Namespace) -> int:
-    start_snakemake(args.configfile, args.cores, *args.targets)
-
-
-COMMAND = Command(__doc__, _arguments, _run, epilog=EPILOG)
+COMMAND = Command(
+    __doc__,
+    _arguments,
+    _run,
+    usage="[CAMPAIGN] [STAGE ...] [options] [-- SNAKEMAKE ...]",
+    hands_on=True,
+    epilog=EPILOG,
+)

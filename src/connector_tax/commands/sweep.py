@@ -16,16 +16,15 @@ if TYPE_CHECKING:
 
 EPILOG = """
 examples:
-  connector-tax sweep config/sweep.yaml plan                       each campaign and how long it takes
-  connector-tax sweep config/sweep.yaml run                        measure them one after another; again: go on
+  connector-tax sweep config/sweep.yaml plan                       how long each campaign takes
+  connector-tax sweep config/sweep.yaml run                        measure them; again: go on
   connector-tax sweep config/sweep.yaml run --profile profiles/slurm
-  connector-tax sweep config/sweep.yaml run -- phase_a             everything after -- is Snakemake's
-  connector-tax sweep config/sweep.yaml status                     a line for each campaign
+  connector-tax sweep config/sweep.yaml run -- phase_a             all behind -- is Snakemake's
   connector-tax sweep config/sweep.yaml table --page sweep.html    every tax of every campaign
   connector-tax sweep config/sweep.yaml run --help                 the options of run
 
-exit code of run: 0 when every campaign came to its end, 1 when one failed (the others were measured), 128 and the signal's number when it
-was interrupted
+exit code of run: 0 when every campaign came to its end, 1 when one failed (the others were
+measured), 128 and the signal's number when it was interrupted
 """
 
 
@@ -164,7 +163,7 @@ def _measure(sweep: "Sweep", args: argparse.Namespace) -> int:
     for name in outcome.failed:
         config = shlex.quote(os.path.relpath(sweep.folder / f"{name}.yaml"))
         _note(
-            f"failed: {name}; connector-tax status --configfile {config} says where it stands, logs lie in results/{name}/logs"
+            f"failed: {name}; connector-tax status {config} says where it stands, logs lie in results/{name}/logs"
         )
     went = f"{len(outcome.codes) - len(outcome.failed)} of {len(commands)} campaigns came to their end"
     if outcome.interrupted is not None:
@@ -172,7 +171,7 @@ def _measure(sweep: "Sweep", args: argparse.Namespace) -> int:
     elif not outcome.failed:
         _say(f"{went}. Their taxes: connector-tax sweep {sweep.word} table")
         return 0
-    _note(f"{went}. Go on with: {_again(sweep, args)}")
+    _note(f"{went}. Go on with: {shlex.join(['connector-tax', *sys.argv[1:]])}")
     return 1 if outcome.interrupted is None else 128 + outcome.interrupted
 
 
@@ -186,12 +185,4 @@ def _note(what: str) -> None:
     _say(what, sys.stderr)
 
 
-def _again(sweep: "Sweep", args: argparse.Namespace) -> str:
-    """Return the command once more: without a stage it would measure all of it, without a profile on this host."""
-    cores = [] if args.cores is None else ["--cores", str(args.cores)]
-    profile = [] if args.profile is None else ["--profile", args.profile]
-    more = ["--", *args.more] if args.more else []
-    return " ".join([f"connector-tax sweep {sweep.word} run", *map(shlex.quote, [*cores, *profile, *more])])
-
-
-COMMAND = Command(__doc__, _arguments, _run, epilog=EPILOG)
+COMMAND = Command(__doc__, _arguments, _run, usage="SWEEP.yaml ACTION [options]", epilog=EPILOG)

@@ -12,6 +12,7 @@ from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.command import Command
 from connector_tax.base.files import sha256_of
 from connector_tax.base.opening import printable
+from connector_tax.base.plan.named import find_campaign
 from connector_tax.base.units import how_many
 from connector_tax.read.bundle.reproducing import reproduce
 from connector_tax.read.bundle.verifying import verify
@@ -27,9 +28,8 @@ exit code:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "bundle",
-        type=Path,
-        metavar="FILE.tar.xz|FOLDER",
-        help="as it came, or unpacked; or results/<campaign>",
+        metavar="BUNDLE|CAMPAIGN",
+        help="a bundle as it came, or unpacked; or a campaign, by its config file or its results folder",
     )
     parser.add_argument(
         "--reproduce",
@@ -39,23 +39,26 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    campaign = CampaignFolder(args.bundle)
+    path = Path(args.bundle)
+    if path.suffix in (".yaml", ".yml") or not (path.suffix or path.exists()):
+        path = find_campaign(args.bundle).measured_root
+    campaign = CampaignFolder(path)
     if campaign.campaign_file.is_file() and not args.reproduce:
         return _verify_campaign(campaign)
-    verified = verify(args.bundle)
+    verified = verify(path)
     for finding in verified.findings:
         print(finding)
     if verified.findings:
         print(
-            f"{args.bundle}: {how_many(len(verified.findings), 'finding')}"
+            f"{path}: {how_many(len(verified.findings), 'finding')}"
             + "; nothing was reproduced" * args.reproduce
         )
         return 1
-    whole = "" if args.bundle.is_dir() else f"; sha256 {sha256_of(args.bundle)}"
-    print(f"{args.bundle}: {len(verified.sha256) + 1} files, all as they were bundled{whole}")
+    whole = "" if path.is_dir() else f"; sha256 {sha256_of(path)}"
+    print(f"{path}: {len(verified.sha256) + 1} files, all as they were bundled{whole}")
     if not args.reproduce:
         return 0
-    done = reproduce(args.bundle, verified)
+    done = reproduce(path, verified)
     if done.other_code:
         its, mine = done.other_code
         print(
@@ -81,11 +84,18 @@ def _verify_campaign(folder: CampaignFolder) -> int:
     for path, why in damaged.items():
         print(f"{path}: {printable(why)}")
     if damaged:
-        print("remove these folders and start the campaign again to have the cells measured again")
+        print(f"remove these folders and have the cells measured again: connector-tax run {folder.root}")
     print(
         f"{folder.root}: {len(cells) - len(damaged)} of {how_many(len(cells), 'cell')} as they were measured"
     )
     return 1 if damaged else 0
 
 
-COMMAND = Command(__doc__, _arguments, _run, epilog=_EXIT, interrupted="nothing was written")
+COMMAND = Command(
+    __doc__,
+    _arguments,
+    _run,
+    usage="BUNDLE|CAMPAIGN [--reproduce]",
+    epilog=_EXIT,
+    interrupted="nothing was written",
+)

@@ -63,7 +63,7 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
     if given := [p.name for p in study.patterns if p.profile is not None]:
         raise ConfigError(
             f"pattern {given[0]!r} has a profile of its own, but a campaign is given, from which profiles are found. "
-            "Take the profile out, or leave --root out."
+            "Take the profile out, or leave the campaign out."
         )
     data = read_campaign(root)
     _check_lengths(data, study)

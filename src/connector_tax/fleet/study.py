@@ -39,7 +39,7 @@ def given_profiles(study: Study, where: str) -> dict[str, list[Profile]]:
         if pattern.profile is None or pattern.slo_s is None:
             raise ConfigError(
                 f"{where}: patterns: {pattern.name!r} has no profile or no slo_s. Give both for every pattern, or a "
-                "measured campaign with --root, from which they are found."
+                "measured campaign, from which they are found."
             )
         if pattern.slo_s < pattern.profile.e2e_s:
             raise ConfigError(

@@ -22,12 +22,10 @@ MOST_ASKED_WORKERS = 64
 EXAMPLES = """
 examples:
   connector-tax load --base-url http://127.0.0.1:8000 --rates 0.5,1,2 --shape 4096,256 --out out/
-  connector-tax load --base-url https://host/v1 --api chat --concurrency 64 --num-prompts 1000 --out out/
-  connector-tax load --base-url ... --rate 4 --input-length lognormal:1024,800 --output-length uniform:50,400 --out out/
+  connector-tax load --base-url ... --api chat --concurrency 64 --num-prompts 1000 --out out/
   connector-tax load --base-url ... --find-rate 0.5:64 --slo ttft_p90=500ms,tpot_p90=50ms --out out/
-  connector-tax load --base-url ... --offline --num-prompts 500 --prompts ShareGPT.json --out out/
-  connector-tax load --base-url ... --trace azure.csv --speed 2 --out out/
 """
+BRIEF = ("--base-url", "--model", "--rates", "--concurrency", "--find-rate", "--shape", "--prompts", "--out")
 
 
 def number(kind: Callable[[str], float], least: float | None, most: float) -> Callable[[str], float]:

@@ -25,6 +25,15 @@ class Analysed:
     aggregate: Aggregate
     tables_not_kept: list[str]
 
+    @property
+    def text(self) -> str:
+        """Lines for a person."""
+        found, lost = self.aggregate, self.tables_not_kept
+        slow = "step tables are not kept, the next analysis takes as long again"
+        lines = [f"{len(lost)} {slow}: {lost[0]}"] if lost else []
+        counts = f"{len(found.cells)} cells, {len(found.taxes)} taxes, {len(found.problems)} problems"
+        return "\n".join([*lines, f"aggregate.json: {counts}"])
+
 
 def analyse(root: Path, processes: int | None = None) -> Analysed:
     """Write both files of the campaign at ``root``.

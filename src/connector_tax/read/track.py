@@ -16,6 +16,7 @@ from connector_tax.base.documents.aggregate import LatencyMetric
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.opening import printable
+from connector_tax.base.plan.named import is_campaign
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.templates import template
 from connector_tax.read.compare.comparison import LATENCIES, Comparison, Side, compare, number_of, read_side
@@ -164,18 +165,14 @@ def _campaigns_in(path: Path) -> list[Path]:
     """Links that lie in a folder are among them; one that is named is followed."""
     try:
         named = path.resolve()
-        if _is_campaign(named) or (named.suffix == ".json" and named.is_file()):
+        if is_campaign(named) or (named.suffix == ".json" and named.is_file()):
             return [named]
-        return [p for p in sorted(named.iterdir()) if p.is_dir() and _is_campaign(p)]
+        return [p for p in sorted(named.iterdir()) if p.is_dir() and is_campaign(p)]
     except OSError as error:
         where = printable(str(error.filename or path), 300)
         raise ConfigError(
             f"{where}: {error.strerror}. Give a campaign's folder, or one with folders of campaigns in it."
         ) from error
-
-
-def _is_campaign(folder: Path) -> bool:
-    return any((folder / name).exists() for name in ("aggregate.json", "campaign.json"))
 
 
 def _when(side: Side) -> str:

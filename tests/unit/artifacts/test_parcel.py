@@ -16,7 +16,8 @@ from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.parcel import Standing, pack, put_back, standing, take
 from connector_tax.base.errors import ArtifactError, EngineError
 from connector_tax.base.locks import started_once
-from connector_tax.commands.advance import COMMAND
+from connector_tax.base.plan import named
+from connector_tax.commands.run import COMMAND
 from connector_tax.run.measure import locks
 
 ROOT = Path(__file__).parents[3]
@@ -600,12 +601,10 @@ def test_a_configurations_folder_without_a_run_replaces_none(there: CampaignFold
     assert f"{RUN}/cells/r1_8x8/cell.json" in files(here)
 
 
-def test_nothing_is_taken_while_the_campaign_goes_on(tmp_path: Path) -> None:
+def test_nothing_is_taken_while_the_campaign_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with started_once(tmp_path / "demo" / ".start.lock", "demo"), pytest.raises(EngineError) as told:
-        config = str(ROOT / "config" / "demo.yaml")
-        COMMAND.call(
-            ["--configfile", config, "--results", str(tmp_path), "--take", str(tmp_path / "1.tar.gz")]
-        )
+        monkeypatch.setattr(named, "results_folder", lambda: tmp_path)
+        COMMAND.call(["demo", "--take", str(tmp_path / "1.tar.gz")])
     assert "campaign demo was started already and is going on" in str(told.value)
 
 
@@ -614,9 +613,10 @@ def test_nothing_is_taken_while_a_job_measures_whose_snakemake_was_killed(
 ) -> None:
     """A batch system's goes on, and holds the campaign's lock; the start's was dropped."""
     monkeypatch.setattr(locks, "WAIT_S", 0.1)
-    config, folder = ROOT / "config" / "demo.yaml", CampaignFolder(tmp_path / "demo")
+    monkeypatch.setattr(named, "results_folder", lambda: tmp_path)
+    folder = CampaignFolder(tmp_path / "demo")
     with locks.held(folder.lock, "campaign demo", "4711", shared=True), pytest.raises(EngineError) as told:
-        COMMAND.call(["--configfile", str(config), "--results", str(tmp_path), "--take", "1.tar.gz"])
+        COMMAND.call(["demo", "--take", "1.tar.gz"])
     assert "campaign demo is in use by process 4711" in str(told.value)
 
 

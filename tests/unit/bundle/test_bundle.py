@@ -205,7 +205,7 @@ def test_a_bundle_of_results_alone_is_made_again(
     campaign: Campaign, bundled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "b.tar.xz"
-    assert command("bundle").call(["--root", str(campaign.root), "--to", str(path), "--results-only"]) == 0
+    assert command("bundle").call([str(campaign.root), "--to", str(path), "--results-only"]) == 0
     found = set(names(path))
     assert found == {n for n in names(bundled) if not n.startswith((CODE, "requirements"))}
     assert "code" not in text_in(path, "README.txt")
@@ -273,7 +273,7 @@ def test_a_manifest_that_leads_out_is_refused(tmp_path: Path, name: str) -> None
 
 
 def test_a_compact_bundle_is_that_of_the_thinned_campaign(campaign: Campaign, tmp_path: Path) -> None:
-    words = ["--root", str(campaign.root), "--to", str(tmp_path / "b.tar.xz"), "--compact"]
+    words = [str(campaign.root), "--to", str(tmp_path / "b.tar.xz"), "--compact"]
     assert command("bundle").call(words) == 0
     verified, copy = verify(tmp_path / "b.tar.xz"), tmp_path / "thin"
     thin(campaign.root, copy)
@@ -329,7 +329,7 @@ def test_a_damaged_campaign_is_bundled_as_it_is_and_said_to_be(
     *_, lost, cut = sorted((root / f"{DATE}_plain" / "phase_b" / "cells").iterdir())
     shutil.rmtree(lost)
     next(cut.glob("requests*.jsonl")).write_text("")
-    assert command("bundle").call(["--root", str(root), "--to", str(archive)]) == 0
+    assert command("bundle").call([str(root), "--to", str(archive)]) == 0
     said = capsys.readouterr().err.splitlines()
     assert archive.is_file() and len(said) == 1
     readme = text_in(archive, "README.txt")

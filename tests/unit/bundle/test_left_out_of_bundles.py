@@ -72,7 +72,7 @@ def test_what_no_bundle_can_hold_is_said(
     (root / run / "folder").symlink_to(tmp_path)
     (root / run / "env.txt").unlink(missing_ok=True)
     (root / run / "env.txt").symlink_to("/etc/passwd")
-    assert command("bundle").call(["--root", str(root), "--to", str(tmp_path / "b.tar.xz")]) == 0
+    assert command("bundle").call([str(root), "--to", str(tmp_path / "b.tar.xz")]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(": ")[1] for line in lines] == [
         *(ascii(f"{run}/{name}") for name in ("env.txt", "folder")),

@@ -104,7 +104,7 @@ def test_what_is_no_limit_is_refused(text: str) -> None:
         ),
         (["--connector", "noop_connector", "--model-config", "nobody"], "no such model"),
         (["--connectors", "noop_connector"], "the record needs both"),
-        (["--connectors", "noop_connector", "--releases", "0.32.0"], "Give its folder with --root"),
+        (["--connectors", "noop_connector", "--releases", "0.32.0"], "Give its folder with --to"),
         (["--connector", "noop_connector", "--engine-args", "[]"], "--engine-args"),
         (["--connector", "noop_connector", "--fail-above", "2"], "give 2% or 0.02"),
         (["--kv-transfer-config", _with_extra('"s"')], "kv_connector_extra_config: wanted is a JSON object"),
@@ -116,15 +116,15 @@ def test_what_is_no_limit_is_refused(text: str) -> None:
             ["--connector", "noop_connector", "--engine-args", '{"gpu_memory_utilization": "x"}'],
             "gpu_memory_utilization: 'x': wanted is a number above 0",
         ),
-        (["--connector", "noop_connector", "--root", "README.md"], "--root README.md: is no folder"),
+        (["--connector", "noop_connector", "--to", "README.md"], "--to README.md: is no folder"),
         (
-            ["--connector", "noop_connector", "--root", "README.md/x"],
-            "--root README.md/x: cannot be made (Not a directory)",
+            ["--connector", "noop_connector", "--to", "README.md/x"],
+            "--to README.md/x: cannot be made (Not a directory)",
         ),
     ],
 )
 def test_bad_input_ends_with_code_2_and_one_message(tmp_path: Path, arguments: list[str], words: str) -> None:
-    command = [sys.executable, "scripts/check.py", "--engine-python", "/bin/true"]
+    command = [sys.executable, "-m", "connector_tax", "check", "--engine-python", "/bin/true"]
     if "--model-config" not in arguments:
         command += ["--model-config", str(model_in(tmp_path))]
     _refused([*command, *arguments], words)
@@ -138,21 +138,23 @@ def test_a_model_that_is_none_ends_with_code_2_and_one_message(
     tmp_path: Path, document: str, words: str
 ) -> None:
     (tmp_path / "config.json").write_text(document)
-    command = [sys.executable, "scripts/check.py", "--engine-python", "/bin/true"]
+    command = [sys.executable, "-m", "connector_tax", "check", "--engine-python", "/bin/true"]
     _refused([*command, "--connector", "noop_connector", "--model-config", str(tmp_path)], words)
 
 
-@pytest.mark.parametrize("name", ["check", "gpu-smoke"])
+@pytest.mark.parametrize("name", ["check", "run"])
 def test_usage_does_not_ask_for_the_interpreter_twice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may come from the environment, so usage shows it as what may be left out, in every environment."""
     monkeypatch.delenv("ENGINE_PYTHON", raising=False)
     without = command(name).parser(name).format_help()
     monkeypatch.setenv("ENGINE_PYTHON", "/bin/true")
     assert command(name).parser(name).format_help() == without
-    assert "[--engine-python PYTHON]" in without and "$ENGINE_PYTHON" in without
+    assert "--engine-python PYTHON" in without and "$ENGINE_PYTHON" in without
 
 
-@pytest.mark.parametrize(("name", "asked"), [("check", ["--connector", "noop_connector"]), ("gpu-smoke", [])])
+@pytest.mark.parametrize(
+    ("name", "asked"), [("check", ["--connector", "noop_connector"]), ("run", ["--smoke"])]
+)
 def test_without_an_interpreter_both_ways_to_give_one_are_said(
     name: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

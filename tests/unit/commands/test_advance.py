@@ -1,4 +1,4 @@
-"""``connector-tax advance``: what a sitting finds of those before it, and what it packs."""
+"""``connector-tax run --minutes``: what a sitting finds of those before it, and what it packs."""
 
 import sys
 import tarfile
@@ -11,9 +11,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import EngineError
-from connector_tax.commands import advance
+from connector_tax.base.plan import named
+from connector_tax.commands import sitting
+from connector_tax.commands.run import COMMAND
 from connector_tax.run.measure.sitting import Sitting
 
 
@@ -22,7 +23,7 @@ def test_what_a_killed_take_put_aside_is_back_before_anything_is_measured(
 ) -> None:
     """The sitting measured it again, and the next take removed what had been put aside."""
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(advance, "end_in_order", lambda *given: None)  # of this process
+    monkeypatch.setattr(sitting, "end_in_order", lambda *given: None)  # of this process
     run = CampaignFolder(tmp_path / "demo").run("2026-01-31", "plain", "a")
     aside = run.path.with_name(".phase_a.replaced") / "cells" / "r1_8x8"
     aside.mkdir(parents=True)
@@ -31,11 +32,11 @@ def test_what_a_killed_take_put_aside_is_back_before_anything_is_measured(
         assert [cell.cell_id for cell in run.finished_cells()] == ["r1_8x8"]
         return Sitting((), ("phase A of plain",), "the time is over")
 
-    monkeypatch.setattr(advance, "sit", sits)
-    config = PROJECT_ROOT / "config/demo.yaml"
-    given = ["--configfile", str(config), "--results", str(tmp_path), "--minutes", "9"]
+    monkeypatch.setattr(sitting, "sit", sits)
+    monkeypatch.setattr(named, "results_folder", lambda: tmp_path)
+    given = ["demo", "--minutes", "9"]
     for _ in range(2):  # within one second
-        assert advance.COMMAND.call([*given, "--save", str(tmp_path / "out")]) == 75
+        assert COMMAND.call([*given, "--save", str(tmp_path / "out")]) == 75
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
@@ -45,7 +46,7 @@ def test_an_archive_has_no_secret_of_a_launch_that_was_killed(
     """Nobody has gone through its log, and the archive is sent around."""
     monkeypatch.setenv("HF_TOKEN", "planted-token-1")
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(advance, "end_in_order", lambda *given: None)  # of this process
+    monkeypatch.setattr(sitting, "end_in_order", lambda *given: None)  # of this process
     run = CampaignFolder(tmp_path / "demo").run("2026-01-31", "plain", "a")
 
     def killed(config: CampaignConfig, folder: CampaignFolder, *given: Any, **named: Any) -> None:
@@ -54,11 +55,11 @@ def test_an_archive_has_no_secret_of_a_launch_that_was_killed(
             (place / run.stderr.name).write_text("args: {'hf_token': 'planted-token-1'}, planted-token-1\n")
         raise EngineError("phase A of plain failed (exit code -9)")
 
-    monkeypatch.setattr(advance, "sit", killed)
-    config = PROJECT_ROOT / "config/demo.yaml"
-    given = ["--configfile", str(config), "--results", str(tmp_path), "--save", str(tmp_path / "out")]
+    monkeypatch.setattr(sitting, "sit", killed)
+    monkeypatch.setattr(named, "results_folder", lambda: tmp_path)
+    given = ["demo", "--save", str(tmp_path / "out")]
     with pytest.raises(EngineError, match="exit code -9"):
-        advance.COMMAND.call([*given, "--minutes", "9"])
+        COMMAND.call([*given, "--minutes", "9"])
     with tarfile.open(next((tmp_path / "out").iterdir())) as tar:
         logs = [m for m in tar.getmembers() if m.name.endswith(run.stderr.name)]
         assert len(logs) == 2

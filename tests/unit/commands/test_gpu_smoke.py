@@ -1,4 +1,4 @@
-"""``connector-tax gpu-smoke`` says everything that a host lacks at once, and asks the virtual GPU the same as a card."""
+"""``connector-tax run --smoke`` says everything that a host lacks at once, and asks the virtual GPU the same as a card."""
 
 import json
 import os
@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from connector_tax.base.config import load_campaign
-from connector_tax.base.config.checked import read_yaml
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.base.files import to_json
 from connector_tax.base.plan import cells_of
 from connector_tax.cli import command
-from connector_tax.commands import gpu_smoke
-from connector_tax.commands.gpu_smoke import SMOKE, on_virtual_gpu
+from connector_tax.commands import smoke
+from connector_tax.commands.smoke import CONFIGS, GPU, VIRTUAL
 from connector_tax.run.engine import gpu_host
 from connector_tax.run.engine.gpus import Gpu
 
@@ -46,7 +44,7 @@ def test_each_thing_that_is_missing_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], said: list[str]
 ) -> None:
     monkeypatch.setattr(gpu_host, "host_gpus", lambda: ((CARD,), None))
-    found = gpu_host.lacking(engine(tmp_path, json.dumps({**WELL, **changes})))
+    found = gpu_host.lacking(engine(tmp_path, json.dumps({**WELL, **changes})), card=True)
     assert len(found) == len(said) and all(word in text for word, text in zip(said, found, strict=True))
 
 
@@ -56,7 +54,7 @@ def test_a_host_without_a_card_is_told_of_it_and_of_what_else_is_missing(
     monkeypatch.setattr(gpu_host, "host_gpus", lambda: ((), "this host has no NVIDIA driver"))
     python = engine(tmp_path, json.dumps({**WELL, "vllm": False}))
     with pytest.raises(EngineError) as refused:
-        command("gpu-smoke").call(["--engine-python", python])
+        command("run").call(["--smoke", "--engine-python", python])
     assert "no NVIDIA GPU: this host has no NVIDIA driver" in str(refused.value)
     assert "has no vLLM" in str(refused.value)
 
@@ -68,17 +66,15 @@ def test_what_is_no_interpreter_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, said: str
 ) -> None:
     monkeypatch.setattr(gpu_host, "host_gpus", lambda: ((CARD,), None))
-    [found] = gpu_host.lacking(engine(tmp_path, answer))
-    assert said in found and "--engine-python" in found
+    [found] = gpu_host.lacking(engine(tmp_path, answer), card=True)
+    assert said in found and "ENGINE_PYTHON" in found
 
 
 def test_the_virtual_gpu_is_asked_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rates, shape and configurations stay; what only a card takes is left out."""
     monkeypatch.setenv("ENGINE_PYTHON", sys.executable)
     monkeypatch.setenv("MODEL_FOLDER", str(tmp_path))
-    path = tmp_path / "virtual.yaml"
-    path.write_text(to_json(on_virtual_gpu(read_yaml(SMOKE))))
-    virtual, real = load_campaign(path), load_campaign(SMOKE)
+    virtual, real = load_campaign(CONFIGS[VIRTUAL]), load_campaign(CONFIGS[GPU])
     assert virtual.engine.kind == "virtual_gpu" and virtual.campaign == "gpu-smoke-virtual"
     assert virtual.connector_ids == ("plain", "noop_connector", "nixl_virtual")
     assert cells_of(virtual, "plain", "a") == cells_of(real, "plain", "a")
@@ -90,16 +86,16 @@ WITHOUT_SNAKEMAKE = """
 import json, sys
 from pathlib import Path
 sys.modules["snakemake"] = None
-from connector_tax.commands import advance, gpu_smoke
+from connector_tax.commands import run, sitting, smoke
 from connector_tax.run.measure.sitting import Sitting
 def sit(config, folder, date, **given):
     print(json.dumps([config.campaign, config.connector_ids, str(folder.root), given["within_s"], given["launch"]]))
     return Sitting((), (), "")
-advance.sit = sit
-gpu_smoke.lacking = lambda python: []
-gpu_smoke.model_folder = lambda name, python: (name, Path(sys.argv[1]))
-gpu_smoke.RESULTS = Path(sys.argv[1])
-sys.exit(gpu_smoke.COMMAND.call(["--engine-python", sys.executable, *sys.argv[2:]]))
+sitting.sit = sit
+smoke.lacking = lambda python, card: []
+smoke.model_folder = lambda name, python: (name, Path(sys.argv[1]))
+smoke.results_folder = lambda: Path(sys.argv[1])
+sys.exit(run.COMMAND.call(["--smoke", "--engine-python", sys.executable, *sys.argv[2:]]))
 """
 
 
@@ -134,12 +130,12 @@ def test_archives_without_minutes_and_unknown_connectors_are_refused(
 ) -> None:
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
     with pytest.raises(ConfigError, match=r"--save: .* Give --minutes"):
-        command("gpu-smoke").call(["--engine-python", sys.executable, "--save", str(tmp_path)])
-    monkeypatch.setattr(gpu_smoke, "lacking", lambda python: [])
-    monkeypatch.setattr(gpu_smoke, "model_folder", lambda name, python: (name, tmp_path))
+        command("run").call(["demo", "--save", str(tmp_path)])
+    monkeypatch.setattr(smoke, "lacking", lambda python, card: [])
+    monkeypatch.setattr(smoke, "model_folder", lambda name, python: (name, tmp_path))
     for name in ("ENGINE_PYTHON", "MODEL_FOLDER"):
         monkeypatch.setenv(name, "")  # set by the command, and unset behind the test
     with pytest.raises(ConfigError, match="unknown connector 'mooncake'"):
-        command("gpu-smoke").call(
-            ["--engine-python", sys.executable, "--connectors", "mooncake", "--minutes", "6"]
+        command("run").call(
+            ["--smoke", "--engine-python", sys.executable, "--connectors", "mooncake", "--minutes", "6"]
         )

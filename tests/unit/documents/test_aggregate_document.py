@@ -1,6 +1,5 @@
 """``aggregate.json`` goes through its types unchanged, and what is not of its form is one message."""
 
-import argparse
 import json
 import shutil
 import sys
@@ -19,7 +18,7 @@ from connector_tax.base.documents.aggregate import (
 )
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import to_json
-from connector_tax.commands.analyze import COMMAND
+from connector_tax.read.analysis import analyse
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT, SMALL, Campaign, campaign_config
@@ -34,7 +33,7 @@ def example() -> dict[str, Any]:
 
 
 def analysed(root: Path) -> Path:
-    COMMAND.run(argparse.Namespace(root=root, processes=1))
+    analyse(root, 1)
     return root / "aggregate.json"
 
 
@@ -81,7 +80,7 @@ def test_an_aggregate_of_an_earlier_version_is_refused_with_what_to_do(tmp_path:
     path = tmp_path / "aggregate.json"
     path.write_text(json.dumps(value))
     with pytest.raises(
-        ArtifactError, match=r"`n_blocks`.*main_taxes.*Make it again with connector-tax analyze"
+        ArtifactError, match=r"`n_blocks`.*main_taxes.*Make it again with connector-tax report"
     ):
         read_aggregate(path)
 
@@ -110,7 +109,7 @@ def test_what_is_of_another_form_is_one_message(tmp_path: Path, place: str, valu
     with pytest.raises(ArtifactError) as caught:
         read_aggregate(path)
     assert str(caught.value).startswith(f"{path}: ") and message in str(caught.value)
-    assert "Make it again with connector-tax analyze." in str(caught.value)
+    assert "Make it again with connector-tax report." in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_one_message(tmp_path: Path) -> None:

@@ -286,9 +286,7 @@ def test_an_aggregate_of_another_form_is_refused(what: str, example: dict[str, A
     aggregate = copy.deepcopy(example)
     OTHER_FORMS[what](aggregate)
     (tmp_path / "aggregate.json").write_text(json.dumps(aggregate))
-    with pytest.raises(
-        ArtifactError, match=r"aggregate\.json: .*`.*Make it again with connector-tax analyze"
-    ):
+    with pytest.raises(ArtifactError, match=r"aggregate\.json: .*`.*Make it again with connector-tax report"):
         draw_figures(tmp_path)
     assert not (tmp_path / "figures").exists()
 

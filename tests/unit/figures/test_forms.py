@@ -44,7 +44,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(draw_all, "FIGURES", {name: FIGURES[name] for name in DRAWN})
         draw_figures(made)
-        main(["figures", "--root", str(made), "--for", "paper"])
+        main(["report", str(made), "--for", "paper"])
     return made
 
 
@@ -204,6 +204,6 @@ def test_what_latex_reads_as_its_own_is_escaped() -> None:
 
 def test_help_says_what_each_form_is() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "connector_tax", "figures", "--help"], capture_output=True, text=True
+        [sys.executable, "-m", "connector_tax", "report", "--help"], capture_output=True, text=True
     )
     assert "--for {page,paper}" in done.stdout

@@ -84,7 +84,7 @@ def test_a_figure_that_is_left_out_leaves_no_old_picture(example: dict[str, Any]
 def test_an_aggregate_of_another_schema_is_refused(tmp_path: Path) -> None:
     """With what would do."""
     (tmp_path / "aggregate.json").write_text('{"schema_version": 99}')
-    with pytest.raises(ArtifactError, match=r"schema 99, this version reads 1.*connector-tax analyze"):
+    with pytest.raises(ArtifactError, match=r"schema 99, this version reads 1.*connector-tax report"):
         draw_figures(tmp_path)
 
 

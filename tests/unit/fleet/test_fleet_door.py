@@ -1,4 +1,4 @@
-"""``simulate_fleet.py``: what it writes, and what it says of a study that cannot be."""
+"""``connector-tax fleet``: what it writes, and what it says of a study that cannot be."""
 
 import csv
 import json
@@ -40,7 +40,7 @@ def test_given_profiles_give_all_files_and_a_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    COMMAND.call(["--processes", "1", "--fleet", str(study_file(tmp_path)), "--out", str(out)])
+    COMMAND.call(["--processes", "1", "--fleet", str(study_file(tmp_path)), "--to", str(out)])
     value = json.loads((out / "fleet.json").read_text())
     assert (value["schema_version"], value["campaign"], value["engines"], value["taxes"]) == (1, None, [], [])
     [profile] = value["profiles"]
@@ -61,9 +61,7 @@ def test_given_profiles_give_all_files_and_a_table(
 
 def test_the_same_study_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        COMMAND.call(
-            ["--processes", "1", "--fleet", str(study_file(tmp_path)), "--out", str(tmp_path / name)]
-        )
+        COMMAND.call(["--processes", "1", "--fleet", str(study_file(tmp_path)), "--to", str(tmp_path / name)])
     for file in ("fleet.json", "fleet.csv", "fleet.svg", "fleet.png"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
@@ -96,24 +94,24 @@ def test_a_pattern_that_hardly_ever_comes_is_no_number_and_no_crash(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = study_file(tmp_path, patterns=[GIVEN, {**GIVEN, "name": "rare", "weight": 1e-6}])
-    COMMAND.call(["--processes", "1", "--fleet", str(path), "--out", str(tmp_path / "out")])
+    COMMAND.call(["--processes", "1", "--fleet", str(path), "--to", str(tmp_path / "out")])
     value = json.loads((tmp_path / "out" / "fleet.json").read_text())
     assert {r["violations_by_pattern"]["rare"] for r in value["fleets"]} == {None}
     path = study_file(tmp_path, loads=[1e-6])
-    COMMAND.call(["--processes", "1", "--fleet", str(path), "--out", str(tmp_path / "none")])
+    COMMAND.call(["--processes", "1", "--fleet", str(path), "--to", str(tmp_path / "none")])
     assert "no request" in capsys.readouterr().out
 
 
 def test_a_profile_that_misses_its_own_slo_is_refused(tmp_path: Path) -> None:
     path = study_file(tmp_path, patterns=[{**GIVEN, "slo_s": 0.4}])
     with pytest.raises(ConfigError, match=r"'p' takes 0\.5 s by its profile, and its slo_s is 0\.4"):
-        COMMAND.call(["--processes", "1", "--fleet", str(path), "--out", str(tmp_path / "out")])
+        COMMAND.call(["--processes", "1", "--fleet", str(path), "--to", str(tmp_path / "out")])
 
 
 def test_a_study_without_profiles_wants_a_campaign(tmp_path: Path) -> None:
     path = study_file(tmp_path, patterns=[PATTERN])
     with pytest.raises(ConfigError, match="'p' has no profile or no slo_s"):
-        COMMAND.call(["--processes", "1", "--fleet", str(path), "--out", str(tmp_path / "out")])
+        COMMAND.call(["--processes", "1", "--fleet", str(path), "--to", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()
 
 

@@ -64,14 +64,13 @@ def test_the_command_writes_a_profile_that_a_campaign_takes(tmp_path: Path, publ
     out = tmp_path / "mine.yaml"
     command = [
         sys.executable,
-        str(PROJECT_ROOT / "scripts" / "fit_gpu.py"),
-        "--root",
+        *("-m", "connector_tax", "fit-gpu"),
         str(published_campaign),
         "--gpu",
         "h200",
     ]
     model = ["--model-config", "Qwen3-Coder-30B-A3B-Instruct"]
-    done = subprocess.run([*command, *model, "--out", str(out)], capture_output=True, text=True)
+    done = subprocess.run([*command, *model, "--to", str(out)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "All cells have one shape" in done.stdout
     found = virtual_gpu({**SECTION, "gpu": str(out)}, "test")

@@ -66,7 +66,7 @@ def test_status_says_as_much_before_anything_is_measured(
     config = load_campaign(PROJECT_ROOT / "config" / "config.yaml")
     config = replace(config, engine=replace(config.engine, gpus=gpus))
     rehearsed_s = preflight_s(times) + wall_s(config, measuring_s(times))
-    assert seconds_left(config, CampaignFolder(tmp_path), None) == pytest.approx(rehearsed_s, rel=0.15)
+    assert seconds_left(config, CampaignFolder(tmp_path)) == pytest.approx(rehearsed_s, rel=0.15)
 
 
 def test_every_hypothesis_is_decided_or_undetermined(aggregate: dict[str, Any]) -> None:

@@ -373,7 +373,7 @@ def test_one_that_does_not_say_its_confidence_is_refused(example: Aggregate, tmp
     """Two that are set side by side must have the same."""
     provenance = {k: v for k, v in example["provenance"].items() if k != "confidence"}
     (tmp_path / "aggregate.json").write_text(json.dumps({**example, "provenance": provenance}))
-    with pytest.raises(ArtifactError, match=r"`confidence` - at `\$\.provenance`.*connector-tax analyze"):
+    with pytest.raises(ArtifactError, match=r"`confidence` - at `\$\.provenance`.*connector-tax report"):
         read_side("B", tmp_path)
 
 

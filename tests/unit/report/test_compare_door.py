@@ -1,4 +1,4 @@
-"""``scripts/compare.py``: two campaigns on disk to an exit code that a CI can act on."""
+"""``connector-tax compare``: two campaigns on disk to an exit code that a CI can act on."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.base.errors import ArtifactError
+from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import write_json
 from connector_tax.cli import command
 from connector_tax.read.ingest import read_campaign
@@ -46,8 +46,8 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
 
 
 def door(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    script = [sys.executable, str(ROOT / "scripts" / "compare.py"), *map(str, arguments)]
-    return subprocess.run(script, capture_output=True, text=True)
+    command = [sys.executable, "-m", "connector_tax", "compare", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 def test_the_door_finds_a_tax_that_rose_and_none_that_did_not(days: tuple[Path, Path, Path]) -> None:
@@ -100,12 +100,12 @@ def test_a_date_that_moves_a_cursor_is_one_message(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "no such file"),
+        (None, "holds no campaign"),
         ("{", "not valid JSON"),
         ("\x00\xff", "not valid JSON"),
         ("[1, 2]", "schema None, this version reads 1"),
         ('{"schema_version": 2}', "schema 2, this version reads 1"),
-        ('{"schema_version": 1, "taxes": "none"}', "Make it again with connector-tax analyze"),
+        ('{"schema_version": 1, "taxes": "none"}', "Make it again with connector-tax report"),
         ("a folder", "cannot be read"),
     ],
 )
@@ -114,7 +114,7 @@ def test_wrong_input_is_one_message(tmp_path: Path, content: str | None, message
         (tmp_path / "aggregate.json").mkdir()
     elif content is not None:
         (tmp_path / "aggregate.json").write_bytes(content.encode("latin-1"))
-    with pytest.raises(ArtifactError, match=message) as refused:
+    with pytest.raises((ArtifactError, ConfigError), match=message) as refused:
         command("compare").call([str(EXAMPLE), str(tmp_path)])
     assert "\n" not in str(refused.value)
 

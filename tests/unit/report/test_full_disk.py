@@ -21,9 +21,8 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
 
 
 def run(campaign: Campaign, stage: str, **fault: str) -> "subprocess.CompletedProcess[str]":
-    program = ["scripts/build_manifest.py"] if stage == "manifest" else ["-m", "connector_tax", stage]
-    command = [sys.executable, *program, "--root", str(campaign.root)]
-    command += ["--manifest", str(campaign.root / "MANIFEST.md")] if stage == "manifest" else []
+    command = [sys.executable, f"scripts/{stage}.py", "--root", str(campaign.root)]
+    command += ["--manifest", str(campaign.root / "MANIFEST.md")] if stage == "build_manifest" else []
     return subprocess.run(
         command, cwd=ROOT, env=environment(campaign.folder, **fault), capture_output=True, text=True
     )
@@ -34,9 +33,9 @@ def run(campaign: Campaign, stage: str, **fault: str) -> "subprocess.CompletedPr
     ("stage", "patterns", "made"),
     [
         ("analyze", ("*/.aggregate.json.*", "*/.aggregate.csv.*"), "aggregate.json"),
-        ("figures", ("*/fig2_*.svg",), "figures/index.json"),
-        ("report", ("*/.report.html.*",), "report.html"),
-        ("manifest", ("*/.MANIFEST.tsv.*",), "MANIFEST.tsv"),
+        ("plot_connector_tax", ("*/fig2_*.svg",), "figures/index.json"),
+        ("build_report", ("*/.report.html.*",), "report.html"),
+        ("build_manifest", ("*/.MANIFEST.tsv.*",), "MANIFEST.tsv"),
     ],
 )
 def test_each_product_is_whole_or_not_there(
@@ -48,7 +47,7 @@ def test_each_product_is_whole_or_not_there(
         assert found.stderr.count("error: ") == 1 and "No space left on device" in found.stderr
         assert "Traceback" not in found.stderr
         assert not [p for p in campaign.root.glob("*.*") if p.is_file() and p.stat().st_size == 0]
-        assert not (campaign.root / "figures").exists() or stage != "figures"
+        assert not (campaign.root / "figures").exists() or stage != "plot_connector_tax"
     done = run(campaign, stage)
     assert done.returncode == 0, done.stderr
     assert (campaign.root / made).stat().st_size > 0

@@ -352,7 +352,7 @@ def test_a_figure_that_vanished_is_named(aggregate: dict[str, Any], tmp_path: Pa
     """With the command that draws it again."""
     campaign_on_disk(tmp_path, aggregate)
     (tmp_path / "figures" / "fig6.svg").unlink()
-    with pytest.raises(ArtifactError, match=r"fig6\.svg.*connector-tax figures"):
+    with pytest.raises(ArtifactError, match=r"fig6\.svg.*connector-tax report"):
         build_report(tmp_path)
 
 
@@ -404,7 +404,7 @@ def test_an_aggregate_without_its_body_is_one_message(
     else:
         del aggregate[key]
     campaign_on_disk(tmp_path, aggregate)
-    with pytest.raises(ArtifactError, match=rf"aggregate\.json: .*{key}.*connector-tax analyze"):
+    with pytest.raises(ArtifactError, match=rf"aggregate\.json: .*{key}.*connector-tax report"):
         build_report(tmp_path)
 
 

@@ -29,7 +29,7 @@ from connector_tax.read.report.status import seconds_left, status_text
 from connector_tax.read.stats.reference import select_reference_rates
 from connector_tax.run.measure.progress import Progress
 
-FILE = Path("config/mine.yaml")
+COMMAND = "connector-tax run mine.yaml"
 
 
 def campaign(root: Path, **changes: object) -> Campaign:
@@ -102,11 +102,13 @@ def in_phase_b(root: Path) -> CampaignFolder:
 def test_it_says_first_what_is_left(
     tmp_path: Path, stage: Callable[[Path], CampaignFolder], ended: int, left: str, preliminary: bool
 ) -> None:
-    text = made(stage(tmp_path).root)
+    folder = stage(tmp_path)
+    text = made(folder.root)
     said = re.sub(r"<[^>]*>", "", html.unescape(text.partition('class="left"')[2].partition("<h1>")[0]))
     assert f"{ended} of 6 runs have ended. Left: {left}." in said
     assert ("Reference rates are preliminary" in said) is preliminary
-    assert re.search(r"^about \S.* left", status_text(config_of_half(tmp_path), tmp_path, FILE), re.M)
+    status = status_text(config_of_half(tmp_path), folder.root, COMMAND)
+    assert re.search(r"^about \S.* left", status, re.M)
 
 
 def test_what_preflight_skipped_takes_no_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,22 +116,22 @@ def test_what_preflight_skipped_takes_no_time(tmp_path: Path, capsys: pytest.Cap
     folder = preflight(tmp_path)
     config = config_of_half(tmp_path)
     date = read_campaign_file(folder.campaign_file).date
-    every_s = seconds_left(config, CampaignFolder(tmp_path / "not_started"), None)
+    every_s = seconds_left(config, CampaignFolder(tmp_path / "not_started"))
     expected = expected_of(config)
     tried_s = expected_preflight_s(config, expected)
-    assert seconds_left(config, folder, date) == pytest.approx(every_s - tried_s)
+    assert seconds_left(config, folder) == pytest.approx(every_s - tried_s)
     assert 0 < tried_s < every_s
     status = read_json(folder.preflight_status)
     status["configs"]["mooncake_both"] = {"decision": "skip", "reason": "no such module"}
     write_json(folder.preflight_status, status)
     rates = guessed_rates(config, expected)
     of_plain_s = sum(expected_run_s(config, "plain", p, rates, expected=expected) for p in config.phases)
-    assert seconds_left(config, folder, date) == pytest.approx(of_plain_s) != pytest.approx(every_s)
+    assert seconds_left(config, folder) == pytest.approx(of_plain_s) != pytest.approx(every_s)
     Progress(folder, config, date, "plain", "a").say("x")
     assert f"about {duration_text(of_plain_s)} left" in capsys.readouterr().err
     status["configs"]["plain"] = status["configs"]["mooncake_both"]
     write_json(folder.preflight_status, status)
-    now = status_text(config, tmp_path, FILE)
+    now = status_text(config, folder.root, COMMAND)
     assert "\nabout 0 s left" in now and "nobody works on it; go on with: " in now
 
 
@@ -139,12 +141,12 @@ def test_what_failed_in_phase_a_takes_no_more_time(
     """It is launched no more. The time of its other phases was left until their turn came."""
     folder, config = no_rates(tmp_path), config_of_half(tmp_path)
     date = read_campaign_file(folder.campaign_file).date
-    every_s = seconds_left(config, folder, date)
+    every_s = seconds_left(config, folder)
     receipt = folder.run(date, "mooncake_both", "a").receipt
     write_json(receipt, {**read_json(receipt), "status": "failed", "reason": "it died"})
     expected, rates = expected_of(config), guessed_rates(config, expected_of(config), lambda c: c != "plain")
     of_plain_s = sum(expected_run_s(config, "plain", p, rates, expected=expected) for p in ("b", "b_prime"))
-    assert seconds_left(config, folder, date) == pytest.approx(of_plain_s) and of_plain_s < 0.6 * every_s
+    assert seconds_left(config, folder) == pytest.approx(of_plain_s) and of_plain_s < 0.6 * every_s
     Progress(folder, config, date, "plain", "b").say("x")
     assert f"about {duration_text(of_plain_s)} left" in capsys.readouterr().err
 
@@ -157,16 +159,16 @@ def test_a_line_of_progress_counts_what_is_of_the_plan(
     date = read_campaign_file(folder.campaign_file).date
     Progress(folder, config, date, "mooncake_both", "a").say("x")
     said = capsys.readouterr().err
-    assert f"(1 of 6 runs done, about {duration_text(seconds_left(config, folder, date))} left)" in said
+    assert f"(1 of 6 runs done, about {duration_text(seconds_left(config, folder))} left)" in said
     run = folder.run(date, "mooncake_both", "a")
     expected, rates = expected_of(config), guessed_rates(config, expected_of(config))
     ids = [cell.cell_id for cell in run.finished_cells()]
     of_run = [
         expected_run_s(config, "mooncake_both", "a", rates, expected=expected, finished=f) for f in ((), ids)
     ]
-    before_s = seconds_left(config, folder, date)
+    before_s = seconds_left(config, folder)
     shutil.rmtree(run.cells)
-    assert seconds_left(config, folder, date) - before_s == pytest.approx(of_run[0] - of_run[1])
+    assert seconds_left(config, folder) - before_s == pytest.approx(of_run[0] - of_run[1])
 
 
 def config_of_half(tmp_path: Path) -> CampaignConfig:

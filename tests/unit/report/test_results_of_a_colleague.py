@@ -106,7 +106,7 @@ def test_no_date_leads_out_of_the_results(campaign: Campaign, date: object) -> N
         lambda: measure_run(campaign.root / "campaign.json", "plain", "a"),
         lambda: read(campaign.root),
         lambda: build_manifest(campaign.root),
-        lambda: status_text(campaign.config, campaign.root.parent, Path("demo.yaml")),
+        lambda: status_text(campaign.config, campaign.root, "connector-tax run demo"),
     ):
         with pytest.raises(ArtifactError, match=f"campaign.json: {said}"):
             act()
@@ -233,7 +233,7 @@ def _cells_of(line: str) -> int:
 
 def test_status_moves_no_cursor(campaign: Campaign) -> None:
     campaign.skip(CONFIG, MARKUP + "x" * 300_000)
-    text = status_text(campaign.config, campaign.root.parent, Path("demo.yaml"))
+    text = status_text(campaign.config, campaign.root, "connector-tax run demo")
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) < 2100
 

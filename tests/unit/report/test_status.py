@@ -1,4 +1,4 @@
-"""``make status``: what is done of the plan as it is now, who works on it, and what would go on with it."""
+"""``connector-tax status``: what is done of the plan as it is now, who works on it, and what would go on with it."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from connector_tax.base.files import read_json, write_json
 from connector_tax.read.report.status import status_text
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 
-FILE = Path("config/mine.yaml")
+COMMAND = "connector-tax run mine.yaml"
 
 
 def campaign(tmp_path: Path, **changes: object) -> Campaign:
@@ -33,7 +33,7 @@ def rates(found: Campaign, safe: float, load: float) -> None:
 
 def said(found: Campaign, tmp_path: Path) -> dict[str, str]:
     """The table's rows by configuration, and the rest as one text."""
-    text = status_text(found.config, tmp_path, FILE)
+    text = status_text(found.config, found.folder.root, COMMAND)
     lines = text.splitlines()
     return {
         "all": text,
@@ -43,8 +43,8 @@ def said(found: Campaign, tmp_path: Path) -> dict[str, str]:
 
 def test_a_campaign_that_was_not_started_says_how_to(tmp_path: Path) -> None:
     config = campaign_config(**SMALL)
-    assert status_text(config, tmp_path, FILE).endswith(
-        "not started. Start it with: .venv/bin/snakemake --cores 1 --configfile config/mine.yaml"
+    assert status_text(config, tmp_path / "demo", COMMAND).endswith(
+        "not started. Start it with: connector-tax run mine.yaml"
     )
 
 
@@ -55,7 +55,7 @@ def test_what_is_done_and_that_nobody_goes_on(tmp_path: Path) -> None:
     text = said(found, tmp_path)
     assert text["plain"].split()[1:3] == ["3", "cells"]
     assert text["mooncake_both"].split()[1:4] == ["3", "of", "3"]
-    assert "nobody works on it; go on with: .venv/bin/snakemake --cores 1" in text["all"]
+    assert text["all"].endswith("nobody works on it; go on with: connector-tax run mine.yaml")
 
 
 def test_cells_of_an_earlier_plan_do_not_count(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_engines_side_by_side_are_named_with_their_places(tmp_path: Path) -> Non
         text = said(found, tmp_path)
         assert "running," in text["plain"] and "running," in text["mooncake_both"]
         assert "on gpu0: mooncake_both in phase A\non gpu3: plain in phase A" in text["all"]
-    assert "go on with: .venv/bin/snakemake --cores 2" in said(found, tmp_path)["all"]
+    assert "go on with: connector-tax run mine.yaml --cores 2" in said(found, tmp_path)["all"]
 
 
 def test_the_run_whose_engine_is_up_is_shown_as_running(tmp_path: Path) -> None:

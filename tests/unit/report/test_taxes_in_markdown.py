@@ -113,7 +113,7 @@ def test_report_prints_it_and_writes_nothing(
     aggregate: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "aggregate.json").write_text(json.dumps(aggregate))
-    assert command("report").call(["--root", str(tmp_path), "--markdown"]) == 0
+    assert command("report").call([str(tmp_path), "--markdown"]) == 0
     assert capsys.readouterr().out == table(aggregate) + "\n"
     assert [p.name for p in tmp_path.iterdir()] == ["aggregate.json"]
 

@@ -141,7 +141,7 @@ def test_manifest_and_status_call_it_failed(campaign: Campaign) -> None:
     row = rows["mooncake_both", "A"]
     assert (row["status"], row["reason"], row["step_timing_available"]) == ("failed", CAUSE, "-")
     config = replace(campaign.config, campaign=campaign.root.name)
-    text = status_text(config, campaign.root.parent, Path("config/demo.yaml"))
+    text = status_text(config, campaign.root, "connector-tax run demo")
     line = next(x for x in text.splitlines() if x.startswith("mooncake_both"))
     assert line.split()[1] == "failed"
     assert f"failed mooncake_both in phase A: {CAUSE}" in text

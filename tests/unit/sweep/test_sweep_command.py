@@ -262,7 +262,9 @@ def test_the_command_that_goes_on_asks_for_the_same(
 ) -> None:
     """Without its stage it measured all of every campaign, without its profile on this host."""
     monkeypatch.setattr(run_command, "snakemake_command", lambda file, cores, *more: ["false"])
-    assert swept("run", "--profile", "profiles/my slurm", "--", "phase_a", "--keep-going") == 1
+    words = ["run", "--profile", "profiles/my slurm", "--", "phase_a", "--keep-going"]
+    monkeypatch.setattr(sys, "argv", ["connector-tax", "sweep", "sweep.yaml", *words])
+    assert swept(*words) == 1
     again = "connector-tax sweep sweep.yaml run --profile 'profiles/my slurm' -- phase_a --keep-going"
     assert capfd.readouterr().err.endswith(f"Go on with: {again}\n")
 

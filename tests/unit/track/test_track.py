@@ -1,4 +1,4 @@
-"""``connector-tax track``: each campaign against the one before it by ``compare``, what is never compared, and what decides."""
+"""``connector-tax compare --history``: each campaign against the one before it by ``compare``, what is never compared, and what decides."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def names(found: History) -> list[list[str]]:
 
 
 def tracked(root: Path, to: Path, *more: str) -> int:
-    return command("track").call([str(root), "--to", str(to), *more])
+    return command("compare").call(["--history", str(root), "--to", str(to), *more])
 
 
 def test_each_campaign_is_compared_with_the_one_before_it_as_compare_does(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_damaged_campaign_is_named_and_the_others_are_tracked(tmp_path: Path) 
     assert set(reasons) == {"night-01", "night-02", "not-analysed"}
     assert "night-01/aggregate.json: not valid JSON" in reasons["night-01"]
     assert "night-02/aggregate.json: schema 99" in reasons["night-02"]
-    assert "connector-tax analyze --root" in reasons["not-analysed"]
+    assert "connector-tax report " in reasons["not-analysed"]
 
 
 def test_a_campaign_is_tracked_once_however_often_it_is_found(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_without_a_campaign_it_is_one_message(tmp_path: Path) -> None:
     for folder, said in ((tmp_path, "no campaign that can be read"), (tmp_path / "none", "No such file"), (tmp_path / ("x" * 300), "too long")):  # fmt: skip
         with pytest.raises(ConfigError, match=said):
             track([folder], LIMIT)
-    entry = [sys.executable, "-c", "from connector_tax.cli import main; main()", "track"]
+    entry = [sys.executable, "-c", "from connector_tax.cli import main; main()", "compare", "--history"]
     ended = subprocess.run(
         [*entry, str(tmp_path), "--to", str(tmp_path / "to")], capture_output=True, text=True
     )

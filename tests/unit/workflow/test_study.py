@@ -4,6 +4,7 @@ import atexit
 import errno
 import fcntl
 import json
+import logging
 import os
 import re
 import shutil
@@ -221,7 +222,7 @@ def test_where_nothing_was_measured_the_start_is_named_with_all_cards(
 
     monkeypatch.setattr(workflow, "stop", refuse)
     with pytest.raises(
-        AssertionError, match=rf"nothing measured there yet.* Run `snakemake --cores {cores}` first"
+        AssertionError, match=r"nothing measured there yet.* Measure it first with connector-tax run"
     ):
         study(False, engine=engine).to_read()
 
@@ -380,6 +381,34 @@ def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
         f"\nWhy it ended:\nerror: of yesterday ({draw})\ninterrupted; what was finished is kept ({preflight})\n"
         "The same command goes on.\n"
     )
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_quiet_start_lets_snakemake_speak_where_no_job_said_more(
+    here: Path, capsys: pytest.CaptureFixture[str], told: bool
+) -> None:
+    """And names the command that goes on. What a launch inherits does not say who started it."""
+    environment = {"CONNECTOR_TAX_COMMAND": "connector-tax run my.yaml", "CONNECTOR_TAX_QUIET": "1"}
+    found = study(True, environment)
+    assert not {"CONNECTOR_TAX_COMMAND", "CONNECTOR_TAX_QUIET"} & environment.keys()
+    logger = logging.Logger("snakemake")
+    heard = logging.StreamHandler()
+    heard.name = "DefaultStreamHandler"
+    logger.addHandler(heard)
+    found.hush(logger)
+    logger.info("Building DAG of jobs...")
+    logger.error("RuleException")
+    if told:
+        found.logs.mkdir(parents=True)
+        (found.logs / "preflight.log").write_text("interrupted; what was finished is kept\n")
+        found.say_why()
+    logger.error("WorkflowError")
+    for handler in logger.handlers:
+        handler.flush()
+    said = capsys.readouterr().err
+    assert "DAG" not in said
+    assert ("RuleException\nWorkflowError\n" in said) is not told
+    assert said.endswith("Go on: connector-tax run my.yaml\n") is told
 
 
 def test_a_folder_that_was_renamed_is_read_and_not_gone_on_with(

@@ -36,7 +36,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FigureIndex(msgspec.Struct, frozen=True, kw_only=True):
-    REMEDY: ClassVar[str] = "Draw the figures again with connector-tax figures."
+    REMEDY: ClassVar[str] = "Draw the figures again with connector-tax report."
 
     schema: Literal[1] = 1
     figures: tuple[Entry, ...]

@@ -1,4 +1,4 @@
-"""What is expected of an engine before it is measured: the costs of the model that ``rehearse`` simulates, worked out and not simulated."""
+"""What is expected of an engine before it is measured: the costs of the model that ``plan`` simulates, worked out and not simulated."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

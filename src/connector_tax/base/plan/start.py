@@ -185,6 +185,23 @@ def write_campaign(
     return write_text_if_changed(folder.campaign_file, to_json(document))
 
 
+def take_over_analysis(config: CampaignConfig, folder: CampaignFolder) -> None:
+    """Write the settings of the analysis into ``campaign.json``, where there is one.
+
+    The rest of it says how the results came about, whatever the config says today.
+
+    Raises:
+        ArtifactError: another version wrote it.
+    """
+    path = folder.campaign_file
+    if path.exists():
+        document = read_campaign_file(path)
+        config_of(document)
+        analysis = config.to_json()["analysis"]
+        document = msgspec.structs.replace(document, config={**document.config, "analysis": analysis})
+        write_text_if_changed(path, to_json(document))
+
+
 def date_of(folder: CampaignFolder, earlier: CampaignDocument | None) -> str:
     """Of the campaign's first start, which names its folders; today before there was one."""
     return earlier.date if earlier is not None else folder.measured_on() or f"{datetime.now(UTC):%Y-%m-%d}"

@@ -186,6 +186,8 @@ def _picture(path: Path) -> str:
     try:
         data = read_whole(path)
     except FileNotFoundError as error:
-        raise ArtifactError(f"{path}: no such file. Draw it again with connector-tax figures.") from error
+        raise ArtifactError(
+            f"{path}: no such file. Remove figures/ and draw it again with connector-tax report."
+        ) from error
     # A line's end is a blank to SVG, and would be lost in an address.
     return "data:image/svg+xml;charset=utf-8," + quote(data.replace(b"\n", b" "), safe=PLAIN)

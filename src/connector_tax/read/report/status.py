@@ -1,4 +1,4 @@
-"""Where a campaign stands, from what lies on disk: for ``make status`` and the top of a report."""
+"""Where a campaign stands, from what lies on disk."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -21,15 +21,20 @@ from connector_tax.base.templates import columns
 from connector_tax.base.units import duration_text
 
 
-def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str:
+def status_text(config: CampaignConfig, root: Path, command: str) -> str:
     """Return a table of configurations and phases, remarks, the time left, who works on it, and the last line of progress.
+
+    Args:
+        command: what measures the campaign, or goes on with it.
 
     Raises:
         ArtifactError: ``campaign.json`` cannot be read.
     """
-    folder = CampaignFolder(results / config.campaign)
+    folder = CampaignFolder(root)
+    if len(config.engine.slots) > 1:
+        command += f" --cores {len(config.engine.slots)}"
     if not folder.campaign_file.exists():
-        return f"{folder.root}: not started. Start it with: {_command(config, config_file)}"
+        return f"{folder.root}: not started. Start it with: {command}"
     date = read_campaign_file(folder.campaign_file).date
     found = start.standing(config, folder, date)
     lines = [f"campaign {config.campaign}, started {date}", "", *_table(config, folder, date, found), ""]
@@ -45,7 +50,7 @@ def status_text(config: CampaignConfig, results: Path, config_file: Path) -> str
     if (worker := worker_of(folder)) is not None:
         lines.append(f"process {worker} works on it")
     elif found.left:
-        lines.append(f"nobody works on it; go on with: {_command(config, config_file)}")
+        lines.append(f"nobody works on it; go on with: {command}")
     if folder.report.exists():
         lines.append(f"report: {folder.report}" + ", made before the rest was measured" * bool(found.left))
     last = lines_of(read_whole(folder.progress_log))[-1:] if folder.progress_log.exists() else []
@@ -77,17 +82,14 @@ def _time_left(found: start.Standing, left_s: float) -> str:
     return f"about {duration_text(left_s)} left{guess}"
 
 
-def seconds_left(
-    config: CampaignConfig, folder: CampaignFolder, date: str | None, gpus: int | None = None
-) -> float:
+def seconds_left(config: CampaignConfig, folder: CampaignFolder, gpus: int | None = None) -> float:
     """What is left of a campaign, by its reference rates or a guess.
 
     Args:
-        date: of its first start; None where it was not started.
         gpus: engines side by side at most; None: as many as there are cards.
     """
-    if date is None:
-        return expected_left_s(config, {p: config.members(p) for p in config.phases}, None, None, gpus)
+    earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
+    date = start.date_of(folder, earlier)
     return _left_s(folder, config, date, start.standing(config, folder, date), gpus)
 
 
@@ -100,10 +102,6 @@ def _left_s(
     # Before preflight nothing is known to be skipped, and preflight is left.
     skips = None if found.preflight is None else found.ends_at_once
     return expected_left_s(config, found.left, found.rates, skips, gpus, finished)
-
-
-def _command(config: CampaignConfig, config_file: Path) -> str:
-    return f".venv/bin/snakemake --cores {len(config.engine.slots)} --configfile {config_file}"
 
 
 def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates, left: bool, *, known: bool) -> str:

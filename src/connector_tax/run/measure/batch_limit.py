@@ -4,17 +4,22 @@ SLURM says it in SLURM_JOB_END_TIME (23.02 and newer); of earlier versions ``squ
 """
 
 import argparse
+import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from connector_tax.base.config import EngineConfig
+from connector_tax.base.door import log_to, run_door
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S
 from connector_tax.base.units import is_number
-from connector_tax.run.measure.time_left import TimeLimit
+from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
+from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
 
 # As ``squeue --format=%L`` writes what is left: ``1-02:03:04``, ``02:03:04``, ``03:04``.
 LEFT = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
@@ -25,18 +30,44 @@ ASK_WITHIN_S = 30.0
 ENDING_S = 10.0
 
 
-def add_time_limit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--within-s",
-        type=float,
-        help="begin nothing that would not be finished so many seconds from now; exit code 75 where something is left. "
-        "In a SLURM job: what is left of its time",
-    )
-    parser.add_argument("--launch-s", type=float, help="what a launch takes here; with --within-s")
+def run_job(
+    about: str | None,
+    arguments: Callable[[argparse.ArgumentParser], None],
+    work: Callable[[argparse.Namespace, TimeLimit | None], None],
+) -> None:
+    """Run a script that measures, and exit: 75 where time was over before it began.
+
+    Args:
+        arguments: adds those of its own; ``campaign_file`` all have.
+        work: gets the time limit that its arguments give, else that of the batch job.
+    """
+    parser = argparse.ArgumentParser(description=about)
+    add = parser.add_argument
+    add("--campaign-file", type=Path, required=True, help="results/<campaign>/campaign.json")
+    arguments(parser)
+    within = "begin nothing that would not be finished so many seconds from now; default: what is left of a SLURM job"
+    add("--within-s", type=float, help=within)
+    add("--launch-s", type=float, help="what a launch takes here; with --within-s")
+    add("--log", type=Path, help="everything printed also goes here")
+    add("--end-with-parent", action="store_true", help="also when it is killed; for Snakemake's jobs")
+
+    def do() -> None:
+        args = parser.parse_args()
+        end_in_order()
+        if args.end_with_parent:
+            end_with_parent()
+        log_to(args.log)
+        try:
+            work(args, time_limit(args, os.environ))
+        except OutOfTime as reason:
+            print(f"not begun: {reason}; what was finished is kept", file=sys.stderr)
+            sys.exit(os.EX_TEMPFAIL)
+
+    run_door(do)
 
 
 def time_limit(args: argparse.Namespace, environ: Mapping[str, str]) -> TimeLimit | None:
-    """The limit of ``add_time_limit``'s arguments, else of the batch job; None without either.
+    """The limit of ``run_job``'s arguments, else of the batch job; None without either.
 
     Raises:
         ConfigError: one of the two arguments is missing.

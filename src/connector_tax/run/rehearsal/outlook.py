@@ -75,7 +75,6 @@ def outlook(
     return (
         template(Path(__file__).with_name("outlook.txt.j2"))
         .render(
-            root=root,
             times=times,
             rates=rates,
             cards=cards,
@@ -89,7 +88,6 @@ def outlook(
             overloaded_s=sum(t.overloaded_s for t in times),
             done_s=begin_s + wall_s(config, measuring_s(times), gpus),
             budget_h=config.analysis.time_budget_h,
-            size_mib=sum(p.stat().st_size for p in root.rglob("*") if p.is_file()) / 2**20,
             side_by_side=SIDE_BY_SIDE,
             duration=duration_text,
             phase=phase_word,
@@ -207,6 +205,6 @@ def tax_rows(aggregate: Aggregate) -> list[list[str]]:
                 shown = f"{tax.point:+.1%} +- {(tax.high - tax.low) / 2:.1%}, {launches}"
             rows.setdefault(tax.config, {})[tax.metric] = shown
     return [
-        ["headline tax at ref_safe", *WORDS.values()],
+        ["SIMULATED tax at ref_safe", *WORDS.values()],
         *([config, *(own.get(metric, "") for metric in WORDS)] for config, own in rows.items()),
     ]

@@ -450,19 +450,19 @@ def read_aggregate(path: Path) -> Aggregate:
     """
     if not os.path.lexists(path) and (path.parent / "campaign.json").is_file():
         raise ArtifactError(
-            f"{path}: no such file: this campaign has not been analysed. Analyse it first: connector-tax analyze --root {quote(str(path.parent))}"
+            f"{path}: no such file: this campaign has not been analysed. Analyse it first: connector-tax report {quote(str(path.parent))}"
         )
     value = read_json(path)
     version = value.get("schema_version") if isinstance(value, dict) else None
     if version != SCHEMA_VERSION:
         raise ArtifactError(
-            f"{path}: schema {version!r}, this version reads {SCHEMA_VERSION}. Make it again with connector-tax analyze."
+            f"{path}: schema {version!r}, this version reads {SCHEMA_VERSION}. Make it again with connector-tax report."
         )
     try:
         return aggregate_of(value)
     except msgspec.ValidationError as error:
         raise ArtifactError(
-            f"{path}: {printable(str(error), 300)}. Make it again with connector-tax analyze."
+            f"{path}: {printable(str(error), 300)}. Make it again with connector-tax report."
         ) from error
 
 

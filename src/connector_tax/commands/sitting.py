@@ -1,7 +1,6 @@
-"""Measure a campaign for so many minutes, then stop; the next call goes on from there. Needs no Snakemake.
+"""``connector-tax run --minutes``: measure a campaign for so many minutes, then stop; the next call goes on from there.
 
-For hosts that cut long commands, that are lent by the hour, or that can fetch nothing. What a sitting measured is kept, and nothing is
-measured twice.
+For hosts that cut long commands, that are lent by the hour, or that can fetch nothing: it needs no Snakemake.
 """
 
 import argparse
@@ -12,80 +11,38 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import get_args
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.parcel import Standing, pack, take
-from connector_tax.base.command import Command
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.locks import started_once
+from connector_tax.base.plan.named import Named
 from connector_tax.base.plan.start import open_campaign
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
 from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.measure.locks import held, holder_words
-from connector_tax.run.measure.preflight import Launching
 from connector_tax.run.measure.sitting import Sitting, sit
 
-EPILOG = """
-examples:
-  connector-tax advance --configfile config/h200.yaml --minutes 9
-  connector-tax advance --configfile config/h200.yaml --minutes 9 --save out/     and pack what is new
-  connector-tax advance --configfile config/h200.yaml --take out/*.tar.gz         at home: unpack it
 
-exit code: 0 when the campaign is measured, 75 when there is more to do. Then make the report with
-  connector-tax run --configfile config/h200.yaml report
-"""
-
-
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--configfile", type=Path, required=True, help="the campaign")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="default %(default)s/")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--minutes", type=float, help="in which this command ends, with its engine")
-    what.add_argument(
-        "--take", type=Path, nargs="+", metavar="ARCHIVE", help="take over what --save packed on another host"
-    )
-    add_sitting_arguments(parser)
+def take_all(campaign: Named, archives: list[Path]) -> int:
+    """Take over what was packed on another host; the exit code."""
+    config, folder = load_campaign(campaign.config_file()), CampaignFolder(campaign.root)
+    with started_once(folder.start_lock, config.campaign), _alone(config, folder):
+        for archive in archives:
+            _take(archive, folder)
+    return 0
 
 
-def add_sitting_arguments(parser: argparse.ArgumentParser) -> None:
-    """What belongs to ``--minutes``."""
-    parser.add_argument(
-        "--save", type=Path, metavar="FOLDER", help="pack what is new into an archive in that folder"
-    )
-    parser.add_argument(
-        "--preflight",
-        choices=get_args(Launching),
-        default="all",
-        help="which configurations are launched and asked before any is measured; the first measured launch of the others is their trial. "
-        "What an earlier sitting found out stays. Default %(default)s",
-    )
-    parser.add_argument(
-        "--launch-s",
-        type=float,
-        help="seconds that a launch takes on this host; default 90 on a GPU, 17 on a virtual one",
-    )
-    parser.add_argument("--end-with-parent", action="store_true", help="also when it is killed; for scripts")
-
-
-def _run(args: argparse.Namespace) -> int:
-    config = load_campaign(args.configfile)
-    folder = CampaignFolder(args.results / config.campaign)
-    if args.take:
-        with started_once(folder.start_lock, config.campaign), _alone(config, folder):
-            return _take(sorted(args.take), folder)
-    return measure(config, folder, args)
-
-
-def measure(config: CampaignConfig, folder: CampaignFolder, args: argparse.Namespace) -> int:
+def measure(campaign: Named, args: argparse.Namespace) -> int:
     """One sitting; the exit code.
 
     Args:
-        args: ``minutes``, and those of ``add_sitting_arguments``.
+        args: of ``run``.
     """
+    config, folder = load_campaign(campaign.config_file()), CampaignFolder(campaign.root)
     if args.minutes <= 0:
         raise ConfigError(f"--minutes {args.minutes:g}: give the minutes that this command may take.")
     end_in_order()
@@ -103,7 +60,7 @@ def measure(config: CampaignConfig, folder: CampaignFolder, args: argparse.Names
                 launch=args.preflight,
                 say=lambda what: print(what, flush=True),
             )
-    print(_words(sitting))
+    print(_words(sitting, campaign))
     return os.EX_TEMPFAIL if sitting.left else 0
 
 
@@ -112,20 +69,18 @@ def _alone(config: CampaignConfig, folder: CampaignFolder) -> AbstractContextMan
     return held(folder.lock, f"campaign {config.campaign}", holder_words(folder.root, config.campaign))
 
 
-def _take(archives: list[Path], folder: CampaignFolder) -> int:
-    for archive in archives:
-        taken = take(archive, folder)
-        print(f"{archive}: {len(taken.units)} documents and runs taken into {folder.root}")
-        if taken.removed:
-            print(
-                f"{folder.root}: removed {', '.join(taken.removed)}, which followed from another Phase A than is there now; the next sitting "
-                "or start makes it again"
-            )
-        if taken.kept:
-            print(
-                f"{archive}: {len(taken.kept)} of its documents and runs went on here since and are kept: {', '.join(taken.kept)}"
-            )
-    return 0
+def _take(archive: Path, folder: CampaignFolder) -> None:
+    taken = take(archive, folder)
+    print(f"{archive}: {len(taken.units)} documents and runs taken into {folder.root}")
+    if taken.removed:
+        print(
+            f"{folder.root}: removed {', '.join(taken.removed)}, which followed from another Phase A than is there now; the next sitting "
+            "or start makes it again"
+        )
+    if taken.kept:
+        print(
+            f"{archive}: {len(taken.kept)} of its documents and runs went on here since and are kept: {', '.join(taken.kept)}"
+        )
 
 
 @contextmanager
@@ -163,13 +118,8 @@ def _without_secrets(config: CampaignConfig, folder: CampaignFolder) -> None:
                 clean_logs(place)
 
 
-def _words(sitting: Sitting) -> str:
+def _words(sitting: Sitting, campaign: Named) -> str:
     if not sitting.left:
-        return f"{len(sitting.done)} stages done; the campaign is measured"
-    more = f"next: {sitting.left[0]}"
-    return (
-        f"{len(sitting.done)} stages done, {len(sitting.left)} left ({sitting.why}); {more}. Start it again."
-    )
-
-
-COMMAND = Command(__doc__, _arguments, _run, epilog=EPILOG)
+        return f"{len(sitting.done)} stages done; the campaign is measured. Its report: connector-tax report {campaign.given}"
+    done = f"{len(sitting.done)} stages done, {len(sitting.left)} left ({sitting.why})"
+    return f"{done}; next: {sitting.left[0]}. Go on: {campaign.run_command} --minutes N"

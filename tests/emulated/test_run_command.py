@@ -1,0 +1,63 @@
+"""``connector-tax run FILE``: what a person hears of a campaign, and of one that cannot be measured."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from checkout import Project
+
+pytestmark = pytest.mark.emulated
+SNAKEMAKE = (
+    "DAG",
+    "Provided cores",
+    "Complete log",
+    "RuleException",
+    "Error in rule",
+    "WorkflowError",
+    "profile",
+)
+
+
+def run(project: Project, *words: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "connector_tax", "run", "test", *words]
+    return subprocess.run(command, cwd=project.root, env=project.environment, capture_output=True, text=True)
+
+
+def small(config: dict[str, Any]) -> None:
+    config["connectors"] = ["plain"]
+    config["phase_a"]["rates_per_s"] = [10]
+    config["phase_b"] = {"input_tokens": [], "output_tokens": []}
+    config["phase_b_prime"] = {}
+    config["accuracy"] = {"prompts": 0}
+
+
+def test_a_campaign_begins_with_how_long_and_ends_with_what_came_out(project: Project) -> None:
+    project.configure(small)
+    done = run(project)
+    heard = done.stdout + done.stderr
+    assert done.returncode == 0, heard[-3000:]
+    assert [word for word in SNAKEMAKE if word in heard] == []
+    assert done.stdout.startswith("test: about ")
+    assert [line[:7] for line in done.stdout.splitlines()[-3:]] == ["report:", "says:  ", "next:  "]
+    again = run(project)
+    assert again.returncode == 0 and again.stdout.splitlines() == done.stdout.splitlines()[-3:]
+    # What only Snakemake knows is heard.
+    wrong = run(project, "figure")
+    assert wrong.returncode == 1 and "No rule to produce figure" in wrong.stderr
+    loud = run(project, "--verbose")
+    assert "Nothing to be done" in loud.stderr
+
+
+def test_one_that_cannot_be_measured_ends_with_the_reason(project: Project) -> None:
+    def fails(config: dict[str, Any]) -> None:
+        small(config)
+        config["engine"]["env"] = {"CONNECTOR_TAX_FAULT": "die_at_start"}
+
+    project.configure(fails)
+    ended = run(project)
+    assert ended.returncode == 1
+    heard = ended.stdout + ended.stderr
+    assert [word for word in SNAKEMAKE if word in heard] == []
+    assert "Why it ended:" in ended.stderr.split("\n\n")[-1]
+    assert "plain vLLM cannot be measured" in ended.stderr
