@@ -9,6 +9,7 @@ from pathlib import Path
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.command import Command
 from connector_tax.base.documents.aggregate import read_aggregate
+from connector_tax.base.errors import ArtifactError
 from connector_tax.base.imports import closure
 from connector_tax.base.plan.named import add_campaign
 from connector_tax.base.plan.start import take_over_analysis
@@ -59,7 +60,7 @@ def _analyse(folder: CampaignFolder, processes: int | None) -> None:
     # What is gone leaves its folder newer.
     raw += {above for path in raw for above in path.parents if folder.root in above.parents}
     made = [folder.aggregate, folder.aggregate_csv]
-    if not _older(made, [*raw, *closure("connector_tax.read.analysis")]):
+    if not _older(made, [*raw, *closure("connector_tax.read.analysis")]) and _is_readable(folder.aggregate):
         return
     # Beside a table that may be redirected.
     print(analyse(folder.root, processes).text, file=sys.stderr)
@@ -67,6 +68,15 @@ def _analyse(folder: CampaignFolder, processes: int | None) -> None:
     with suppress(OSError):
         for path in made:
             path.touch()
+
+
+def _is_readable(aggregate: Path) -> bool:
+    """Return whether this version wrote the file, or one that wrote it alike."""
+    try:
+        read_aggregate(aggregate)
+    except ArtifactError:
+        return False
+    return True
 
 
 def _older(made: Iterable[Path], of: Iterable[Path]) -> bool:

@@ -107,3 +107,14 @@ def test_a_config_file_hands_on_its_settings_of_the_analysis(
     found = read_json(root / "campaign.json")["config"]
     assert found["analysis"]["bootstrap_draws"] == 300 and found["seed"] != 12345
     assert drawn == ["analysis", "page"] * 2
+
+
+def test_an_aggregate_of_another_version_is_made_again(root: Path, drawn: list[str]) -> None:
+    """Whatever its time: what reads it would ask for just this command."""
+    command("report").main([str(root)])
+    (root / "aggregate.json").write_text('{"schema": 1, "configs": []}')
+    later = (root / "aggregate.json").stat().st_mtime + 1e6
+    os.utime(root / "aggregate.json", (later, later))
+    drawn.clear()
+    command("report").main([str(root)])
+    assert drawn[0] == "analysis"
