@@ -129,5 +129,5 @@ def test_a_python_that_dies_is_told_as_well(tmp_path: Path, packages: Path) -> N
 
 def test_no_interpreter_is_a_mistake_of_the_request(tmp_path: Path) -> None:
     asking = request(tmp_path, engine_python=os.fspath(tmp_path / "none"))
-    with pytest.raises(ConfigError, match=r"none: no such program"):
+    with pytest.raises(ConfigError, match=r"none: cannot be run"):
         early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))

@@ -8,6 +8,7 @@ import msgspec
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.documents.campaign import campaign_of
 from connector_tax.base.files import to_json
 from connector_tax.base.plan import campaign_document, cells_of, launch_spec
@@ -31,5 +32,5 @@ def test_a_cell_with_its_key_blanked_belongs_to_a_campaign_with_its_key_blanked(
     args = {"api_key": MASKED, "max_model_len": 2048}
     other = msgspec.structs.replace(cell, launch=msgspec.structs.replace(cell.launch, args=args))
     assert belonging.faults(run, run.cell(spec.cell_id), other) == [
-        "was launched otherwise than campaign.json says (args)"
+        Problem("launched_otherwise", names=("args",))
     ]

@@ -67,18 +67,18 @@ def test_with_each_run_that_ends_less_is_left(tmp_path: Path) -> None:
     root, _ = rehearse(CAMPAIGNS["demo"](), tmp_path, processes=1)
     folder, config = CampaignFolder(root), config_of(read_campaign_file(root / "campaign.json"))
     runs = [folder.run(DATE, c, phase) for phase in config.phases for c in config.members(phase)]
-    left_s = [seconds_left(config, folder, DATE)]
+    left_s = [seconds_left(config, folder)]
     for run in reversed(runs):
         run.receipt.unlink()
-        left_s.append(seconds_left(config, folder, DATE))
+        left_s.append(seconds_left(config, folder))
     assert left_s[0] == 0 and left_s == sorted(set(left_s))
     # Finished cells of runs that have not ended are not left: of Phase A all are there, of the others nothing is said without rates.
     for cell in folder.run(DATE, "plain", "a").finished_cells()[1:]:
         shutil.rmtree(cell.path)
-    more_s = seconds_left(config, folder, DATE)
+    more_s = seconds_left(config, folder)
     assert more_s == pytest.approx(left_s[-1] + 2 * (0.3 + 1.0 + GAP_S), abs=0.5)
     folder.preflight_status.unlink()
-    assert seconds_left(config, folder, DATE) > left_s[-1]
+    assert seconds_left(config, folder) > left_s[-1]
 
 
 def test_a_plan_of_a_sweep_counts_by_the_same_function(tmp_path: Path) -> None:

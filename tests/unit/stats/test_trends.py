@@ -50,8 +50,8 @@ def test_every_length_is_averaged_over_the_same_others() -> None:
     [
         ((0.1, 0.2), "monotonic"),
         ((0.2, 0.1), "falling"),
-        ((0.3, 0.2, 0.2), "does not rise"),
-        ((0.1, 0.3, 0.2), "not monotonic"),
+        ((0.3, 0.2, 0.2), "does_not_rise"),
+        ((0.1, 0.3, 0.2), "not_monotonic"),
     ],
 )
 def test_a_sequence_that_falls_is_not_said_to_go_up_and_down(values: tuple[float, ...], word: str) -> None:
