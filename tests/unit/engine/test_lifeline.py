@@ -17,8 +17,6 @@ DOOR = """
 import pathlib, sys, time
 folder, door, *sys.argv[1:] = sys.argv[1:]
 folder = pathlib.Path(folder)
-sys.path.insert(0, "scripts")
-script = __import__(door)
 def wait(*args, **options):
     try:
         (folder / "up").touch()
@@ -30,11 +28,13 @@ def wait(*args, **options):
         (folder / "cleaned").touch()
 if door == "check":
     from connector_tax.commands import check
-    check.request_of, check.run_check = lambda args: None, wait
-    script.COMMAND.main()
+    check._request, check.run_check = lambda *asked: None, wait
+    check.COMMAND.main()
 else:
+    sys.path.insert(0, "scripts")
+    script = __import__(door)
     script.run_preflight = script.measure_run = wait
-    script.run_door(script.main)
+    script.run_job(script.__doc__, script._arguments, getattr(script, f"_{door}"))
 """
 ARGUMENTS = {
     "check": ["--connector", "noop_connector", "--engine-python", "x"],
