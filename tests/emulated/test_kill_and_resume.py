@@ -68,7 +68,9 @@ def test_killing_snakemake_leaves_nothing_running_and_loses_no_cell(
     done = project.snakemake("phase_b")
     assert done.returncode == 0, done.stderr[-3000:]
     final = project.cells()
-    assert {k: final[k] for k in seen} == seen and len(final) == 12
+    assert {k: final[k] for k in seen} == seen
+    # How many B' has depends on the rates that this host held.
+    assert sum("phase_b_prime" not in cell for cell in final) == 12
     assert settled(project) == []
 
 

@@ -83,9 +83,13 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def know_references(config: Any) -> None:
-    """Have the variables that ``config`` refers to known as secrets, to this process and to those that it starts."""
+    """Have the variables that ``config`` refers to known as secrets, to this process and to those that it starts.
+
+    One that is not set is none: a config may be read where its engine cannot run, and another one may set it to a path.
+    """
     known = os.environ.get(REFERRED_VARIABLE, "").split()
-    if names := {*REFERENCE.findall(json.dumps(config)), *known} - {"STORE"}:
+    referred = {name for name in REFERENCE.findall(json.dumps(config)) if name in os.environ}
+    if names := {*referred, *known} - {"STORE"}:
         os.environ[REFERRED_VARIABLE] = " ".join(sorted(names))
 
 

@@ -114,11 +114,11 @@ def test_a_connector_whose_hooks_nobody_recorded_was_not_heard(tmp_path: Path) -
     scheduler.write_text(header("scheduler"))
     assert recorder_heard(log, stderr).available
     assert recorder_heard(log, stderr, connector=True).reason == (
-        "hook times are not known: scheduler_without_hooks, no_worker; the engine says: no step records: x.KVConnectorFactory has no create_connector (process 7)"
+        "hook times are not known: scheduler without hooks, no worker; the engine says: no step records: x.KVConnectorFactory has no create_connector (process 7)"
     )
     scheduler.write_text(header("scheduler") + header("scheduler", "build_connector_meta"))
-    assert "no_worker" in str(recorder_heard(log, stderr, connector=True).reason)
+    assert "no worker" in str(recorder_heard(log, stderr, connector=True).reason)
     worker.write_text(header("worker"))
-    assert "worker_without_hooks" in str(recorder_heard(log, stderr, connector=True).reason)
+    assert "worker without hooks" in str(recorder_heard(log, stderr, connector=True).reason)
     worker.write_text(header("worker", "get_finished"))
     assert recorder_heard(log, stderr, connector=True).available

@@ -83,8 +83,10 @@ def test_secrets_are_known_by_name_by_format_and_by_what_the_config_refers_to(
         "HOME": "/home/someone",
     }
     monkeypatch.delenv("CONNECTOR_TAX_REFERENCES", raising=False)
+    monkeypatch.setenv("ANY_NAME", values["ANY_NAME"])
     know_references({"env": {"DSN": "u:${ANY_NAME}", "AT": "${STORE}"}, "extra_args": ["${NOT_SET}"]})
     environment = {**values, "CONNECTOR_TAX_REFERENCES": os.environ["CONNECTOR_TAX_REFERENCES"]}
+    assert environment["CONNECTOR_TAX_REFERENCES"] == "ANY_NAME", "what is not set has no value to be hidden"
     found = secrets_of(environment)
     assert found == {"opensesame1", "abcdef1", "redis://u:letmein1@h", "://u:letmein1@", "letmein1"}
 

@@ -73,7 +73,8 @@ def recorder_heard(step_log: Path, stderr_log: Path, *, connector: bool = False)
     if not any(step_log.parent.glob(f"{step_log.stem}.scheduler.*.jsonl")):
         return StepTiming(False, f"the engine served requests and recorded no step; it says: {last}")
     raw = sorted(step_log.parent.glob(f"{step_log.stem}.*.jsonl"))
-    silent = ", ".join(unheard(h for path in raw for h in headers_of(path)).values()) if connector else ""
+    codes = unheard(h for path in raw for h in headers_of(path)).values() if connector else ()
+    silent = ", ".join(code.replace("_", " ") for code in codes)
     refused = [line for line in said if line.startswith("no step records")]
     says = f"hook times are not known: {silent}; the engine says: {(refused or [last])[-1]}"
     return StepTiming(not silent, says if silent else None)
