@@ -86,7 +86,7 @@ BESIDE := $(SMOKE) $(LONG) $(filter-out $(LONG) $(TIMED) $(LONGER),\
 # The rest runs on all cores.
 UNTIMED := -n auto --dist loadfile $(patsubst %,--ignore=%,$(ENGINES) tests/emulated tests/unit/loadgen tests/unit/load $(FULL))
 
-test: lint  ## every check but those of test-full, on two cores about 18 minutes
+test: lint  ## every check but those of test-full, on two cores about 19 minutes
 	$(BIN)/python -m pytest $(UNTIMED)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --deselect $(KILLED) $(BESIDE)
 	$(BIN)/python -m pytest $(TIMED)
