@@ -4,11 +4,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config import load_campaign
 from connector_tax.run.engine.process import LaunchRequest, running_engine

@@ -1,12 +1,12 @@
 """What a campaign sets itself cannot be set a second time, however it is written."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from connector_tax.base.config import load_campaign, parse_campaign
 from connector_tax.base.config.reserved import OF_THE_SCRIPTS, RESERVED, WHOLE, check_launch

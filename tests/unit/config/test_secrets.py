@@ -1,12 +1,12 @@
 """Secrets of a config: referred to, kept out of documents, handed on to launches, and never repeated in a message."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from connector_tax.base.config import CampaignConfig, load_campaign, parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
@@ -147,7 +147,7 @@ def test_a_shipped_campaign_is_stored_as_it_is(name: str) -> None:
         ({"args": {"api_key": ["planted-1"]}}, "engine.args.api_key: ['<redacted>'] is not allowed"),
         ({"env": {"REDIS_PASSWORD": 12345678}}, "engine.env.REDIS_PASSWORD: '<redacted>' is not allowed"),
         ({"extra_args": ["--db-password", {"planted-1": "planted-1"}]}, "engine.extra_args[1]: "),
-        ({"args": "redis://u:planted-1@h"}, "engine.args: a text is not allowed; wanted: object"),
+        ({"args": "redis://u:planted-1@h"}, "engine.args: a text is not allowed; wanted: `object`"),
         ({"model": ["https://u:planted-1@h"]}, "engine.model: ['https://<redacted>@h'] is not allowed"),
     ],
 )  # fmt: skip

@@ -2,10 +2,10 @@
 
 import os
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
@@ -14,7 +14,7 @@ from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.run.engine.command import api_key, engine_arguments, engine_environment
 from connector_tax.run.engine.gpus import Cards
 
-PLAIN = ConnectorSpec("plain", "plain", None)
+PLAIN = ConnectorSpec(id="plain", label="plain", kv_transfer_config=None)
 
 
 @pytest.fixture

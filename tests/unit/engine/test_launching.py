@@ -9,13 +9,13 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config import CampaignConfig, EngineConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
@@ -267,10 +267,13 @@ def test_arguments_follow_the_config(campaign: CampaignConfig) -> None:
 
 
 def test_a_connector_without_a_script_is_launched_by_the_common_one() -> None:
+    def connector(name: str, kv: dict[str, str] | None) -> ConnectorSpec:
+        return ConnectorSpec(id=name, label="", kv_transfer_config=kv)
+
     kv = {"kv_connector": "X", "kv_role": "kv_both"}
-    assert launch_script(ConnectorSpec("plain", "", None)).name == "launch_plain.sh"
-    assert launch_script(ConnectorSpec("plain_matched_x", "", None)).name == "launch_plain.sh"
-    assert launch_script(ConnectorSpec("my_new_connector", "", kv)).name == "launch_any.sh"
+    assert launch_script(connector("plain", None)).name == "launch_plain.sh"
+    assert launch_script(connector("plain_matched_x", None)).name == "launch_plain.sh"
+    assert launch_script(connector("my_new_connector", kv)).name == "launch_any.sh"
 
 
 def test_a_missing_interpreter_is_one_message(campaign: CampaignConfig) -> None:

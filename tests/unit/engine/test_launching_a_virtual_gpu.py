@@ -5,11 +5,11 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from msgspec import UNSET
+from msgspec.structs import asdict, replace
 
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, VIRTUAL_GPU
 from connector_tax.base.config import EngineConfig
