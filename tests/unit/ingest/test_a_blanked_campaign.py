@@ -10,8 +10,8 @@ from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.documents.campaign import campaign_of
 from connector_tax.base.files import to_json
-from connector_tax.base.plan import campaign_document, cells_of, launch_spec
-from connector_tax.read.ingest.belonging import Belonging
+from connector_tax.base.plan import campaign_document, cells_of, config_of, launch_spec
+from connector_tax.read.ingest.belonging import faults_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, Campaign, campaign_config
@@ -25,11 +25,10 @@ def test_a_cell_with_its_secret_in_it_belongs_to_the_campaign_that_was_started_a
     cell = msgspec.structs.replace(read_cell(folder), launch=launch_spec(config, "plain"))
     text = to_json(campaign_document(config, date=DATE, created_utc=""))
     assert "one-key-1" not in text
-    document = campaign_of(json.loads(text), "campaign.json")
-    belonging, fault = Belonging.to(document)
-    assert fault is None and belonging.faults(run, run.cell(spec.cell_id), cell) == []
+    blanked = config_of(campaign_of(json.loads(text), "campaign.json"))
+    assert faults_of(blanked, run, run.cell(spec.cell_id), cell) == []
     args = {"api_key": "one-key-1", "max_model_len": 2048}
     other = msgspec.structs.replace(cell, launch=msgspec.structs.replace(cell.launch, args=args))
-    assert belonging.faults(run, run.cell(spec.cell_id), other) == [
+    assert faults_of(blanked, run, run.cell(spec.cell_id), other) == [
         "was launched otherwise than campaign.json says (args)"
     ]

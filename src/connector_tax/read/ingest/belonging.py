@@ -3,15 +3,10 @@
 Only what both sides know is compared: a parameter that one of them was written without says nothing.
 """
 
-from dataclasses import dataclass
-
 from connector_tax.base.artifacts.layout import CellFolder, RunFolder
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.cell import CellDocument
 from connector_tax.base.documents.reading import as_json
-from connector_tax.base.errors import ArtifactError
-from connector_tax.base.plan.campaign import config_of
 from connector_tax.base.plan.cells import cells_of, launch_spec
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.connector import PLAIN_AGAIN
@@ -22,51 +17,29 @@ from connector_tax.base.redaction import redacted
 MATCHED = {"extra_args", "env"}
 
 
-@dataclass(frozen=True, slots=True)
-class Belonging:
-    """What cells are held against.
-
-    Attributes:
-        config: None where ``campaign.json`` is of another version, so that nothing but names can be compared.
-    """
-
-    campaign: str
-    config: CampaignConfig | None
-
-    @classmethod
-    def to(cls, document: CampaignDocument) -> tuple["Belonging", str | None]:
-        """Also why the config cannot be read, if so."""
-        try:
-            return cls(document.campaign, config_of(document)), None
-        except ArtifactError as error:
-            return cls(document.campaign, None), str(error)
-
-    def faults(self, run: RunFolder, folder: CellFolder, document: CellDocument) -> list[str]:
-        """Why the cell in ``folder`` is of another campaign; none if it is of this one."""
-        named = (document.campaign, document.connector, document.phase, document.cell_id)
-        if named != (self.campaign, run.connector_id, run.phase, folder.cell_id):
-            return [f"belongs to {' '.join(named)}, not here"]
-        if self.config is None or not _lists(self.config, run.connector_id):
-            return []
-        faults = []
-        # Both without secrets: cells of earlier versions hold them, and a campaign that was started again does not.
-        own, planned = (
-            redacted(as_json(launch or {}))
-            for launch in (document.launch, launch_spec(self.config, run.connector_id))
-        )
-        free = MATCHED if self.config.connector(run.connector_id).matches is not None else set()
-        if different := [k for k in planned if k in own and k not in free and own[k] != planned[k]]:
-            faults.append(f"was launched otherwise than campaign.json says ({', '.join(different)})")
-        wanted = _planned(self.config, run, document.spec)
-        if wanted is None:
-            faults.append("is not part of the plan in campaign.json")
-        elif different := [k for k, v in document.spec.to_json().items() if v != wanted.to_json().get(k)]:
-            faults.append(f"was loaded otherwise than campaign.json says ({', '.join(different)})")
-        return faults
-
-
-def _lists(config: CampaignConfig, connector_id: str) -> bool:
-    return connector_id in (*config.connector_ids, PLAIN_AGAIN)
+def faults_of(
+    config: CampaignConfig, run: RunFolder, folder: CellFolder, document: CellDocument
+) -> list[str]:
+    """Why the cell in ``folder`` is of another campaign; none if it is of this one."""
+    named = (document.campaign, document.connector, document.phase, document.cell_id)
+    if named != (config.campaign, run.connector_id, run.phase, folder.cell_id):
+        return [f"belongs to {' '.join(named)}, not here"]
+    if run.connector_id not in (*config.connector_ids, PLAIN_AGAIN):
+        return []
+    faults = []
+    # Both without secrets: cells of earlier versions hold them, and a campaign that was started again does not.
+    own, planned = (
+        redacted(as_json(launch or {})) for launch in (document.launch, launch_spec(config, run.connector_id))
+    )
+    free = MATCHED if config.connector(run.connector_id).matches is not None else set()
+    if different := [k for k in planned if k in own and k not in free and own[k] != planned[k]]:
+        faults.append(f"was launched otherwise than campaign.json says ({', '.join(different)})")
+    wanted = _planned(config, run, document.spec)
+    if wanted is None:
+        faults.append("is not part of the plan in campaign.json")
+    elif different := [k for k, v in document.spec.to_json().items() if v != wanted.to_json().get(k)]:
+        faults.append(f"was loaded otherwise than campaign.json says ({', '.join(different)})")
+    return faults
 
 
 def _planned(config: CampaignConfig, run: RunFolder, spec: CellSpec) -> CellSpec | None:

@@ -15,11 +15,11 @@ def flags_of(cell: CellData) -> list[str]:
 def unheard_hooks(data: CampaignData) -> list[Problem]:
     """Per configuration: that its hooks were not recorded, and why."""
     found = []
-    for connector in data.document.config["connectors"]:
-        cells = [c for c in data.cells() if c.config == connector["id"] and c.steps is not None]
+    for config in data.config.connector_ids:
+        cells = [c for c in data.cells() if c.config == config and c.steps is not None]
         silent = [c.steps.unheard for c in cells if c.steps is not None and c.steps.unheard is not None]
         if silent:
             reasons = "; ".join(dict.fromkeys(silent))
             what = f"{reasons} ({len(silent)} of {len(cells)} cells with step records). No tax of hooks is taken from them"
-            found.append(Problem(connector["id"], what))
+            found.append(Problem(config, what))
     return found
