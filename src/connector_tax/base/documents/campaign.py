@@ -46,16 +46,11 @@ def campaign_of(value: Any, where: str) -> CampaignDocument:
         ArtifactError: of an unknown version or another form, or a name in it is none; names the key.
     """
     found = document_of(value, CampaignDocument, where)
-    listed = found.config.get("connectors", [])
-    ids = (
-        [c.get("id") if isinstance(c, dict) else None for c in listed] if isinstance(listed, list) else [None]
-    )
     # Of these names paths are made, and tables of other people's pages.
     checks = [
         ("campaign", found.campaign, is_campaign_name, "name of a campaign"),
         ("date", found.date, is_date, "date (YYYY-MM-DD)"),
         *((f"order.{phase}", i, is_bare, "bare name") for phase, order in found.order.items() for i in order),
-        *((f"config.connectors[{k}].id", i, is_bare, "bare name") for k, i in enumerate(ids)),
     ]
     for place, name, is_one, what in checks:
         if not is_one(name):

@@ -96,7 +96,7 @@ class ConnectorSpec(ConnectorEntry, frozen=True, kw_only=True):
         matches: for a matched baseline, the configuration whose engine settings plain vLLM is launched with.
     """
 
-    id: str
+    id: ConnectorId
     matches: str | None = None
 
 
