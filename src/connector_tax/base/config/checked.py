@@ -139,7 +139,7 @@ def _yaml_words(error: yaml.YAMLError) -> str:
 
 
 def _not_storable(value: Any, place: str) -> str | None:
-    """Where something is that YAML can write, a schema cannot refuse, and no file or environment can hold; and what would do."""
+    """Where something is that YAML can write, a type cannot refuse, and no file or environment can hold; and what would do."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{place}: .inf and .nan are no numbers to work with; give a finite one."
     if isinstance(value, str) and (unfit := _UNFIT.search(value)):
@@ -205,11 +205,11 @@ def _failing_key(whole: Any, node: dict[Any, Any], kind: Any, error: str) -> Any
             msgspec.convert(whole, kind)
         except msgspec.ValidationError as alone:
             if str(alone) == error:
-                return key
+                break
         finally:
             node.clear()
             node.update(entries)
-    raise KeyError(error)
+    return key
 
 
 def _schemas_at(kind: Any, keys: list[Any]) -> list[Foreign]:
