@@ -5,7 +5,6 @@ What a connector is asked, and in which order, is vLLM's own code: ``ActiveKVCon
 ``hook_order.py`` compares with the release's own model runner.
 """
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -128,8 +127,6 @@ class ClockModelRunner:
         return step, kv_output
 
     def _forward_context(self, batch: Batch) -> Any:
-        if not has_kv_transfer_group():
-            return nullcontext()
         return set_forward_context(
             self._layers.metadata, self.vllm_config, num_tokens=batch.num_tokens, **self._layers.slot_mapping
         )
@@ -141,10 +138,9 @@ class ClockModelRunner:
         )
 
     def _run_layers(self, step: Launched) -> None:
-        """The layers' own hooks, which run on the host wherever a step is not one CUDA graph."""
-        if has_kv_transfer_group():
-            self._layers.run()
-            self.clock.host_is_behind(step)
+        """The layers' own hooks, which run on the host wherever a step is not one CUDA graph; each layer asks for them without a connector, too."""
+        self._layers.run()
+        self.clock.host_is_behind(step)
 
     def _runs_as_one_graph(self, batch: Batch) -> bool:
         """Whether CUDA would replay the step as one captured graph: decode only, of a captured size."""

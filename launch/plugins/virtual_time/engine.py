@@ -36,7 +36,6 @@ IMPORTED = (
 NULL_HOOK, NULL_CALLS = "null_hook", 4
 IDLE_S = 0.5
 LEAST_CORES = 0.1
-LEAST_PRIORITY = 19
 
 
 class NullHook:
@@ -96,11 +95,7 @@ def make_core(wanted: dict[str, Any]) -> Any:
 
 
 def spinning() -> dict[str, float]:
-    """Cores that threads of this process take while nobody asks for anything, by the thread's name; those that take a tenth of one.
-
-    From here on they get what everybody else leaves: many engines wait for their turns on one host, and each spinner would take a core from the one
-    whose turn it is.
-    """
+    """Cores that threads of this process take while nobody asks for anything, by the thread's name; those that take a tenth of one."""
 
     def spent() -> dict[int, tuple[str, int]]:
         found = {}
@@ -119,7 +114,6 @@ def spinning() -> dict[str, float]:
         share = (after - before.get(thread, (name, after))[1]) / ticks
         if share >= LEAST_CORES:
             cores[name] = round(cores.get(name, 0.0) + share, 2)
-            os.setpriority(os.PRIO_PROCESS, thread, LEAST_PRIORITY)
     return cores
 
 
@@ -138,6 +132,7 @@ def serve(wanted: dict[str, Any], answer: Callable[[dict[str, Any]], None], hear
         **scheduler_step_timing.profile().settings_of(core.scheduler),
         "vllm": vllm.__version__,
         "spinning": spinning(),
+        "pid": os.getpid(),
     }
     answer({"ready": facts})
 

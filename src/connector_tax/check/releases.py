@@ -1,7 +1,8 @@
 """The record: what connectors cost the engine's thread in releases of vLLM, in virtual time.
 
-Engines of all releases, each with and without the connector, take turns in one measurement, so the host's moods fall on all of them alike. A
-change between two releases is the mean over starts of what the connector costs in one less what it costs in the other.
+Engines of all releases, each with and without one connector, take turns in one measurement, so the host's moods fall on all of them alike. A
+change between two releases is the mean over starts of what the connector costs in one less what it costs in the other. Connectors are measured
+one after the other: all at once, their engines would keep each other's caches cold, and their threads the cores.
 """
 
 import csv
@@ -11,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import msgspec
@@ -92,6 +93,7 @@ class Change(msgspec.Struct, frozen=True):
         connector: ``plain`` for what a step without one costs.
         significant: whether the interval excludes zero with all changes of the record looked at together (Bonferroni).
         hooks: those that changed significantly, all hooks of the change looked at together; the largest first.
+        outside_hooks: what of ``us_per_step`` no hook took: vLLM's own code around them; None of plain's.
     """
 
     connector: str
@@ -101,6 +103,7 @@ class Change(msgspec.Struct, frozen=True):
     us_per_step: Interval
     significant: bool
     hooks: tuple[HookChange, ...] = ()
+    outside_hooks: Interval | None = None
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -189,14 +192,14 @@ def installed(python: str) -> dict[str, str]:
 
 
 class Raw(msgspec.Struct, frozen=True):
-    """What one way of scheduling gave, and what was asked for: a record does not change while it is measured."""
+    """A measurement, and what was asked for: a record does not change while it is measured."""
 
     asked: Foreign
-    measurements: list[Measurement]
+    measurement: Measurement
 
 
 def measure_record(asked: Asked, root: Path, say: Say) -> Record:
-    """Measure what ``root`` does not have yet, one file for each way of scheduling, and write the record beside them.
+    """Measure what ``root`` does not have yet, one file for each connector and way of scheduling, and write the record beside them.
 
     Raises:
         ConfigError: what ``root`` has was asked for otherwise.
@@ -204,24 +207,25 @@ def measure_record(asked: Asked, root: Path, say: Say) -> Record:
     raw = root / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     installs = {release: installed(python) for release, python in asked.pythons.items()}
-    wanted = {
+    common = {
         "installed": installs,
-        "connectors": {name: spec.kv_transfer_config for name, (_, spec) in asked.connectors.items()},
         "engine": [asked.gpu, asked.plain.model.name, asked.plain.args, dict(asked.plain.env)],
         "load": asdict(asked.load),
         "starts": asked.starts,
     }
     found: list[Measurement] = []
-    for scheduling in SCHEDULING:
-        path = raw / f"{scheduling}.json"
+    for scheduling, (connector, (_, spec)) in product(SCHEDULING, asked.connectors.items()):
+        wanted = {**common, "connector": spec.kv_transfer_config}
+        path = raw / f"{connector}_{scheduling}.json"
         if not path.is_file():
-            write_json(path, msgspec.to_builtins(Raw(wanted, _measure(asked, scheduling, say))))
+            say(f"{connector}, {scheduling} scheduling")
+            write_json(path, msgspec.to_builtins(Raw(wanted, _measure(asked, connector, scheduling, say))))
         kept = msgspec.json.decode(path.read_bytes(), type=Raw)
         if differ := [name for name in wanted if kept.asked.get(name) != wanted[name]]:
             raise ConfigError(
                 f"--root {root}: {path.name} was measured with other {', '.join(differ)}. Give a new folder, or what that one was asked for."
             )
-        found += kept.measurements
+        found.append(kept.measurement)
     host: dict[str, Fact] = {
         "cores": psutil.cpu_count(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9),
@@ -240,46 +244,35 @@ def measure_record(asked: Asked, root: Path, say: Say) -> Record:
     return record
 
 
-def _measure(asked: Asked, scheduling: str, say: Say) -> list[Measurement]:
-    """All releases and connectors side by side; an engine that does not start is left out with the reason, and the others are started again."""
+def _measure(asked: Asked, connector: str, scheduling: str, say: Say) -> Measurement:
+    """All releases side by side; an engine that does not start is left out with the reason, and the others are started again."""
     begun_s = time.monotonic()
-    missing: dict[tuple[str, str], str] = {}
-    names = {PLAIN: ("plain vLLM", asked.plain), **asked.connectors}
-    while True:
+    missing: dict[str, str] = {}
+    label, with_connector = asked.connectors[connector]
+    found: dict[tuple[str, str], Measured] = {}
+    while not found and len(missing) < len(asked.pythons):
         specs = {
-            (connector, release): replace(spec, label=f"{label}, vLLM {release}", python=python)
+            (name, release): replace(spec, label=f"{spec.label}, vLLM {release}", python=python)
             for release, python in asked.pythons.items()
-            for connector, (label, spec) in names.items()
-            if (connector, release) not in missing
+            if release not in missing
+            for name, spec in ((PLAIN, asked.plain), (connector, with_connector))
         }
         try:
             measured = measure_many(
                 list(specs.values()), asked.load, scheduling=scheduling, starts=asked.starts, say=say
             )
-            break
+            found = dict(zip(specs, measured, strict=True))
         except EngineFailed as failure:
             for failed, reason in failure.reasons:
                 say(f"left out: {failed.label}: {reason}")
-                connector, release = next(key for key, spec in specs.items() if spec == failed)
-                for lost in names if connector == PLAIN else [connector]:
-                    missing[lost, release] = reason
-    found = dict(zip(specs, measured, strict=True))
-    wall_s = time.monotonic() - begun_s
-    return [
-        Measurement(
-            connector,
-            label,
-            scheduling,
-            tuple(
-                _row(release, found[PLAIN, release], found[connector, release])
-                if (connector, release) in found
-                else Row(release, missing=missing[connector, release])
-                for release in asked.pythons
-            ),
-            wall_s,
-        )
-        for connector, (label, _) in asked.connectors.items()
-    ]
+                missing[next(release for (_, release), spec in specs.items() if spec == failed)] = reason
+    rows = tuple(
+        Row(release, missing=missing[release])
+        if release in missing
+        else _row(release, found[PLAIN, release], found[connector, release])
+        for release in asked.pythons
+    )
+    return Measurement(connector, label, scheduling, rows, time.monotonic() - begun_s)
 
 
 def _row(release: str, plain: Measured, own: Measured) -> Row:
@@ -312,18 +305,32 @@ def changes_of(measurements: Sequence[Measurement]) -> Iterator[Change]:
             found.append((m.connector, m.scheduling, a, b, _over_plain(b) - _over_plain(a)))
     for name, way, a, b, values in found:
         significant = _excludes_zero(values, len(found))
-        hooks = _hook_changes(a, b) if significant and name != PLAIN else ()
-        yield Change(name, way, a.release, b.release, _interval(values), significant, hooks)
+        change = Change(name, way, a.release, b.release, _interval(values), significant)
+        if name != PLAIN:
+            outside = _interval(values - (_hooks_us(b) - _hooks_us(a)))
+            change = msgspec.structs.replace(
+                change, hooks=_hook_changes(a, b) if significant else (), outside_hooks=outside
+            )
+        yield change
 
 
 def _plain_changes(
     measurements: Sequence[Measurement], way: str
 ) -> Iterator[tuple[str, str, Row, Row, Floats]]:
-    """All connectors of a release were beside the same engines of plain, so any row of it has them."""
-    rows = {row.release: row for m in measurements for row in m.rows if row.missing is None}
-    releases = dict.fromkeys(row.release for m in measurements for row in m.rows)
-    for a, b in pairwise(rows[release] for release in releases if release in rows):
-        yield PLAIN, way, a, b, _plain_us(b) - _plain_us(a)
+    """Plain runs beside each connector, so all measurements have their starts of it."""
+    found: dict[tuple[str, str], list[tuple[Row, Row]]] = {}
+    for m in measurements:
+        for a, b in pairwise(row for row in m.rows if row.missing is None):
+            found.setdefault((a.release, b.release), []).append((a, b))
+    for pairs in found.values():
+        a, b = pairs[0]
+        yield (
+            PLAIN,
+            way,
+            a,
+            b,
+            np.concatenate([_plain_us(later) - _plain_us(earlier) for earlier, later in pairs]),
+        )
 
 
 def _excludes_zero(values: Floats, looks: int) -> bool:
@@ -340,6 +347,12 @@ def _over_plain(row: Row) -> Floats:
 
 def _plain_us(row: Row) -> Floats:
     return np.array([one.engine_us_per_step["plain"].point for one in row.starts], dtype=float)
+
+
+def _hooks_us(row: Row) -> Floats:
+    return np.array(
+        [sum(h.cpu_us_per_step.point or 0.0 for h in one.hooks) for one in row.starts], dtype=float
+    )
 
 
 def _interval(values: Floats) -> Interval:

@@ -131,7 +131,7 @@ def _record(args: argparse.Namespace) -> int:
         raise ConfigError("--releases: the record is kept. Give its folder with --root.")
     end_in_order()
     ids, releases = args.connectors.split(","), args.releases.split(",")
-    pythons = interpreters(releases, (1 + len(ids)) * len(releases), _say)
+    pythons = interpreters(releases, 2 * len(releases), _say)
     args.engine_python = pythons[releases[-1]]
     connectors, plain = {}, None
     with tempfile.TemporaryDirectory(prefix="connector-tax-check-") as name:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import signal
 import socket
 import tempfile
 import time
@@ -137,6 +138,17 @@ class Engine:
         self.cpu_s = 0.0
         self._importer, self._channel, self._read = importer, channel, b""
 
+    def pause(self) -> None:
+        """Stop all its threads: those that spin while nobody asks would take a core from the engine whose turn it is."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):  # it has died, and ``hear`` will say of what
+            os.kill(self.facts["pid"], number)
+
     def tell(self, what: Foreign | None) -> None:
         """A cell, or None for its next slice."""
         with suppress(BrokenPipeError):  # it has died, and the answer will say of what
@@ -218,6 +230,7 @@ class Engines:
         for engine in running:
             try:
                 engine.facts = engine.hear(self._check, START_TIMEOUT_S)["ready"]
+                engine.pause()
             except EngineFailed as failure:
                 failed += failure.reasons
                 continue
@@ -236,9 +249,9 @@ class Engines:
         write_json(folder / VIRTUAL_GPU, GpuFile(**document, clock_log=str(folder / "clock.jsonl")))
         listener.bind(str(folder / "socket"))
         listener.listen(1)
-        ports = {
-            p.env: str(api_port(0, place, of)) for p in spec.side_ports if p.listens and p.env not in spec.env
-        }
+        # vLLM's own, where it looks for a free one that another engine looks for as well.
+        wanted_ports = ("VLLM_PORT", *(p.env for p in spec.side_ports if p.listens))
+        ports = {env: str(api_port(0, place, of)) for env in wanted_ports if env not in spec.env}
         wanted = {
             "model": str(spec.model),
             "kv_transfer_config": spec.kv_transfer_config,
@@ -331,8 +344,10 @@ def interleaved(running: Sequence[Engine], cell: Foreign, check: Check) -> list[
             if engine in found:
                 continue
             check()
+            engine.resume()
             engine.tell(told)
             answer = engine.hear(check)
+            engine.pause()
             if "more" not in answer:
                 found[engine] = answer
         told = None

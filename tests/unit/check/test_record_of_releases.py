@@ -155,9 +155,9 @@ def test_a_record_that_was_asked_for_otherwise_is_refused(
     """Its raw files would pass for what is asked for now."""
     measured: list[str] = []
 
-    def measure(asked: Asked, scheduling: str, say: object) -> list[Measurement]:
-        measured.append(scheduling)
-        return [measurement(row("0.1", 120, 30, 5, 1))]
+    def measure(asked: Asked, connector: str, scheduling: str, say: object) -> Measurement:
+        measured.append(f"{connector} {scheduling}")
+        return measurement(row("0.1", 120, 30, 5, 1))
 
     monkeypatch.setattr(releases, "_measure", measure)
     monkeypatch.setattr(releases, "installed", lambda python: {"vllm": "0.1"})
@@ -167,11 +167,15 @@ def test_a_record_that_was_asked_for_otherwise_is_refused(
     asked = Asked({"0.1": "python"}, plain, {"nixl": ("NIXL", plain)}, Load(requests=10), 5, "h200", "check")
     measure_record(asked, tmp_path / "record", print)
     measure_record(asked, tmp_path / "record", print)
-    assert measured == ["async", "sync"], "what is there is not measured again"
+    assert measured == ["nixl async", "nixl sync"], "what is there is not measured again"
+    more = replace(asked, connectors={**asked.connectors, "noop": ("No-op", plain)})
+    measure_record(more, tmp_path / "record", print)
+    assert measured[2:] == ["noop async", "noop sync"], "and another connector may join"
+    other_nixl = replace(plain, kv_transfer_config={"kv_role": "kv_both"})
     for other, what in (
         (replace(asked, starts=3), "starts"),
         (replace(asked, load=Load(requests=20)), "load"),
-        (replace(asked, connectors={"noop": ("No-op", plain)}), "connectors"),
+        (replace(asked, connectors={"nixl": ("NIXL", other_nixl)}), "connector"),
     ):
         with pytest.raises(ConfigError, match=f"measured with other {what}"):
             measure_record(other, tmp_path / "record", print)

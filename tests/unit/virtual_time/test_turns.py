@@ -19,11 +19,19 @@ class Engine:
 
     def __init__(self, name: str, slices: int, turns: list[str]) -> None:
         self.name, self.left, self.turns, self.told = name, slices, turns, []
+        self.running = False
+
+    def resume(self) -> None:
+        self.running = True
+
+    def pause(self) -> None:
+        self.running = False
 
     def tell(self, what: Any) -> None:
         self.told.append(what)
 
     def hear(self, check: Any) -> Any:
+        assert self.running, "a stopped engine answers nothing"
         self.turns.append(self.name)
         self.left -= 1
         return {"more": True} if self.left else {"found": self.name}
@@ -44,6 +52,7 @@ def test_every_engine_takes_every_place_of_a_turn_as_often(slices: dict[str, int
     assert "".join(taken) == turns.replace(" ", "")
     assert [f["found"] for f in found] == list(slices)
     assert all(e.told[0] == {"the": "cell"} and not any(e.told[1:]) for e in running)
+    assert not any(e.running for e in running), "whoever is not asked is stopped"
 
 
 @pytest.fixture
