@@ -77,10 +77,11 @@ def structs_of(node: Any, seen: set[Any] | None = None) -> Iterator[Any]:
 def key_names(kind: Any) -> list[Any]:
     """The words that may be keys, where a type lists them: msgspec leaves them out."""
     found = msgspec.inspect.type_info(kind)
-    listed = isinstance(found, msgspec.inspect.DictType) and isinstance(
+    if isinstance(found, msgspec.inspect.DictType) and isinstance(
         found.key_type, msgspec.inspect.LiteralType
-    )
-    return list(found.key_type.values) if listed else []
+    ):
+        return list(found.key_type.values)
+    return []
 
 
 def docstring(cls: Any) -> tuple[str, dict[str, str]]:
