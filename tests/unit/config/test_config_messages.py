@@ -172,10 +172,7 @@ def test_a_connector_without_its_role_is_refused(tmp_path: Path) -> None:
     }
     (tmp_path / "connectors.yaml").write_text(yaml.safe_dump(entries))
     value = {**demo(), "connectors_file": str(tmp_path / "connectors.yaml")}
-    assert (
-        "own.kv_transfer_config: wanted are kv_connector, a text, and kv_role, one of kv_producer"
-        in refusal(value)
-    )
+    assert "own.kv_transfer_config.kv_role: 'kv_bth' is not allowed; wanted: one of kv_both" in refusal(value)
 
 
 def test_requests_longer_than_the_engine_takes_are_refused() -> None:

@@ -4,7 +4,7 @@ import os
 import re
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -36,9 +36,21 @@ from connector_tax.base.records.connector import MATCHED, STORE, ConnectorEntry,
 from connector_tax.base.records.sessions import read_sessions
 from connector_tax.base.units import token_count
 
-ROLES = ("kv_producer", "kv_consumer", "kv_both")
+KvRole = Literal["kv_producer", "kv_consumer", "kv_both"]
+ROLES = get_args(KvRole)
 # Where connectors are told to keep KV on disk. A folder that launches share makes one launch's KV the next one's cache hits.
 STORE_KEYS = ("shared_storage_path", "LMCACHE_LOCAL_DISK", "lmcache.local_disk")
+
+
+class _KvTransferConfig(msgspec.Struct):
+    """What vLLM's mapping must have; the rest of it is the connector's."""
+
+    kv_connector: str
+    kv_role: KvRole
+
+
+class _KnownPart(msgspec.Struct):
+    kv_transfer_config: _KvTransferConfig | None
 
 
 def load_campaign(path: Path) -> CampaignConfig:
@@ -106,13 +118,9 @@ def read_connectors(file: Path, where: str) -> dict[str, ConnectorEntry]:
     Raises:
         ConfigError: unreadable, or no valid entries; names key, value and remedy.
     """
-    known = checked(read_yaml(file), dict[ConnectorId, ConnectorEntry], where)
-    for connector_id, entry in known.items():
-        kv = entry.kv_transfer_config
-        if kv is not None and (not isinstance(kv.get("kv_connector"), str) or kv.get("kv_role") not in ROLES):
-            raise ConfigError(
-                f"{where}: {connector_id}.kv_transfer_config: wanted are kv_connector, a text, and kv_role, one of {', '.join(ROLES)}."
-            )
+    value = read_yaml(file)
+    known = checked(value, dict[ConnectorId, ConnectorEntry], where)
+    checked(value, dict[str, _KnownPart], where)
     return known
 
 
