@@ -33,7 +33,7 @@ class CampaignDocument(Record, frozen=True, kw_only=True):
     schema: Literal[1] = 1
     campaign: str
     date: str
-    created_utc: str
+    created_utc: str | UnsetType = UNSET
     order: dict[str, tuple[str, ...]]
     config: Foreign
     thinned: Thinned | UnsetType = UNSET
