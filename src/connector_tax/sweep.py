@@ -18,10 +18,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import psutil
 import yaml
+from msgspec import Meta
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import checked, parse_campaign
@@ -33,8 +34,9 @@ from connector_tax.base.files import write_text_if_changed
 from connector_tax.base.opening import printable
 from connector_tax.base.plan import read_campaign_file, start
 from connector_tax.base.prctl import killed_with_parent
-from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.bounds import Foreign, Text
 from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.records.record import Strict
 from connector_tax.base.seeds import stream
 from connector_tax.read.compare.comparison import LATENCIES, flags_at, number_of, read_side
 from connector_tax.read.figures.labels import label, launches_text
@@ -47,6 +49,44 @@ MOST_CAMPAIGNS = 500
 # A job ends its engine, whose grace a campaign sets, and asks the driver for the memory: the next campaign finds a card that is free.
 MOST_ENDING_S = 300.0
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+_Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=60)]
+_Axis = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*\Z", max_length=40)]
+
+
+class EntryYaml(Strict, frozen=True, rename={"overrides": "set"}):
+    """One entry of an axis.
+
+    Attributes:
+        name: stands in the campaign's name.
+        overrides: keys of a campaign file in place of the base's. Mappings are merged key by key, anything else is replaced.
+    """
+
+    name: _Name
+    overrides: dict[str, Any] = {}
+
+
+class SweepYaml(Strict, frozen=True, kw_only=True):
+    """Campaigns that differ along axes, made from one base campaign. How it is run and read: docs/sweep.md.
+
+    Attributes:
+        sweep: names the folder under sweeps/; each campaign is called <sweep>-<entry of the first axis>-<entry of the second>-...
+        base: the campaign file that every campaign of the sweep begins as; relative to the project's root.
+        axes: in the order in which their entries stand in a campaign's name. The last one varies fastest.
+        exclude: combinations that are left out; each names an entry, or a list of them, of one axis or more.
+        order: in which order campaigns are measured: as given, or drawn from seed.
+        seed: of the order alone; each campaign has the seed of its file.
+    """
+
+    sweep: _Name
+    base: Text
+    axes: Annotated[
+        dict[_Axis, Annotated[tuple[EntryYaml, ...], Meta(min_length=1, max_length=100)]], Meta(min_length=1)
+    ]
+    exclude: tuple[Annotated[dict[str, str | tuple[str, ...]], Meta(min_length=1)], ...] = ()
+    order: Literal["given", "seeded"] = "given"
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 20260526
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +153,13 @@ def load_sweep(path: Path) -> Sweep:
     Raises:
         ConfigError: unreadable, no valid sweep, or one of its campaigns is not valid; names the place.
     """
-    value = checked.checked(checked.read_yaml(path, "config/sweep.yaml"), "sweep", str(path))
-    base = checked.read_yaml(checked.PROJECT_ROOT / value["base"])
-    parse_campaign(base, where=value["base"])
-    axes = {axis: _entries(axis, entries, path) for axis, entries in value["axes"].items()}
+    value = checked.checked(checked.read_yaml(path, "config/sweep.yaml"), SweepYaml, str(path))
+    base = checked.read_yaml(checked.PROJECT_ROOT / value.base)
+    parse_campaign(base, where=value.base)
+    axes = {axis: _entries(axis, entries, path) for axis, entries in value.axes.items()}
     cells: dict[str, SweepCell] = {}
     for combination in _combinations(value, axes, path):
-        cell = _cell(value["sweep"], base, combination, path)
+        cell = _cell(value.sweep, base, combination, path)
         # Without case, as some file systems have it.
         other = cells.setdefault(cell.name.lower(), cell)
         if other is not cell:
@@ -128,38 +168,38 @@ def load_sweep(path: Path) -> Sweep:
                 f"{path}: axes: two campaigns have one name, {cell.name}: {both}. Rename an entry."
             )
     every = tuple(cells.values())
-    drawn = stream(value["seed"], "sweep", value["sweep"]).permutation(len(every))
+    drawn = stream(value.seed, "sweep", value.sweep).permutation(len(every))
     return Sweep(
-        value["sweep"],
+        value.sweep,
         path,
-        value["base"],
+        value.base,
         {axis: tuple(e.name for e in entries) for axis, entries in axes.items()},
         every,
-        tuple(every[k] for k in drawn) if value["order"] == "seeded" else every,
+        tuple(every[k] for k in drawn) if value.order == "seeded" else every,
         math.prod(map(len, axes.values())) - len(every),
     )
 
 
-def _entries(axis: str, entries: Sequence[Foreign], path: Path) -> list[Entry]:
+def _entries(axis: str, entries: Sequence[EntryYaml], path: Path) -> list[Entry]:
     found: dict[str, Entry] = {}
     for k, entry in enumerate(entries):
         place = f"axes.{axis}[{k}]"
-        if entry["name"] in found:
+        if entry.name in found:
             raise ConfigError(
-                f"{path}: {place}.name: {entry['name']!r} is the name of {found[entry['name']].place} as well; give each its own."
+                f"{path}: {place}.name: {entry.name!r} is the name of {found[entry.name].place} as well; give each its own."
             )
-        if "campaign" in entry["set"]:
+        if "campaign" in entry.overrides:
             raise ConfigError(
                 f"{path}: {place}.set.campaign: the name of a campaign is made of the sweep's and its entries'. Leave it out."
             )
-        found[entry["name"]] = Entry(axis, entry["name"], place, entry["set"])
+        found[entry.name] = Entry(axis, entry.name, place, entry.overrides)
     return list(found.values())
 
 
-def _combinations(value: Foreign, axes: Mapping[str, list[Entry]], path: Path) -> list[tuple[Entry, ...]]:
+def _combinations(value: SweepYaml, axes: Mapping[str, list[Entry]], path: Path) -> list[tuple[Entry, ...]]:
     rules = [
         {axis: [names] if isinstance(names, str) else names for axis, names in rule.items()}
-        for rule in value["exclude"]
+        for rule in value.exclude
     ]
     known = {axis: [e.name for e in entries] for axis, entries in axes.items()}
     for k, rule in enumerate(rules):

@@ -51,8 +51,8 @@ def without_plain(config: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (unknown_key, "cell: unknown key 'warmup'. Allowed: arrival"),
-        (negative_rate, "phase_a.rates_per_s[0]: -4 is not allowed; wanted: 1e-06 or more"),
+        (unknown_key, "cell: unknown key 'warmup'; did you mean 'warmup_s'? Allowed: arrival"),
+        (negative_rate, "phase_a.rates_per_s[0]: -4 is not allowed; wanted: `float` >= 1e-06"),
         (without_plain, "holds no 'plain'; every tax is taken against it"),
     ],
 )

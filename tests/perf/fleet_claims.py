@@ -11,7 +11,8 @@ shipped, which ranks room first.
 import argparse
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.documents.fleet import Policy, Profile, Study

@@ -67,7 +67,7 @@ def is_date(text: object) -> bool:
 
 
 def is_campaign_name(text: object) -> bool:
-    """As ``workflow/schemas/config.schema.yaml`` has it."""
+    """As ``CampaignYaml`` has it."""
     return isinstance(text, str) and is_bare(text) and _CAMPAIGN.fullmatch(text) is not None
 
 

@@ -8,7 +8,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from connector_tax.base.config.checked import PROJECT_ROOT, checked, read_yaml
+import msgspec
+
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.config.load import ROLES, read_connectors
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import parse_json, read_json, sha256_of
 from connector_tax.base.locks import cache_folder
@@ -20,7 +23,6 @@ MODELS = PROJECT_ROOT / "config" / "models"
 MOST_MODEL_LEN = 32768
 # The id of a connector that is given as JSON.
 GIVEN = "checked"
-ROLES = ("kv_producer", "kv_consumer", "kv_both")
 METRICS = ("ttft_p50", "ttft_p90", "tpot_p50", "tpot_p90")
 
 
@@ -64,14 +66,14 @@ def entry_by_id(connector_id: str) -> tuple[Foreign, tuple[str, ...]]:
     Raises:
         ConfigError: there is none, or it is plain vLLM.
     """
-    known = checked(read_yaml(CONNECTORS), "connectors", str(CONNECTORS))
+    known = read_connectors(CONNECTORS, str(CONNECTORS))
     if connector_id not in known:
         raise ConfigError(
             f"--connector {connector_id}: not in config/connectors.yaml. Known: {', '.join(known)}. Or give --kv-transfer-config JSON."
         )
-    if known[connector_id]["kv_transfer_config"] is None:
+    if known[connector_id].kv_transfer_config is None:
         raise ConfigError(f"--connector {connector_id}: is vLLM without a connector; give one that has one.")
-    return _for_the_host(known[connector_id])
+    return _for_the_host(msgspec.to_builtins(known[connector_id]))
 
 
 def entry_of_json(text: str) -> tuple[Foreign, tuple[str, ...]]:
@@ -96,7 +98,7 @@ def entry_of_json(text: str) -> tuple[Foreign, tuple[str, ...]]:
             )
     entry: Foreign = {"label": str(config["kv_connector"]), "kv_transfer_config": config}
     names = _names(config)
-    entries = checked(read_yaml(CONNECTORS), "connectors", str(CONNECTORS)).values()
+    entries = msgspec.to_builtins(read_connectors(CONNECTORS, str(CONNECTORS))).values()
     known = [one for one in entries if _names(one["kv_transfer_config"] or {}) <= names]
     ports = {port["env"]: port for one in known for port in one["side_ports"]}
     entry["side_ports"] = [p for p in ports.values() if p["listens"]]

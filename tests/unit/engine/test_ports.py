@@ -6,11 +6,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import EngineError

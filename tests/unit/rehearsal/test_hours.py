@@ -1,9 +1,10 @@
 """``--hours``: a proposal is costed as the plan that it would be, whatever plan it is asked of."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config

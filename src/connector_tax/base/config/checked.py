@@ -1,31 +1,32 @@
-"""One YAML file against one JSON Schema of ``workflow/schemas/``: defaults filled in, or one readable message.
-
-The schemas hold the types, the bounds and every default.
-"""
+"""One YAML file to the type of what it describes: defaults filled in, or readable messages."""
 
 import copy
+import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import yaml
-from jsonschema import Draft202012Validator, ValidationError, validators
 from yaml.error import MarkedYAMLError
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.opening import shown
 from connector_tax.base.records.bounds import Foreign
 
+T = TypeVar("T")
 _HERE = Path(__file__).resolve()
 # The checkout. A wheel has no more of it than setup.py puts into the package.
 PROJECT_ROOT = (
     _HERE.parents[4] if (_HERE.parents[4] / "Snakefile").is_file() else _HERE.parents[2] / "project"
 )
-SCHEMAS = PROJECT_ROOT / "workflow" / "schemas"
+# "Expected `int`, got `str` - at `$.cell.workers`", or "- at `key` in `$.engine.env`".
+_ERROR = re.compile(r"(.*?)(?: - at (`key` in )?`\$([^`]*)`)?", re.DOTALL)
+_STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 # A null byte ends what C takes for text; half of a surrogate pair is none in UTF-8.
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
 
@@ -96,26 +97,36 @@ def read_yaml(path: Path, example: str = "config/demo.yaml") -> Foreign:
     return value
 
 
-def checked(mapping: Foreign, schema_name: str, where: str) -> Foreign:
-    """A copy of ``mapping`` with defaults filled in.
+def checked(value: Any, kind: type[T], where: str) -> T:
+    """``value`` as a ``kind``, defaults filled in.
 
     Args:
-        schema_name: of ``workflow/schemas/<name>.schema.yaml``.
         where: the file to name in messages.
 
     Raises:
-        ConfigError: one line per complaint.
+        ConfigError: a line for each of the first three mistakes: place, what was found there, and what would do.
     """
-    value = copy.deepcopy(dict(mapping))
-    errors = sorted(
-        _validator(schema_name).iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]
-    )
-    if not errors and (found := _not_storable(value, "")) is not None:
+    if (found := _not_storable(value, "")) is not None:
         raise ConfigError(f"{where}: {found.lstrip('.')}")
-    if errors:
-        # The schema complains once for each missing key, and a sentence names all of them.
-        raise ConfigError("\n".join(dict.fromkeys(f"{where}: {_sentence(e)}" for e in errors)))
-    return value
+    said: list[str] = []
+    rest = copy.deepcopy(value)
+    while len(said) < 3:
+        try:
+            result = msgspec.convert(rest, kind)
+        except msgspec.ValidationError as error:
+            line, holder, key = _mistake(rest, kind, str(error))
+            # What is missing now may be what was taken out.
+            if holder is not None or not said:
+                said.append(f"{where}: {line}")
+            if not isinstance(holder, dict):
+                break
+            # Without it the next mistake is found. A list's other entries would have other places.
+            del holder[key]
+        else:
+            if not said:
+                return result
+            break
+    raise ConfigError("\n".join(said))
 
 
 def _yaml_words(error: yaml.YAMLError) -> str:
@@ -127,7 +138,7 @@ def _yaml_words(error: yaml.YAMLError) -> str:
 
 
 def _not_storable(value: Any, place: str) -> str | None:
-    """Where something is that YAML can write, a schema cannot refuse, and no file or environment can hold; and what would do."""
+    """Where something is that YAML can write, a type cannot refuse, and no file or environment can hold; and what would do."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{place}: .inf and .nan are no numbers to work with; give a finite one."
     if isinstance(value, str) and (unfit := _UNFIT.search(value)):
@@ -141,75 +152,72 @@ def _not_storable(value: Any, place: str) -> str | None:
     return next((found for name, part in parts if (found := _not_storable(part, name)) is not None), None)
 
 
-def _sentence(error: ValidationError) -> str:
-    shown = error.instance
-    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path).lstrip(".")
-    place = place or "top level"
-    schema = error.schema if isinstance(error.schema, dict) else {}
-    if error.validator == "additionalProperties" and isinstance(error.instance, dict):
-        known = list(schema.get("properties", {}))
-        unknown = [k for k in error.instance if k not in known]
-        return f"{place}: unknown key {', '.join(map(repr, unknown))}. Allowed: {', '.join(known)}."
-    if error.validator == "required":
-        present: Any = error.instance
-        missing = [k for k in schema["required"] if k not in present]
-        return f"{place}: missing {', '.join(map(repr, missing))}."
-    if error.validator == "contains":
-        return f"{place}: {shown!r} holds no 'plain'; every tax is taken against it, so add it."
-    allowed: dict[str, Callable[[Any], str]] = {
-        "enum": lambda v: f"one of {', '.join(map(repr, v))}",
-        "type": lambda v: f"{v if isinstance(v, str) else ' or '.join(v)}",
-        "minimum": lambda v: f"{v} or more",
-        "maximum": lambda v: f"{v} or less",
-        "exclusiveMinimum": lambda v: f"more than {v}",
-        "exclusiveMaximum": lambda v: f"less than {v}",
-        "pattern": lambda v: f"text matching {v}",
-        "minItems": lambda v: f"at least {v} entries",
-        "maxItems": lambda v: f"at most {v} entries",
-        "uniqueItems": lambda v: "entries that differ from one another",
-    }
-    name = str(error.validator)
-    if name not in allowed:
-        return f"{place}: {error.message}."
-    if (
-        error.validator == "type"
-        and isinstance(error.instance, str)
-        and str(error.validator_value) in ("object", "array")
-    ):
-        # Whatever was written here in place of a mapping may hold a secret anywhere.
-        return f"{place}: a text is not allowed; wanted: {allowed['type'](error.validator_value)}."
-    what = "the name " * ("propertyNames" in error.absolute_schema_path) + repr(shown)
-    return f"{place}: {what} is not allowed; wanted: {allowed[name](error.validator_value)}."
+def _mistake(value: Any, kind: Any, error: str) -> tuple[str, Any, Any]:
+    """What msgspec says of ``value``, with what was found and what would do; where it stands, None where nothing can be taken out."""
+    what, of_key, path = _ERROR.fullmatch(error).groups()  # type: ignore[union-attr]
+    keys: list[Any] = []
+    holder, node = None, value
+    for name, index in [*_STEP.findall(path or ""), *([("", "...")] if of_key else [])]:
+        key = name or (_failing_key(value, node, kind, error) if index == "..." else int(index))
+        keys.append(key)
+        holder, node = node, node[key]
+    place = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in keys[: -1 if of_key else None])
+    place = place.lstrip(".") + ": " if place else ""
+    schemas = _schemas_at(kind, keys)
+    if unknown := re.fullmatch("Object contains unknown field `(.*)`", what, re.DOTALL):
+        known = [name for schema in schemas for name in schema.get("properties", ())]
+        near = difflib.get_close_matches(unknown[1], known, 1)
+        meant = f"; did you mean {near[0]!r}?" if near else "."
+        return f"{place}unknown key {unknown[1]!r}{meant} Allowed: {', '.join(known)}.", node, unknown[1]
+    if what.startswith("Object missing"):
+        missing = [name for schema in schemas for name in schema.get("required", ()) if name not in node]
+        return f"{place}missing {', '.join(map(repr, missing))}.", None, None
+    if what.startswith("Invalid enum value"):
+        wanted = "one of " + ", ".join(str(word) for schema in schemas for word in schema.get("enum", ()))
+    elif what.startswith("Expected "):
+        wanted = what.removeprefix("Expected ").partition(", got ")[0]
+    else:  # of the types themselves
+        return f"{place}{what}.", None, None
+    found = keys[-1] if of_key else node
+    # Whatever was written in place of a mapping may hold a secret anywhere.
+    text = isinstance(found, str) and wanted.startswith(("`object", "`array"))
+    return (
+        f"{place}{'the name ' * bool(of_key)}{'a text' if text else shown(found)} is not allowed; wanted: {wanted}.",
+        holder,
+        keys[-1],
+    )
 
 
-@cache
-def _validator(schema_name: str) -> Any:
-    schema = yaml.safe_load((SCHEMAS / f"{schema_name}.schema.yaml").read_text(encoding="utf-8"))
-    filling: Any = _filling_defaults(Draft202012Validator)
-    return filling(schema)
+def _failing_key(whole: Any, node: dict[Any, Any], kind: Any, error: str) -> Any:
+    """Under which key of ``node``, a mapping in ``whole``, the mistake is, of which msgspec says ``...``: the one that makes it alone."""
+    entries = dict(node)
+    for key, entry in entries.items():
+        node.clear()
+        node[key] = entry
+        try:
+            msgspec.convert(whole, kind)
+        except msgspec.ValidationError as alone:
+            if str(alone) == error:
+                break
+        finally:
+            node.clear()
+            node.update(entries)
+    return key
 
 
-def _filling_defaults(base: Any) -> Any:
-    """A validator class that puts each property's ``default`` in before it looks inside.
+def _schemas_at(kind: Any, keys: list[Any]) -> list[Foreign]:
+    """What may stand in a ``kind`` under ``keys``."""
+    (top,), parts = msgspec.json.schema_components((kind,), ref_template="{name}")
 
-    Source: the recipe in the jsonschema FAQ, "Why doesn't my schema's default property set...".
-    """
-    check_properties = base.VALIDATORS["properties"]
+    def either(schema: Foreign) -> list[Foreign]:
+        schema = parts.get(schema.get("$ref", ""), schema)
+        return [one for part in schema["anyOf"] for one in either(part)] if "anyOf" in schema else [schema]
 
-    def set_then_check(
-        validator: Any, properties: Foreign, instance: Any, schema: Foreign
-    ) -> Iterator[ValidationError]:
-        if isinstance(instance, dict):
-            for name, subschema in properties.items():
-                if "default" in subschema:
-                    instance.setdefault(name, copy.deepcopy(subschema["default"]))
-        yield from check_properties(validator, properties, instance, schema)
-
-    extend: Any = validators.extend
-    whole = base.TYPE_CHECKER.redefine("integer", _is_whole)
-    return extend(base, {"properties": set_then_check}, type_checker=whole)
-
-
-def _is_whole(checker: Any, value: Any) -> bool:
-    """``7.0`` is an integer to a schema and none to what reads ``campaign.json``, which would refuse it when the engine is to start."""
-    return isinstance(value, int) and not isinstance(value, bool)
+    found = either(top)
+    for key in keys:
+        inner = [
+            schema.get("properties", {}).get(key) or schema.get("additionalProperties") or schema.get("items")
+            for schema in found
+        ]
+        found = [one for schema in inner if isinstance(schema, dict) for one in either(schema)]
+    return found

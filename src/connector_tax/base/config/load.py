@@ -1,26 +1,28 @@
-"""YAML files to a frozen ``CampaignConfig``.
-
-The JSON Schemas in ``workflow/schemas/`` hold the types, the bounds and every default; this module adds the checks
-that no schema can express.
-"""
+"""YAML files to a frozen ``CampaignConfig``; checks of what no single key says are here, the rest is in the types."""
 
 import os
+from collections.abc import Collection
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from connector_tax.base.config.checked import PROJECT_ROOT, checked, read_yaml
 from connector_tax.base.config.gpu import UTILIZATION, virtual_gpu
 from connector_tax.base.config.levels import check_phase_d
 from connector_tax.base.config.model import (
-    AccuracyConfig,
-    AnalysisConfig,
+    COUNTED,
     CampaignConfig,
+    CampaignYaml,
     CellConfig,
     ContainerConfig,
     EngineConfig,
+    EngineYaml,
+    GpuChoice,
     PhaseBPrimeConfig,
     PhaseCConfig,
-    PhaseDConfig,
     SessionFile,
 )
 from connector_tax.base.config.reserved import check_engine, check_launch
@@ -30,15 +32,26 @@ from connector_tax.base.files import sha256_of
 from connector_tax.base.opening import shown
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
-from connector_tax.base.records.connector import MATCHED, STORE, ConnectorSpec, ModuleNeed, SidePort
+from connector_tax.base.records.connector import MATCHED, STORE, ConnectorEntry, ConnectorId, ConnectorSpec
 from connector_tax.base.records.sessions import read_sessions
 from connector_tax.base.secrets import know_references
 from connector_tax.base.units import token_count
 
-# Arguments that vLLM takes with a suffix, ``32k``.
-COUNTED = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
+KvRole = Literal["kv_producer", "kv_consumer", "kv_both"]
+ROLES = get_args(KvRole)
 # Where connectors are told to keep KV on disk. A folder that launches share makes one launch's KV the next one's cache hits.
 STORE_KEYS = ("shared_storage_path", "LMCACHE_LOCAL_DISK", "lmcache.local_disk")
+
+
+class _KvTransferConfig(msgspec.Struct):
+    """What vLLM's mapping must have; the rest of it is the connector's."""
+
+    kv_connector: str
+    kv_role: KvRole
+
+
+class _KnownPart(msgspec.Struct):
+    kv_transfer_config: _KvTransferConfig | None
 
 
 def load_campaign(path: Path) -> CampaignConfig:
@@ -59,64 +72,44 @@ def parse_campaign(mapping: Foreign, where: str) -> CampaignConfig:
     allowed = mapping.get("allow_inline")
     allowed = allowed if isinstance(allowed, list) else ()
     refuse_inline(mapping, where, allowed)
-    value = checked(mapping, "config", where)
-    check_engine(value["engine"], where)
-    entries = read_yaml(PROJECT_ROOT / value["connectors_file"])
-    refuse_inline(entries, value["connectors_file"], allowed)
-    known = checked(entries, "connectors", value["connectors_file"])
-    for index, connector_id in enumerate(value["connectors"]):
-        if connector_id.startswith(MATCHED):
-            known[connector_id] = _matched(
-                connector_id, known, value["connectors"], f"{where}: connectors[{index}]"
-            )
-        if connector_id not in known:
-            raise ConfigError(
-                f"{where}: connectors[{index}]: unknown connector {connector_id!r}.\n"
-                f"Known: {', '.join(known)}. Add new ones in {value['connectors_file']}."
-            )
-        _check_store(connector_id, known[connector_id], value["connectors_file"])
-        own = known[connector_id]
-        check_launch(own["extra_args"], own["env"], f"{value['connectors_file']}: {connector_id}")
-    b, b_prime = value["phase_b"], value["phase_b_prime"]
-    if bool(b["input_tokens"]) != bool(b["output_tokens"]):
+    asked = checked(mapping, CampaignYaml, where)
+    check_engine(asked.engine, where)
+    known = read_connectors(PROJECT_ROOT / asked.connectors_file, asked.connectors_file, allowed)
+    connectors = tuple(
+        _connector(connector_id, asked, known, f"{where}: connectors[{k}]")
+        for k, connector_id in enumerate(asked.connectors)
+    )
+    a, b, b_prime = asked.phase_a, asked.phase_b, asked.phase_b_prime
+    if bool(b.input_tokens) != bool(b.output_tokens):
         raise ConfigError(
-            f"{where}: phase_b: input_tokens {b['input_tokens']}, output_tokens {b['output_tokens']}. Give both, or neither: "
+            f"{where}: phase_b: input_tokens {[*b.input_tokens]}, output_tokens {[*b.output_tokens]}. Give both, or neither: "
             "without lengths there is no Phase B."
         )
-    for index, connector_id in enumerate(b_prime["configs"]):
-        if connector_id not in value["connectors"]:
+    for index, connector_id in enumerate(b_prime.configs):
+        if connector_id not in asked.connectors:
             raise ConfigError(
                 f"{where}: phase_b_prime.configs[{index}]: {connector_id!r} is not among this campaign's "
-                f"connectors ({', '.join(value['connectors'])})."
+                f"connectors ({', '.join(asked.connectors)})."
             )
-    # A float in the YAML may be written 10 or 10.0; both must give the same hash.
-    seconds = {k: float(v) for k, v in value["cell"].items() if k.endswith("_s")}
-    cell = CellConfig(**{**value["cell"], **seconds})
-    _check_cell(cell, where)
+    _check_cell(asked.cell, where)
+    levels = {k: tuple(sorted(getattr(asked.phase_d, k))) for k in ("cached_tokens", "running")}
+    alike = {k: part for k, part in asdict(asked).items() if k in CampaignConfig.__struct_fields__}
     config = CampaignConfig(
-        campaign=value["campaign"],
-        seed=value["seed"],
-        engine=_engine(value["engine"], where),
-        connectors=tuple(_connector(i, known[i]) for i in value["connectors"]),
-        phase_a_rates_per_s=tuple(sorted(float(r) for r in value["phase_a"]["rates_per_s"])),
-        phase_a_shape=Shape(value["phase_a"]["input_tokens"], value["phase_a"]["output_tokens"]),
-        phase_a_stop_after_overloaded=value["phase_a"]["stop_after_overloaded"],
-        phase_b_input_tokens=tuple(sorted(b["input_tokens"])),
-        phase_b_output_tokens=tuple(sorted(b["output_tokens"])),
-        phase_b_prime=PhaseBPrimeConfig(
-            tuple(b_prime["configs"]), tuple(Shape(int(s[0]), int(s[1])) for s in b_prime["shapes"])
-        ),
-        phase_c=PhaseCConfig(
-            tuple(_session_file(path) for path in value["phase_c"]["sessions"]),
-            float(value["phase_c"]["warmup_s"]),
-        ),
-        phase_d=_phase_d(value["phase_d"]),
-        observer_effect=value["observer_effect"],
-        repeats=value["repeats"],
-        repeat_requests=value["repeat_requests"],
-        cell=cell,
-        accuracy=AccuracyConfig(**value["accuracy"]),
-        analysis=AnalysisConfig(**value["analysis"]),
+        **{
+            **alike,
+            "engine": _engine(asked.engine, where),
+            "connectors": connectors,
+            "phase_a_rates_per_s": tuple(sorted(a.rates_per_s)),
+            "phase_a_shape": Shape(a.input_tokens, a.output_tokens),
+            "phase_a_stop_after_overloaded": a.stop_after_overloaded,
+            "phase_b_input_tokens": tuple(sorted(b.input_tokens)),
+            "phase_b_output_tokens": tuple(sorted(b.output_tokens)),
+            "phase_b_prime": PhaseBPrimeConfig(b_prime.configs, tuple(Shape(*s) for s in b_prime.shapes)),
+            "phase_c": PhaseCConfig(
+                tuple(map(_session_file, asked.phase_c.sessions)), asked.phase_c.warmup_s
+            ),
+            "phase_d": replace(asked.phase_d, **levels),
+        }
     )
     know_references(config.to_json())
     _check_lengths(config, where)
@@ -124,51 +117,93 @@ def parse_campaign(mapping: Foreign, where: str) -> CampaignConfig:
     return config
 
 
-def _matched(connector_id: str, known: Foreign, listed: list[str], where: str) -> Foreign:
-    """The entry of ``plain_matched_<id>``: plain vLLM; which settings, preflight finds out."""
-    target = connector_id.removeprefix(MATCHED)
-    if target not in listed or target not in known:
-        raise ConfigError(
-            f"{where}: {connector_id!r} is plain vLLM with the engine settings of {target!r}, which is not among this "
-            f"campaign's connectors ({', '.join(listed)}). Add it, or leave the baseline out."
-        )
-    label = f"plain as {known[target]['label']}"
-    return {**known["plain"], "label": label, "matches": target}
+def read_connectors(file: Path, where: str, allowed: Collection[str] = ()) -> dict[str, ConnectorEntry]:
+    """Id -> entry.
+
+    Args:
+        allowed: keys under which what looks like a secret may stand.
+
+    Raises:
+        ConfigError: unreadable, or no valid entries; names key, value and remedy.
+    """
+    value = read_yaml(file)
+    refuse_inline(value, where, allowed)
+    known = checked(value, dict[ConnectorId, ConnectorEntry], where)
+    checked(value, dict[str, _KnownPart], where)
+    return known
 
 
-def _engine(value: Foreign, where: str) -> EngineConfig:
-    value = {**value, **{k: without_harmless_references(value[k]) for k in ("args", "extra_args", "env")}}
-    python, gpu = value["python"], value["virtual_gpu"]
-    _check_device(value["kind"], gpu, where)
-    if value["kind"] != "emulator":
-        if python is None and value["container"] is None:
+def _connector(
+    connector_id: str, asked: CampaignYaml, known: dict[str, ConnectorEntry], where: str
+) -> ConnectorSpec:
+    file, target, entry = asked.connectors_file, None, known.get(connector_id)
+    if connector_id.startswith(MATCHED):
+        # Plain vLLM; with which settings, preflight finds out.
+        target = connector_id.removeprefix(MATCHED)
+        if target not in asked.connectors or target not in known:
             raise ConfigError(
-                f"{where}: engine.python: null, but engine.kind is {value['kind']}. Give the interpreter that has vLLM, "
+                f"{where}: {connector_id!r} is plain vLLM with the engine settings of {target!r}, which is not among this "
+                f"campaign's connectors ({', '.join(asked.connectors)}). Add it, or leave the baseline out."
+            )
+        entry = replace(known["plain"], label=f"plain as {known[target].label}")
+    if entry is None:
+        near = get_close_matches(connector_id, known, 1)
+        meant = f"; did you mean {near[0]!r}?" if near else "."
+        raise ConfigError(
+            f"{where}: unknown connector {connector_id!r}{meant}\nKnown: {', '.join(known)}. Add new ones in {file}."
+        )
+    _check_store(connector_id, msgspec.to_builtins(entry), file)
+    check_launch(entry.extra_args, entry.env, f"{file}: {connector_id}")
+    return ConnectorSpec(
+        id=connector_id,
+        matches=target,
+        **{
+            **asdict(entry),
+            **_launched(entry, "kv_transfer_config"),
+            # Every configuration is launched and asked before it is measured, whether its entry says so or not.
+            "verify": "serve" if isinstance(entry.verify, bool) else entry.verify,
+        },
+    )
+
+
+def _launched(part: ConnectorEntry | EngineYaml, mapping: str) -> Foreign:
+    """What enters a command line or an environment, with the variables put in that hold no secret."""
+    found = {k: without_harmless_references(getattr(part, k)) for k in (mapping, "env")}
+    return {**found, "extra_args": tuple(without_harmless_references([*part.extra_args]))}
+
+
+def _engine(value: EngineYaml, where: str) -> EngineConfig:
+    launched = _launched(value, "args")
+    python, gpu = value.python, value.virtual_gpu
+    _check_device(value.kind, gpu, where)
+    if value.kind != "emulator":
+        if python is None and value.container is None:
+            raise ConfigError(
+                f"{where}: engine.python: null, but engine.kind is {value.kind}. Give the interpreter that has vLLM, "
                 "for instance ${ENGINE_PYTHON} with that variable set."
             )
-    elif value["model_file"] is None:
+    elif value.model_file is None:
         raise ConfigError(
             f"{where}: engine.model_file: null, but engine.kind is emulator. Give a cost model, "
             "for instance config/engine_model_demo.yaml."
         )
-    costs = value["model_file"] if value["kind"] == "emulator" else None
+    costs = value.model_file if value.kind == "emulator" else None
     told = {} if gpu is None else {"gpu_memory_utilization": UTILIZATION}
     return EngineConfig(
         **{
-            **value,
-            "args": _with_counts({**told, **value["args"]}, f"{where}: engine.args"),
+            **asdict(value),
+            **launched,
+            "args": _with_counts({**told, **launched["args"]}, f"{where}: engine.args"),
             "python": None if python is None else put_in(python, f"{where}: engine.python"),
-            "model": put_in(value["model"], f"{where}: engine.model"),
-            "extra_args": tuple(value["extra_args"]),
+            "model": put_in(value.model, f"{where}: engine.model"),
             "model_sha256": None if costs is None else _content_of(costs, f"{where}: engine.model_file"),
-            "virtual_gpu": None if gpu is None else virtual_gpu(gpu, where),
-            "gpus": None if value["gpus"] is None else tuple(value["gpus"]),
-            "container": _container(value["container"], f"{where}: engine.container"),
+            "virtual_gpu": None if gpu is None else virtual_gpu(gpu, f"{where}: engine.virtual_gpu"),
+            "container": _container(value.container, f"{where}: engine.container"),
         }
     )
 
 
-def _container(value: str | Foreign | None, where: str) -> ContainerConfig | None:
+def _container(value: str | ContainerConfig | None, where: str) -> ContainerConfig | None:
     """A text is the image alone.
 
     Raises:
@@ -176,23 +211,23 @@ def _container(value: str | Foreign | None, where: str) -> ContainerConfig | Non
     """
     if value is None:
         return None
-    given: Foreign = {"image": value} if isinstance(value, str) else value
-    image = put_in(given["image"], f"{where}.image")
-    mounts = tuple(put_in(mount, f"{where}.mounts") for mount in given.get("mounts", ()))
+    given = ContainerConfig(value) if isinstance(value, str) else value
+    image = put_in(given.image, f"{where}.image")
+    mounts = tuple(put_in(mount, f"{where}.mounts") for mount in given.mounts)
     unset = next((text for text in (image, *mounts) if "${" in text), None)
     if unset is not None:
         raise ConfigError(
             f"{where}: {unset}: that environment variable is not set. Set it, or write the name itself."
         )
-    # The schema saw the variables' names alone.
+    # The type saw the variables' names alone.
     if not image or image.startswith("-"):
-        raise ConfigError(f"{where}.image: {image!r}, of {given['image']}, names no image.")
+        raise ConfigError(f"{where}.image: {image!r}, of {given.image}, names no image.")
     for mount in mounts:
         if not mount.startswith("/") or Path(os.path.normpath(mount)) in (Path("/"), Path("//")):
             raise ConfigError(
                 f"{where}.mounts: {mount!r}: an absolute path is wanted, and not the root, in which the image's own files are."
             )
-    return ContainerConfig(image, given.get("runtime"), mounts)
+    return replace(given, image=image, mounts=mounts)
 
 
 def _content_of(file: str, where: str) -> str:
@@ -209,7 +244,7 @@ def _content_of(file: str, where: str) -> str:
         raise ConfigError(f"{where}: {shown(file)}: cannot be read ({error}).") from error
 
 
-def _check_device(kind: str, gpu: Foreign | None, where: str) -> None:
+def _check_device(kind: str, gpu: GpuChoice | None, where: str) -> None:
     """A device is described for the kind that has none, and for no other."""
     if kind == "virtual_gpu" and gpu is None:
         raise ConfigError(
@@ -244,23 +279,6 @@ def _with_counts(args: Foreign, where: str) -> Foreign:
     return {**args, **counts}
 
 
-def _connector(connector_id: str, value: Foreign) -> ConnectorSpec:
-    launch = ("kv_transfer_config", "extra_args", "env")
-    value = {**value, **{k: without_harmless_references(value[k]) for k in launch}}
-    return ConnectorSpec(
-        id=connector_id,
-        **{
-            **value,
-            # Every configuration is launched and asked before it is measured, whether its entry says so or not.
-            "verify": "serve" if value["verify"] is True else value["verify"],
-            "extra_args": tuple(value["extra_args"]),
-            "modules": tuple(ModuleNeed(**m) for m in value["modules"]),
-            "side_ports": tuple(SidePort(**p) for p in value["side_ports"]),
-            "verify_within_s": float(value["verify_within_s"]),
-        },
-    )
-
-
 def _check_store(connector_id: str, part: Any, where: str) -> None:
     """Refuse a store on disk that is not the launch's own."""
     if isinstance(part, list):
@@ -280,12 +298,6 @@ def _session_file(path: str) -> SessionFile:
     sessions = read_sessions(PROJECT_ROOT / path)
     turns = sum(len(s.turns) for s in sessions) / len(sessions)
     return SessionFile(path, sha256_of(PROJECT_ROOT / path), turns)
-
-
-def _phase_d(value: Foreign) -> PhaseDConfig:
-    seconds = {k: float(v) for k, v in value.items() if k.endswith("_s")}
-    levels = {k: tuple(sorted(value[k])) for k in ("cached_tokens", "running")}
-    return PhaseDConfig(**{**value, **seconds, **levels})
 
 
 def _check_cell(cell: CellConfig, where: str) -> None:

@@ -17,6 +17,11 @@ Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Tokens = Annotated[float, Meta(ge=0, le=MOST_TOKENS)]
 WholeTokens = Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
 Length = Annotated[int, Meta(ge=1, le=10**9)]
+# An answer of one token has no time between tokens.
+OutputLength = Annotated[int, Meta(ge=2, le=10**9)]
+Text = Annotated[str, Meta(min_length=1)]
+# Of an environment variable.
+VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
 # Conversations have lengths of their own, and 0 here.
 LengthOr0 = Annotated[int, Meta(ge=0, le=10**9)]
 # The lowest is a millionth, and a shape is measured at a millionth of that at least (``read/stats/reference.py``).

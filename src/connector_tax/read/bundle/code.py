@@ -5,7 +5,7 @@ from importlib import metadata
 from pathlib import Path
 
 import connector_tax
-from connector_tax.base.config.checked import PROJECT_ROOT, SCHEMAS
+from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.files import sha256_of
 from connector_tax.base.opening import is_bare
 from connector_tax.read.figures.labels import WORDS
@@ -20,7 +20,7 @@ SUFFIXES = {".py", ".j2", ".css", ".js"}
 
 
 def code_files() -> dict[str, Path]:
-    """Name in the bundle -> file: what is installed, and the schemas and templates that a checkout has beside it."""
+    """Name in the bundle -> file: what is installed, and the templates that a checkout has beside it."""
     package = Path(connector_tax.__file__).parent
     found = {}
     for path in sorted(package.rglob("*")):
@@ -28,9 +28,8 @@ def code_files() -> dict[str, Path]:
         unwanted = "__pycache__" in parts or parts[0] == "project" or not all(map(is_bare, parts))
         if path.is_file() and not path.is_symlink() and not unwanted and path.suffix in SUFFIXES:
             found[CODE + "/".join(parts)] = path
-    for folder in (SCHEMAS, WORDS):
-        for path in sorted(folder.glob("*.*")):
-            found[f"{_OF_CHECKOUT}workflow/{folder.name}/{path.name}"] = path
+    for path in sorted(WORDS.glob("*.*")):
+        found[f"{_OF_CHECKOUT}workflow/{WORDS.name}/{path.name}"] = path
     return found
 
 

@@ -15,8 +15,9 @@ from msgspec.structs import replace as replace_fields
 from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import Problem, ProblemCode
-from connector_tax.base.documents.campaign import CampaignDocument, asked_of
+from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.identity import kinds_of, other_versions
 from connector_tax.base.documents.outputs import Output, OutputsFile
 from connector_tax.base.documents.preflight import Decision, PreflightStatus
@@ -29,10 +30,9 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json
 from connector_tax.base.opening import printable
 from connector_tax.base.parallel import Each
-from connector_tax.base.plan import read_campaign_file
+from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.records.cell import PHASES, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.read.ingest.belonging import Belonging
 from connector_tax.read.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
 from connector_tax.read.ingest.checks import Checked, check_files
 from connector_tax.read.ingest.connector_on import with_proofs
@@ -63,6 +63,7 @@ class CampaignData:
 
     root: Path
     document: CampaignDocument
+    config: CampaignConfig
     preflight: PreflightStatus | None
     reference_rates: ReferenceRatesFile | None
     engine_diff: EngineDiff | None
@@ -143,11 +144,8 @@ def read_campaign(
     """
     folder = CampaignFolder(root)
     document = read_campaign_file(folder.campaign_file)
-    engine = asked_of(document, str(folder.campaign_file)).engine
+    config = config_of(document)
     problems: list[Problem] = []
-    campaign, unknown = Belonging.to(document)
-    if unknown is not None:
-        problems.append(Problem("plan_unknown", str(folder.campaign_file), detail=unknown))
     opened = []
     for run_folder in folder.runs():
         wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
@@ -157,15 +155,19 @@ def read_campaign(
             problems.append(Problem("other_date", str(run_folder.path), (document.date,)))
     files = [cell.files for run in opened for cell in run.cells if isinstance(cell, OpenedCell)]
     checked = iter(each(check_files, files))
-    runs = [_read_run(run, checked, campaign, problems) for run in opened]
+    runs = [_read_run(run, checked, config, problems) for run in opened]
     preflight = _optional(folder.preflight_status, _preflight, problems)
     proved = with_proofs([(run.folder, run.cells) for run in runs], preflight, folder)
     runs = [replace(run, cells=cells) for run, cells in zip(runs, proved, strict=True)]
-    problems += _mixed(runs, several=engine.several)
-    runs = _only_comparable(runs, problems, may_mix=engine.mixes_cards)
+    several = len(config.engine.slots) > 1
+    problems += _mixed(runs, several=several)
+    runs = _only_comparable(
+        runs, problems, may_mix=config.engine.mixes_cards and (several or bool(config.engine.mix_cards))
+    )
     return CampaignData(
         root=root,
         document=document,
+        config=config,
         preflight=preflight,
         reference_rates=_optional(folder.reference_rates, _rates, problems),
         engine_diff=_optional(folder.engine_diff, engine_diff_of, problems),
@@ -193,7 +195,7 @@ def _open_run(campaign: CampaignFolder, folder: RunFolder, name: str, steps: boo
 
 
 def _read_run(
-    opened: _OpenedRun, checked: Iterator[Checked], campaign: Belonging, problems: list[Problem]
+    opened: _OpenedRun, checked: Iterator[Checked], config: CampaignConfig, problems: list[Problem]
 ) -> RunData:
     folder, receipt = opened.folder, opened.receipt
     problems += opened.problems
@@ -203,7 +205,7 @@ def _read_run(
             problems.append(opened_cell)
             continue
         try:
-            cell = read_cell_data(opened_cell, next(checked), campaign)
+            cell = read_cell_data(opened_cell, next(checked), config)
         except UNREADABLE as error:
             problems.append(_unread(opened_cell.folder.path, error))
             continue
@@ -212,7 +214,7 @@ def _read_run(
     on_disk = {c.cell_id for c in folder.finished_cells()}
     for cell_id in sorted({c.cell_id for c in receipt.cells} - on_disk if receipt is not None else ()):
         problems.append(Problem("cell_gone", str(folder.cells / cell_id)))
-    outputs = _outputs(folder, campaign.campaign, problems)
+    outputs = _outputs(folder, config.campaign, problems)
     return RunData(folder, receipt, tuple(cells), outputs, _launches(folder, receipt, problems))
 
 

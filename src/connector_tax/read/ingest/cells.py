@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
+from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.documents.cell import CellDocument
 from connector_tax.base.documents.receipt import ReceiptCell
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.read.ingest.belonging import Belonging
+from connector_tax.read.ingest.belonging import faults_of
 from connector_tax.read.ingest.checks import CellFiles, Checked
 from connector_tax.read.ingest.requests import read_requests
 from connector_tax.read.ingest.samples import Samples, read_samples
@@ -86,7 +87,7 @@ def open_cell(
     return OpenedCell(run, folder, document, files)
 
 
-def read_cell_data(opened: OpenedCell, checked: Checked, campaign: Belonging) -> CellData:
+def read_cell_data(opened: OpenedCell, checked: Checked, config: CampaignConfig) -> CellData:
     """The rest of a cell, its files having been looked at.
 
     Raises:
@@ -94,7 +95,7 @@ def read_cell_data(opened: OpenedCell, checked: Checked, campaign: Belonging) ->
         LookupError, AttributeError, TypeError, ValueError: a file has another form.
     """
     run, folder, document = opened.run, opened.folder, opened.document
-    faults = [*campaign.faults(run, folder, document), *checked.faults]
+    faults = [*faults_of(config, run, folder, document), *checked.faults]
     if folder.requests.name not in document.files:
         faults.append(Problem("file_missing", folder.requests.name))
     requests, wrong = read_requests(folder.requests)

@@ -14,9 +14,9 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
+from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import BurnMetric, BurnRow, Burns, Quantity
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat, phase_place
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.bootstrap import Estimate
@@ -72,13 +72,9 @@ class _Pair:
 
 
 def burns(
-    config: Foreign, estimates: Estimates, rates: ReferenceRatesFile | None, confidence: float
+    config: CampaignConfig, estimates: Estimates, rates: ReferenceRatesFile | None, confidence: float
 ) -> Burns | None:
-    """None where no burn is known: on another engine, without test connectors, and without one that burns nothing.
-
-    Args:
-        config: of ``campaign.json``.
-    """
+    """None where no burn is known: on another engine, without test connectors, and without one that burns nothing."""
     known = known_burns_us(config)
     base = next((c for c, us in known.items() if us == 0), None)
     if base is None or rates is None or len(known) < 2:
@@ -109,28 +105,26 @@ def burns(
     return Burns(base=base, asked=len(told), held=sum(told), rows=tuple(rows))
 
 
-def known_burns_us(config: Foreign) -> dict[str, float]:
+def known_burns_us(config: CampaignConfig) -> dict[str, float]:
     """Test connector -> what it burns in every step; of a virtual GPU alone, and of those that burn nothing else."""
-    if config["engine"]["kind"] != "virtual_gpu":
+    if config.engine.kind != "virtual_gpu":
         return {}
     found = {}
-    for connector in config["connectors"]:
-        transfer = connector.get("kv_transfer_config") or {}
+    for connector in config.connectors:
+        transfer = connector.kv_transfer_config or {}
         if (transfer.get("kv_connector"), transfer.get("kv_connector_module_path")) == (BURNING, MODULE):
             try:
                 told = msgspec.convert(transfer.get("kv_connector_extra_config"), _Told)
             except msgspec.ValidationError:
                 continue
-            found[connector["id"]] = told.burn_us.build_connector_meta
+            found[connector.id] = told.burn_us.build_connector_meta
     return found
 
 
-def _synchronous(config: Foreign, connector_id: str) -> bool:
+def _synchronous(config: CampaignConfig, connector_id: str) -> bool:
     """Whether its launches are told so, and no argument that is appended verbatim may say otherwise."""
-    engine = config["engine"]
-    own = next(c for c in config["connectors"] if c["id"] == connector_id)
-    appended = [*engine.get("extra_args", ()), *own.get("extra_args", ())]
-    return engine.get("args", {}).get("async_scheduling") is False and not any("async" in a for a in appended)
+    appended = [*config.engine.extra_args, *config.connector(connector_id).extra_args]
+    return config.engine.args.get("async_scheduling") is False and not any("async" in a for a in appended)
 
 
 def _blocks(estimates: Estimates, config: str, rate: float) -> Cells:

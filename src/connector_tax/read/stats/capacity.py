@@ -65,12 +65,11 @@ def capacity_of(cells: Sequence[CellData], data: CampaignData, shape: Shape) -> 
         cells: its usable cells of Phase A, all of ``shape``.
     """
     settings = data.settings_of("plain")
-    cell_config = data.document.config["cell"]
-    arguments = data.document.config["engine"]["args"]
+    arguments = data.config.engine.args
     batched, sequences = (token_count(arguments.get(n)) for n in ("max_num_batched_tokens", "max_num_seqs"))
     if sequences:
         settings = {**settings, "scheduler_config.max_num_seqs": sequences}
-    limits = Limits.of(settings, int(cell_config["inflight_cap"]))
+    limits = Limits.of(settings, data.config.cell.inflight_cap)
     if batched:
         limits = replace(limits, batched_tokens=batched)
     prompt_s = _prompt_s(data)

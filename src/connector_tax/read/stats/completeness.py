@@ -2,8 +2,7 @@
 
 from connector_tax.base.documents.aggregate import ConfigState, ConfigStatus, Problem, ProblemCode
 from connector_tax.base.documents.preflight import Decision
-from connector_tax.base.errors import ArtifactError
-from connector_tax.base.plan import cells_of, config_of, until_overload
+from connector_tax.base.plan import cells_of, until_overload
 from connector_tax.base.records.cell import CellSpec, Shape, is_repeat, phase_place
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.ingest import CampaignData, CellData, RunData
@@ -12,12 +11,8 @@ from connector_tax.read.stats.taxes import LostCell
 
 
 def lost_cells(data: CampaignData) -> list[LostCell]:
-    """In the order of the plan; none where ``campaign.json`` is of another version, since the plan is not known then."""
-    try:
-        config = config_of(data.document)
-    except (ArtifactError, LookupError, AttributeError, TypeError, ValueError):
-        return []
-    decisions = data.decisions
+    """In the order of the plan."""
+    config, decisions = data.config, data.decisions
     skipped = {i for i, d in decisions.items() if d.decision == "skip"}
     rates = None if data.reference_rates is None else data.reference_rates.rates
     found = []
@@ -98,10 +93,9 @@ def missing_repeats(data: CampaignData, absent: dict[str, Problem], launches: La
     Args:
         launches: those of the blocks at ref_safe.
     """
-    config = data.document.config
     blocks = [phase for phase, members in data.document.order.items() if PLAIN_AGAIN in members]
-    wanted = {PLAIN_AGAIN, *(c["id"] for c in config["connectors"])} - set(absent)
-    shape = Shape(**config["phase_a_shape"])
+    wanted = {PLAIN_AGAIN, *data.config.connector_ids} - set(absent)
+    shape = data.config.phase_a_shape
     safe = None if data.reference_rates is None else data.reference_rates.ref_safe_per_s
     lacking = {
         block: wanted - {c.config for c in data.cells() if _is_of_block(c, block, shape, safe)}
@@ -142,8 +136,7 @@ def absent_configs(data: CampaignData) -> dict[str, Problem]:
     """config -> why it has no numbers; configurations with numbers are not in it."""
     reasons: dict[str, Problem] = {}
     measured = {c.config for c in data.cells() if c.usable}
-    for connector in data.document.config["connectors"]:
-        i = connector["id"]
+    for i in data.config.connector_ids:
         if i in measured:
             continue
         decision = data.decisions.get(i)
@@ -168,30 +161,31 @@ def config_states(
     """``configs`` in ``aggregate.json``."""
     decisions = data.decisions
     found = {}
-    for connector in data.document.config["connectors"]:
-        i = connector["id"]
+    for connector in data.config.connectors:
+        i = connector.id
         runs: dict[str, RunData] = {r.folder.phase: r for r in data.runs if r.folder.connector_id == i}
         own = [c for c in lost if c.config == i]
         phases = {"a", *(planned_phases(data, i) or ("b",)), *runs}
         status, reason = _status(runs, sorted(phases), decisions.get(i), absent.get(i), own)
         found[i] = ConfigState(
-            label=connector["label"],
+            label=connector.label,
             status=status,
             reason=reason,
             install=decisions[i].install if i in decisions else None,
-            note=connector["note"],
-            ttft_is_no_tax=connector.get("ttft_is_no_tax"),
-            copies_kv=connector.get("copies_kv"),
+            note=connector.note,
+            ttft_is_no_tax=connector.ttft_is_no_tax,
+            copies_kv=connector.copies_kv,
         )
     return found
 
 
 def planned_phases(data: CampaignData, connector_id: str) -> list[str]:
     """In which it was to be measured, as far as that is known."""
-    prime = data.document.config.get("phase_b_prime") or {}
     wanted = data.reference_rates is not None and data.reference_rates.b_prime_needed
     order = [p for p, ids in data.document.order.items() if connector_id in ids]
-    return [p for p in order if p != "b_prime" or (wanted and connector_id in prime.get("configs", ()))]
+    return [
+        p for p in order if p != "b_prime" or (wanted and connector_id in data.config.phase_b_prime.configs)
+    ]
 
 
 def _status(

@@ -88,12 +88,12 @@ def _is_lacking(data: CampaignData, verdict: Verdict) -> bool:
 
 def _could_be_asked(data: CampaignData, hypothesis: HypothesisId) -> bool:
     """Whether the campaign has the configurations and lengths, and preflight let them be measured."""
-    config = data.document.config
+    config = data.config
     skipped = {i for i, decision in data.decisions.items() if decision.decision == "skip"}
-    measured = {c["id"] for c in config["connectors"]} - skipped
+    measured = {*config.connector_ids} - skipped
     nixl = any(map(is_nixl, measured))
-    lengths = {"H5": "phase_b_input_tokens", "H6": "phase_b_output_tokens"}.get(hypothesis)
-    if lengths is not None and len(config.get(lengths) or ()) < 2:
+    lengths = {"H5": config.phase_b_input_tokens, "H6": config.phase_b_output_tokens}.get(hypothesis)
+    if lengths is not None and len(lengths) < 2:
         return False
     return NEEDED[hypothesis] <= measured and (hypothesis != "H2" or nixl)
 
@@ -133,8 +133,7 @@ def _not_ended(data: CampaignData) -> list[Problem]:
     """Planned phases without a run; what follows a failed phase is not measured any more, and what preflight skips never is."""
     skipped = {i for i, decision in data.decisions.items() if decision.decision == "skip"}
     faults: list[Problem] = []
-    for connector in data.document.config["connectors"]:
-        config = connector["id"]
+    for config in data.config.connector_ids:
         runs = {r.folder.phase: r.receipt for r in data.runs if r.folder.connector_id == config}
         failed = any(receipt is not None and receipt.status == "failed" for receipt in runs.values())
         if failed or config in skipped:
@@ -153,7 +152,7 @@ def _wall_clock(data: CampaignData) -> CriterionOutcome:
     spent = time_spent(data)
     # What was not timed would only add to the sum.
     outcome = OPEN
-    if spent.budgeted_s > 3600 * float(data.document.config["analysis"]["time_budget_h"]):
+    if spent.budgeted_s > 3600 * data.config.analysis.time_budget_h:
         outcome = NOT_MET
     elif spent.runs and spent.preflight_s is not None and not spent.untimed_runs:
         outcome = MET

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import FailedBlock, Hypothesis, Problem
-from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
@@ -19,7 +19,7 @@ def evidence_of(
     taxes: list[Tax],
     chosen: list[MainTax],
     absent: dict[str, Problem],
-    config: Foreign,
+    config: CampaignConfig,
     confidence: float,
     failed: Sequence[FailedBlock] = (),
 ) -> Evidence:
@@ -29,12 +29,10 @@ def evidence_of(
     shape counts where an input length would have no number without it, and the verdict says so.
 
     Args:
-        config: of ``campaign.json``.
         failed: who has no tax at a rate and Phase A's shape; it enters no mean either.
     """
-    own = config.get("phase_a_shape")
     shapes = [
-        _as_it_stands(t, failed, None if own is None else Shape(**own))
+        _as_it_stands(t, failed, config.phase_a_shape)
         for t in taxes
         if t.reference == "ref_safe" and t.phase == "b"
     ]
@@ -48,12 +46,12 @@ def evidence_of(
         absent={config: why.code for config, why in absent.items()},
         stacks=_stacks(config),
         confidence=confidence,
-        members=frozenset(c["id"] for c in config["connectors"]),
+        members=frozenset(config.connector_ids),
         n_blocks={config: main.n_blocks for config, main in headline.items()},
     )
 
 
-def _as_it_stands(tax: Tax, failed: Sequence[FailedBlock], own: Shape | None) -> Tax:
+def _as_it_stands(tax: Tax, failed: Sequence[FailedBlock], own: Shape) -> Tax:
     """Without its number where a launch at that rate and shape failed."""
     if tax.spec.shape != own or tax.estimate.point is None:
         return tax
@@ -89,16 +87,16 @@ def hypotheses_of(
     return [v.row(beside.get((v.id, v.subject))) for v in verdicts]
 
 
-def _stacks(config: Foreign) -> dict[str, tuple[str, ...]]:
+def _stacks(config: CampaignConfig) -> dict[str, tuple[str, ...]]:
     """MultiConnector configurations whose children were measured by themselves, too."""
-    by_kv = {str(c["kv_transfer_config"]): c["id"] for c in config["connectors"] if c["kv_transfer_config"]}
+    by_kv = {str(c.kv_transfer_config): c.id for c in config.connectors if c.kv_transfer_config}
     found = {}
-    for connector in config["connectors"]:
-        extra = (connector["kv_transfer_config"] or {}).get("kv_connector_extra_config")
+    for connector in config.connectors:
+        extra = (connector.kv_transfer_config or {}).get("kv_connector_extra_config")
         children = extra.get("connectors") if isinstance(extra, dict) else None
         if not isinstance(children, list):
             continue
         parts = [by_kv.get(str(child)) for child in children]
         if parts and all(parts):
-            found[connector["id"]] = tuple(p for p in parts if p)
+            found[connector.id] = tuple(p for p in parts if p)
     return found

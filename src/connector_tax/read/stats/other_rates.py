@@ -43,6 +43,6 @@ def _above(specs: Iterable[CellSpec], rate_per_s: float) -> set[float]:
 
 def _requests_per_s(spec: CellSpec, data: CampaignData) -> float | None:
     """Of sessions, at what rate their turns come; None where the configuration does not say how many turns they have."""
-    files = (data.document.config.get("phase_c") or {}).get("sessions") or []
-    turns = next((f["turns_per_session"] for f in files if f["path"] == spec.sessions), None)
+    files = data.config.phase_c.sessions
+    turns = next((f.turns_per_session for f in files if f.path == spec.sessions), None)
     return None if turns is None else spec.rate_per_s * turns

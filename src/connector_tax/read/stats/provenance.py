@@ -20,21 +20,21 @@ CONNECTOR = ("kv_transfer_config", "extra_args", "env", "matches")
 
 def provenance(data: CampaignData) -> Provenance:
     """``provenance`` in ``aggregate.json``: of the newest cell, and of the campaign."""
-    config = data.document.config
+    config = data.config
     cells = data.cells()
     newest = max(cells, key=lambda c: c.document.clock.utc_ns).document if cells else None
     found = Provenance(
-        engine_kind=config["engine"]["kind"],
-        model=config["engine"]["model"],
-        engine_args=config["engine"]["args"],
-        arrival=config["cell"]["arrival"],
-        settings=settings_of(config),
+        engine_kind=config.engine.kind,
+        model=config.engine.model,
+        engine_args=config.engine.args,
+        arrival=config.cell.arrival,
+        settings=settings_of(data.document.config),
         config_hash=document_hash(data.document),
         order=_order(data),
-        seed=config["seed"],
+        seed=config.seed,
         created_utc=data.document.created_utc or None,
-        confidence=config["analysis"]["confidence"],
-        bootstrap_draws=config["analysis"]["bootstrap_draws"],
+        confidence=config.analysis.confidence,
+        bootstrap_draws=config.analysis.bootstrap_draws,
     )
     if newest is None:
         return found

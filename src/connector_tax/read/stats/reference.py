@@ -27,12 +27,8 @@ def saturation_by_config(data: CampaignData) -> dict[str, Saturation]:
     }
 
 
-def listed_configs(data: CampaignData) -> list[str]:
-    return [c["id"] for c in data.document.config["connectors"]]
-
-
 def _phase_a(data: CampaignData) -> dict[str, list[CellData]]:
-    found: dict[str, list[CellData]] = {config: [] for config in listed_configs(data)}
+    found: dict[str, list[CellData]] = {config: [] for config in data.config.connector_ids}
     for cell in data.cells():
         if cell.phase == "a" and cell.usable:
             found.setdefault(cell.config, []).append(cell)
@@ -59,10 +55,10 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
         for r in data.runs
         if r.folder.phase == "a" and r.receipt is not None and r.receipt.status == "failed"
     }
-    lowest, judged = _lowest_rate(data), saturation_by_config(data)
+    lowest, judged = min(data.config.phase_a_rates_per_s), saturation_by_config(data)
     by_config = {
         c: judged[c]
-        for c in listed_configs(data)
+        for c in data.config.connector_ids
         if c in judged and c not in failed and (c == "plain" or _serves(judged[c], lowest))
     }
     if "plain" not in by_config:
@@ -96,12 +92,6 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
     return _with_shapes(found, data) if shapes else found
 
 
-def _lowest_rate(data: CampaignData) -> float:
-    """Of Phase A, as the campaign asks for it or, in documents that do not say, as it was measured."""
-    asked = data.document.config.get("phase_a_rates_per_s")
-    return min(asked or [c.spec.rate_per_s for c in data.cells() if c.phase == "a"], default=0.0)
-
-
 def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
     """Whether a configuration serves half of Phase A's lowest rate at the lowest of its own that counts.
 
@@ -113,17 +103,14 @@ def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
 
 
 def _with_shapes(found: ReferenceRatesFile, data: CampaignData) -> ReferenceRatesFile:
-    """``found`` with ``shapes`` and ``load_shapes``; as it is where the campaign's document is of a form that names no shapes."""
-    config = data.document.config
-    if "phase_a_shape" not in config:
-        return found
-    own = Shape(**config["phase_a_shape"])
+    """``found`` with ``shapes`` and ``load_shapes``."""
+    config, own = data.config, data.config.phase_a_shape
     capacities = {
         c: capacity_of(cells, data, own) for c, cells in _phase_a(data).items() if c in found.participating
     }
-    swept = [Shape(i, o) for i in config["phase_b_input_tokens"] for o in config["phase_b_output_tokens"]]
-    prime = [Shape(**s) for s in config["phase_b_prime"]["shapes"]]
-    most = held_up_to(config["cell"]["arrival"])
+    swept = [Shape(i, o) for i in config.phase_b_input_tokens for o in config.phase_b_output_tokens]
+    prime = config.phase_b_prime.shapes
+    most = held_up_to(config.cell.arrival)
     safe = shape_rates([*swept, *prime], own, found.ref_safe_per_s, capacities, most)
     load = load_rates(prime, own, found.ref_load_per_s, safe, capacities["plain"], most)
     return msgspec.structs.replace(

@@ -1,7 +1,9 @@
 """The engines that a campaign may run side by side on one host: what each is launched on, and that they have nothing in common."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError

@@ -4,8 +4,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.checked import PROJECT_ROOT

@@ -9,8 +9,9 @@ import os
 import shutil
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT

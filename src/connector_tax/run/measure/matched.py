@@ -1,6 +1,6 @@
 """Matched baselines: plain vLLM with exactly the engine settings that a connector's launch ended up with."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig

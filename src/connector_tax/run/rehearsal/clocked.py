@@ -1,9 +1,9 @@
 """The cost model of a campaign on a virtual GPU: connectors as in the file, steps as the GPU's clock has them."""
 
-from dataclasses import asdict
 from pathlib import Path
 
 import yaml
+from msgspec.structs import asdict
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.checked import read_yaml

@@ -1,9 +1,10 @@
 """What a rehearsal tells: duration by phase, and the width of each tax's interval."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
