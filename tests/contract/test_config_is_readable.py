@@ -16,7 +16,7 @@ import yaml
 
 from connector_tax.base.capacity import SMALLEST_FRACTION
 from connector_tax.base.config import CampaignConfig, parse_campaign
-from connector_tax.base.documents.campaign import campaign_of
+from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.cell import cell_of
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
@@ -158,7 +158,7 @@ def test_what_the_config_takes_the_analysis_reads(name: str) -> None:
         assert name in REFUSED or beyond or (place(way), value) in EXCLUDED, error
         return
     written = read_again(campaign_document(config, date=DATE, created_utc=f"{DATE}T00:00:00Z"))
-    assert config_of(campaign_of(written, "campaign.json")) == config
+    assert config_of(document_of(written, CampaignDocument, "campaign.json")) == config
     for rates in reference_rates(config):
         given = document_of(rates, ReferenceRatesFile, "reference_rates.json").rates
         for phase in config.phases:

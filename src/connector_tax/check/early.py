@@ -30,7 +30,7 @@ def early_fault(request: CheckRequest, config: CampaignConfig) -> Fault | None:
     environment = engine_environment(config.engine, connector, cards_of(config.engine))
     paths = [str(PLUGINS), *filter(None, [environment.get("PYTHONPATH")])]
     asked = {
-        "connectors": connectors_in(request.entry["kv_transfer_config"]),
+        "connectors": connectors_in(request.kv_transfer_config),
         "packages": [m.module for m in connector.modules],
     }
     python = request.engine_python

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.gpu import GPUS
-from connector_tax.base.documents.campaign import campaign_of
+from connector_tax.base.documents.campaign import CampaignDocument
+from connector_tax.base.documents.reading import document_of
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json
 from connector_tax.base.plan import campaign_document, cells_of, config_of, launch_spec, spec_hash
@@ -115,7 +116,7 @@ def test_a_campaign_file_gives_the_same_gpu_back() -> None:
     """Through JSON, which has no tuples: a cell's launch is held against the campaign's."""
     config = clocked_campaign("m", {"step": STEP})
     text = to_json(campaign_document(config, date="2026-01-01", created_utc="x"))
-    assert config_of(campaign_of(json.loads(text), "campaign.json")) == config
+    assert config_of(document_of(json.loads(text), CampaignDocument, "campaign.json")) == config
     launch = launch_spec(config, "plain")
     assert msgspec.json.decode(msgspec.json.encode(launch), type=LaunchSpec) == launch
 

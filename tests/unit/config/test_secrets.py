@@ -11,7 +11,8 @@ import yaml
 from connector_tax.base.config import CampaignConfig, load_campaign, parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.config.secrets import refuse_inline, with_references, without_harmless_references
-from connector_tax.base.documents.campaign import CampaignDocument, campaign_of
+from connector_tax.base.documents.campaign import CampaignDocument
+from connector_tax.base.documents.reading import document_of
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json
 from connector_tax.base.plan import campaign_document, cells_of, config_of, outputs_hash, spec_hash
@@ -26,7 +27,7 @@ def campaign(**engine: Any) -> CampaignConfig:
 
 def stored(config: CampaignConfig) -> CampaignDocument:
     text = to_json(campaign_document(config, date="2026-11-20", created_utc=""))
-    return campaign_of(json.loads(text), "campaign.json")
+    return document_of(json.loads(text), CampaignDocument, "campaign.json")
 
 
 def hashes(config: CampaignConfig) -> tuple[str, str]:

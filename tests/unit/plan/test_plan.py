@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from connector_tax.base.config import CampaignConfig, PhaseCConfig, PhaseDConfig, SessionFile, load_campaign
-from connector_tax.base.documents.campaign import CampaignDocument, campaign_of
+from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import document_of
 from connector_tax.base.files import to_json
@@ -97,7 +97,7 @@ def test_the_order_is_a_seeded_permutation_of_its_own_per_phase(config: Campaign
 
 def read_again(document: CampaignDocument) -> CampaignDocument:
     """From the text of ``campaign.json``."""
-    return campaign_of(json.loads(to_json(document)), "campaign.json")
+    return document_of(json.loads(to_json(document)), CampaignDocument, "campaign.json")
 
 
 def test_campaign_json_holds_the_whole_config(config: CampaignConfig) -> None:

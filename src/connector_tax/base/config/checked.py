@@ -4,9 +4,7 @@ import copy
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from itertools import chain
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,25 +32,16 @@ _UNFIT = re.compile("[\x00\ud800-\udfff]")
 class _Strict(yaml.SafeLoader):
     """Refuses what PyYAML takes without a word: a key twice in one mapping, of which it keeps the last, and an alias inside of what it stands for."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._open: list[str] = []
-
     def compose_node(self, parent: Any, index: Any) -> Any:
-        parser: Any = self  # PyYAML's methods have no types
-        if parser.check_event(yaml.AliasEvent) and (event := parser.peek_event()).anchor in self._open:
+        node: Any = super().compose_node(parent, index)
+        if node.end_mark is None:  # it is being composed, so an alias stands for it
             raise MarkedYAMLError(
-                problem="an alias stands inside of what it stands for", problem_mark=event.start_mark
+                problem="an alias stands inside of what it stands for", problem_mark=node.start_mark
             )
-        return super().compose_node(parent, index)
-
-    def compose_sequence_node(self, anchor: Any) -> Any:
-        with self._inside(anchor):
-            return super().compose_sequence_node(anchor)
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> Any:
-        with self._inside(anchor):
-            node = super().compose_mapping_node(anchor)
+        node = super().compose_mapping_node(anchor)
         lines: dict[tuple[str, str], int] = {}
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
@@ -63,12 +52,6 @@ class _Strict(yaml.SafeLoader):
                     )
                 lines[key.tag, key.value] = key.start_mark.line + 1
         return node
-
-    @contextmanager
-    def _inside(self, anchor: str | None) -> Iterator[None]:
-        self._open.append(anchor or "")
-        yield
-        self._open.pop()
 
 
 def read_yaml(path: Path, example: str = "config/demo.yaml") -> Foreign:
@@ -106,8 +89,15 @@ def checked(value: Any, kind: type[T], where: str) -> T:
     Raises:
         ConfigError: a line for each of the first three mistakes: place, what was found there, and what would do.
     """
-    if (found := _not_storable(value, "")) is not None:
-        raise ConfigError(f"{where}: {found.lstrip('.')}")
+    for place, leaf in leaves(value):
+        if isinstance(leaf, float) and not math.isfinite(leaf):
+            raise ConfigError(
+                f"{where}: {place}: .inf and .nan are no numbers to work with; give a finite one."
+            )
+        if isinstance(leaf, str) and (unfit := _UNFIT.search(leaf)):
+            raise ConfigError(
+                f"{where}: {place}: {unfit[0]!r} at character {unfit.start()} can stand in no file name, argument or environment; leave it out."
+            )
     said: list[str] = []
     rest = copy.deepcopy(value)
     while len(said) < 3:
@@ -137,19 +127,17 @@ def _yaml_words(error: yaml.YAMLError) -> str:
     return place + re.sub(r"(alias|anchor|tag|handle) '[^']*'", r"\1", problem)
 
 
-def _not_storable(value: Any, place: str) -> str | None:
-    """Where something is that YAML can write, a type cannot refuse, and no file or environment can hold; and what would do."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{place}: .inf and .nan are no numbers to work with; give a finite one."
-    if isinstance(value, str) and (unfit := _UNFIT.search(value)):
-        return f"{place}: {unfit[0]!r} at character {unfit.start()} can stand in no file name, argument or environment; leave it out."
-    parts: Iterable[tuple[str, Any]] = ()
+def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all that mappings and lists hold, keys as well, with its place."""
     if isinstance(value, dict):
-        keys = ((f"{place} (one of its keys)", key) for key in value)
-        parts = chain(keys, ((f"{place}.{name}", part) for name, part in value.items()))
-    elif isinstance(value, list):
-        parts = ((f"{place}[{index}]", part) for index, part in enumerate(value))
-    return next((found for name, part in parts if (found := _not_storable(part, name)) is not None), None)
+        for key, part in value.items():
+            yield f"{place} (one of its keys)", key
+            yield from leaves(part, f"{place}.{key}" if place else str(key))
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            yield from leaves(part, f"{place}[{index}]")
+    else:
+        yield place, value
 
 
 def _mistake(value: Any, kind: Any, error: str) -> tuple[str, Any, Any]:
@@ -161,8 +149,8 @@ def _mistake(value: Any, kind: Any, error: str) -> tuple[str, Any, Any]:
         key = name or (_failing_key(value, node, kind, error) if index == "..." else int(index))
         keys.append(key)
         holder, node = node, node[key]
-    place = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in keys[: -1 if of_key else None])
-    place = place.lstrip(".") + ": " if place else ""
+    at = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in keys[: -1 if of_key else None])
+    place = f"{at}: ".lstrip(".") if at else ""
     schemas = _schemas_at(kind, keys)
     if unknown := re.fullmatch("Object contains unknown field `(.*)`", what, re.DOTALL):
         known = [name for schema in schemas for name in schema.get("properties", ())]
@@ -176,8 +164,8 @@ def _mistake(value: Any, kind: Any, error: str) -> tuple[str, Any, Any]:
         wanted = "one of " + ", ".join(str(word) for schema in schemas for word in schema.get("enum", ()))
     elif what.startswith("Expected "):
         wanted = what.removeprefix("Expected ").partition(", got ")[0]
-    else:  # of the types themselves
-        return f"{place}{what}.", None, None
+    else:  # of the types themselves, which name the key
+        return f"{at}.{what}.".lstrip("."), None, None
     found = keys[-1] if of_key else node
     # Whatever was written in place of a mapping may hold a secret anywhere.
     text = isinstance(found, str) and wanted.startswith(("`object", "`array"))

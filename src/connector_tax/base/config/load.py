@@ -4,23 +4,20 @@ import os
 from collections.abc import Collection
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import msgspec
 from msgspec.structs import asdict, replace
 
-from connector_tax.base.config.checked import PROJECT_ROOT, checked, read_yaml
+from connector_tax.base.config.checked import PROJECT_ROOT, checked, leaves, read_yaml
 from connector_tax.base.config.gpu import UTILIZATION, virtual_gpu
-from connector_tax.base.config.levels import check_phase_d
 from connector_tax.base.config.model import (
     COUNTED,
     CampaignConfig,
     CampaignYaml,
-    CellConfig,
     ContainerConfig,
     EngineConfig,
     EngineYaml,
-    GpuChoice,
     PhaseBPrimeConfig,
     PhaseCConfig,
     SessionFile,
@@ -37,21 +34,26 @@ from connector_tax.base.records.sessions import read_sessions
 from connector_tax.base.secrets import know_references
 from connector_tax.base.units import token_count
 
-KvRole = Literal["kv_producer", "kv_consumer", "kv_both"]
-ROLES = get_args(KvRole)
+# vLLM's own on GPUs, where engine.args does not say.
+BLOCK_SIZE = 16
 # Where connectors are told to keep KV on disk. A folder that launches share makes one launch's KV the next one's cache hits.
 STORE_KEYS = ("shared_storage_path", "LMCACHE_LOCAL_DISK", "lmcache.local_disk")
 
 
-class _KvTransferConfig(msgspec.Struct):
+class KvTransferConfig(msgspec.Struct):
     """What vLLM's mapping must have; the rest of it is the connector's."""
 
     kv_connector: str
-    kv_role: KvRole
+    kv_role: Literal["kv_producer", "kv_consumer", "kv_both"]
+    kv_connector_extra_config: "_Extra | None" = None
+
+
+class _Extra(msgspec.Struct):
+    connectors: "tuple[KvTransferConfig, ...]" = ()
 
 
 class _KnownPart(msgspec.Struct):
-    kv_transfer_config: _KvTransferConfig | None
+    kv_transfer_config: KvTransferConfig | None
 
 
 def load_campaign(path: Path) -> CampaignConfig:
@@ -63,35 +65,27 @@ def load_campaign(path: Path) -> CampaignConfig:
     return parse_campaign(read_yaml(path), where=str(path))
 
 
-def parse_campaign(mapping: Foreign, where: str) -> CampaignConfig:
+def parse_campaign(
+    mapping: Foreign, where: str, known: dict[str, ConnectorEntry] | None = None
+) -> CampaignConfig:
     """Check a campaign that is a mapping already (Snakemake has read the YAML by then).
 
     Args:
         where: the file to name in messages.
+        known: connectors by their ids, in place of those of its ``connectors_file``.
     """
     allowed = mapping.get("allow_inline")
     allowed = allowed if isinstance(allowed, list) else ()
     refuse_inline(mapping, where, allowed)
     asked = checked(mapping, CampaignYaml, where)
     check_engine(asked.engine, where)
-    known = read_connectors(PROJECT_ROOT / asked.connectors_file, asked.connectors_file, allowed)
+    if known is None:
+        known = read_connectors(PROJECT_ROOT / asked.connectors_file, asked.connectors_file, allowed)
     connectors = tuple(
         _connector(connector_id, asked, known, f"{where}: connectors[{k}]")
         for k, connector_id in enumerate(asked.connectors)
     )
     a, b, b_prime = asked.phase_a, asked.phase_b, asked.phase_b_prime
-    if bool(b.input_tokens) != bool(b.output_tokens):
-        raise ConfigError(
-            f"{where}: phase_b: input_tokens {[*b.input_tokens]}, output_tokens {[*b.output_tokens]}. Give both, or neither: "
-            "without lengths there is no Phase B."
-        )
-    for index, connector_id in enumerate(b_prime.configs):
-        if connector_id not in asked.connectors:
-            raise ConfigError(
-                f"{where}: phase_b_prime.configs[{index}]: {connector_id!r} is not among this campaign's "
-                f"connectors ({', '.join(asked.connectors)})."
-            )
-    _check_cell(asked.cell, where)
     levels = {k: tuple(sorted(getattr(asked.phase_d, k))) for k in ("cached_tokens", "running")}
     alike = {k: part for k, part in asdict(asked).items() if k in CampaignConfig.__struct_fields__}
     config = CampaignConfig(
@@ -113,7 +107,7 @@ def parse_campaign(mapping: Foreign, where: str) -> CampaignConfig:
     )
     know_references(config.to_json())
     _check_lengths(config, where)
-    check_phase_d(config, where)
+    _check_levels(config, where)
     return config
 
 
@@ -152,7 +146,12 @@ def _connector(
         raise ConfigError(
             f"{where}: unknown connector {connector_id!r}{meant}\nKnown: {', '.join(known)}. Add new ones in {file}."
         )
-    _check_store(connector_id, msgspec.to_builtins(entry), file)
+    for place, leaf in leaves(msgspec.to_builtins(entry)):
+        if place.endswith(STORE_KEYS) and isinstance(leaf, str) and STORE not in leaf:
+            raise ConfigError(
+                f"{file}: {connector_id}.{place}: {leaf!r} would be the same folder in every launch, and what one launch stored there the next "
+                f"one's cache hits. Write {STORE} for it, an empty folder that each launch gets."
+            )
     check_launch(entry.extra_args, entry.env, f"{file}: {connector_id}")
     return ConnectorSpec(
         id=connector_id,
@@ -175,25 +174,22 @@ def _launched(part: ConnectorEntry | EngineYaml, mapping: str) -> Foreign:
 def _engine(value: EngineYaml, where: str) -> EngineConfig:
     launched = _launched(value, "args")
     python, gpu = value.python, value.virtual_gpu
-    _check_device(value.kind, gpu, where)
-    if value.kind != "emulator":
-        if python is None and value.container is None:
-            raise ConfigError(
-                f"{where}: engine.python: null, but engine.kind is {value.kind}. Give the interpreter that has vLLM, "
-                "for instance ${ENGINE_PYTHON} with that variable set."
-            )
-    elif value.model_file is None:
-        raise ConfigError(
-            f"{where}: engine.model_file: null, but engine.kind is emulator. Give a cost model, "
-            "for instance config/engine_model_demo.yaml."
-        )
     costs = value.model_file if value.kind == "emulator" else None
-    told = {} if gpu is None else {"gpu_memory_utilization": UTILIZATION}
+    args = {**({} if gpu is None else {"gpu_memory_utilization": UTILIZATION}), **launched["args"]}
+    for name in COUNTED:
+        try:
+            # What leaves it to the engine is said to the engine as it stands here.
+            count = token_count(args.get(name))
+        except ValueError as error:
+            raise ConfigError(
+                f"{where}: engine.args.{name}: {error}. Give a whole number, one such as 32k (32,000) or 32K (32,768), or, for max_model_len, auto."
+            ) from error
+        args |= {} if count is None else {name: count}
     return EngineConfig(
         **{
             **asdict(value),
             **launched,
-            "args": _with_counts({**told, **launched["args"]}, f"{where}: engine.args"),
+            "args": args,
             "python": None if python is None else put_in(python, f"{where}: engine.python"),
             "model": put_in(value.model, f"{where}: engine.model"),
             "model_sha256": None if costs is None else _content_of(costs, f"{where}: engine.model_file"),
@@ -244,88 +240,11 @@ def _content_of(file: str, where: str) -> str:
         raise ConfigError(f"{where}: {shown(file)}: cannot be read ({error}).") from error
 
 
-def _check_device(kind: str, gpu: GpuChoice | None, where: str) -> None:
-    """A device is described for the kind that has none, and for no other."""
-    if kind == "virtual_gpu" and gpu is None:
-        raise ConfigError(
-            f"{where}: engine.virtual_gpu: missing, but engine.kind is virtual_gpu. Say which GPU the clock goes by, "
-            "for instance {gpu: h200}."
-        )
-    if kind != "virtual_gpu" and gpu is not None:
-        raise ConfigError(
-            f"{where}: engine.virtual_gpu: given, but engine.kind is {kind}, which has a device of its own. "
-            "Leave the section out, or set engine.kind to virtual_gpu."
-        )
-
-
-def _with_counts(args: Foreign, where: str) -> Foreign:
-    """``32k`` as vLLM reads it, so that all that asks for a length or a number has one.
-
-    Raises:
-        ConfigError: what vLLM would not take either.
-    """
-    counts = {}
-    for name in COUNTED:
-        if name not in args:
-            continue
-        try:
-            # What leaves it to the engine is said to the engine as it stands here.
-            known = token_count(args[name])
-        except ValueError as error:
-            raise ConfigError(
-                f"{where}.{name}: {error}. Give a whole number, one such as 32k (32,000) or 32K (32,768), or, for max_model_len, auto."
-            ) from error
-        counts[name] = args[name] if known is None else known
-    return {**args, **counts}
-
-
-def _check_store(connector_id: str, part: Any, where: str) -> None:
-    """Refuse a store on disk that is not the launch's own."""
-    if isinstance(part, list):
-        for one in part:
-            _check_store(connector_id, one, where)
-    for name, inner in part.items() if isinstance(part, dict) else ():
-        if name in STORE_KEYS and isinstance(inner, str) and STORE not in inner:
-            raise ConfigError(
-                f"{where}: {connector_id}: {name}: {inner!r} would be the same folder in every launch, and what one launch "
-                f"stored there the next one's cache hits. Write {STORE} for it, an empty folder that each launch gets."
-            )
-        _check_store(connector_id, inner, where)
-
-
 def _session_file(path: str) -> SessionFile:
     """Described by what the plan needs; the path stays as given, relative to the project's root."""
     sessions = read_sessions(PROJECT_ROOT / path)
     turns = sum(len(s.turns) for s in sessions) / len(sessions)
     return SessionFile(path, sha256_of(PROJECT_ROOT / path), turns)
-
-
-def _check_cell(cell: CellConfig, where: str) -> None:
-    if cell.token_id_low >= cell.token_id_high:
-        raise ConfigError(
-            f"{where}: cell.token_id_low: {cell.token_id_low} is not below cell.token_id_high "
-            f"({cell.token_id_high}); prompts draw their token ids from between the two."
-        )
-    if (cell.gamma_shape is not None) != (cell.arrival == "gamma"):
-        raise ConfigError(
-            f"{where}: cell.gamma_shape: {cell.gamma_shape}, but cell.arrival is {cell.arrival}. "
-            "Give a shape with arrival gamma, and with no other."
-        )
-    if (cell.stop_half_width is None) != (cell.max_completed is None):
-        raise ConfigError(
-            f"{where}: cell.stop_half_width: {cell.stop_half_width}, cell.max_completed: {cell.max_completed}. A stopping "
-            "rule wants both, the width at which a cell may end and the requests after which it does; else leave both out."
-        )
-    if cell.max_completed is not None and cell.max_completed <= cell.min_completed:
-        raise ConfigError(
-            f"{where}: cell.max_completed: {cell.max_completed} is not above cell.min_completed ({cell.min_completed}), "
-            "at which the first look is taken."
-        )
-    if cell.max_cell_s < cell.warmup_s + cell.duration_s:
-        raise ConfigError(
-            f"{where}: cell.max_cell_s: {cell.max_cell_s:g} is shorter than warm-up plus window "
-            f"({cell.warmup_s:g} + {cell.duration_s:g} s); no cell could ever finish."
-        )
 
 
 def longest_request_tokens(config: CampaignConfig) -> int:
@@ -341,17 +260,56 @@ def longest_request_tokens(config: CampaignConfig) -> int:
                 for session in read_sessions(PROJECT_ROOT / file.path)
             ),
             config.accuracy.input_tokens + config.accuracy.output_tokens if config.accuracy.prompts else 0,
+            config.phase_d.input_tokens + config.phase_d.output_tokens if config.phase_d.cached_tokens else 0,
         ]
     )
 
 
 def _check_lengths(config: CampaignConfig, where: str) -> None:
     limit = token_count(config.engine.args.get("max_model_len"))
-    if limit is None:
-        return
     longest = longest_request_tokens(config)
-    if longest > limit:
+    if limit is not None and longest > limit:
         raise ConfigError(
             f"{where}: engine.args.max_model_len: {limit} is below the longest request of this campaign "
             f"({longest} tokens, prompt and output). Raise it, or shorten the shapes."
+        )
+
+
+def _check_levels(config: CampaignConfig, where: str) -> None:
+    """Refuse a Phase D that does not fit the engine and the client; how many blocks a card has room for is known once the engine runs.
+
+    Raises:
+        ConfigError: names key, value and remedy.
+    """
+    phase, args, at = config.phase_d, config.engine.args, f"{where}: phase_d"
+    if not phase.cached_tokens:
+        return
+    if args.get("enable_prefix_caching") is False:
+        raise ConfigError(
+            f"{at}.cached_tokens: engine.args.enable_prefix_caching is false, so nothing stays cached. "
+            "Switch it on, or leave phase_d out."
+        )
+    known = {name: token_count(args.get(name)) for name in COUNTED}
+    most = max(phase.running)
+    for name, limit in (
+        ("cell.inflight_cap", config.cell.inflight_cap),
+        ("engine.args.max_num_seqs", known["max_num_seqs"]),
+    ):
+        if limit is not None and most > limit:
+            raise ConfigError(
+                f"{at}.running: {most} requests cannot run at once with {name}: {limit}. Raise it, or ask for fewer."
+            )
+    shortest_s = phase.warmup_s + phase.duration_s
+    if config.cell.max_cell_s < shortest_s:
+        raise ConfigError(
+            f"{at}: warm-up plus window take {shortest_s:g} s, cell.max_cell_s is {config.cell.max_cell_s:g} s; no cell could "
+            "ever finish."
+        )
+    blocks, longest = known["num_gpu_blocks_override"], phase.input_tokens + phase.output_tokens
+    room = None if blocks is None else blocks * (known["block_size"] or BLOCK_SIZE)
+    wanted = phase.cached_tokens[-1] + most * longest
+    if room is not None and wanted > room:
+        raise ConfigError(
+            f"{at}.cached_tokens: {phase.cached_tokens[-1]} cached beside {most} running requests of {longest} tokens want "
+            f"{wanted} tokens, and engine.args.num_gpu_blocks_override: {blocks} has room for {room}. Lower the highest level."
         )

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from connector_tax.base.records.bounds import Foreign, Length, OutputLength, Text, VariableName
+from connector_tax.base.records.bounds import CampaignName, Foreign, Length, OutputLength, Text, VariableName
 from connector_tax.base.records.cell import PHASES, Phase, Shape, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN, ConnectorSpec
 from connector_tax.base.records.gpu import StepCosts, VirtualGpu
@@ -26,7 +26,7 @@ FREE_OF_ENGINE = (
 )
 
 # Arguments that vLLM takes with a suffix, ``32k``.
-COUNTED = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
+COUNTED = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "num_gpu_blocks_override", "block_size")
 _Seconds = Annotated[float, Meta(ge=0, le=10**6)]
 _SomeSeconds = Annotated[float, Meta(gt=0, le=10**6)]
 # 4 and 4.0 stay as they are written: their text enters a hash.
@@ -136,6 +136,27 @@ class EngineYaml(_Engine, frozen=True, kw_only=True):
     virtual_gpu: GpuChoice | None = None
     container: ContainerConfig | _Image | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind == "virtual_gpu" and self.virtual_gpu is None:
+            raise ValueError(
+                "virtual_gpu: missing, but engine.kind is virtual_gpu. Say which GPU the clock goes by, for instance {gpu: h200}"
+            )
+        if self.kind != "virtual_gpu" and self.virtual_gpu is not None:
+            raise ValueError(
+                f"virtual_gpu: given, but engine.kind is {self.kind}, which has a device of its own. Leave the section out, or set engine.kind to "
+                "virtual_gpu"
+            )
+        if self.kind == "emulator" and self.model_file is None:
+            raise ValueError(
+                "model_file: null, but engine.kind is emulator. Give a cost model, for instance config/engine_model_demo.yaml"
+            )
+        if self.kind != "emulator" and self.python is None and self.container is None:
+            raise ValueError(
+                f"python: null, but engine.kind is {self.kind}. Give the interpreter that has vLLM, for instance ${{ENGINE_PYTHON}} with that "
+                "variable set"
+            )
+
 
 class EngineConfig(_Engine, frozen=True, kw_only=True):
     """How every server of the campaign is launched.
@@ -197,6 +218,31 @@ class CellConfig(Strict, frozen=True):
     stop_half_width: Annotated[float, Meta(gt=0, lt=1)] | None = None
     max_completed: _Requests | None = None
 
+    def __post_init__(self) -> None:
+        if self.token_id_low >= self.token_id_high:
+            raise ValueError(
+                f"token_id_low: {self.token_id_low} is not below cell.token_id_high ({self.token_id_high}); prompts draw their token ids from "
+                "between the two"
+            )
+        if (self.gamma_shape is not None) != (self.arrival == "gamma"):
+            raise ValueError(
+                f"gamma_shape: {self.gamma_shape}, but cell.arrival is {self.arrival}. Give a shape with arrival gamma, and with no other"
+            )
+        if (self.stop_half_width is None) != (self.max_completed is None):
+            raise ValueError(
+                f"stop_half_width: {self.stop_half_width}, cell.max_completed: {self.max_completed}. A stopping rule wants both, the width at which "
+                "a cell may end and the requests after which it does; else leave both out"
+            )
+        if self.max_completed is not None and self.max_completed <= self.min_completed:
+            raise ValueError(
+                f"max_completed: {self.max_completed} is not above cell.min_completed ({self.min_completed}), at which the first look is taken"
+            )
+        if self.max_cell_s < self.warmup_s + self.duration_s:
+            raise ValueError(
+                f"max_cell_s: {self.max_cell_s:g} is shorter than warm-up plus window ({self.warmup_s:g} + {self.duration_s:g} s); no cell could "
+                "ever finish"
+            )
+
 
 class PhaseA(Strict, frozen=True, kw_only=True):
     """Every configuration at every rate.
@@ -216,6 +262,14 @@ class PhaseB(Strict, frozen=True):
 
     input_tokens: tuple[Length, ...] = ()
     output_tokens: tuple[OutputLength, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.input_tokens) != bool(self.output_tokens):
+            raise ValueError(
+                f"input_tokens: {[*self.input_tokens]}, output_tokens: {[*self.output_tokens]}. Give both, or neither: without lengths there is no "
+                "Phase B"
+            )
 
 
 class PhaseBPrime(Strict, frozen=True):
@@ -343,7 +397,7 @@ class CampaignYaml(_Campaign, frozen=True, kw_only=True):
         connectors: ids of the configurations to measure; must hold plain, the baseline.
     """
 
-    campaign: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=100)]
+    campaign: CampaignName
     allow_inline: tuple[str, ...] = ()
     connectors_file: str = "config/connectors.yaml"
     connectors: tuple[str, ...]
@@ -357,6 +411,11 @@ class CampaignYaml(_Campaign, frozen=True, kw_only=True):
         super().__post_init__()
         if "plain" not in self.connectors:
             raise ValueError("connectors: holds no 'plain'; every tax is taken against it, so add it")
+        for k, connector_id in enumerate(self.phase_b_prime.configs):
+            if connector_id not in self.connectors:
+                raise ValueError(
+                    f"phase_b_prime.configs[{k}]: {connector_id!r} is not among this campaign's connectors ({', '.join(self.connectors)})"
+                )
 
 
 class CampaignConfig(_Campaign, frozen=True, kw_only=True):

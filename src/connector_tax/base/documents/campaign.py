@@ -1,13 +1,11 @@
 """``campaign.json``: the resolved config, the date and the run order."""
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
-from connector_tax.base.documents.reading import document_of
-from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import is_bare, is_campaign_name, is_date, shown
-from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.bounds import CampaignName, Foreign
+from connector_tax.base.records.connector import ConnectorId
 from connector_tax.base.records.record import Record
 
 
@@ -31,28 +29,9 @@ class CampaignDocument(Record, frozen=True, kw_only=True):
     )
 
     schema: Literal[1] = 1
-    campaign: str
-    date: str
+    campaign: CampaignName
+    date: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")]
     created_utc: str | UnsetType = UNSET
-    order: dict[str, tuple[str, ...]]
+    order: dict[str, tuple[ConnectorId, ...]]
     config: Foreign
     thinned: Thinned | UnsetType = UNSET
-
-
-def campaign_of(value: Any, where: str) -> CampaignDocument:
-    """``campaign.json``, parsed: what is used as a name is one.
-
-    Raises:
-        ArtifactError: of an unknown version or another form, or a name in it is none; names the key.
-    """
-    found = document_of(value, CampaignDocument, where)
-    # Of these names paths are made, and tables of other people's pages.
-    checks = [
-        ("campaign", found.campaign, is_campaign_name, "name of a campaign"),
-        ("date", found.date, is_date, "date (YYYY-MM-DD)"),
-        *((f"order.{phase}", i, is_bare, "bare name") for phase, order in found.order.items() for i in order),
-    ]
-    for place, name, is_one, what in checks:
-        if not is_one(name):
-            raise ArtifactError(f"{where}: {place} is no {what}: {shown(name)}. {CampaignDocument.REMEDY}")
-    return found

@@ -5,9 +5,10 @@ from pathlib import Path
 import msgspec
 
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.documents.campaign import CampaignDocument, campaign_of
+from connector_tax.base.documents.campaign import CampaignDocument
+from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import hash_of, read_json
+from connector_tax.base.files import hash_of
 from connector_tax.base.plan.order import run_order
 from connector_tax.base.secrets import know_references
 
@@ -33,7 +34,7 @@ def read_campaign_file(path: Path) -> CampaignDocument:
     Raises:
         ArtifactError: missing, not JSON, of an unknown version, or a name in it is none; names the key.
     """
-    return campaign_of(read_json(path), str(path))
+    return read_document(path, CampaignDocument)
 
 
 def document_hash(document: CampaignDocument) -> str:

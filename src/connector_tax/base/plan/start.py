@@ -6,7 +6,7 @@ other receipt is void: the next start removes it, and measures the cells that ar
 """
 
 import json
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -245,9 +245,7 @@ def changed_keys(
         ArtifactError: another version wrote ``earlier``.
     """
     then = _hashed(config_of(earlier).to_json())
-    # As a file has it, without secrets.
-    stored = json.loads(to_json(campaign_document(config, date="", created_utc="")))["config"]
-    now = _hashed(config_of(msgspec.structs.replace(earlier, config=stored)).to_json())
+    now = _hashed(config.to_json())
     if measured is not None:
         then["connectors"] = {c: entry for c, entry in then["connectors"].items() if c in measured}
     now["connectors"] = {c: entry for c, entry in now["connectors"].items() if c in then["connectors"]}
@@ -264,17 +262,9 @@ def differing(then: Any, now: Any, place: str) -> Iterator[tuple[str, Any, Any]]
     if isinstance(then, dict) and isinstance(now, dict):
         for key in sorted({*then, *now}):
             yield from differing(then.get(key), now.get(key), f"{place}.{key}".lstrip("."))
-    elif _unlike(then, now):
+    # ``true``, ``1`` and ``1.0`` are one to Python, and three to an engine's command line and to a hash.
+    elif len({json.dumps(value, sort_keys=True, default=str) for value in (then, now)}) > 1:
         yield place, then, now
-
-
-def _unlike(a: Any, b: Any) -> bool:
-    """Return whether two values are two: ``true``, ``1`` and ``1.0`` are one to Python, and three to an engine's command line and to a hash."""
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() != b.keys() or any(_unlike(value, b[key]) for key, value in a.items())
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) != len(b) or any(map(_unlike, a, b))
-    return type(a) is not type(b) or bool(a != b)
 
 
 def _readable(path: Path, kind: Any, void: dict[Path, str]) -> Any:

@@ -20,6 +20,8 @@ Length = Annotated[int, Meta(ge=1, le=10**9)]
 # An answer of one token has no time between tokens.
 OutputLength = Annotated[int, Meta(ge=2, le=10**9)]
 Text = Annotated[str, Meta(min_length=1)]
+# A folder of results is called so.
+CampaignName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=100)]
 # Of an environment variable.
 VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
 # Conversations have lengths of their own, and 0 here.

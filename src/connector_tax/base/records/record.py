@@ -20,6 +20,4 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if isinstance(entries, tuple):
                 for k, entry in enumerate(entries):
                     if entry in entries[:k]:
-                        raise ValueError(
-                            f"entry {k} of {name} stands in it already; leave one of the two out"
-                        )
+                        raise ValueError(f"{name}[{k}]: stands there already; leave one of the two out")
