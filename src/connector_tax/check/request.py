@@ -7,6 +7,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -84,11 +85,7 @@ def entry_of_json(text: str) -> tuple[ConnectorEntry, tuple[str, ...]]:
     Raises:
         ConfigError: it is no JSON object with ``kv_connector`` and ``kv_role``, or one that is stacked in it is none.
     """
-    try:
-        config = parse_json(text.encode())
-    except ValueError as error:
-        raise ConfigError(f"--kv-transfer-config: not JSON ({error}).") from error
-    checked(config, KvTransferConfig, "--kv-transfer-config")
+    config = _json("--kv-transfer-config", text, KvTransferConfig)
     names = _names(config)
     known = [
         one
@@ -207,12 +204,14 @@ def engine_args(text: str | None) -> Foreign:
     Raises:
         ConfigError: it is none.
     """
-    if text is None:
-        return {}
+    return {} if text is None else _json("--engine-args", text, Foreign)
+
+
+def _json(option: str, text: str, kind: Any) -> Foreign:
+    """Return the object that is given, which is a ``kind`` as well."""
     try:
-        value = json.loads(text)
+        value: Foreign = parse_json(text.encode())
     except ValueError as error:
-        raise ConfigError(f"--engine-args: not JSON ({error}).") from error
-    if not isinstance(value, dict):
-        raise ConfigError('--engine-args: wanted is a JSON object such as {"max_num_seqs": 128}.')
+        raise ConfigError(f"{option}: not JSON ({error}).") from error
+    checked(value, kind, option)
     return value

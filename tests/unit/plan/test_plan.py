@@ -8,7 +8,8 @@ from time import monotonic
 import msgspec
 import pytest
 
-from connector_tax.base.config import CampaignConfig, PhaseCConfig, PhaseDConfig, SessionFile, load_campaign
+from connector_tax.base.config import CampaignConfig, SessionFile, load_campaign
+from connector_tax.base.config.model import PhaseCConfig, PhaseDConfig
 from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import document_of

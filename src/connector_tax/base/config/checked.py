@@ -1,12 +1,13 @@
 """One YAML file to the type of what it describes: defaults filled in, or readable messages."""
 
-import copy
-import difflib
 import math
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 import yaml
@@ -22,9 +23,6 @@ _HERE = Path(__file__).resolve()
 PROJECT_ROOT = (
     _HERE.parents[4] if (_HERE.parents[4] / "Snakefile").is_file() else _HERE.parents[2] / "project"
 )
-# "Expected `int`, got `str` - at `$.cell.workers`", or "- at `key` in `$.engine.env`".
-_ERROR = re.compile(r"(.*?)(?: - at (`key` in )?`\$([^`]*)`)?", re.DOTALL)
-_STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 # A null byte ends what C takes for text; half of a surrogate pair is none in UTF-8.
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
 
@@ -65,16 +63,13 @@ def read_yaml(path: Path, example: str = "config/demo.yaml") -> Foreign:
     """
     try:
         value = _Strict(path.read_text(encoding="utf-8")).get_single_data()
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path}: no such file. Give an existing one, such as {example}.") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}).") from error
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path}: cannot be read ({why}). Give one that can, such as {example}.") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {_yaml_words(error)}") from error
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deep.") from error
-    if value is None:
-        raise ConfigError(f"{path}: the file holds nothing; a mapping is wanted at the top.")
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: a mapping is wanted at the top, found {type(value).__name__}.")
     return value
@@ -98,25 +93,11 @@ def checked(value: Any, kind: type[T], where: str) -> T:
             raise ConfigError(
                 f"{where}: {place}: {unfit[0]!r} at character {unfit.start()} can stand in no file name, argument or environment; leave it out."
             )
-    said: list[str] = []
-    rest = copy.deepcopy(value)
-    while len(said) < 3:
-        try:
-            result = msgspec.convert(rest, kind)
-        except msgspec.ValidationError as error:
-            line, holder, key = _mistake(rest, kind, str(error))
-            # What is missing now may be what was taken out.
-            if holder is not None or not said:
-                said.append(f"{where}: {line}")
-            if not isinstance(holder, dict):
-                break
-            # Without it the next mistake is found. A list's other entries would have other places.
-            del holder[key]
-        else:
-            if not said:
-                return result
-            break
-    raise ConfigError("\n".join(said))
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        lines = islice(_mistakes(value, kind, ""), 3)
+        raise ConfigError("\n".join(f"{where}: {line.lstrip('.: ')}" for line in lines)) from None
 
 
 def _yaml_words(error: yaml.YAMLError) -> str:
@@ -140,72 +121,60 @@ def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
         yield place, value
 
 
-def _mistake(value: Any, kind: Any, error: str) -> tuple[str, Any, Any]:
-    """What msgspec says of ``value``, with what was found and what would do; where it stands, None where nothing can be taken out."""
-    what, of_key, path = _ERROR.fullmatch(error).groups()  # type: ignore[union-attr]
-    keys: list[Any] = []
-    holder, node = None, value
-    for name, index in [*_STEP.findall(path or ""), *([("", "...")] if of_key else [])]:
-        key = name or (_failing_key(value, node, kind, error) if index == "..." else int(index))
-        keys.append(key)
-        holder, node = node, node[key]
-    at = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in keys[: -1 if of_key else None])
-    place = f"{at}: ".lstrip(".") if at else ""
-    schemas = _schemas_at(kind, keys)
-    if unknown := re.fullmatch("Object contains unknown field `(.*)`", what, re.DOTALL):
-        known = [name for schema in schemas for name in schema.get("properties", ())]
-        near = difflib.get_close_matches(unknown[1], known, 1)
-        meant = f"; did you mean {near[0]!r}?" if near else "."
-        return f"{place}unknown key {unknown[1]!r}{meant} Allowed: {', '.join(known)}.", node, unknown[1]
-    if what.startswith("Object missing"):
-        missing = [name for schema in schemas for name in schema.get("required", ()) if name not in node]
-        return f"{place}missing {', '.join(map(repr, missing))}.", None, None
+def _mistakes(value: Any, kind: Any, at: str) -> Iterator[str]:
+    """Yield what keeps ``value`` from being a ``kind``, the innermost of it, a line each."""
+    try:
+        msgspec.convert(value, kind)
+        return
+    except msgspec.ValidationError as error:
+        what = str(error)
+    inside, members = False, list(_members(kind))
+    for line in chain.from_iterable(_inside(value, member, at) for member in members):
+        inside = True
+        yield line
+    if inside:
+        return
     if what.startswith("Invalid enum value"):
-        wanted = "one of " + ", ".join(str(word) for schema in schemas for word in schema.get("enum", ()))
+        words = (word for member in members if get_origin(member) is Literal for word in get_args(member))
+        wanted = f"one of {', '.join(words)}"
     elif what.startswith("Expected "):
         wanted = what.removeprefix("Expected ").partition(", got ")[0]
-    else:  # of the types themselves, which name the key
-        return f"{at}.{what}.".lstrip("."), None, None
-    found = keys[-1] if of_key else node
+    else:  # of the type itself, which names the key
+        yield f"{at}.{what}."
+        return
     # Whatever was written in place of a mapping may hold a secret anywhere.
-    text = isinstance(found, str) and wanted.startswith(("`object", "`array"))
-    return (
-        f"{place}{'the name ' * bool(of_key)}{'a text' if text else shown(found)} is not allowed; wanted: {wanted}.",
-        holder,
-        keys[-1],
-    )
+    text = isinstance(value, str) and wanted.startswith(("`object", "`array"))
+    yield f"{at}: {'a text' if text else shown(value)} is not allowed; wanted: {wanted}."
 
 
-def _failing_key(whole: Any, node: dict[Any, Any], kind: Any, error: str) -> Any:
-    """Under which key of ``node``, a mapping in ``whole``, the mistake is, of which msgspec says ``...``: the one that makes it alone."""
-    entries = dict(node)
-    for key, entry in entries.items():
-        node.clear()
-        node[key] = entry
-        try:
-            msgspec.convert(whole, kind)
-        except msgspec.ValidationError as alone:
-            if str(alone) == error:
-                break
-        finally:
-            node.clear()
-            node.update(entries)
-    return key
+def _inside(value: Any, kind: Any, at: str) -> Iterator[str]:
+    """Yield the mistakes in parts of ``value``; none where it is no such mapping or list."""
+    parts = get_args(kind)
+    if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        if missing := [name for name, field in fields.items() if field.required and name not in value]:
+            yield f"{at}: missing {', '.join(map(repr, missing))}."
+        for name, part in value.items():
+            if name in fields:
+                yield from _mistakes(part, fields[name].type, f"{at}.{name}")
+            elif kind.__struct_config__.forbid_unknown_fields:
+                near = get_close_matches(str(name), fields, 1)
+                meant = f"; did you mean {near[0]!r}?" if near else "."
+                yield f"{at}: unknown key {name!r}{meant} Allowed: {', '.join(fields)}."
+    elif isinstance(value, dict) and get_origin(kind) is dict:
+        for name, part in value.items():
+            yield from (f"{at}: the name {line[2:]}" for line in _mistakes(name, parts[0], ""))
+            yield from _mistakes(part, parts[1], f"{at}.{name}")
+    elif isinstance(value, list) and get_origin(kind) is tuple:
+        for k, part in enumerate(value):
+            yield from _mistakes(part, parts[0 if ... in parts else min(k, len(parts) - 1)], f"{at}[{k}]")
 
 
-def _schemas_at(kind: Any, keys: list[Any]) -> list[Foreign]:
-    """What may stand in a ``kind`` under ``keys``."""
-    (top,), parts = msgspec.json.schema_components((kind,), ref_template="{name}")
-
-    def either(schema: Foreign) -> list[Foreign]:
-        schema = parts.get(schema.get("$ref", ""), schema)
-        return [one for part in schema["anyOf"] for one in either(part)] if "anyOf" in schema else [schema]
-
-    found = either(top)
-    for key in keys:
-        inner = [
-            schema.get("properties", {}).get(key) or schema.get("additionalProperties") or schema.get("items")
-            for schema in found
-        ]
-        found = [one for schema in inner if isinstance(schema, dict) for one in either(schema)]
-    return found
+def _members(kind: Any) -> Iterator[Any]:
+    """Yield the types of a union, or the one that there is."""
+    origin = get_origin(kind)
+    if origin in (Annotated, Union, UnionType):
+        for part in get_args(kind)[: 1 if origin is Annotated else None]:
+            yield from _members(part)
+    else:
+        yield kind

@@ -1,5 +1,6 @@
 """``engine.virtual_gpu`` and its file of ``config/gpus/`` to one ``VirtualGpu``."""
 
+import os
 from pathlib import Path
 
 from msgspec.structs import asdict
@@ -26,7 +27,7 @@ def virtual_gpu(value: GpuChoice, where: str) -> VirtualGpu:
         ConfigError: there is no such profile, or it is none.
     """
     path = profile_path(value.gpu, f"{where}.gpu")
-    profile = checked(read_yaml(path), GpuProfile, _shown(path))
+    profile = checked(read_yaml(path), GpuProfile, os.path.relpath(path))
     own = {name: part for name, part in asdict(profile).items() if name in VirtualGpu.__struct_fields__}
     point = {**asdict(profile.operating_point), **value.operating_point}
     return VirtualGpu(
@@ -53,7 +54,3 @@ def profile_path(gpu: str, where: str) -> Path:
             f"{where}: {gpu!r}: no such profile. Known: {known}. Give one of these, or the path of a YAML file of that form."
         )
     return path
-
-
-def _shown(path: Path) -> str:
-    return str(path.relative_to(PROJECT_ROOT)) if path.is_relative_to(PROJECT_ROOT) else str(path)

@@ -8,8 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from connector_tax.base.records.bounds import Text
-from connector_tax.base.records.record import Strict
+from connector_tax.base.records.bounds import Strict, Text
 
 _Positive = Annotated[float, Meta(gt=0)]
 

@@ -170,7 +170,7 @@ def begin_campaign(config: CampaignConfig, root: Path, date: str | None = None) 
     earlier = read_campaign_file(path) if path.exists() else None
     if earlier is not None and refuse_change(config, earlier, folder):
         folder.preflight_status.unlink(missing_ok=True)
-    begun = earlier.date if earlier is not None else date or f"{datetime.now(UTC):%Y-%m-%d}"
+    begun = date if date is not None and earlier is None else date_of(folder, earlier)
     return path, write_campaign(config, folder, begun, earlier)
 
 

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from connector_tax.base.records.bounds import Foreign, Text, VariableName
-from connector_tax.base.records.record import Strict
+from connector_tax.base.records.bounds import Foreign, Strict, Text, VariableName
 
 # Plain's second launch in a block of repeats: what plain has against itself is the noise floor.
 PLAIN_AGAIN = "plain_again"

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from connector_tax.base.records.bounds import CostUs, Length, LengthOr0, Text
-from connector_tax.base.records.record import Strict
+from connector_tax.base.records.bounds import CostUs, Length, LengthOr0, Strict, Text
 
 Positive = Annotated[float, Meta(gt=0)]
 _ReachedShare = Annotated[float, Meta(gt=0, le=1)]

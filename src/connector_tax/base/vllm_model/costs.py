@@ -11,8 +11,7 @@ import yaml
 from msgspec import Meta
 
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.records.record import Strict
+from connector_tax.base.records.bounds import Foreign, Strict
 
 # Microseconds: a step of two weeks is a slip, and times that are sums of such are none.
 _Cost = Annotated[float, Meta(ge=0, le=1e12)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from connector_tax.base.capacity import Costs
 from connector_tax.base.steptime.columns import read_step_columns
 from connector_tax.read.ingest.cells import CellData
 
@@ -16,18 +17,12 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class StepCosts:
-    """Microseconds.
-
+class StepCosts(Costs):
+    """
     Attributes:
         scatter: standard deviation of the logarithm of a step's time about the fit.
     """
 
-    base_us: float
-    per_prefill_token_us: float
-    per_decode_seq_us: float
-    per_context_token_us: float
-    per_prompt_us: float
     scatter: float
 
 
