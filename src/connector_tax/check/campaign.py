@@ -82,7 +82,7 @@ def _mapping(request: CheckRequest, name: str, duration_s: float) -> Foreign:
         "max_model_len": longest_model_len(request.model),
         "max_num_batched_tokens": 8192,
         "enable_prefix_caching": True,
-        **(request.args or {}),
+        **request.args,
     }
     return {
         "campaign": name,
@@ -101,7 +101,7 @@ def _mapping(request: CheckRequest, name: str, duration_s: float) -> Foreign:
             "model": str(request.model),
             "served_model_name": "m",
             "args": args,
-            "env": {**ENVIRONMENT, **(request.env or {})},
+            "env": {**ENVIRONMENT, **request.env},
             "ready_timeout_s": 240,
             "stop_grace_s": 5,
         },

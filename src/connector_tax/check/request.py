@@ -5,7 +5,7 @@ import json
 import os
 import re
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,8 @@ class CheckRequest:
     model: Path
     input_tokens: int = 256
     output_tokens: int = 16
-    args: Foreign | None = None
-    env: dict[str, str] | None = None
+    args: Foreign = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
     both: bool = False
     real_time: bool = False
     limit: float | None = None

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from itertools import chain, islice
 from pathlib import Path
@@ -95,9 +95,9 @@ def checked(value: Any, kind: type[T], where: str) -> T:
             )
     try:
         return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
+    except msgspec.ValidationError as error:
         lines = islice(_mistakes(value, kind, ""), 3)
-        raise ConfigError("\n".join(f"{where}: {line.lstrip('.: ')}" for line in lines)) from None
+        raise ConfigError("\n".join(f"{where}: {line.lstrip('.: ')}" for line in lines)) from error
 
 
 def _yaml_words(error: yaml.YAMLError) -> str:
@@ -158,9 +158,7 @@ def _inside(value: Any, kind: Any, at: str) -> Iterator[str]:
             if name in fields:
                 yield from _mistakes(part, fields[name].type, f"{at}.{name}")
             elif kind.__struct_config__.forbid_unknown_fields:
-                near = get_close_matches(str(name), fields, 1)
-                meant = f"; did you mean {near[0]!r}?" if near else "."
-                yield f"{at}: unknown key {name!r}{meant} Allowed: {', '.join(fields)}."
+                yield f"{at}: unknown key {meant(name, fields)} Allowed: {', '.join(fields)}."
     elif isinstance(value, dict) and get_origin(kind) is dict:
         for name, part in value.items():
             yield from (f"{at}: the name {line[2:]}" for line in _mistakes(name, parts[0], ""))
@@ -168,6 +166,12 @@ def _inside(value: Any, kind: Any, at: str) -> Iterator[str]:
     elif isinstance(value, list) and get_origin(kind) is tuple:
         for k, part in enumerate(value):
             yield from _mistakes(part, parts[0 if ... in parts else min(k, len(parts) - 1)], f"{at}[{k}]")
+
+
+def meant(name: object, known: Iterable[str]) -> str:
+    """Return ``name`` with the known one that is probably meant."""
+    near = get_close_matches(str(name), known, 1)
+    return f"{name!r}; did you mean {near[0]!r}?" if near else f"{name!r}."
 
 
 def _members(kind: Any) -> Iterator[Any]:

@@ -2,14 +2,13 @@
 
 import os
 from collections.abc import Collection
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 from msgspec.structs import asdict, replace
 
-from connector_tax.base.config.checked import PROJECT_ROOT, checked, leaves, read_yaml
+from connector_tax.base.config.checked import PROJECT_ROOT, checked, leaves, meant, read_yaml
 from connector_tax.base.config.gpu import UTILIZATION, virtual_gpu
 from connector_tax.base.config.model import (
     COUNTED,
@@ -141,10 +140,8 @@ def _connector(
             )
         entry = replace(known["plain"], label=f"plain as {known[target].label}")
     if entry is None:
-        near = get_close_matches(connector_id, known, 1)
-        meant = f"; did you mean {near[0]!r}?" if near else "."
         raise ConfigError(
-            f"{where}: unknown connector {connector_id!r}{meant}\nKnown: {', '.join(known)}. Add new ones in {file}."
+            f"{where}: unknown connector {meant(connector_id, known)}\nKnown: {', '.join(known)}. Add new ones in {file}."
         )
     for place, leaf in leaves(msgspec.to_builtins(entry)):
         if place.endswith(STORE_KEYS) and isinstance(leaf, str) and STORE not in leaf:
@@ -234,10 +231,10 @@ def _content_of(file: str, where: str) -> str:
     """
     try:
         return sha256_of(PROJECT_ROOT / file)
-    except FileNotFoundError as error:
-        raise ConfigError(f"{where}: {shown(file)}: no such file, as seen from {PROJECT_ROOT}.") from error
     except (OSError, ValueError, ArtifactError) as error:
-        raise ConfigError(f"{where}: {shown(file)}: cannot be read ({error}).") from error
+        raise ConfigError(
+            f"{where}: {shown(file)}: cannot be read, as seen from {PROJECT_ROOT} ({error}). Give a file that can."
+        ) from error
 
 
 def _session_file(path: str) -> SessionFile:

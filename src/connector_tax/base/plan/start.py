@@ -159,30 +159,29 @@ def open_campaign(
         say(line)
     for path in found.void:
         path.unlink(missing_ok=True)
-    write_campaign(config, folder, date, earlier)
+    _write_campaign(config, folder, date, earlier)
     return date
 
 
-def begin_campaign(config: CampaignConfig, root: Path, date: str | None = None) -> tuple[Path, bool]:
-    """Write ``campaign.json`` of a campaign that nobody starts meanwhile; returns where it lies, and whether it is another than before."""
+def begin_campaign(config: CampaignConfig, root: Path) -> Path:
+    """Write ``campaign.json`` of a campaign that nobody starts meanwhile; returns where it lies."""
     folder = CampaignFolder(root / config.campaign)
     path = folder.campaign_file
     earlier = read_campaign_file(path) if path.exists() else None
     if earlier is not None and refuse_change(config, earlier, folder):
         folder.preflight_status.unlink(missing_ok=True)
-    begun = date if date is not None and earlier is None else date_of(folder, earlier)
-    return path, write_campaign(config, folder, begun, earlier)
+    _write_campaign(config, folder, date_of(folder, earlier), earlier)
+    return path
 
 
-def write_campaign(
+def _write_campaign(
     config: CampaignConfig, folder: CampaignFolder, date: str, earlier: CampaignDocument | None
-) -> bool:
-    """``campaign.json``; whether it is another than before."""
+) -> None:
     created = (earlier and earlier.created_utc) or f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     document = campaign_document(config, date=date, created_utc=created)
     if earlier is not None:  # one that was thinned stays so
         document = msgspec.structs.replace(document, thinned=earlier.thinned)
-    return write_text_if_changed(folder.campaign_file, to_json(document))
+    write_text_if_changed(folder.campaign_file, to_json(document))
 
 
 def take_over_analysis(config: CampaignConfig, folder: CampaignFolder) -> None:

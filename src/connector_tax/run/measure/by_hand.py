@@ -68,7 +68,7 @@ def main() -> None:
     from connector_tax.run.measure.preflight import run_preflight
 
     end_in_order()
-    run_preflight(begin_campaign(config, PROJECT_ROOT / "results")[0], connector_id)
+    run_preflight(begin_campaign(config, PROJECT_ROOT / "results"), connector_id)
 
 
 if __name__ == "__main__":
