@@ -90,7 +90,7 @@ def entry_of_json(text: str) -> tuple[ConnectorEntry, tuple[str, ...]]:
     known = [
         one
         for one in read_connectors(CONNECTORS, str(CONNECTORS)).values()
-        if one.kv_transfer_config is None or _names(one.kv_transfer_config) <= names
+        if one.kv_transfer_config is not None and _names(one.kv_transfer_config) <= names
     ]
     ports = {port.env: port for one in known for port in one.side_ports}
     return _for_the_host(

@@ -3,9 +3,11 @@
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from made import request
 
@@ -60,7 +62,8 @@ def stack(*children: dict[str, Any]) -> dict[str, Any]:
 def asked(folder: Path, config: dict[str, Any], packages: Path | None, **changes: Any) -> Fault | None:
     env = {} if packages is None else {"PYTHONPATH": str(packages)}
     asking = request(folder, engine_python=sys.executable, env=env, **changes)
-    asking.entry["kv_transfer_config"] = config
+    entry = msgspec.structs.replace(asking.entry, kv_transfer_config=config)
+    asking = replace(asking, entry=entry)
     return early_fault(asking, write_campaign(asking, folder, "early", duration_s=1.0))
 
 

@@ -175,7 +175,7 @@ def test_run_hands_its_arguments_to_snakemake(tmp_path: Path, monkeypatch: pytes
     ("text", "said"),
     [
         (None, "mine.yaml: no such campaign"),
-        ("", "mine.yaml: the file holds nothing"),
+        ("", "mine.yaml: a mapping is wanted at the top, found nothing"),
         ("campaign: a\nengine: [1\n", "mine.yaml: not valid YAML: line 3"),
         ("seed: 1\nseed: 2\n", "mine.yaml: not valid YAML: line 2, column 1: this key stands in line 1"),
     ],

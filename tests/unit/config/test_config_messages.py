@@ -129,21 +129,20 @@ def test_an_unknown_connector_is_answered_with_the_known_ones() -> None:
 
 
 def test_three_complaints_come_at_once() -> None:
-    """A person corrects the file once, not once per mistake; what is taken out to find the next one is not called missing."""
+    """A person corrects the file once, not once per mistake."""
     value = demo()
     value["seed"], value["cell"]["inflight_cap"] = -1, 0
     assert len(refusal(value).splitlines()) == 2
     value["repeats"], value["repeat_requests"] = 100, 1
     assert len(refusal(value).splitlines()) == 3
-    value = demo()
     value["engine"]["kind"] = "emulater"
-    assert "missing" not in refusal(value)
+    assert len(refusal(value).splitlines()) == 3
 
 
 def test_an_entry_twice_in_a_list_is_refused() -> None:
     value = demo()
     value["phase_a"]["rates_per_s"] = [4, 8, 4.0]
-    assert "phase_a: entry 2 of rates_per_s stands in it already" in refusal(value)
+    assert "phase_a.rates_per_s[2]: stands there already" in refusal(value)
 
 
 @pytest.mark.parametrize(
@@ -151,11 +150,11 @@ def test_an_entry_twice_in_a_list_is_refused() -> None:
     [
         ("args", {"revision": "x", "seeds": [1]}, "engine.args.seeds: [1] is not allowed; wanted: `bool | int | float"),
         ("env", {"A": "1", "B": 2}, "engine.env.B: 2 is not allowed; wanted: `str`."),
-        ("kind", "emulater", "engine.kind: 'emulater' is not allowed; wanted: one of emulator, virtual_gpu, vllm."),
-        ("container", {"image": "i", "runtime": "dokcer"}, "engine.container.runtime: 'dokcer' is not allowed; wanted: one of docker"),
+        ("kind", "emulater", "engine.kind: 'emulater' is not allowed; wanted: one of vllm, virtual_gpu, emulator."),
+        ("container", {"image": "i", "runtime": "dokcer"}, "engine.container.runtime: 'dokcer' is not allowed; wanted: one of podman"),
         ("modle_file", "x", "engine: unknown key 'modle_file'; did you mean 'model_file'?"),
         ("x` - at `$.y", 1, "engine: unknown key 'x` - at `$.y'. Allowed: kind"),
-        (7, 1, "engine: the name 7 is not allowed; wanted: `str`."),
+        (7, 1, "engine: unknown key 7. Allowed: kind"),
     ],
 )  # fmt: skip
 def test_the_key_path_is_named_also_where_names_are_free(section: Any, given: object, said: str) -> None:
@@ -172,7 +171,9 @@ def test_a_connector_without_its_role_is_refused(tmp_path: Path) -> None:
     }
     (tmp_path / "connectors.yaml").write_text(yaml.safe_dump(entries))
     value = {**demo(), "connectors_file": str(tmp_path / "connectors.yaml")}
-    assert "own.kv_transfer_config.kv_role: 'kv_bth' is not allowed; wanted: one of kv_both" in refusal(value)
+    assert "own.kv_transfer_config.kv_role: 'kv_bth' is not allowed; wanted: one of kv_producer" in refusal(
+        value
+    )
 
 
 def test_requests_longer_than_the_engine_takes_are_refused() -> None:
@@ -259,10 +260,7 @@ def test_a_request_of_phase_d_longer_than_the_context_is_refused() -> None:
     value = demo()
     value["phase_d"] = {"cached_tokens": [0], "input_tokens": 4000, "output_tokens": 97}
     value["cell"]["max_cell_s"] = 60
-    assert (
-        "a request of 4097 tokens (prompt and output) is longer than engine.args.max_model_len (4096)"
-        in refusal(value)
-    )
+    assert "max_model_len: 4096 is below the longest request of this campaign (4097 tokens" in refusal(value)
 
 
 def test_a_level_that_the_known_blocks_have_no_room_for_is_refused() -> None:

@@ -101,7 +101,7 @@ def test_a_setting_a_reference_a_digest_a_commit_and_a_long_path_are_not_refused
 def test_a_key_that_may_be_written_out_is(monkeypatch: pytest.MonkeyPatch) -> None:
     config = {**DEMO, "engine": {**DEMO["engine"], "args": {"auth": "kerberos"}}, "allow_inline": ["auth"]}
     assert parse_campaign(config, where="a.yaml").engine.args["auth"] == "kerberos"
-    with pytest.raises(ConfigError, match=r"allow_inline: a text is not allowed; wanted: array"):
+    with pytest.raises(ConfigError, match=r"allow_inline: a text is not allowed; wanted: `array`"):
         parse_campaign({**config, "engine": DEMO["engine"], "allow_inline": "auth"}, where="a.yaml")
 
 

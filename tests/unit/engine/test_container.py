@@ -376,7 +376,7 @@ def test_a_text_is_the_image_alone_and_campaigns_without_one_are_as_before(tmp_p
         ({"image": "--privileged"}, "is not allowed; wanted: `str` matching"),
         (
             {"image": "i", "runtime": "apptainer"},
-            "'apptainer' is not allowed; wanted: one of docker, podman",
+            "'apptainer' is not allowed; wanted: one of podman, docker",
         ),
         ({"image": "i", "options": ["--privileged"]}, "unknown key 'options'"),
         ({"image": "i", "mounts": ["relative"]}, "is not allowed; wanted: `str` matching"),

@@ -80,7 +80,7 @@ def test_the_same_study_gives_the_same_bytes(tmp_path: Path) -> None:
         ({"days": 1}, "days: 1 is not allowed; wanted: `int` >= 2"),
         (
             {"policies": [{"router": "nearest", "queue": "fifo"}]},
-            "policies[0].router: 'nearest' is not allowed; wanted: one of binpack_pull",
+            "policies[0].router: 'nearest' is not allowed; wanted: one of random_push",
         ),
     ],
 )

@@ -71,7 +71,9 @@ def read_yaml(path: Path, example: str = "config/demo.yaml") -> Foreign:
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deep.") from error
     if not isinstance(value, dict):
-        raise ConfigError(f"{path}: a mapping is wanted at the top, found {type(value).__name__}.")
+        raise ConfigError(
+            f"{path}: a mapping is wanted at the top, found {'nothing' if value is None else type(value).__name__}."
+        )
     return value
 
 

@@ -30,7 +30,7 @@ class CampaignDocument(Record, frozen=True, kw_only=True):
 
     schema: Literal[1] = 1
     campaign: CampaignName
-    date: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")]
+    date: Annotated[str, Meta(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])\Z")]
     created_utc: str | UnsetType = UNSET
     order: dict[str, tuple[ConnectorId, ...]]
     config: Foreign
