@@ -244,7 +244,8 @@ def changed_keys(
         ArtifactError: another version wrote ``earlier``.
     """
     then = _hashed(config_of(earlier).to_json())
-    now = _hashed(config.to_json())
+    # As a file has it.
+    now = _hashed(json.loads(to_json(config)))
     if measured is not None:
         then["connectors"] = {c: entry for c, entry in then["connectors"].items() if c in measured}
     now["connectors"] = {c: entry for c, entry in now["connectors"].items() if c in then["connectors"]}
