@@ -141,8 +141,8 @@ def _mistakes(value: Any, kind: Any, at: str) -> Iterator[str]:
         wanted = f"one of {', '.join(words)}"
     elif what.startswith("Expected "):
         wanted = what.removeprefix("Expected ").partition(", got ")[0]
-    else:  # of the type itself, which names the key
-        yield f"{at}.{what}."
+    else:  # of the type itself, which names the key; msgspec's own begins with a capital
+        yield f"{at}{': ' if what[0].isupper() else '.'}{what}."
         return
     # Whatever was written in place of a mapping may hold a secret anywhere.
     text = isinstance(value, str) and wanted.startswith(("`object", "`array"))
