@@ -139,6 +139,17 @@ def test_three_complaints_come_at_once() -> None:
     assert len(refusal(value).splitlines()) == 3
 
 
+def test_mistakes_come_in_the_order_of_the_file_and_from_lists_as_well() -> None:
+    value = demo()
+    value["phase_a"]["rates_per_s"] = [4, -1, "x"]
+    value["phase_b_prime"]["shapes"] = [[64, 1]]
+    assert [line.partition(" is not allowed")[0] for line in refusal(value).splitlines()] == [
+        "config/mine.yaml: phase_a.rates_per_s[1]: -1",
+        "config/mine.yaml: phase_a.rates_per_s[2]: 'x'",
+        "config/mine.yaml: phase_b_prime.shapes[0][1]: 1",
+    ]
+
+
 def test_an_entry_twice_in_a_list_is_refused() -> None:
     value = demo()
     value["phase_a"]["rates_per_s"] = [4, 8, 4.0]
@@ -172,6 +183,24 @@ def test_a_connector_without_its_role_is_refused(tmp_path: Path) -> None:
     (tmp_path / "connectors.yaml").write_text(yaml.safe_dump(entries))
     value = {**demo(), "connectors_file": str(tmp_path / "connectors.yaml")}
     assert "own.kv_transfer_config.kv_role: 'kv_bth' is not allowed; wanted: one of kv_producer" in refusal(
+        value
+    )
+
+
+def test_a_connector_in_a_stack_is_held_to_the_same(tmp_path: Path) -> None:
+    child = {"kv_connector": "Own", "kv_rol": "kv_both"}
+    stack = {
+        "kv_connector": "MultiConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"connectors": [child]},
+    }
+    entries = {
+        "plain": {"label": "x", "kv_transfer_config": None},
+        "own": {"label": "y", "kv_transfer_config": stack},
+    }
+    (tmp_path / "connectors.yaml").write_text(yaml.safe_dump(entries))
+    value = {**demo(), "connectors_file": str(tmp_path / "connectors.yaml")}
+    assert "own.kv_transfer_config.kv_connector_extra_config.connectors[0]: missing 'kv_role'" in refusal(
         value
     )
 

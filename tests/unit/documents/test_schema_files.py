@@ -36,6 +36,7 @@ def test_making_them_again_changes_no_byte() -> None:
 def test_what_a_person_writes_is_valid_and_a_typo_in_it_is_not(name: str, files: list[str]) -> None:
     """For editors, which take the schema for the file."""
     validator = Draft202012Validator(json.loads((SCHEMA.parent / f"{name}.schema.json").read_text()))
+    assert r"\Z" not in json.dumps(validator.schema), "which JavaScript takes for the letter"
     for file in files:
         value = yaml.safe_load((ROOT / "config" / f"{file}.yaml").read_text())
         assert validator.is_valid(value), next(validator.iter_errors(value)).message
