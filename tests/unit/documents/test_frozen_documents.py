@@ -132,8 +132,8 @@ def _put(value: Any, way: tuple[Any, ...], new: Any) -> Any:
         ("reference_rates.json", ("ref_safe_per_s",), 0, "Expected `float` >= 1e-13 - at `$.ref_safe_per_s`"),
         ("engine_diff.json", ("plain", "cache_config.block_size"), "16", "plain.cache_config.block_size: no number of tokens"),
         ("cell_more.json", ("engine", "settings", "cache_config.block_size"), "16", "engine.settings.cache_config.block_size: no number of tokens"),
-        ("campaign.json", ("date",), "../..", "date is no date (YYYY-MM-DD): '../..'"),
-        ("campaign.json", ("order", "a", 0), "../x", "order.a is no bare name: '../x'"),
+        ("campaign.json", ("date",), "../..", " - at `$.date`"),
+        ("campaign.json", ("order", "a", 0), "../x", " - at `$.order[...][0]`"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_told_with_its_place(

@@ -71,7 +71,7 @@ def test_the_same_study_gives_the_same_bytes(tmp_path: Path) -> None:
     [
         ({"instances": [0]}, "instances[0]: 0 is not allowed; wanted: `int` >= 1"),
         ({"load": [1]}, "unknown key 'load'; did you mean 'loads'? Allowed: seed, instances"),
-        ({"patterns": [GIVEN, GIVEN]}, "entry 1 of patterns stands in it already"),
+        ({"patterns": [GIVEN, GIVEN]}, "patterns[1]: stands there already"),
         ({"slo_factor": float("inf")}, "slo_factor: .inf and .nan are no numbers"),
         (
             {"patterns": [{**GIVEN, "slo_s": 20}]},
