@@ -32,7 +32,7 @@ FREE_OF_ENGINE = (
     *("ready_timeout_s", "stop_grace_s", "release_timeout_s", "release_tolerance_mib"),
 )
 
-# Arguments that vLLM takes with a suffix, ``32k``.
+# Arguments that count something; vLLM takes the first three with a suffix, ``32k``.
 COUNTED = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "num_gpu_blocks_override", "block_size")
 _Seconds = Annotated[float, Meta(ge=0, le=10**6)]
 _SomeSeconds = Annotated[float, Meta(gt=0, le=10**6)]
