@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.artifacts.parcel import Standing, pack, take
+from connector_tax.base.artifacts.parcel import pack, take
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.locks import started_once
@@ -85,7 +85,7 @@ def _take(archive: Path, folder: CampaignFolder) -> None:
 
 @contextmanager
 def _saved(config: CampaignConfig, folder: CampaignFolder, save: Path | None) -> Iterator[None]:
-    """Whatever ends the sitting, what is new since the last archive is packed: an earlier sitting may have been killed, or had none."""
+    """Whatever ends the sitting, the campaign is packed."""
     try:
         yield
     finally:
@@ -94,7 +94,7 @@ def _saved(config: CampaignConfig, folder: CampaignFolder, save: Path | None) ->
             # The last part, since clocks are stepped and hosts share a folder: an archive replaces no other.
             name = f"{folder.root.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}.tar.gz"
             archive = save / name
-            names = pack(folder, Standing.packed(folder), archive)
+            names = pack(folder, archive)
             mib = archive.stat().st_size / 2**20
             print(f"{archive}: {len(names)} documents and runs, {mib:.1f} MiB", file=sys.stderr)
 

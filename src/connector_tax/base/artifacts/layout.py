@@ -102,11 +102,6 @@ class CampaignFolder:
     def progress_log(self) -> Path:
         return self.logs / "progress.log"
 
-    @property
-    def packed(self) -> Path:
-        """How what is elsewhere, too, stood when it was packed last, or taken."""
-        return self.root / ".packed.json"
-
     def run(self, date: str, connector_id: str, phase: Phase) -> "RunFolder":
         """
         Raises:
