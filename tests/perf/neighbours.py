@@ -31,7 +31,7 @@ from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.engine.slots import slots_of
 from connector_tax.run.loadgen.placement import discover, place
-from connector_tax.run.measure.cpu_sets import share_of
+from connector_tax.run.measure.launch import share_of
 from connector_tax.run.measure.locks import first_free, holder_words
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulated"))

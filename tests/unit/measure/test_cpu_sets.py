@@ -3,7 +3,7 @@
 import pytest
 
 from connector_tax.run.loadgen.placement import Core, place
-from connector_tax.run.measure.cpu_sets import share_of
+from connector_tax.run.measure.launch import share_of
 
 
 def host(*nodes: int, performance: float = 100.0) -> tuple[Core, ...]:

@@ -15,7 +15,7 @@ from builders import SMALL, Campaign, campaign_config
 from connector_tax.base import imports
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.imports import closure, sha256_of_code
-from connector_tax.run.measure.code_version import LOAD_ENTRIES
+from connector_tax.run.measure.launch import LOAD_ENTRIES
 from connector_tax.workflow import code
 
 READING = ("analyze.py", "plot_connector_tax.py", "build_report.py", "build_manifest.py")

@@ -6,7 +6,7 @@ from connector_tax.base.files import write_json
 from connector_tax.base.plan import outputs_hash
 from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.loadgen.outputs import collect_outputs
-from connector_tax.run.measure.standing import Run
+from connector_tax.run.measure.launch import Run
 
 
 def outputs_collected(run: Run) -> bool:

@@ -1,36 +1,206 @@
 """A launch that is ready for cells: an engine that is up and warm, the load generator's processes, the sampler."""
 
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
 import msgspec
 
+from connector_tax import __version__
+from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.launches import read_launches, timed_launch
-from connector_tax.base.artifacts.layout import RUN_FILES, VIRTUAL_GPU, RunFolder
+from connector_tax.base.artifacts.layout import RUN_FILES, VIRTUAL_GPU, CampaignFolder, RunFolder
+from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.cell import About, IdleUse, RunConfig
-from connector_tax.base.documents.identity import EngineIdentity
+from connector_tax.base.documents.identity import CodeVersion, EngineIdentity, kinds_of, other_versions
+from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import write_json, write_text
+from connector_tax.base.imports import closure, sha256_of_code
+from connector_tax.base.opening import read_whole
 from connector_tax.base.plan import launch_spec
-from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.cell import CellSpec, Phase, phase_word
 from connector_tax.base.units import is_number
+from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.identity import engine_identity, env_text
 from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.patching import step_timing_of
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.run.engine.settings import resolved_settings
-from connector_tax.run.engine.slots import slots_of
+from connector_tax.run.engine.slots import Slot, slots_of
 from connector_tax.run.engine.transports import transports_of
 from connector_tax.run.engine.usage import idle_use
-from connector_tax.run.loadgen.placement import Placement, discover, place
+from connector_tax.run.loadgen.placement import Core, Placement, discover, place
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
-from connector_tax.run.measure.code_version import code_version
-from connector_tax.run.measure.cpu_sets import share_of
-from connector_tax.run.measure.same_engine import refuse_another_engine
-from connector_tax.run.measure.standing import Run
+from connector_tax.run.measure.progress import Progress
+from connector_tax.run.measure.time_left import TimeLimit
 from connector_tax.run.measure.warmup import warm_up
 from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, sampling
+
+# Which code made a measurement.
+
+# What sends, stamps and samples; what else belongs to it follows from what these import and start.
+LOAD_ENTRIES = (
+    "connector_tax.run.loadgen.cell",
+    "connector_tax.run.loadgen.worker",
+    "connector_tax.run.loadgen.outputs",
+    "connector_tax.run.sampler.sampler",
+)
+
+
+@cache
+def loadgen_sha256() -> str:
+    """SHA-256 over names and contents of all that makes, times and samples the load."""
+    return sha256_of_code(closure(*LOAD_ENTRIES))
+
+
+def code_version() -> CodeVersion:
+    return CodeVersion(connector_tax=__version__, loadgen_sha256=loadgen_sha256())
+
+
+# Which cores each of several engines has with its load generator: the same number for each, none shared, on the card's NUMA node.
+
+# Cores that differ by more are of two kinds, and each place gets some of either.
+ONE_KIND = 0.1
+
+
+def share_of(
+    cores: tuple[Core, ...], place: int, of: int, card_nodes: Sequence[int | None] = ()
+) -> tuple[Core, ...]:
+    """The cores of ``place`` among ``of``; all of them where there is one place.
+
+    Args:
+        card_nodes: NUMA node of each place's first card. Where one is not known, places are spread over the nodes in their order.
+    """
+    if of == 1 or not cores:
+        return cores
+    numbers = sorted({core.numa for core in cores})
+    known = [node for node in card_nodes if node in numbers]
+    node_of = known if len(known) == of else [numbers[k * len(numbers) // of] for k in range(of)]
+    # As many for each place, wherever it is: cells of different places may be compared.
+    each = min(sum(c.numa == node for c in cores) // node_of.count(node) for node in set(node_of))
+    beside = [k for k in range(of) if node_of[k] == node_of[place]]
+    own = [core for core in cores if core.numa == node_of[place]]
+    index = beside.index(place)
+    if _differ(own):
+        fastest_first = sorted(own, key=lambda core: (-core.performance, core.cpus))
+        return tuple(sorted(fastest_first[index :: len(beside)][:each], key=lambda core: core.cpus))
+    return tuple(own[index * each : (index + 1) * each])
+
+
+def _differ(cores: Sequence[Core]) -> bool:
+    speeds = [core.performance for core in cores]
+    return max(speeds) - min(speeds) > ONE_KIND * max(speeds)
+
+
+# A campaign goes on with the engine that it was begun with: the analysis leaves cells of another one out, so measuring them is time
+# lost.
+
+
+def refuse_another_engine(
+    folder: CampaignFolder, config: CampaignConfig, run: RunFolder, engine: EngineIdentity
+) -> None:
+    """
+    Args:
+        engine: what would be launched now.
+
+    Raises:
+        ConfigError: a cell of this campaign was measured with other versions or another driver, or one of the same phase on another card.
+    """
+    day = run.path.parent.name[:10]
+    for other in folder.runs():
+        cells = other.finished_cells()
+        if not cells or not other.path.parent.name.startswith(f"{day}_"):
+            continue
+        try:
+            begun = read_cell(cells[0]).engine
+        except ArtifactError:
+            continue  # the analysis names it
+        if different := other_versions(engine, begun):
+            raise ConfigError(
+                f"campaign {config.campaign} was begun with another engine (now / in {other.path}): {', '.join(different)}. Give "
+                "engine.python the interpreter, engine.container the image, runtime and mounts, and the host the driver that it was begun "
+                "with; or give `campaign` another name."
+            )
+        cards, its = (kinds_of(e.gpu) if config.engine.mixes_cards else list(e.gpu) for e in (engine, begun))
+        if other.phase == run.phase and its != cards:
+            raise ConfigError(
+                f"phase {phase_word(run.phase)} was begun on {' and '.join(its) or 'no card'} ({other.path}), and would go on on "
+                f"{' and '.join(cards) or 'none'}. Its cells are compared with one another. Show the engine that card again "
+                f"(engine.gpu, engine.gpus or CUDA_VISIBLE_DEVICES), let cards of one kind be mixed (engine.mix_cards: true), or remove "
+                "that phase's folders to have it measured anew."
+            )
+
+
+# How often an engine died in a cell of a run that is not finished; kept on disk, since each death ends a launch.
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """An engine that died while a cell asked it; ``cause`` in the words of ``run.engine.root_cause``."""
+
+    phase: Phase
+    cell_id: str
+    cause: str
+
+
+def deaths_file(run: RunFolder, cell: CellSpec) -> Path:
+    return run.cells / f".{cell.cell_id}.deaths"
+
+
+def deaths(run: RunFolder, cell: CellSpec) -> int:
+    """
+    Raises:
+        ArtifactError: somebody edited the file.
+    """
+    path = deaths_file(run, cell)
+    if not os.path.lexists(path):
+        return 0
+    said = read_whole(path).decode(errors="replace")
+    if not is_number(said):
+        raise ArtifactError(f"{path}: holds no number. Remove it; the cell then has two launches again.")
+    return int(said)
+
+
+def count_death(run: RunFolder, cell: CellSpec) -> None:
+    write_text(deaths_file(run, cell), str(deaths(run, cell) + 1))
+
+
+# What the steps of one (configuration, phase) share.
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything that the steps of one run share.
+
+    Attributes:
+        slot: where its engines run.
+        counters: those of the engine by which preflight knows this connector.
+        deaths: of its engine while this process measured; grows.
+        limit: by when it has to be over; None takes its time.
+    """
+
+    folder: CampaignFolder
+    config: CampaignConfig
+    run: RunFolder
+    progress: Progress
+    step_timing: bool
+    slot: Slot
+    deaths: list[Death] = field(default_factory=list)
+    limit: TimeLimit | None = None
+    counters: tuple[str, ...] = ()
+
+    @property
+    def cards(self) -> Cards:
+        return self.slot.cards
+
+    @property
+    def connector_id(self) -> str:
+        return self.run.connector_id
+
 
 # Idle CPU is sampled this long before the first cell: a helper thread that spins shows at once.
 IDLE_SAMPLE_S = {"vllm": 2.0, "virtual_gpu": 1.5, "emulator": 0.3}

@@ -11,10 +11,8 @@ from connector_tax.base.steptime import recording
 from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.loadgen.pool import WorkerPool
 from connector_tax.run.measure.cell import Bench, measure_one_cell
-from connector_tax.run.measure.code_version import loadgen_sha256
-from connector_tax.run.measure.deaths import Death, count_death, deaths
 from connector_tax.run.measure.failure import blame_the_host
-from connector_tax.run.measure.standing import Run
+from connector_tax.run.measure.launch import Death, Run, count_death, deaths, loadgen_sha256
 
 # An engine that dies twice in the same cell will die a third time; once may be someone's kill -9.
 DEATHS_PER_CELL = 2

@@ -33,7 +33,6 @@ from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.process import LaunchError
 from connector_tax.run.measure.accuracy import collect_run_outputs, outputs_collected
 from connector_tax.run.measure.beside import on_a_card
-from connector_tax.run.measure.deaths import Death, deaths_file
 from connector_tax.run.measure.failure import (
     PLAINS,
     ConfigurationFailed,
@@ -42,7 +41,7 @@ from connector_tax.run.measure.failure import (
     how_to_try_again,
     plain_failed,
 )
-from connector_tax.run.measure.launch import launched, sampled
+from connector_tax.run.measure.launch import Death, Run, deaths_file, launched, sampled
 from connector_tax.run.measure.matched import with_matched_launches
 from connector_tax.run.measure.pending import (
     DEATHS_PER_CELL,
@@ -52,7 +51,6 @@ from connector_tax.run.measure.pending import (
     planned,
 )
 from connector_tax.run.measure.progress import Progress
-from connector_tax.run.measure.standing import Run
 from connector_tax.run.measure.time_left import TimeLimit
 from connector_tax.run.measure.verdict import death_of
 
