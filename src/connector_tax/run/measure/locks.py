@@ -20,7 +20,7 @@ from connector_tax.base.locks import cache_folder, holder_of, name_holder, open_
 from connector_tax.base.units import duration_text, is_number
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.slots import Slot
-from connector_tax.run.measure.batch_limit import in_batch_job
+from connector_tax.run.measure.time_left import in_batch_job
 
 # After kill -9 of Snakemake its job needs a moment to notice and to stop its engine.
 WAIT_S = 30.0
