@@ -22,8 +22,7 @@ from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.slots import Slot
 from connector_tax.run.engine.supervised import Supervisor, start_supervised, stop_supervised
 from connector_tax.run.measure import locks
-from connector_tax.run.measure.beside import CLEARING, on_a_card
-from connector_tax.run.measure.locks import held, measuring_alone, wait_for_card_s
+from connector_tax.run.measure.locks import CLEARING, held, measuring_alone, on_a_card, wait_for_card_s
 from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
 
 CONNECTORS = ["plain", "noop_connector", "mooncake_both"]

@@ -48,9 +48,8 @@ from connector_tax.run.engine.supervised import start_supervised, stop_supervise
 from connector_tax.run.engine.virtual_gpu import gpu_identity
 from connector_tax.run.engine.virtual_gpu_fit import note_on, refuse_misfit
 from connector_tax.run.measure import checks
-from connector_tax.run.measure.beside import waiting_within
 from connector_tax.run.measure.failure import blame_the_host
-from connector_tax.run.measure.locks import measuring_alone, wait_for_card_s
+from connector_tax.run.measure.locks import measuring_alone, wait_for_card_s, waiting_within
 from connector_tax.run.measure.matched import engine_diff, matched_launch
 from connector_tax.run.measure.time_left import TimeLimit
 from connector_tax.run.measure.warmup import IdleTimes, campaign_lengths, idle_times, warm_up

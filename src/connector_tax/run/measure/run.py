@@ -39,7 +39,6 @@ from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.process import LaunchError, RunningEngine
 from connector_tax.run.loadgen.outputs import collect_outputs
 from connector_tax.run.loadgen.pool import WorkerPool
-from connector_tax.run.measure.beside import on_a_card
 from connector_tax.run.measure.cell import Bench, measure_one_cell
 from connector_tax.run.measure.failure import (
     PLAINS,
@@ -59,6 +58,7 @@ from connector_tax.run.measure.launch import (
     loadgen_sha256,
     sampled,
 )
+from connector_tax.run.measure.locks import on_a_card
 from connector_tax.run.measure.matched import with_matched_launches
 from connector_tax.run.measure.progress import Progress
 from connector_tax.run.measure.time_left import TimeLimit
