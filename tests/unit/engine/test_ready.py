@@ -18,8 +18,7 @@ from connector_tax.run.engine.ports import free_port
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.run.measure import warmup
 from connector_tax.run.measure.checks import alive, cache_was_asked
-from connector_tax.run.measure.priming import cache_size
-from connector_tax.run.measure.warmup import ask
+from connector_tax.run.measure.warmup import ask, cache_size
 from connector_tax.run.sampler.sampler import scrape_once
 
 CONFIG = Path(__file__).parents[3] / "config"
