@@ -34,8 +34,8 @@ from connector_tax.load.server import measure_words
 from connector_tax.run.engine import gpus, process
 from connector_tax.run.engine.gpus import Gpu
 from connector_tax.run.engine.image import Image
-from connector_tax.run.engine.marks import VARIABLE as MARK_VARIABLE
 from connector_tax.run.engine.process import LaunchRequest, running_engine
+from connector_tax.run.engine.supervised import VARIABLE as MARK_VARIABLE
 from connector_tax.run.loadgen.events import SampleEvent, SessionEvent
 from connector_tax.run.loadgen.issuer import SampleIssuer
 from connector_tax.run.loadgen.messages import Job

@@ -24,7 +24,7 @@ class Supervisor:
 
     Attributes:
         start_ticks: None if it had ended before it was recorded.
-        mark: what the environment of everything that it launched holds; see ``run/engine/marks.py``.
+        mark: what the environment of everything that it launched holds; see ``run/engine/supervised.py``.
         cards: what it was launched on, by the names of their locks.
         container: the runtime of the container that it was launched in; None without one.
     """

@@ -14,7 +14,7 @@ from connector_tax.base.errors import EngineError
 from connector_tax.base.opening import printable
 from connector_tax.run.engine.container import INIT, PREFIX
 from connector_tax.run.engine.image import ANSWER_WITHIN_S
-from connector_tax.run.engine.marks import carries, signal_if
+from connector_tax.run.engine.supervised import carries, signal_if
 from connector_tax.run.engine.supervisor import descendants, newest_first
 
 REMOVE_WITHIN_S = 10.0

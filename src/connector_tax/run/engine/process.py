@@ -30,13 +30,12 @@ from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.launch import STEP_LOG, Launch
 from connector_tax.run.engine.leftovers import end_leftovers
 from connector_tax.run.engine.logs import clean_logs
-from connector_tax.run.engine.marks import new_mark
 from connector_tax.run.engine.ports import api_port, intruder, listens, taken_side_port
 from connector_tax.run.engine.release import memory_before, wait_released
 from connector_tax.run.engine.roles import processes_below
 from connector_tax.run.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
 from connector_tax.run.engine.store import own_store
-from connector_tax.run.engine.supervised import Supervisor, start_supervised, stop_supervised
+from connector_tax.run.engine.supervised import Supervisor, new_mark, start_supervised, stop_supervised
 from connector_tax.run.engine.supervisor import HANDED, KILL_WAIT_S
 from connector_tax.run.engine.virtual_gpu import VARIABLE as VIRTUAL_GPU_VARIABLE
 from connector_tax.run.engine.virtual_gpu import remove_copy, write_gpu
