@@ -12,8 +12,7 @@ from pathlib import Path
 
 from connector_tax.base.artifacts.supervisor import RECORD, Supervisor, recorded_supervisor, start_ticks
 from connector_tax.base.errors import EngineError
-from connector_tax.run.engine.container_end import remove_container
-from connector_tax.run.engine.supervised import Found, Marked, signal_if
+from connector_tax.run.engine.supervised import Found, Marked, remove_container, signal_if
 
 KILL_AFTER_S = 5.0
 GIVE_UP_AFTER_S = 5.0

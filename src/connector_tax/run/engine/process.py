@@ -24,7 +24,6 @@ from connector_tax.run.engine.command import (
     engine_environment,
 )
 from connector_tax.run.engine.container import Contained, contained, grace_s, leave_to_the_client
-from connector_tax.run.engine.container_end import Inside
 from connector_tax.run.engine.gpus import Cards, cards_of
 from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.launch import STEP_LOG, Launch
@@ -35,7 +34,13 @@ from connector_tax.run.engine.release import memory_before, wait_released
 from connector_tax.run.engine.roles import processes_below
 from connector_tax.run.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
 from connector_tax.run.engine.store import own_store
-from connector_tax.run.engine.supervised import Supervisor, new_mark, start_supervised, stop_supervised
+from connector_tax.run.engine.supervised import (
+    Inside,
+    Supervisor,
+    new_mark,
+    start_supervised,
+    stop_supervised,
+)
 from connector_tax.run.engine.supervisor import HANDED, KILL_WAIT_S
 from connector_tax.run.engine.virtual_gpu import VARIABLE as VIRTUAL_GPU_VARIABLE
 from connector_tax.run.engine.virtual_gpu import remove_copy, write_gpu
