@@ -32,8 +32,8 @@ from connector_tax.load.choices import load_of
 from connector_tax.load.plan import cells_of, contents_of
 from connector_tax.load.server import measure_words
 from connector_tax.run.engine import gpus, process
+from connector_tax.run.engine.container import Image
 from connector_tax.run.engine.gpus import Gpu
-from connector_tax.run.engine.image import Image
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.engine.supervised import VARIABLE as MARK_VARIABLE
 from connector_tax.run.loadgen.events import SampleEvent, SessionEvent

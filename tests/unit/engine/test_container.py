@@ -31,14 +31,16 @@ from connector_tax.base.documents.identity import EngineIdentity, other_versions
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.plan import campaign_document, config_of
 from connector_tax.run.engine import container, identity, supervised
-from connector_tax.run.engine import image as image_module
+from connector_tax.run.engine import container as image_module
 from connector_tax.run.engine.command import engine_environment, engine_python, given_environment
 from connector_tax.run.engine.container import (
     INIT,
     PACKAGE,
     Contained,
+    Image,
     contained,
     gpu_words,
+    image_of,
     interpreter,
     launch_words,
     model_inside,
@@ -46,9 +48,9 @@ from connector_tax.run.engine.container import (
     passed_names,
     probe_words,
     refuse_a_model_elsewhere,
+    runtimes_of,
 )
 from connector_tax.run.engine.gpus import Cards, Gpu, visible_inside
-from connector_tax.run.engine.image import Image, image_of, runtimes_of
 from connector_tax.run.engine.leftovers import end_leftovers
 from connector_tax.run.engine.patching import revert
 from connector_tax.run.engine.supervised import remove_container

@@ -23,9 +23,8 @@ from connector_tax.run.engine.command import (
     api_key,
     engine_environment,
 )
-from connector_tax.run.engine.container import Contained, contained, grace_s, leave_to_the_client
+from connector_tax.run.engine.container import Contained, contained, grace_s, image_of, leave_to_the_client
 from connector_tax.run.engine.gpus import Cards, cards_of
-from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.launch import STEP_LOG, Launch
 from connector_tax.run.engine.leftovers import end_leftovers
 from connector_tax.run.engine.logs import clean_logs

@@ -18,8 +18,7 @@ from connector_tax.base.artifacts.supervisor import process_stat, record_supervi
 from connector_tax.base.config.model import Runtime
 from connector_tax.base.errors import EngineError
 from connector_tax.base.opening import printable
-from connector_tax.run.engine.container import INIT, PREFIX
-from connector_tax.run.engine.image import ANSWER_WITHIN_S
+from connector_tax.run.engine.container import ANSWER_WITHIN_S, INIT, PREFIX
 from connector_tax.run.engine.leftovers import end_leftovers
 from connector_tax.run.engine.supervisor import LIFELINE, descendants, newest_first
 
