@@ -6,11 +6,60 @@ records), the rest from what it logs at start.
 
 import json
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from connector_tax.base.documents.settings import Change, Settings
 from connector_tax.base.steptime import headers_of
+
+# What connectors came up with, read from the engine's log: transports, and the addresses they listen on.
+
+_TRANSPORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("mooncake", re.compile(r"\] installTransport, type=(\w+)")),
+    ("mooncake", re.compile(r"\] (Tcp)Transport: listen on port \d+")),
+    ("mooncake", re.compile(r"\] RDMA device: (?P<rdma>)\w+, LID")),
+    ("mooncake", re.compile(r"\] Using (RDMA|TCP|MACA|NVLink|MUSA|Intra-Node NVLink)(?: host)? transport\b")),
+    ("mooncake", re.compile(r"\] (EFA|TCP|CXI|HIP) transport installed\b")),
+    ("mooncake", re.compile(r"\] MC_FORCE_TCP is set, using (TCP) transport only")),
+    ("nixl", re.compile(r"Backend (\w+) was instantiated")),
+)
+_SIDE_CHANNELS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("mooncake_bootstrap", re.compile(r"Mooncake Bootstrap Server started at (\S+:\d+)")),
+    ("mooncake_rpc", re.compile(r"Transfer Engine RPC using [^,]+, listening on (\S+:\d+)")),
+    ("mooncake_tcp_port", re.compile(r"TcpTransport: listen on port (\d+)")),
+)
+
+
+# Name -> what was logged, each once and in order.
+Logged = dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class CameUpWith:
+    """None where no line tells."""
+
+    transports: Logged | None
+    side_channels: Logged | None
+
+
+def transports_of(log_text: str) -> CameUpWith:
+    return CameUpWith(_found(_TRANSPORTS, log_text, str.lower), _found(_SIDE_CHANNELS, log_text, str))
+
+
+def _found(
+    patterns: tuple[tuple[str, re.Pattern[str]], ...], text: str, form: Callable[[str], str]
+) -> Logged | None:
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        for name, pattern in patterns:
+            if match := pattern.search(line):
+                value = form(match.group(1) or "") or "rdma"
+                if value not in found.setdefault(name, []):
+                    found[name].append(value)
+    return {name: tuple(values) for name, values in found.items()} or None
+
 
 # Name, what a line says, and the value; None: what the line names. The first that is found stands.
 # Wordings: vLLM 0.11 to 0.32, on CUDA those of 0.25 to 0.32.
