@@ -18,8 +18,7 @@ from builders import SMALL, Campaign, campaign_config
 from connector_tax.base.artifacts.layout import RunFolder
 from connector_tax.base.artifacts.supervisor import RECORD
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.run.engine.gpus import Cards
-from connector_tax.run.engine.slots import Slot
+from connector_tax.run.engine.gpus import Cards, Slot
 from connector_tax.run.engine.supervised import Supervisor, start_supervised, stop_supervised
 from connector_tax.run.measure import locks
 from connector_tax.run.measure.locks import CLEARING, held, measuring_alone, on_a_card, wait_for_card_s
@@ -208,7 +207,7 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     found = campaign(tmp_path, gpus=(0, 1))
     code = (
         "import sys, time; from pathlib import Path; from connector_tax.run.measure.locks import first_free, _lock_file;"
-        "from connector_tax.run.engine.slots import Slot; from connector_tax.run.engine.gpus import Cards;"
+        "from connector_tax.run.engine.gpus import Slot; from connector_tax.run.engine.gpus import Cards;"
         "from connector_tax.base.config import load_campaign; engine = load_campaign(Path('config/demo.yaml')).engine;"
         "context = first_free([Slot(engine, Cards((), 0))], 'x', wait_s=0, say=print); context.__enter__();"
         "print('held', flush=True); time.sleep(600)"

@@ -24,13 +24,12 @@ from connector_tax.base.opening import read_whole
 from connector_tax.base.plan import launch_spec
 from connector_tax.base.records.cell import CellSpec, Phase, phase_word
 from connector_tax.base.units import is_number
-from connector_tax.run.engine.gpus import Cards
+from connector_tax.run.engine.gpus import Cards, Slot, slots_of
 from connector_tax.run.engine.identity import engine_identity, env_text
 from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.patching import step_timing_of
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.run.engine.settings import resolved_settings, transports_of
-from connector_tax.run.engine.slots import Slot, slots_of
 from connector_tax.run.engine.usage import idle_use
 from connector_tax.run.loadgen.placement import Core, Placement, discover, place
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool

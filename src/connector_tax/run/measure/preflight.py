@@ -34,7 +34,7 @@ from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.run.engine.command import check_model, engine_environment
 from connector_tax.run.engine.container import interpreter, refuse_a_model_elsewhere
 from connector_tax.run.engine.gpu_host import without_flashinfer
-from connector_tax.run.engine.gpus import Cards
+from connector_tax.run.engine.gpus import Cards, slots_of
 from connector_tax.run.engine.identity import engine_identity
 from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.memory import too_large
@@ -43,7 +43,6 @@ from connector_tax.run.engine.patching import StepTiming, recorder_heard, step_t
 from connector_tax.run.engine.ports import first_port, free_port, is_taken, taken_words
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.run.engine.settings import resolved_settings
-from connector_tax.run.engine.slots import slots_of
 from connector_tax.run.engine.supervised import start_supervised, stop_supervised
 from connector_tax.run.engine.virtual_gpu import gpu_identity
 from connector_tax.run.engine.virtual_gpu_fit import note_on, refuse_misfit
