@@ -11,7 +11,7 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.errors import EngineError
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document
-from connector_tax.run.engine.virtual_gpu_fit import note_on, refuse_misfit
+from connector_tax.run.engine.virtual_gpu import note_on, refuse_misfit
 from connector_tax.run.measure.preflight import run_preflight
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

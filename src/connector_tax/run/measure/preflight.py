@@ -44,8 +44,7 @@ from connector_tax.run.engine.ports import first_port, free_port, is_taken, take
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.run.engine.settings import resolved_settings
 from connector_tax.run.engine.supervised import start_supervised, stop_supervised
-from connector_tax.run.engine.virtual_gpu import gpu_identity
-from connector_tax.run.engine.virtual_gpu_fit import note_on, refuse_misfit
+from connector_tax.run.engine.virtual_gpu import gpu_identity, note_on, refuse_misfit
 from connector_tax.run.measure import checks
 from connector_tax.run.measure.failure import blame_the_host
 from connector_tax.run.measure.locks import measuring_alone, wait_for_card_s, waiting_within
