@@ -17,7 +17,7 @@ from rehearsed_day import rehearsed_day
 from connector_tax.base.config import load_campaign
 from connector_tax.base.plan import cells_of
 from connector_tax.base.vllm_model.costs import load_costs
-from connector_tax.run.rehearsal.truth import true_tax
+from connector_tax.run.rehearsal.put_in import true_tax
 
 pytestmark = pytest.mark.emulated
 
