@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from connector_tax.run.rehearsal.split import Costs, Spread, proposal, splits
+from connector_tax.run.rehearsal.outlook import Costs, Spread, proposal, splits
 
 
 def on_one_card(blocks: int, launch_s: float) -> float:
