@@ -7,16 +7,18 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import yaml
+
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.config import CampaignConfig
-from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.config import CampaignConfig, EngineConfig
+from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import AnalysisError
-from connector_tax.base.files import write_json
+from connector_tax.base.files import write_json, write_text
 from connector_tax.base.parallel import begin_in_pool
 from connector_tax.base.plan import campaign_document, cells_of, run_order, until_overload
 from connector_tax.base.plan.duration import (
@@ -33,9 +35,33 @@ from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.seeds import derive_seed
 from connector_tax.base.units import NS_PER_S, s_to_ns
 from connector_tax.base.vllm_model.model import EngineModel
+from connector_tax.run.engine.virtual_gpu import kv_blocks, step_costs
 from connector_tax.run.rehearsal.artifacts import write_not_needed, write_preflight, write_run
 from connector_tax.run.rehearsal.cell import SimulatedCell, simulate_cell
-from connector_tax.run.rehearsal.clocked import clocked_model
+
+# The cost model of a campaign on a virtual GPU: connectors as in the file, steps as the GPU's clock has them.
+
+
+def clocked_model(engine: EngineConfig, base: Path, folder: Path) -> Path:
+    """Write ``engine_model.yaml`` into ``folder``; steps of such a device take one time, so there is no jitter.
+
+    Args:
+        engine: of kind ``virtual_gpu``.
+        base: the cost model that has the connectors, and what the host does.
+
+    Raises:
+        ConfigError: the step time cannot be worked out for this model; says what would do.
+    """
+    value = read_yaml(base)
+    costs = step_costs(engine)
+    assert costs is not None
+    own = {**value["engine"], **asdict(costs), "jitter_cv": 0.0}
+    own["kv_blocks"] = kv_blocks(engine, own["block_size"]) or own["kv_blocks"]
+    own["max_num_seqs"] = int(engine.args.get("max_num_seqs") or own["max_num_seqs"])
+    path = folder / "engine_model.yaml"
+    write_text(path, yaml.safe_dump({**value, "engine": own}, sort_keys=False))
+    return path
+
 
 DATE = "2000-01-01"
 GAP_NS = s_to_ns(GAP_S)
