@@ -5,16 +5,101 @@ import os
 import sys
 import time
 import zlib
-from dataclasses import replace
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.vllm_model.costs import NO_CONNECTOR, Member
-from connector_tax.base.vllm_model.model import StepResult
+from connector_tax.base.vllm_model.model import EngineModel, StepResult
 from connector_tax.run.emulator.engine import RealTimeEngine
 from connector_tax.run.emulator.faults import Faults
-from connector_tax.run.emulator.metrics import LMCACHE, Counters, metrics_text
-from connector_tax.run.emulator.prefix_cache import PrefixCache
 from connector_tax.run.emulator.wire import STREAM_HEAD, STREAM_TAIL, Exchange, chunk, event
+
+# Which prompts begin as an earlier one did: whole blocks, chained, least recently used ones forgotten.
+
+
+class PrefixCache:
+    """Knows blocks of tokens by a hash over everything up to their end, as vLLM's prefix cache does."""
+
+    def __init__(self, block_size: int, blocks: int) -> None:
+        self._block_size = block_size
+        self._blocks = blocks
+        self._known: OrderedDict[int, None] = OrderedDict()
+
+    def hits(self, tokens: Sequence[int]) -> int:
+        """Leading tokens whose blocks are known; the last token always has to be computed."""
+        found = 0
+        for key in self._keys(tokens[: len(tokens) - 1]):
+            if key not in self._known:
+                break
+            found += self._block_size
+        return found
+
+    def insert(self, tokens: Sequence[int]) -> None:
+        """Remember every whole block of ``tokens``."""
+        for key in self._keys(tokens):
+            self._known[key] = None
+            self._known.move_to_end(key)
+        while len(self._known) > self._blocks:
+            self._known.popitem(last=False)
+
+    def _keys(self, tokens: Sequence[int]) -> Iterator[int]:
+        key = 0
+        for end in range(self._block_size, len(tokens) + 1, self._block_size):
+            key = hash((key, *tokens[end - self._block_size : end]))
+            yield key
+
+
+# /metrics under vLLM's names.
+
+LMCACHE = "LMCacheConnectorV1"
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the server counts; tokens."""
+
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    prefix_cache_queries: int = 0
+    prefix_cache_hits: int = 0
+    external_prefix_cache_queries: int = 0
+    external_prefix_cache_hits: int = 0
+    lmcache_lookups: int = 0
+
+
+def metrics_text(
+    model_name: str, model: EngineModel, counters: Counters, connectors: Collection[str] = ()
+) -> str:
+    """Prometheus text, LMCache's own counter where it is among ``connectors``; no connector ever finds anything, unless a fault says so, because nothing is transferred."""
+    used = 1 - model.free_blocks / model.costs.kv_blocks
+    gauges = {
+        "num_requests_running": len(model.running),
+        "num_requests_waiting": len(model.waiting),
+        "kv_cache_usage_perc": used,
+    }
+    counts = {
+        "prefix_cache_queries": counters.prefix_cache_queries,
+        "prefix_cache_hits": counters.prefix_cache_hits,
+        "external_prefix_cache_queries": counters.external_prefix_cache_queries,
+        "external_prefix_cache_hits": counters.external_prefix_cache_hits,
+        "num_preemptions": model.preemptions,
+        "prompt_tokens": counters.prompt_tokens,
+        "generation_tokens": counters.generation_tokens,
+    }
+    labels = f'{{engine="0",model_name="{model_name}"}}'
+    # vLLM's way to say how large its cache is: an information metric whose labels are the settings.
+    size = f'block_size="{model.costs.block_size}",num_gpu_blocks="{model.costs.kv_blocks}"'
+    lines = ["# TYPE vllm:cache_config_info gauge", f'vllm:cache_config_info{{engine="0",{size}}} 1.0']
+    for name, value in gauges.items():
+        lines += [f"# TYPE vllm:{name} gauge", f"vllm:{name}{labels} {float(value)}"]
+    for name, value in counts.items():
+        lines += [f"# TYPE vllm:{name} counter", f"vllm:{name}_total{labels} {float(value)}"]
+    if LMCACHE in connectors:
+        name = "lmcache:num_lookup_requests"
+        lines += [f"# TYPE {name} counter", f"{name}_total{labels} {float(counters.lmcache_lookups)}"]
+    return "\n".join(lines) + "\n"
 
 
 class Answer:
