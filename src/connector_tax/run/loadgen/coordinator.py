@@ -5,22 +5,27 @@ The coordinator decides when the window begins and when sending ends; it stands 
 
 import os
 import threading
+import time
 from array import array
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from time import monotonic_ns, thread_time_ns
+
+import msgspec
 
 from connector_tax.base.errors import EngineError
 from connector_tax.base.opening import printable
 from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import Target
 from connector_tax.base.units import s_to_ns
-from connector_tax.run.loadgen.cpu_clock import CpuMeter
 from connector_tax.run.loadgen.events import SessionEvent, session_log
 from connector_tax.run.loadgen.messages import (
     BATCH_S,
     Abandon,
     Batch,
+    Ended,
     Finished,
     Go,
     Job,
@@ -30,11 +35,167 @@ from connector_tax.run.loadgen.messages import (
     decode_ended,
 )
 from connector_tax.run.loadgen.observe import Observe, Queue
-from connector_tax.run.loadgen.outcome import in_time, lost_records, never_sent, record_of
 from connector_tax.run.loadgen.pool import WorkerPool
 from connector_tax.run.loadgen.result import SessionResult
+from connector_tax.run.workload.arrivals import OFFLINE, OPEN_LOOP
 from connector_tax.run.workload.protocol import CellProtocol, rule_of
-from connector_tax.run.workload.schedulers import Share
+from connector_tax.run.workload.schedulers import Scheduler, Share, scheduler_for
+
+# CPU time of other processes by their own clocks: read from outside, so a worker has no part in it.
+
+# Linux: MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) of include/linux/posix-timers.h, as clock_getcpuclockid(3) returns it.
+_CPUCLOCK_SCHED = 2
+
+
+def cpu_ns(pid: int) -> int | None:
+    """User and system time of a process, all its threads; None where it is gone."""
+    try:
+        return time.clock_gettime_ns(~pid << 3 | _CPUCLOCK_SCHED)
+    except OSError:
+        return None
+
+
+class CpuMeter:
+    """How much of a core each process uses, from now on or from a time that is known later."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._pids = tuple(pids)
+        self._moved = False
+        self._mark()
+
+    def count_from(self, start_ns: int | None) -> None:
+        """Once ``start_ns`` has come, count from here; asked again and again, does so once."""
+        if not self._moved and start_ns is not None and monotonic_ns() >= start_ns:
+            self._moved = True
+            self._mark()
+
+    def shares(self) -> list[float]:
+        """Of those that still live; 1 is a whole core."""
+        elapsed_ns = max(monotonic_ns() - self._start_ns, 1)
+        pairs = zip(self._used_ns, map(cpu_ns, self._pids), strict=True)
+        return [(now - then) / elapsed_ns for then, now in pairs if then is not None and now is not None]
+
+    def _mark(self) -> None:
+        self._start_ns = monotonic_ns()
+        self._used_ns = [cpu_ns(pid) for pid in self._pids]
+
+
+# What workers told, and what a dead one could not tell any more -> a record for every scheduled request.
+
+
+def record_of(ended: Ended, window: CellWindow, worker: int) -> RequestRecord:
+    """What a worker said of one request."""
+    return RequestRecord(
+        seq=ended.seq,
+        t_sched_ns=ended.t_sched_ns,
+        t_send_ns=ended.t_send_ns,
+        t_first_token_ns=ended.t_first_token_ns,
+        t_last_token_ns=ended.t_last_token_ns,
+        t_end_ns=ended.t_end_ns,
+        status=ended.status,
+        prompt_tokens=ended.prompt_tokens,
+        completion_tokens=ended.completion_tokens,
+        inflight_at_send=ended.inflight_at_send,
+        worker=worker,
+        phase=window.phase_of(ended.t_sched_ns),
+        error=ended.error,
+        session=ended.session,
+        turn=ended.turn,
+        resends=ended.resends,
+    )
+
+
+def in_time(ended: Ended, over: tuple[int, str] | None) -> Ended:
+    """An answer that came after the drain is a time-out, also where nobody ended it then: the worker was away and read it before it heard
+    of that, or the coordinator was, and told nobody.
+
+    Args:
+        over: when the drain was over, and what is said of what had not ended by then; None where it was ended before its time.
+    """
+    came_ns = ended.t_end_ns if ended.came_ns is None else ended.came_ns
+    if over is None or ended.status != "ok" or came_ns is None or came_ns <= over[0]:
+        return ended
+    return msgspec.structs.replace(ended, status="timeout", error=over[1])
+
+
+def lost_records(
+    spec: CellSpec,
+    share: Share,
+    window: CellWindow,
+    *,
+    taken: int,
+    known: Collection[int],
+    reason: str,
+) -> list[RequestRecord]:
+    """What a dead worker had sent or should have sent, and told nobody about; all of it ``aborted``.
+
+    Args:
+        taken: samples it took from its schedule before it died.
+        known: ``seq`` of every request that some worker did tell about.
+    """
+    if _is_known_ahead(spec):
+        due = _scheduled(scheduler_for(spec, share), window)
+    else:
+        # When a closed loop or a conversation would have sent is known to its worker alone; how often, to all.
+        told = sum(seq % share.of == share.index for seq in known)
+        unknown = (seq for seq in count(share.index, share.of) if seq not in known)
+        due = {next(unknown): window.t_stop_ns for _ in range(max(taken - told, 0))}
+    return [
+        RequestRecord(
+            seq=seq,
+            t_sched_ns=t_sched_ns,
+            t_send_ns=None,
+            t_first_token_ns=None,
+            t_last_token_ns=None,
+            t_end_ns=None,
+            status="aborted",
+            prompt_tokens=None,
+            completion_tokens=None,
+            inflight_at_send=0,
+            worker=share.index,
+            phase=window.phase_of(t_sched_ns),
+            error=reason,
+        )
+        for seq, t_sched_ns in due.items()
+        if seq not in known
+    ]
+
+
+def never_sent(
+    spec: CellSpec, of: int, window: CellWindow, stopped: Mapping[int, int], known: Collection[int]
+) -> list[RequestRecord]:
+    """What was due before the cell's end of workers that ended before it; all of it ``aborted``.
+
+    There is some only where workers were told the end too late for all to stop at the same time, or stopped in the middle of a batch.
+
+    Args:
+        stopped: when each worker did; it has told of everything that was due before.
+    """
+    lost: list[RequestRecord] = []
+    for index, at_ns in stopped.items():
+        early_ms = (window.t_stop_ns - at_ns) / 1e6
+        if _is_known_ahead(spec) and (early_ms > 0 or spec.arrival == OFFLINE):
+            reason = f"not sent: worker {index} stopped {early_ms:.3f} ms before the last one"
+            if spec.arrival == OFFLINE:
+                reason = f"not sent: worker {index} was stopped in the middle of the batch"
+            lost += lost_records(spec, Share(index, of), window, taken=0, known=known, reason=reason)
+    return lost
+
+
+def _is_known_ahead(spec: CellSpec) -> bool:
+    """Whether it was known before the cell when each request would be due: all of an offline batch is at T0."""
+    return spec.sessions is None and spec.arrival in (*OPEN_LOOP, OFFLINE)
+
+
+def _scheduled(scheduler: Scheduler, window: CellWindow) -> dict[int, int]:
+    due: dict[int, int] = {}
+    while scheduler.next_due_ns() is not None:
+        sample = scheduler.take()
+        if window.t0_ns + sample.offset_ns >= window.t_stop_ns:
+            break
+        due[sample.seq] = window.t0_ns + sample.offset_ns
+    return due
+
 
 POLL_S = 0.25
 ABORT_POLL_NS = 250_000_000
