@@ -18,7 +18,6 @@ import httptools
 
 from connector_tax.base.records.request import Status
 from connector_tax.base.secrets import excerpt
-from connector_tax.run.loadgen import connection
 from connector_tax.run.loadgen.events import SILENT, SampleEventHandler
 from connector_tax.run.loadgen.issuer import Flight
 from connector_tax.run.loadgen.sse import MAX_SAID, EventScanner, MalformedStream, read_completion, said
@@ -413,7 +412,7 @@ class Connection(asyncio.Protocol):
         if name == b"content-type":
             self._event_stream = value.lower().startswith(b"text/event-stream")
         elif name in (b"content-encoding", b"transfer-encoding"):
-            self._coding = connection.coding_not_asked_for(value) or self._coding
+            self._coding = coding_not_asked_for(value) or self._coding
 
     def on_message_begin(self) -> None:
         self._event_stream = False
@@ -462,13 +461,13 @@ class Connection(asyncio.Protocol):
         if flight is None:
             return
         if self._status_code != 200:
-            ending = connection.end_of_error(self._status_code, self._body)
+            ending = end_of_error(self._status_code, self._body)
         elif self._event_stream:
-            ending = connection.end_of_stream(flight, self._scanner, self._coding, lost)
+            ending = end_of_stream(flight, self._scanner, self._coding, lost)
         elif self._owner.stream:
-            ending = connection.end_of_no_stream(self._body)
+            ending = end_of_no_stream(self._body)
         else:
-            ending = connection.end_of_whole(flight, self._body, self._now_ns, self._coding, lost)
+            ending = end_of_whole(flight, self._body, self._now_ns, self._coding, lost)
         self._end(*ending)
 
     def _take_bodies(self) -> None:
@@ -484,10 +483,10 @@ class Connection(asyncio.Protocol):
         self._untold_bytes = 0
         if self._status_code != 200 or not self._event_stream or self._coding:
             wanted = self._status_code == 200 and not self._owner.stream
-            self._body = (self._body + body)[: connection.MAX_WHOLE if wanted else MAX_SAID]
+            self._body = (self._body + body)[: MAX_WHOLE if wanted else MAX_SAID]
             return
         seen = len(self._scanner.times)
-        failed: connection.Ending | None = None
+        failed: Ending | None = None
         try:
             self._scanner.feed(body, self._now_ns)
         except MalformedStream as error:
@@ -509,6 +508,6 @@ class Connection(asyncio.Protocol):
         flight.status = status
         flight.error = error
         flight.t_end_ns = self._now_ns
-        if status in connection.UNFINISHED:
+        if status in UNFINISHED:
             self.close()  # what else the socket holds belongs to no request
         self._owner.flight_ended(self, flight)
