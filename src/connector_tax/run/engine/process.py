@@ -26,7 +26,6 @@ from connector_tax.run.engine.command import (
 from connector_tax.run.engine.container import Contained, contained, grace_s, image_of, leave_to_the_client
 from connector_tax.run.engine.gpus import Cards, cards_of
 from connector_tax.run.engine.launch import STEP_LOG, Launch
-from connector_tax.run.engine.leftovers import end_leftovers
 from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.ports import api_port, intruder, listens, taken_side_port
 from connector_tax.run.engine.release import memory_before, wait_released
@@ -36,6 +35,7 @@ from connector_tax.run.engine.store import own_store
 from connector_tax.run.engine.supervised import (
     Inside,
     Supervisor,
+    end_leftovers,
     new_mark,
     start_supervised,
     stop_supervised,

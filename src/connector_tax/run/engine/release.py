@@ -5,7 +5,7 @@ import time
 from connector_tax.base.errors import EngineError
 from connector_tax.run.engine.gpus import Gpu, memory_used_mib
 
-POLL_S = 0.5
+RELEASE_POLL_S = 0.5
 
 MemoryBefore = dict[Gpu, int]
 
@@ -33,4 +33,4 @@ def wait_released(before: MemoryBefore, *, tolerance_mib: int, timeout_s: float)
                     f"{gpu}: {used_mib} MiB in use {timeout_s:g} s after the engine ended, {before_mib} MiB before it "
                     "started. See nvidia-smi for who holds it; end that process, then start again."
                 )
-            time.sleep(POLL_S)
+            time.sleep(RELEASE_POLL_S)

@@ -26,7 +26,7 @@ from connector_tax.base.plan import slot_of
 from connector_tax.base.records.cell import Phase, phase_word
 from connector_tax.base.units import duration_text, is_number
 from connector_tax.run.engine.gpus import Cards, Slot, slots_of
-from connector_tax.run.engine.leftovers import end_all_leftovers, end_leftovers, recorded_below
+from connector_tax.run.engine.supervised import end_all_leftovers, end_leftovers, recorded_below
 from connector_tax.run.measure.time_left import OutOfTime, TimeLimit, in_batch_job
 
 # On which card a run is measured, in a campaign whose engines may run side by side; and what killed neighbours left there.
