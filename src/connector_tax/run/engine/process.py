@@ -24,12 +24,10 @@ from connector_tax.run.engine.command import (
     engine_environment,
 )
 from connector_tax.run.engine.container import Contained, contained, grace_s, image_of, leave_to_the_client
-from connector_tax.run.engine.gpus import Cards, cards_of
+from connector_tax.run.engine.gpus import Cards, Gpu, cards_of, memory_used_mib
 from connector_tax.run.engine.launch import STEP_LOG, Launch
 from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.ports import api_port, intruder, listens, taken_side_port
-from connector_tax.run.engine.release import memory_before, wait_released
-from connector_tax.run.engine.roles import processes_below
 from connector_tax.run.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
 from connector_tax.run.engine.store import own_store
 from connector_tax.run.engine.supervised import (
@@ -43,6 +41,74 @@ from connector_tax.run.engine.supervised import (
 from connector_tax.run.engine.supervisor import HANDED, KILL_WAIT_S
 from connector_tax.run.engine.virtual_gpu import VARIABLE as VIRTUAL_GPU_VARIABLE
 from connector_tax.run.engine.virtual_gpu import remove_copy, write_gpu
+
+# An engine's processes by what each is for: the API server, engine cores, workers.
+
+
+def processes_below(root: int) -> dict[str, psutil.Process]:
+    """By role; a second one of the same role has its pid in its name.
+
+    Raises:
+        psutil.NoSuchProcess: ``root`` is gone.
+    """
+    found: dict[str, psutil.Process] = {}
+    for process in psutil.Process(root).children(recursive=True):
+        try:
+            role = _role(process)
+        except psutil.Error:
+            continue  # ended between the listing and the question
+        found[role if role not in found else f"{role}#{process.pid}"] = process
+    return found
+
+
+def _role(process: psutil.Process) -> str:
+    """``api_server``, ``engine_core``, ``worker``, ...: vLLM names its processes by title."""
+    title = " ".join(process.cmdline()) or process.name()
+    for word, role in (
+        ("EngineCore", "engine_core"),
+        ("Worker", "worker"),
+        ("resource_tracker", "resource_tracker"),
+    ):
+        if word in title:
+            return role
+    # `APIServer` is the title that vLLM gives each of several; a single one keeps its command.
+    if any(word in title for word in ("vllm_serve", "APIServer", "connector_tax.run.emulator")):
+        return "api_server"
+    return process.name()
+
+
+# Waiting until the cards are as free as before the launch; without one there is nothing to wait for.
+
+RELEASE_POLL_S = 0.5
+
+MemoryBefore = dict[Gpu, int]
+
+
+def memory_before(gpus: tuple[Gpu, ...]) -> MemoryBefore:
+    """MiB in use on each card right now; a card that does not tell is left out."""
+    used = {gpu: memory_used_mib(gpu) for gpu in gpus}
+    return {gpu: mib for gpu, mib in used.items() if mib is not None}
+
+
+def wait_released(before: MemoryBefore, *, tolerance_mib: int, timeout_s: float) -> None:
+    """Wait until memory in use is back to ``before`` within ``tolerance_mib``, on every card.
+
+    Raises:
+        EngineError: it is not after ``timeout_s``; the next launch would meet a smaller card.
+    """
+    deadline = time.monotonic() + timeout_s
+    for gpu, before_mib in before.items():
+        while True:
+            used_mib = memory_used_mib(gpu)
+            if used_mib is None or used_mib <= before_mib + tolerance_mib:
+                break
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    f"{gpu}: {used_mib} MiB in use {timeout_s:g} s after the engine ended, {before_mib} MiB before it "
+                    "started. See nvidia-smi for who holds it; end that process, then start again."
+                )
+            time.sleep(RELEASE_POLL_S)
+
 
 POLL_S = 0.1
 LOG_TAIL_BYTES = 400_000
