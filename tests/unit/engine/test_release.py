@@ -32,7 +32,7 @@ def engine(tmp_path: Path) -> EngineConfig:
 
 @pytest.fixture
 def launch(engine: EngineConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
-    monkeypatch.setattr(process, "POLL_S", 0.0)
+    monkeypatch.setattr(process, "RELEASE_POLL_S", 0.0)
     # The second card, so that asking about the first would be seen.
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-bb")
 

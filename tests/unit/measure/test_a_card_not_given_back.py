@@ -22,7 +22,7 @@ def test_a_card_that_is_not_given_back_costs_no_finished_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(process, "POLL_S", 0.0)
+    monkeypatch.setattr(process, "RELEASE_POLL_S", 0.0)
     # The driver alone is a stand-in: the embedded engine has no card.
     used_mib = [9000]
     monkeypatch.setattr(process, "memory_before", lambda _: {CARD: 100})
