@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from connector_tax.base.documents.campaign import asked_of, campaign_of
-from connector_tax.base.documents.cell import RunConfig, SummaryFile, cell_of
+from connector_tax.base.documents.cell import OutputsFile, RunConfig, SummaryFile, cell_of
 from connector_tax.base.documents.identity import GpuFile
-from connector_tax.base.documents.outputs import OutputsFile
 from connector_tax.base.documents.preflight import Decision, PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import document_of

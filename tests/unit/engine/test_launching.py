@@ -24,8 +24,8 @@ from launches import launch_of
 from connector_tax.base.config import CampaignConfig, EngineConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.reserved import check_launch
+from connector_tax.base.documents.cell import Output
 from connector_tax.base.documents.identity import EngineIdentity
-from connector_tax.base.documents.outputs import Output
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.run.engine import process
 from connector_tax.run.engine.command import (

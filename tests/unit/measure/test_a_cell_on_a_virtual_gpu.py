@@ -15,8 +15,7 @@ from msgspec import UNSET
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CampaignFolder, RunFolder
 from connector_tax.base.config import load_campaign
-from connector_tax.base.documents.cell import CellDocument, IdleUse
-from connector_tax.base.documents.health import Health
+from connector_tax.base.documents.cell import CellDocument, Health, IdleUse
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.plan import cells_of
 from connector_tax.base.records.cell import CellWindow

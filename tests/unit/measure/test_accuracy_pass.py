@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from connector_tax.base.documents.outputs import OutputsFile
+from connector_tax.base.documents.cell import OutputsFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.run.measure import run as run_module
 from connector_tax.run.measure.run import measure_run

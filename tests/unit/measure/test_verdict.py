@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from connector_tax.base.documents.health import Health
+from connector_tax.base.documents.cell import Health
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.run.measure.verdict import death_of, judge, refused

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.base.documents.health import MAX_LATE_SHARE
+from connector_tax.base.documents.cell import MAX_LATE_SHARE
 from connector_tax.base.steptime.device_clock import clock_health, cut_clock
 
 US, MS = 1_000, 1_000_000

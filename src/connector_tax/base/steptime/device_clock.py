@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from connector_tax.base.documents.health import ClockHealth, Lateness, Slack
+from connector_tax.base.documents.cell import ClockHealth, Lateness, Slack
 from connector_tax.base.files import append_lines
 
 COLUMNS = 4

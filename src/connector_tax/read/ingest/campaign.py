@@ -17,8 +17,8 @@ from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunF
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.documents.aggregate import Problem, ProblemCode
 from connector_tax.base.documents.campaign import CampaignDocument, asked_of
+from connector_tax.base.documents.cell import Output, OutputsFile
 from connector_tax.base.documents.identity import kinds_of, other_versions
-from connector_tax.base.documents.outputs import Output, OutputsFile
 from connector_tax.base.documents.preflight import Decision, PreflightStatus
 from connector_tax.base.documents.put_in import PutInFile
 from connector_tax.base.documents.rates import ReferenceRatesFile

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from connector_tax.base.documents.health import Health, SessionHealth
+from connector_tax.base.documents.cell import Health, SessionHealth
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import WHOLE_FROM_TOKENS, RequestRecord
 from connector_tax.base.records.sessions import Session, read_sessions

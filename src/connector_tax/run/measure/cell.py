@@ -19,8 +19,15 @@ from connector_tax.base.artifacts.cells import open_cell, publish_cell
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, LOGS, CellFolder
 from connector_tax.base.clock import asleep_ns, read_clock_pair
 from connector_tax.base.connector_off import EXTERNAL_QUERIES
-from connector_tax.base.documents.cell import About, CellDocument, ClockPair, CpuUse, IdleUse, StepTotals
-from connector_tax.base.documents.health import ClockHealth
+from connector_tax.base.documents.cell import (
+    About,
+    CellDocument,
+    ClockHealth,
+    ClockPair,
+    CpuUse,
+    IdleUse,
+    StepTotals,
+)
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.host import Sample
 from connector_tax.base.records.request import RequestRecord

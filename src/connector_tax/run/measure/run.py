@@ -16,8 +16,7 @@ from connector_tax.base.artifacts.launches import write_failure
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import read_receipt, write_receipt
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.documents.cell import About, IdleUse, SummaryFile
-from connector_tax.base.documents.outputs import Output, OutputsFile
+from connector_tax.base.documents.cell import About, IdleUse, Output, OutputsFile, SummaryFile
 from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document

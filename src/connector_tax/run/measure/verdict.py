@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from connector_tax.base.documents.cell import CellDocument, VerdictWord
-from connector_tax.base.documents.health import Health
+from connector_tax.base.documents.cell import CellDocument, Health, VerdictWord
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
 

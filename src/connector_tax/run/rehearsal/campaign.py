@@ -20,8 +20,15 @@ from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.config import CampaignConfig, EngineConfig
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
-from connector_tax.base.documents.cell import About, CellDocument, ClockPair, CpuUse, RunConfig, SummaryFile
-from connector_tax.base.documents.health import Health
+from connector_tax.base.documents.cell import (
+    About,
+    CellDocument,
+    ClockPair,
+    CpuUse,
+    Health,
+    RunConfig,
+    SummaryFile,
+)
 from connector_tax.base.documents.identity import CodeVersion, EngineIdentity
 from connector_tax.base.documents.preflight import Decision, PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
