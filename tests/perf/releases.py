@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CampaignFolder
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.documents.settings import Settings, differences
+from connector_tax.base.documents.identity import Settings, differences
 from connector_tax.base.errors import ConnectorTaxError
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.plan import campaign_document, cells_of

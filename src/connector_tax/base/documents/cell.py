@@ -5,9 +5,8 @@ from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from connector_tax.base.documents.identity import CodeVersion, EngineIdentity
+from connector_tax.base.documents.identity import CodeVersion, EngineIdentity, check_limits
 from connector_tax.base.documents.reading import document_of
-from connector_tax.base.documents.settings import check_limits
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.records.bounds import (
     Attempt,

@@ -18,13 +18,20 @@ from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.documents.aggregate import Problem, ProblemCode
 from connector_tax.base.documents.campaign import CampaignDocument, asked_of
 from connector_tax.base.documents.cell import Output, OutputsFile
-from connector_tax.base.documents.identity import kinds_of, other_versions
+from connector_tax.base.documents.identity import (
+    Change,
+    EngineDiff,
+    Settings,
+    differences,
+    engine_diff_of,
+    kinds_of,
+    other_versions,
+)
 from connector_tax.base.documents.preflight import Decision, PreflightStatus
 from connector_tax.base.documents.put_in import PutInFile
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import document_of, read_document
 from connector_tax.base.documents.receipt import Launch, Receipt
-from connector_tax.base.documents.settings import Change, EngineDiff, Settings, differences, engine_diff_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json
 from connector_tax.base.opening import printable

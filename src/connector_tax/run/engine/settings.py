@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from connector_tax.base.documents.settings import Change, Settings
+from connector_tax.base.documents.identity import Change, Settings
 from connector_tax.base.steptime import headers_of
 
 # What connectors came up with, read from the engine's log: transports, and the addresses they listen on.

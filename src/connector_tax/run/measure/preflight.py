@@ -23,10 +23,9 @@ from connector_tax.base.artifacts.launches import elapsed_s, read_launches, time
 from connector_tax.base.artifacts.layout import LOGS, VIRTUAL_GPU, CampaignFolder
 from connector_tax.base.config import CampaignConfig, EngineConfig, longest_request_tokens
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.documents.identity import EngineIdentity
+from connector_tax.base.documents.identity import EngineIdentity, EngineSettings
 from connector_tax.base.documents.preflight import Decision, Finding, MatchedLaunch, PreflightStatus
 from connector_tax.base.documents.reading import read_document
-from connector_tax.base.documents.settings import EngineSettings
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.plan import config_of, launch_hash, read_campaign_file
