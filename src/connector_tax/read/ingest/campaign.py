@@ -28,8 +28,7 @@ from connector_tax.base.documents.identity import (
     other_versions,
 )
 from connector_tax.base.documents.preflight import Decision, PreflightStatus
-from connector_tax.base.documents.put_in import PutInFile
-from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.rates import PutInFile, ReferenceRatesFile
 from connector_tax.base.documents.reading import document_of, read_document
 from connector_tax.base.documents.receipt import Launch, Receipt
 from connector_tax.base.errors import ArtifactError

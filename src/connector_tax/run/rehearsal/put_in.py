@@ -6,8 +6,7 @@ from functools import partial
 
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.documents.put_in import PutInFile, PutInMetric, PutInTax
-from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.rates import PutInFile, PutInMetric, PutInTax, ReferenceRatesFile
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.parallel import each_in
 from connector_tax.base.plan import cells_of
