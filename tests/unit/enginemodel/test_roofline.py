@@ -10,15 +10,16 @@ import pytest
 from connector_tax.base.config.gpu import virtual_gpu
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.gpu import OperatingPoint, VirtualGpu
-from connector_tax.base.vllm_model.roofline import (
+from connector_tax.base.vllm_model.shape import (
+    ModelShape,
     StepLoad,
     context_token_us,
     kv_cache_bytes,
     linear_costs,
+    model_shape,
     roofline_us,
     touched_experts,
 )
-from connector_tax.base.vllm_model.shape import ModelShape, model_shape
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT

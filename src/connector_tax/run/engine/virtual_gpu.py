@@ -20,8 +20,7 @@ from connector_tax.base.documents.identity import DeviceIdentity, GpuDocument, G
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import hash_of, read_json, write_json
 from connector_tax.base.records.gpu import StepCosts, VirtualGpu
-from connector_tax.base.vllm_model.roofline import kv_cache_bytes, linear_costs
-from connector_tax.base.vllm_model.shape import ModelShape, model_shape
+from connector_tax.base.vllm_model.shape import ModelShape, kv_cache_bytes, linear_costs, model_shape
 from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpus import cards_wanted
 from connector_tax.run.engine.memory import memory_utilization
