@@ -38,8 +38,8 @@ from connector_tax.base.opening import MOST_BYTES, open_stream, shown
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.sessions import BLOCK_TOKENS, session_of
 from connector_tax.base.units import MOST_NS, NS_PER_MS, NS_PER_S, s_to_ns
-from connector_tax.run.workload.datasets import prompt_of
 from connector_tax.run.workload.lengths import MOST_TOKENS, Distribution, Lengths
+from connector_tax.run.workload.prompts import prompt_of
 
 Tokens = Annotated[int, Meta(ge=1, le=MOST_TOKENS)]
 JSON_LINES = re.compile(rb"\s*\{")

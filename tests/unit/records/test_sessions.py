@@ -11,7 +11,7 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.sessions import Session, Turn, fan_out_and_in, linear, read_sessions
 from connector_tax.base.records.target import Target
-from connector_tax.run.workload.conversations import ConversationRenderer
+from connector_tax.run.workload.prompts import ConversationRenderer
 
 SPEC = CellSpec("a", 1, 0, 0, "fixed", 1, 1, 1, 9, 1, 9, 7, 1000, 9000)
 

@@ -46,9 +46,12 @@ from connector_tax.run.loadgen.messages import (
 from connector_tax.run.loadgen.parts import Part, Reports, Workload
 from connector_tax.run.loadgen.stalls import StallWatch
 from connector_tax.run.workload.arrivals import OPEN_LOOP
-from connector_tax.run.workload.conversations import ConversationRenderer
-from connector_tax.run.workload.datasets import DatasetRenderer, read_prompts
-from connector_tax.run.workload.prompts import RequestRenderer
+from connector_tax.run.workload.prompts import (
+    ConversationRenderer,
+    DatasetRenderer,
+    RequestRenderer,
+    read_prompts,
+)
 from connector_tax.run.workload.schedulers import Scheduler, Share, scheduler_for
 from connector_tax.run.workload.sessions import SessionScheduler
 
