@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from connector_tax.base.artifacts.cells import read_cell
-from connector_tax.base.artifacts.launches import read_launches, write_failure
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
-from connector_tax.base.artifacts.receipts import Receipt, read_receipt, write_receipt
+from connector_tax.base.artifacts.receipts import (
+    Receipt,
+    read_launches,
+    read_receipt,
+    write_failure,
+    write_receipt,
+)
 from connector_tax.base.config import load_campaign
 from connector_tax.base.documents.receipt import Launch, Launches
 from connector_tax.base.errors import ArtifactError, EngineError

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.receipts import read_launches
 from connector_tax.base.config.model import without_free_keys
 from connector_tax.base.errors import OF_THE_DISK, ArtifactError
 from connector_tax.base.files import read_json, sync_beneath, writing_failed

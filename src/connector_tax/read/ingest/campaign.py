@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace as replace_fields
 
-from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
-from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.artifacts.receipts import read_launches, read_receipt
 from connector_tax.base.documents.aggregate import Problem, ProblemCode
 from connector_tax.base.documents.campaign import CampaignDocument, asked_of
 from connector_tax.base.documents.cell import Output, OutputsFile

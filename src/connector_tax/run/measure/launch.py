@@ -12,8 +12,8 @@ import msgspec
 
 from connector_tax import __version__
 from connector_tax.base.artifacts.cells import read_cell
-from connector_tax.base.artifacts.launches import read_launches, timed_launch
 from connector_tax.base.artifacts.layout import RUN_FILES, VIRTUAL_GPU, CampaignFolder, RunFolder
+from connector_tax.base.artifacts.receipts import read_launches, timed_launch
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.cell import About, IdleUse, RunConfig
 from connector_tax.base.documents.identity import CodeVersion, EngineIdentity, kinds_of, other_versions

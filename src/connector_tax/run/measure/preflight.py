@@ -19,8 +19,8 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET
 
-from connector_tax.base.artifacts.launches import elapsed_s, read_launches, timed_launch
 from connector_tax.base.artifacts.layout import LOGS, VIRTUAL_GPU, CampaignFolder
+from connector_tax.base.artifacts.receipts import elapsed_s, read_launches, timed_launch
 from connector_tax.base.config import CampaignConfig, EngineConfig, longest_request_tokens
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.identity import EngineIdentity, EngineSettings

@@ -12,9 +12,8 @@ import msgspec
 from msgspec import UNSET
 
 from connector_tax.base.artifacts.cells import read_cell, reusable
-from connector_tax.base.artifacts.launches import write_failure
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.artifacts.receipts import read_receipt, write_receipt
+from connector_tax.base.artifacts.receipts import read_receipt, write_failure, write_receipt
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.cell import About, IdleUse, Output, OutputsFile, SummaryFile
 from connector_tax.base.documents.preflight import PreflightStatus
