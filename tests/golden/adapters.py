@@ -39,8 +39,7 @@ from connector_tax.run.engine.supervised import VARIABLE as MARK_VARIABLE
 from connector_tax.run.loadgen.cell import BenchmarkSession
 from connector_tax.run.loadgen.events import SampleEvent, SessionEvent
 from connector_tax.run.loadgen.issuer import SampleIssuer
-from connector_tax.run.loadgen.messages import Job
-from connector_tax.run.loadgen.observe import Observe
+from connector_tax.run.loadgen.messages import Job, Observe
 from connector_tax.run.loadgen.outputs import collect_outputs
 from connector_tax.run.loadgen.pool import worker_pool
 from connector_tax.run.loadgen.worker import _what_to_send

@@ -37,7 +37,7 @@ from connector_tax.load.table import cell_text, summary_rows
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.loadgen.descriptors import check_limit
 from connector_tax.run.loadgen.interrupt import Interrupt, heed_interrupts
-from connector_tax.run.loadgen.observe import Observe
+from connector_tax.run.loadgen.messages import Observe
 from connector_tax.run.loadgen.placement import ENGINE_CORES, discover, place
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.run.loadgen.prefix_hits import hits_between

@@ -29,8 +29,16 @@ from connector_tax.base.records.target import RequestForm, target_of
 from connector_tax.run.loadgen import coordinator
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 from connector_tax.run.loadgen.health import STALL_US
-from connector_tax.run.loadgen.messages import Abandon, Ended, Hello, Job, Stopped, decode_for_coordinator
-from connector_tax.run.loadgen.observe import NOTHING, Observe
+from connector_tax.run.loadgen.messages import (
+    NOTHING,
+    Abandon,
+    Ended,
+    Hello,
+    Job,
+    Observe,
+    Stopped,
+    decode_for_coordinator,
+)
 from connector_tax.run.loadgen.placement import Placement
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.run.loadgen.stalls import StallWatch

@@ -11,7 +11,7 @@ from connector_tax.base.records.target import Target
 from connector_tax.run.loadgen.coordinator import Coordinator
 from connector_tax.run.loadgen.descriptors import check_limit
 from connector_tax.run.loadgen.health import health
-from connector_tax.run.loadgen.observe import NOTHING, Observe, Queue, unseen
+from connector_tax.run.loadgen.messages import NOTHING, Observe, Queue, unseen
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.run.loadgen.result import SessionResult
 

@@ -29,12 +29,13 @@ from connector_tax.run.loadgen.messages import (
     Finished,
     Go,
     Job,
+    Observe,
+    Queue,
     Ready,
     Stop,
     Stopped,
     decode_ended,
 )
-from connector_tax.run.loadgen.observe import Observe, Queue
 from connector_tax.run.loadgen.pool import WorkerPool
 from connector_tax.run.loadgen.result import SessionResult
 from connector_tax.run.workload.arrivals import OFFLINE, OPEN_LOOP

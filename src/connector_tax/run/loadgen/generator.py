@@ -13,10 +13,9 @@ from time import monotonic_ns
 from connector_tax.base.records.request import Status
 from connector_tax.base.timer import DeadlineTimer
 from connector_tax.base.units import NS_PER_S
-from connector_tax.run.loadgen.counters import Counters
 from connector_tax.run.loadgen.events import EventLog, SessionEvent
 from connector_tax.run.loadgen.issuer import Flight
-from connector_tax.run.loadgen.messages import BATCH_S, Ended
+from connector_tax.run.loadgen.messages import BATCH_S, Counters, Ended
 from connector_tax.run.loadgen.parts import Part, Reports
 from connector_tax.run.workload.arrivals import OPEN_LOOP
 from connector_tax.run.workload.inflight import may_send

@@ -13,8 +13,13 @@ from pathlib import Path
 import zmq
 
 from connector_tax.base.errors import EngineError
-from connector_tax.run.loadgen.counters import Counters
-from connector_tax.run.loadgen.messages import ToCoordinator, ToWorker, decode_for_coordinator, encode
+from connector_tax.run.loadgen.messages import (
+    Counters,
+    ToCoordinator,
+    ToWorker,
+    decode_for_coordinator,
+    encode,
+)
 from connector_tax.run.loadgen.placement import Placement
 
 STOP_WAIT_S = 2.0

@@ -22,7 +22,6 @@ import zmq
 
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.sessions import read_sessions
-from connector_tax.run.loadgen.counters import Counters
 from connector_tax.run.loadgen.descriptors import in_flight, raise_limit
 from connector_tax.run.loadgen.events import EventLog, handler_for
 from connector_tax.run.loadgen.generator import LoadGenerator
@@ -31,6 +30,7 @@ from connector_tax.run.loadgen.issuer import TURN_S
 from connector_tax.run.loadgen.messages import (
     Abandon,
     Batch,
+    Counters,
     Finished,
     Go,
     Hello,
