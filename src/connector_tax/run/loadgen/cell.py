@@ -11,9 +11,8 @@ from connector_tax.base.records.target import Target
 from connector_tax.run.loadgen.coordinator import Coordinator
 from connector_tax.run.loadgen.descriptors import check_limit
 from connector_tax.run.loadgen.health import health
-from connector_tax.run.loadgen.messages import NOTHING, Observe, Queue, unseen
+from connector_tax.run.loadgen.messages import NOTHING, Observe, Queue, SessionResult, unseen
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
-from connector_tax.run.loadgen.result import SessionResult
 
 # One cell over a pool of workers, as its caller has it: start, ask it to end, wait, and the outcome.
 

@@ -32,12 +32,12 @@ from connector_tax.run.loadgen.messages import (
     Observe,
     Queue,
     Ready,
+    SessionResult,
     Stop,
     Stopped,
     decode_ended,
 )
 from connector_tax.run.loadgen.pool import WorkerPool
-from connector_tax.run.loadgen.result import SessionResult
 from connector_tax.run.workload.arrivals import OFFLINE, OPEN_LOOP
 from connector_tax.run.workload.protocol import CellProtocol, rule_of
 from connector_tax.run.workload.schedulers import Scheduler, Share, scheduler_for
