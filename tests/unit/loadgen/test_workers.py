@@ -29,6 +29,7 @@ from connector_tax.base.records.target import RequestForm, target_of
 from connector_tax.run.loadgen import coordinator
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 from connector_tax.run.loadgen.health import STALL_US
+from connector_tax.run.loadgen.issuer import StallWatch
 from connector_tax.run.loadgen.messages import (
     NOTHING,
     Abandon,
@@ -41,7 +42,6 @@ from connector_tax.run.loadgen.messages import (
 )
 from connector_tax.run.loadgen.placement import Placement
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
-from connector_tax.run.loadgen.stalls import StallWatch
 from connector_tax.run.loadgen.worker import Mailbox
 
 SPEC = CellSpec("a", 100.0, 8, 4, "fixed", 0.05, 0.4, 10, 3.0, 1.0, 64, 1, 10, 100)

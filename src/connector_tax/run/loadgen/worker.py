@@ -26,7 +26,7 @@ from connector_tax.run.loadgen.descriptors import in_flight, raise_limit
 from connector_tax.run.loadgen.events import EventLog, handler_for
 from connector_tax.run.loadgen.generator import LoadGenerator, Part, Reports, Workload
 from connector_tax.run.loadgen.http_issuer import HttpIssuer
-from connector_tax.run.loadgen.issuer import TURN_S
+from connector_tax.run.loadgen.issuer import TURN_S, StallWatch
 from connector_tax.run.loadgen.messages import (
     Abandon,
     Batch,
@@ -43,7 +43,6 @@ from connector_tax.run.loadgen.messages import (
     decode_for_worker,
     encode,
 )
-from connector_tax.run.loadgen.stalls import StallWatch
 from connector_tax.run.workload.arrivals import OPEN_LOOP
 from connector_tax.run.workload.prompts import (
     ConversationRenderer,
