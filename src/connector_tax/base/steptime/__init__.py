@@ -1,16 +1,18 @@
 """Step records: reading what the engine's processes wrote, cutting a cell's share out of it, and the recorder's switch; the clock's."""
 
 from connector_tax.base.steptime.columns import HookLists, StepColumns, read_step_columns
-from connector_tax.base.steptime.device_clock import (
-    NO_RECORD,
-    clock_health,
-    cut_clock,
-    stand_ins,
-)
 from connector_tax.base.steptime.heard import unheard
 from connector_tax.base.steptime.raw import headers_of
-from connector_tax.base.steptime.share import StepCount, count_steps, cut
-from connector_tax.base.steptime.switch import recording
+from connector_tax.base.steptime.share import (
+    NO_RECORD,
+    StepCount,
+    clock_health,
+    count_steps,
+    cut,
+    cut_clock,
+    recording,
+    stand_ins,
+)
 
 __all__ = [
     "NO_RECORD",
