@@ -43,7 +43,7 @@ from connector_tax.run.loadgen.messages import Job, Observe
 from connector_tax.run.loadgen.outputs import collect_outputs
 from connector_tax.run.loadgen.pool import worker_pool
 from connector_tax.run.loadgen.worker import _what_to_send
-from connector_tax.run.measure.warmup import prime_cache
+from connector_tax.run.measure.checks import prime_cache
 from connector_tax.run.workload.schedulers import Scheduler, Share
 
 CAMPAIGN = Path(__file__).parent / "campaign.yaml"

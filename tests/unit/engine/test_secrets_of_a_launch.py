@@ -26,7 +26,7 @@ from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.loadgen.outputs import collect_outputs
-from connector_tax.run.measure.warmup import ask
+from connector_tax.run.measure.checks import ask
 
 
 @pytest.fixture

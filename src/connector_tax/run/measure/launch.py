@@ -33,9 +33,9 @@ from connector_tax.run.engine.settings import resolved_settings, transports_of
 from connector_tax.run.engine.usage import idle_use
 from connector_tax.run.loadgen.placement import Core, Placement, discover, place
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
+from connector_tax.run.measure.checks import warm_up
 from connector_tax.run.measure.progress import Progress
 from connector_tax.run.measure.time_left import TimeLimit
-from connector_tax.run.measure.warmup import warm_up
 from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, sampling
 
 # Which code made a measurement.
