@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.documents.preflight import Decision, MatchedLaunch, PreflightStatus
+from connector_tax.base.documents.receipt import Decision, MatchedLaunch, PreflightStatus
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import launch_spec

@@ -26,10 +26,9 @@ from connector_tax.base.documents.identity import (
     kinds_of,
     other_versions,
 )
-from connector_tax.base.documents.preflight import Decision, PreflightStatus
 from connector_tax.base.documents.rates import PutInFile, ReferenceRatesFile
 from connector_tax.base.documents.reading import document_of, read_document
-from connector_tax.base.documents.receipt import Launch, Receipt
+from connector_tax.base.documents.receipt import Decision, Launch, PreflightStatus, Receipt
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json
 from connector_tax.base.opening import printable

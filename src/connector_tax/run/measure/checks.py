@@ -14,7 +14,7 @@ from connector_tax.base.artifacts.layout import DEVICE_CLOCK
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.connector_off import EXTERNAL_QUERIES, said_in
 from connector_tax.base.documents.cell import Cache
-from connector_tax.base.documents.preflight import CACHE_ASKED, Finding
+from connector_tax.base.documents.receipt import CACHE_ASKED, Finding
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.connector import ConnectorSpec

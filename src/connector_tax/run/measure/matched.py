@@ -5,8 +5,8 @@ from dataclasses import replace
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.identity import EngineDiff, EngineSettings, Settings, differences
-from connector_tax.base.documents.preflight import Decision, PreflightStatus
 from connector_tax.base.documents.reading import read_document
+from connector_tax.base.documents.receipt import Decision, PreflightStatus
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.run.engine.settings import matching_flags, pinned
 
