@@ -18,7 +18,7 @@ from connector_tax.base.plan.cells import (
     spec_hash,
     until_overload,
 )
-from connector_tax.base.plan.duration import run_order
+from connector_tax.base.plan.order import run_order
 
 __all__ = [
     "SIDE_BY_SIDE",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.plan.duration import run_order
+from connector_tax.base.plan.order import run_order
 from connector_tax.base.records.cell import Phase, is_repeat
 
 # What no time of a plan holds.

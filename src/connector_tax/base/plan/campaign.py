@@ -9,7 +9,7 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.campaign import CampaignDocument, campaign_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import hash_of, read_json
-from connector_tax.base.plan.duration import run_order
+from connector_tax.base.plan.order import run_order
 from connector_tax.base.secrets import know_references
 
 

@@ -9,15 +9,6 @@ from connector_tax.base.plan.cells import cells_of, until_overload
 from connector_tax.base.plan.guess import Expected, expected_of, guessed_rates
 from connector_tax.base.records.cell import CellSpec, Phase, Shape
 from connector_tax.base.records.rates import ReferenceRates
-from connector_tax.base.seeds import stream
-
-# The order of configurations inside a phase: a seeded random permutation.
-
-
-def run_order(config: CampaignConfig, phase: Phase) -> tuple[str, ...]:
-    ids = config.members(phase)
-    return tuple(ids[i] for i in stream(config.seed, "order", phase).permutation(len(ids)))
-
 
 # A launch of a 30B model takes one to three minutes; the published experiment budgets 90 s. On a virtual GPU, which
 # loads no weights and captures nothing, it is 12 to 17 s, most of it imports. The embedded engine needs about 2 s.
