@@ -11,7 +11,7 @@ import pytest
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.records.cell import CellSpec, CellWindow
-from connector_tax.base.steptime import cut
+from connector_tax.base.steptime.share import cut
 from connector_tax.base.vllm_model.costs import ConnectorCosts, Member, load_costs
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import read_campaign

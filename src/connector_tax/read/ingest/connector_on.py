@@ -23,7 +23,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import each_line_of, is_regular
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.base.steptime import cut
+from connector_tax.base.steptime.share import cut
 from connector_tax.base.units import MOST_NS, NS_PER_S
 from connector_tax.read.ingest.cells import CellData
 from connector_tax.read.ingest.samples import Counted

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.base.documents.identity import Change, Settings
-from connector_tax.base.steptime import headers_of
+from connector_tax.base.steptime.raw import headers_of
 
 # What connectors came up with, read from the engine's log: transports, and the addresses they listen on.
 

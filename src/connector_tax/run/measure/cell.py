@@ -35,7 +35,7 @@ from connector_tax.base.records.target import bearing, target_of
 from connector_tax.base.secrets import masked
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.cell import summarise_cell
-from connector_tax.base.steptime import (
+from connector_tax.base.steptime.share import (
     NO_RECORD,
     StepCount,
     clock_health,

@@ -32,7 +32,7 @@ from connector_tax.base.plan import (
 from connector_tax.base.plan.duration import requests_per_s
 from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.base.steptime import recording
+from connector_tax.base.steptime.share import recording
 from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.process import LaunchError, RunningEngine
 from connector_tax.run.loadgen.outputs import collect_outputs
