@@ -146,6 +146,11 @@ def test_nothing_is_concluded_of_a_model_whose_shape_is_not_known(
     assert too_large(dummy(tmp_path, **unknown), card(16), 1) is None
 
 
+def test_nothing_is_concluded_of_weights_that_are_quantised_by_a_file_beside_them(tmp_path: Path) -> None:
+    (tmp_path / "hf_quant_config.json").touch()
+    assert too_large(dummy(tmp_path), card(16), 1) is None
+
+
 def test_random_weights_count_as_wide_as_they_are_served(tmp_path: Path) -> None:
     engine = dummy(tmp_path, torch_dtype="float32")
     assert "less 56.9 GiB of weights" in str(too_large(engine, H100, 1))

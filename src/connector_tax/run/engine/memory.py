@@ -57,6 +57,8 @@ def too_large(engine: EngineConfig, cards: Cards, longest_tokens: int) -> str | 
     # Further arguments are not read here, and could be any of them.
     if folder is None or engine.extra_args or any(engine.args.get(name) for name in OTHERWISE):
         return None
+    if (folder / "hf_quant_config.json").is_file():  # vLLM takes quantised weights from that file as well
+        return None
     model = json.loads((folder / "config.json").read_text())
     try:
         shape = model_shape(model, str(folder))
