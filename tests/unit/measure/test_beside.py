@@ -47,7 +47,7 @@ def measuring(
     found: Campaign, connector: str, said: list[str] | None = None, limit: TimeLimit | None = None
 ) -> Iterator[Slot]:
     run, say = found.run(connector, "a"), (said if said is not None else []).append
-    with on_a_card(found.folder, run.path.parent.name[:10], found.config, run, say, limit) as slot:
+    with on_a_card(found.folder, found.config, run, say, limit) as slot:
         yield slot
 
 
@@ -224,7 +224,7 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
         assert slot.cards.slot == 0
 
 
-def test_all_of_a_phase_stays_on_one_card_and_goes_on_where_it_was_begun(tmp_path: Path) -> None:
+def test_all_of_a_phase_stays_on_one_card(tmp_path: Path) -> None:
     found = campaign(tmp_path, mix_cards=False)
     with measuring(found, "plain") as slot:
         assert slot.cards.slot == 0
@@ -233,23 +233,6 @@ def test_all_of_a_phase_stays_on_one_card_and_goes_on_where_it_was_begun(tmp_pat
         ):
             with measuring(found, "noop_connector"):
                 pytest.fail("on another card")
-
-
-def test_a_phase_that_was_begun_on_a_card_that_is_no_more_is_refused_by_name(tmp_path: Path) -> None:
-    """The cells on disk say on which: GPU-1, and this campaign has places without a card."""
-    found = campaign(tmp_path, mix_cards=False)
-    found.measure("plain", receipt=False)
-    with pytest.raises(ConfigError) as told, measuring(found, "noop_connector"):
-        pytest.fail("mixed")
-    words = str(told.value)
-    assert words.startswith(
-        "phase A was begun on GPU 0: NVIDIA H20 (UUID: GPU-1), and its cells are compared with one another."
-    )
-    assert "engine.mix_cards: true" in words and f"{found.folder.root}/2026-11-20_*/phase_a" in words
-    allowed = replace(found.config, engine=replace(found.config.engine, mix_cards=True))
-    found.config = allowed
-    with measuring(found, "noop_connector") as slot:
-        assert slot.cards.slot == 0
 
 
 def test_time_is_not_spent_on_waiting_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,15 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
-from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.supervisor import recorded_supervisor
 from connector_tax.base.config import CampaignConfig, EngineConfig
-from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.locks import cache_folder, holder_of, name_holder, open_lock, take_lock
 from connector_tax.base.plan import slot_of
-from connector_tax.base.records.cell import Phase, phase_word
+from connector_tax.base.records.cell import phase_word
 from connector_tax.base.units import duration_text, is_number
 from connector_tax.run.engine.gpus import Cards, Slot, slots_of
 from connector_tax.run.engine.supervised import end_all_leftovers, end_leftovers, recorded_below
@@ -37,7 +35,6 @@ CLEARING = "what killed measurements left"
 @contextmanager
 def on_a_card(
     folder: CampaignFolder,
-    date: str,
     config: CampaignConfig,
     run: RunFolder,
     say: Callable[[str], None],
@@ -50,11 +47,11 @@ def on_a_card(
         limit: by when measuring has to be over. Nobody is waited for until after it.
 
     Raises:
-        ConfigError: there is no such card, or the phase was begun on one that this campaign no longer has.
+        ConfigError: there is no such card.
         EngineError: somebody else measures there; names the process.
         OutOfTime: somebody else did until no launch fitted any more.
     """
-    with waiting_within(limit) as until_s, _on_a_card(folder, date, config, run, say, until_s) as slot:
+    with waiting_within(limit) as until_s, _on_a_card(folder, config, run, say, until_s) as slot:
         yield slot
 
 
@@ -76,7 +73,6 @@ def waiting_within(limit: TimeLimit | None) -> Iterator[float]:
 @contextmanager
 def _on_a_card(
     folder: CampaignFolder,
-    date: str,
     config: CampaignConfig,
     run: RunFolder,
     say: Callable[[str], None],
@@ -104,7 +100,9 @@ def _on_a_card(
     ):
         # Before a place is taken: whoever has the one that this run was on may not take its leftover for a neighbour.
         _clear(folder, run, None, who, grace_s, until_s)
-        wanted = _of_the_phase(folder, date, config, run.phase, slots)
+        # A phase that was begun on another card is refused by whoever launches.
+        place = slot_of(config, run.phase)
+        wanted = slots if place is None else [slots[place % len(slots)]]
         with first_free(wanted, who, wait_s=wait_s, until_s=until_s, say=say) as slot:
             _clear(folder, run, slot.cards, who, grace_s, until_s)
             yield slot
@@ -126,55 +124,6 @@ def _clear(
             with open_lock(folder.run_lock(runs[place]), str(place)) as lock:
                 if take_lock(lock, str(place)):
                     end_leftovers(place, grace_s=grace_s)
-
-
-def _of_the_phase(
-    folder: CampaignFolder, date: str, config: CampaignConfig, phase: Phase, slots: Sequence[Slot]
-) -> Sequence[Slot]:
-    """The places that a launch of ``phase`` may take.
-
-    A phase that was begun goes on where it was begun, also where the config has other phases or more cards since.
-
-    Raises:
-        ConfigError: it was begun on a card that is not among those of the campaign any more.
-    """
-    place = slot_of(config, phase)
-    if place is None:
-        return slots
-    begun = _begun_on(folder, date, config, phase)
-    if begun is None:
-        return [slots[place % len(slots)]]
-    same = [slot for slot in slots if _is(slot, begun)]
-    if not same:
-        there = " and ".join(begun.gpu) or f"engine.gpu {begun.slot}"
-        raise ConfigError(
-            f"phase {phase_word(phase)} was begun on {there}, and its cells are compared with one another. This campaign has "
-            f"{'; '.join(s.cards.words for s in slots)}. Name that card under engine.gpus again, let cards be mixed (engine.mix_cards: "
-            f"true), or remove the phase's folders ({folder.root}/{date}_*/{_name(folder, date, config, phase)}) to have it measured anew."
-        )
-    return same
-
-
-def _name(folder: CampaignFolder, date: str, config: CampaignConfig, phase: Phase) -> str:
-    return folder.run(date, config.members(phase)[0], phase).path.name
-
-
-def _begun_on(
-    folder: CampaignFolder, date: str, config: CampaignConfig, phase: Phase
-) -> EngineIdentity | None:
-    """Of a finished cell of the phase; None where there is none, or none that says on which card it was measured."""
-    for connector_id in config.members(phase):
-        for cell in folder.run(date, connector_id, phase).finished_cells():
-            engine = read_cell(cell).engine
-            if engine.gpu or engine.has_slot:
-                return engine
-    return None
-
-
-def _is(slot: Slot, engine: EngineIdentity) -> bool:
-    if engine.gpu or slot.cards.gpus:
-        return engine.gpu == tuple(map(str, slot.cards.gpus))
-    return engine.slot == slot.cards.slot
 
 
 # After kill -9 of Snakemake its job needs a moment to notice and to stop its engine.

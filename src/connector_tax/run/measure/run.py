@@ -260,7 +260,7 @@ def measure_run(
         write_receipt(run_folder, campaign=config.campaign, status="not_needed", reason=reason)
         return ()
 
-    with on_a_card(folder, document.date, config, run_folder, progress.say, limit) as slot:
+    with on_a_card(folder, config, run_folder, progress.say, limit) as slot:
         run = Run(
             *(folder, config, run_folder, progress, preflight.step_timing_available, slot),
             limit=limit,
