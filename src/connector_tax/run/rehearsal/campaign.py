@@ -63,7 +63,7 @@ from connector_tax.base.steptime.writer import header_line
 from connector_tax.base.units import NS_PER_S, s_to_ns
 from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts
 from connector_tax.base.vllm_model.model import EngineModel, idle_request_s
-from connector_tax.run.emulator.steprows import Modelled
+from connector_tax.run.emulator.steplog import Modelled
 from connector_tax.run.engine.virtual_gpu import kv_blocks, step_costs
 from connector_tax.run.rehearsal.cell import SimulatedCell, simulate_cell
 
