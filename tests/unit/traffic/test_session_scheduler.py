@@ -6,8 +6,7 @@ import pytest
 
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.sessions import Session, Turn, fan_out_and_in, linear
-from connector_tax.run.workload.schedulers import Share
-from connector_tax.run.workload.sessions import SessionScheduler
+from connector_tax.run.workload.schedulers import SessionScheduler, Share
 
 MS = 1_000_000
 SPEC = CellSpec("a", 10.0, 0, 0, "fixed", 1, 2, 5, 9, 3, 64, 1, 10, 100)

@@ -50,8 +50,7 @@ from connector_tax.run.workload.prompts import (
     RequestRenderer,
     read_prompts,
 )
-from connector_tax.run.workload.schedulers import Scheduler, Share, scheduler_for
-from connector_tax.run.workload.sessions import SessionScheduler
+from connector_tax.run.workload.schedulers import Scheduler, SessionScheduler, Share, scheduler_for
 
 # Connections that are opened before T0, at most; each takes some 0.2 ms.
 MOST_FIRST = 4096
