@@ -18,8 +18,7 @@ import httptools
 
 from connector_tax.base.records.request import Status
 from connector_tax.base.secrets import excerpt
-from connector_tax.run.loadgen.events import SILENT, SampleEventHandler
-from connector_tax.run.loadgen.issuer import Flight
+from connector_tax.run.loadgen.issuer import SILENT, Flight, SampleEventHandler
 from connector_tax.run.loadgen.sse import MAX_SAID, EventScanner, MalformedStream, read_completion, said
 
 # An answer that has ended -> the status of its flight, what is said of a failure, and how many tokens the server counted.

@@ -20,7 +20,7 @@ from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import Target
 from connector_tax.base.units import s_to_ns
-from connector_tax.run.loadgen.events import SessionEvent, session_log
+from connector_tax.run.loadgen.issuer import SessionEvent, session_log
 from connector_tax.run.loadgen.messages import (
     BATCH_S,
     Abandon,

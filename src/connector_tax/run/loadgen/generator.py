@@ -17,8 +17,7 @@ from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import Status
 from connector_tax.base.timer import DeadlineTimer
 from connector_tax.base.units import NS_PER_S
-from connector_tax.run.loadgen.events import EventLog, SessionEvent
-from connector_tax.run.loadgen.issuer import Flight, SampleIssuer
+from connector_tax.run.loadgen.issuer import EventLog, Flight, SampleIssuer, SessionEvent
 from connector_tax.run.loadgen.messages import BATCH_S, Counters, Ended
 from connector_tax.run.workload.arrivals import OPEN_LOOP
 from connector_tax.run.workload.inflight import may_send

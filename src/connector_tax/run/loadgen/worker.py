@@ -23,10 +23,9 @@ import zmq
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.sessions import read_sessions
 from connector_tax.run.loadgen.descriptors import in_flight, raise_limit
-from connector_tax.run.loadgen.events import EventLog, handler_for
 from connector_tax.run.loadgen.generator import LoadGenerator, Part, Reports, Workload
 from connector_tax.run.loadgen.http_issuer import HttpIssuer
-from connector_tax.run.loadgen.issuer import TURN_S, StallWatch
+from connector_tax.run.loadgen.issuer import TURN_S, EventLog, StallWatch, handler_for
 from connector_tax.run.loadgen.messages import (
     Abandon,
     Batch,
