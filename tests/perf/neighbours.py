@@ -30,7 +30,7 @@ from scipy import stats
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.run.engine.gpus import slots_of
 from connector_tax.run.engine.process import LaunchRequest, running_engine
-from connector_tax.run.loadgen.placement import discover, place
+from connector_tax.run.loadgen.descriptors import discover, place
 from connector_tax.run.measure.launch import share_of
 from connector_tax.run.measure.locks import first_free, holder_words
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from connector_tax.run.loadgen.placement import Core, discover, place
+from connector_tax.run.loadgen.descriptors import Core, discover, place
 from connector_tax.run.measure.launch import share_of
 
 

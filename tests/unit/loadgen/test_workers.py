@@ -28,6 +28,7 @@ from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.target import RequestForm, target_of
 from connector_tax.run.loadgen import coordinator
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
+from connector_tax.run.loadgen.descriptors import Placement
 from connector_tax.run.loadgen.health import STALL_US
 from connector_tax.run.loadgen.issuer import StallWatch
 from connector_tax.run.loadgen.messages import (
@@ -40,7 +41,6 @@ from connector_tax.run.loadgen.messages import (
     Stopped,
     decode_for_coordinator,
 )
-from connector_tax.run.loadgen.placement import Placement
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.run.loadgen.worker import Mailbox
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector_tax.run.loadgen.placement import Core, place
+from connector_tax.run.loadgen.descriptors import Core, place
 from connector_tax.run.measure.launch import share_of
 
 

@@ -19,9 +19,9 @@ from connector_tax.base.records.sessions import Session, read_sessions
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.statistics.percentiles import percentile
 from connector_tax.base.units import s_to_ns
+from connector_tax.run.loadgen.descriptors import Placement
 from connector_tax.run.loadgen.issuer import NO_SOCKET, histogram
 from connector_tax.run.loadgen.messages import SessionResult
-from connector_tax.run.loadgen.placement import Placement
 from connector_tax.run.workload.arrivals import OPEN_LOOP
 
 # Were the turns of conversations sent when they should have been? Not before what they wait for, and not late.

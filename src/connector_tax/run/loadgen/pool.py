@@ -13,6 +13,7 @@ from pathlib import Path
 import zmq
 
 from connector_tax.base.errors import EngineError
+from connector_tax.run.loadgen.descriptors import Placement
 from connector_tax.run.loadgen.messages import (
     Counters,
     ToCoordinator,
@@ -20,7 +21,6 @@ from connector_tax.run.loadgen.messages import (
     decode_for_coordinator,
     encode,
 )
-from connector_tax.run.loadgen.placement import Placement
 
 STOP_WAIT_S = 2.0
 # From a worker's start to its first word: an interpreter and its imports.

@@ -31,7 +31,7 @@ from connector_tax.run.engine.patching import step_timing_of
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.run.engine.settings import resolved_settings, transports_of
 from connector_tax.run.engine.usage import idle_use
-from connector_tax.run.loadgen.placement import Core, Placement, discover, place
+from connector_tax.run.loadgen.descriptors import Core, Placement, discover, place
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.run.measure.checks import warm_up
 from connector_tax.run.measure.progress import Progress
