@@ -24,8 +24,8 @@ from connector_tax.run.engine.process import LaunchRequest, RunningEngine, runni
 from connector_tax.run.loadgen.pool import worker_pool
 from connector_tax.run.measure.cell import Bench, measure_one_cell
 from connector_tax.run.measure.checks import clock_at_work
+from connector_tax.run.measure.failure import judge
 from connector_tax.run.measure.preflight import _reason_before_launch
-from connector_tax.run.measure.verdict import judge
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ABOUT

@@ -52,8 +52,7 @@ from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 from connector_tax.run.loadgen.coordinator import WorkerLost
 from connector_tax.run.loadgen.pool import WorkerPool
 from connector_tax.run.measure.checks import cache_flags, prime_cache
-from connector_tax.run.measure.failure import is_of_the_host
-from connector_tax.run.measure.verdict import judge, refused
+from connector_tax.run.measure.failure import is_of_the_host, judge, refused
 from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, scrape_once, scrape_patiently
 
 # What an engine that lives has written into its logs since a moment: the reason behind its HTTP 500s.

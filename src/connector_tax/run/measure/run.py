@@ -42,6 +42,7 @@ from connector_tax.run.measure.failure import (
     PLAINS,
     ConfigurationFailed,
     blame_the_host,
+    death_of,
     earlier_failure,
     how_to_try_again,
     plain_failed,
@@ -60,7 +61,6 @@ from connector_tax.run.measure.locks import on_a_card
 from connector_tax.run.measure.matched import with_matched_launches
 from connector_tax.run.measure.progress import Progress
 from connector_tax.run.measure.time_left import TimeLimit
-from connector_tax.run.measure.verdict import death_of
 
 # The accuracy pass of a launch: a fixed set of prompts, whose answers are compared with plain's.
 
