@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from connector_tax.base.config import EngineConfig, longest_request_tokens
+from connector_tax.run.engine.gpu_host import GIB, too_large
 from connector_tax.run.engine.gpus import Cards, Gpu
-from connector_tax.run.engine.memory import GIB, too_large
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT, campaign_config

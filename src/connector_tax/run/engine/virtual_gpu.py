@@ -22,8 +22,8 @@ from connector_tax.base.files import hash_of, read_json, write_json
 from connector_tax.base.records.gpu import StepCosts, VirtualGpu
 from connector_tax.base.vllm_model.shape import ModelShape, kv_cache_bytes, linear_costs, model_shape
 from connector_tax.run.engine.container import interpreter
+from connector_tax.run.engine.gpu_host import memory_utilization
 from connector_tax.run.engine.gpus import cards_wanted
-from connector_tax.run.engine.memory import memory_utilization
 from connector_tax.run.engine.model_files import model_folder
 from connector_tax.run.engine.patching import vllm_folder
 
