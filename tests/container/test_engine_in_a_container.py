@@ -23,9 +23,8 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.identity import engine_identity
 from connector_tax.run.engine.ports import free_port, listeners
-from connector_tax.run.engine.process import LaunchRequest, running_engine
+from connector_tax.run.engine.process import LaunchRequest, cpu_seconds, running_engine
 from connector_tax.run.engine.supervised import end_leftovers, new_mark
-from connector_tax.run.engine.usage import cpu_seconds
 
 CAMPAIGN = load_campaign(PROJECT_ROOT / "config" / "demo.yaml")
 SECRET = "hf_NobodyMayReadThis0123456789abc"

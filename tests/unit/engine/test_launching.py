@@ -37,9 +37,8 @@ from connector_tax.run.engine.command import (
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.identity import env_text
 from connector_tax.run.engine.ports import free_port
-from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
+from connector_tax.run.engine.process import LaunchError, LaunchRequest, cpu_seconds, running_engine
 from connector_tax.run.engine.store import stores_folder
-from connector_tax.run.engine.usage import cpu_seconds
 from connector_tax.run.measure.run import _death as died_of
 
 CONFIG = Path(__file__).parents[3] / "config"

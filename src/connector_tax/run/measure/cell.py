@@ -45,9 +45,14 @@ from connector_tax.base.steptime.share import (
     stand_ins,
 )
 from connector_tax.base.units import NS_PER_S, s_to_ns
-from connector_tax.run.engine.process import LOG_TAIL_BYTES, RunningEngine
+from connector_tax.run.engine.process import (
+    LOG_TAIL_BYTES,
+    RunningEngine,
+    cpu_seconds,
+    host_busy_seconds,
+    rss_mib,
+)
 from connector_tax.run.engine.root_cause import root_cause
-from connector_tax.run.engine.usage import cpu_seconds, host_busy_seconds, rss_mib
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 from connector_tax.run.loadgen.coordinator import WorkerLost
 from connector_tax.run.loadgen.pool import WorkerPool

@@ -28,9 +28,14 @@ from connector_tax.run.engine.gpus import Cards, Slot, slots_of
 from connector_tax.run.engine.identity import engine_identity, env_text
 from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.patching import step_timing_of
-from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
+from connector_tax.run.engine.process import (
+    LaunchError,
+    LaunchRequest,
+    RunningEngine,
+    idle_use,
+    running_engine,
+)
 from connector_tax.run.engine.settings import resolved_settings, transports_of
-from connector_tax.run.engine.usage import idle_use
 from connector_tax.run.loadgen.descriptors import Core, Placement, discover, place
 from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.run.measure.checks import warm_up
