@@ -37,10 +37,10 @@ from connector_tax.run.engine.gpus import Gpu
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.engine.supervised import VARIABLE as MARK_VARIABLE
 from connector_tax.run.loadgen.cell import BenchmarkSession
+from connector_tax.run.loadgen.coordinator import worker_pool
 from connector_tax.run.loadgen.issuer import SampleEvent, SampleIssuer, SessionEvent
 from connector_tax.run.loadgen.messages import Job, Observe
 from connector_tax.run.loadgen.outputs import collect_outputs
-from connector_tax.run.loadgen.pool import worker_pool
 from connector_tax.run.loadgen.worker import _what_to_send
 from connector_tax.run.measure.checks import prime_cache
 from connector_tax.run.workload.schedulers import Scheduler, Share

@@ -21,7 +21,7 @@ from connector_tax.base.plan import cells_of
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.steptime.share import NO_RECORD
 from connector_tax.run.engine.process import LaunchRequest, RunningEngine, running_engine
-from connector_tax.run.loadgen.pool import worker_pool
+from connector_tax.run.loadgen.coordinator import worker_pool
 from connector_tax.run.measure.cell import Bench, measure_one_cell
 from connector_tax.run.measure.checks import clock_at_work
 from connector_tax.run.measure.failure import judge

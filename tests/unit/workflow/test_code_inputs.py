@@ -153,7 +153,9 @@ def test_imports_are_found_however_they_are_written(source: str, wanted: set[str
 
 def test_what_is_started_by_name_is_followed() -> None:
     """``python -m connector_tax.run.loadgen.worker`` is no import."""
-    assert imports.PACKAGE / "run" / "loadgen" / "worker.py" in closure("connector_tax.run.loadgen.pool")
+    assert imports.PACKAGE / "run" / "loadgen" / "worker.py" in closure(
+        "connector_tax.run.loadgen.coordinator"
+    )
 
 
 def test_an_entry_that_is_nowhere_is_refused() -> None:

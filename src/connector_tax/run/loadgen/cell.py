@@ -8,11 +8,10 @@ from connector_tax.base.documents.cell import Health
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import Target
-from connector_tax.run.loadgen.coordinator import Coordinator
+from connector_tax.run.loadgen.coordinator import Coordinator, WorkerPool, worker_pool
 from connector_tax.run.loadgen.descriptors import check_limit
 from connector_tax.run.loadgen.health import health
 from connector_tax.run.loadgen.messages import NOTHING, Observe, Queue, SessionResult, unseen
-from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
 
 # One cell over a pool of workers, as its caller has it: start, ask it to end, wait, and the outcome.
 

@@ -54,8 +54,7 @@ from connector_tax.run.engine.process import (
 )
 from connector_tax.run.engine.root_cause import root_cause
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
-from connector_tax.run.loadgen.coordinator import WorkerLost
-from connector_tax.run.loadgen.pool import WorkerPool
+from connector_tax.run.loadgen.coordinator import WorkerLost, WorkerPool
 from connector_tax.run.measure.checks import cache_flags, prime_cache
 from connector_tax.run.measure.failure import is_of_the_host, judge, refused
 from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, scrape_once, scrape_patiently

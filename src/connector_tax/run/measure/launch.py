@@ -36,8 +36,8 @@ from connector_tax.run.engine.process import (
     running_engine,
 )
 from connector_tax.run.engine.settings import resolved_settings, transports_of
+from connector_tax.run.loadgen.coordinator import WorkerPool, worker_pool
 from connector_tax.run.loadgen.descriptors import Core, Placement, discover, place
-from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
 from connector_tax.run.measure.checks import warm_up
 from connector_tax.run.measure.progress import Progress
 from connector_tax.run.measure.time_left import TimeLimit
