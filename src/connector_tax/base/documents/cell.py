@@ -23,7 +23,7 @@ from connector_tax.base.records.bounds import (
 )
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.launch import LaunchSpec
-from connector_tax.base.records.record import Record
+from connector_tax.base.records.rates import Record
 
 # accuracy.json: what an engine answered to a fixed set of prompts.
 

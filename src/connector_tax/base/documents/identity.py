@@ -10,8 +10,7 @@ from connector_tax.base.documents.reading import document_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.records.bounds import Bytes, Fact, Foreign, Whole
 from connector_tax.base.records.gpu import HostCosts, StepCosts
-from connector_tax.base.records.record import Record
-from connector_tax.base.records.settings import CONSEQUENCES
+from connector_tax.base.records.rates import CONSEQUENCES, Record
 from connector_tax.base.units import MOST_TOKENS
 
 # What engines resolved their settings to, as preflight saw it: engine_settings.json of each configuration, and engine_diff.json.

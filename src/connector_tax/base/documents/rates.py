@@ -7,8 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from connector_tax.base.records.bounds import Rate
 from connector_tax.base.records.cell import Shape
-from connector_tax.base.records.rates import ReferenceRates
-from connector_tax.base.records.record import Record
+from connector_tax.base.records.rates import Record, ReferenceRates
 
 # put_in.json: the taxes that the model of the embedded engine itself gives, from many launches in virtual time.
 

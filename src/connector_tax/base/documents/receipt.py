@@ -12,7 +12,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import is_bare, shown
 from connector_tax.base.records.bounds import Attempt, Seconds, WholeTokens
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.base.records.record import Record
+from connector_tax.base.records.rates import Record
 
 # preflight_status.json: which configurations can be measured here, and for each of the others why not.
 
