@@ -16,7 +16,6 @@ from msgspec import UNSET
 
 from connector_tax.base.artifacts.cells import file_entry, read_cell
 from connector_tax.base.artifacts.layout import RunFolder
-from connector_tax.base.clock import now_ns, read_clock_pair
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.documents.receipt import (
@@ -28,6 +27,7 @@ from connector_tax.base.documents.receipt import (
     receipt_of,
 )
 from connector_tax.base.files import read_json, to_json, write_json, write_text_if_changed
+from connector_tax.base.timer import now_ns, read_clock_pair
 from connector_tax.base.units import NS_PER_S
 
 # How long launches took: one entry per try, so that what an interruption or a resume adds up to can be told.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from connector_tax.base.clock import read_clock_pair
 from connector_tax.base.steptime.writer import SchedulerRow, WorkerRow, header_line
+from connector_tax.base.timer import read_clock_pair
 from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts, Member
 from connector_tax.base.vllm_model.model import StepResult
 

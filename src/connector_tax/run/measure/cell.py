@@ -17,7 +17,6 @@ from msgspec import UNSET
 from connector_tax.base import direct
 from connector_tax.base.artifacts.cells import open_cell, publish_cell
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, LOGS, CellFolder
-from connector_tax.base.clock import asleep_ns, read_clock_pair
 from connector_tax.base.connector_off import EXTERNAL_QUERIES
 from connector_tax.base.documents.cell import (
     About,
@@ -44,6 +43,7 @@ from connector_tax.base.steptime.share import (
     cut_clock,
     stand_ins,
 )
+from connector_tax.base.timer import asleep_ns, read_clock_pair
 from connector_tax.base.units import NS_PER_S, s_to_ns
 from connector_tax.run.engine.process import (
     LOG_TAIL_BYTES,
