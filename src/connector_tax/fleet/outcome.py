@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from connector_tax.base.documents.fleet import Mean
-from connector_tax.base.statistics.student import student_quantile
+from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.base.units import NS_PER_S
 from connector_tax.fleet.patterns import Request
 from connector_tax.fleet.simulation import Day

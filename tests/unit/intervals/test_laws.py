@@ -7,14 +7,14 @@ from scipy import optimize, stats
 
 from connector_tax.base.statistics.bootstrap import circular_block_length
 from connector_tax.base.statistics.drift import straight_line
-from connector_tax.base.statistics.resampling import Floats
-from connector_tax.base.statistics.student import (
+from connector_tax.base.statistics.laws import (
     chi_square_quantile,
     normal_quantile,
     ranks_of,
     student_quantile,
     student_two_sided_p,
 )
+from connector_tax.base.statistics.resampling import Floats
 from connector_tax.read.stats.power import smallest_detectable
 
 P = np.array([1e-6, 0.005, 0.025, 0.1, 0.5, 0.8, 0.95, 0.975, 0.9995])

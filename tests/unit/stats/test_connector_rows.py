@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from connector_tax.base.documents.aggregate import ConnectorRow, aggregate_of
-from connector_tax.base.statistics.student import student_quantile
+from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.read.ingest.steps import Hooks
 from connector_tax.read.stats.attribution import _cpu_of_hooks
 from connector_tax.read.stats.connectors import connector_rows

@@ -10,8 +10,8 @@ from scipy.stats import t as student
 
 from connector_tax.base.documents.aggregate import Missing
 from connector_tax.base.statistics.bootstrap import Estimate, student_factor, unavailable
+from connector_tax.base.statistics.p_values import p_of
 from connector_tax.base.statistics.shares import shares
-from connector_tax.base.statistics.student import p_of
 from connector_tax.read.stats.hypotheses import judge_hypotheses
 from connector_tax.read.stats.trends import ShapeTax, Trend, trend_of
 from connector_tax.read.stats.verdicts import Evidence, Verdict

@@ -16,9 +16,10 @@ import msgspec
 import numpy as np
 
 from connector_tax.base.documents.aggregate import NBlocks, Quantity, TaxPart
+from connector_tax.base.statistics.laws import normal_quantile, ranks_of, student_quantile
 from connector_tax.base.statistics.percentiles import percentile
 from connector_tax.base.statistics.resampling import Floats, Ints, SortedColumn, counts_of, draw_starts
-from connector_tax.base.statistics.student import LogMean, normal_quantile, ranks_of, student_quantile
+from connector_tax.base.statistics.student import LogMean
 from connector_tax.base.statistics.tails import Tail
 
 # How long blocks of a series have to be, by the rule of Politis and White (2004), as corrected by Patton, Politis and White (2009).

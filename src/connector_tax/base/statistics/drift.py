@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from connector_tax.base.statistics.student import student_quantile, student_two_sided_p
+from connector_tax.base.statistics.laws import student_quantile, student_two_sided_p
 
 # Two points lie on a line whatever they are.
 MIN_POINTS = 3

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.base.statistics.student import normal_quantile
+from connector_tax.base.statistics.laws import normal_quantile
 
 # Of the multivariate normal's quasi-Monte Carlo, so that a factor is the same every time.
 SEED = 20260526

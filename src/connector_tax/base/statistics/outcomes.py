@@ -9,7 +9,7 @@ from collections.abc import Callable
 from connector_tax.base.documents.aggregate import Interval, Outcome, Told
 from connector_tax.base.documents.aggregate import told as told
 from connector_tax.base.statistics.bootstrap import Estimate
-from connector_tax.base.statistics.student import p_of
+from connector_tax.base.statistics.p_values import p_of
 
 SUPPORTED: Outcome = "supported"
 REFUTED: Outcome = "refuted"

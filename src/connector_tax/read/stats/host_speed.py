@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from connector_tax.base.documents.aggregate import Bounds, EqualSpeed, closed
+from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.base.statistics.resampling import Floats
-from connector_tax.base.statistics.student import log_mean, student_quantile
+from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.host import work_us
 from connector_tax.read.stats.launches import Launch, Launches, launches_of, levels_of, log_ratios
 

@@ -32,8 +32,8 @@ from connector_tax.base.statistics.outcomes import (
     inside,
     p_of_outcome,
 )
+from connector_tax.base.statistics.p_values import holm
 from connector_tax.base.statistics.shares import share_of
-from connector_tax.base.statistics.student import holm
 from connector_tax.read.stats.labels import H3_SHARE, dominated, prior_label
 from connector_tax.read.stats.taxes import difference, verdict
 from connector_tax.read.stats.trends import RISING, Trend

@@ -11,7 +11,7 @@ from scipy import special
 
 from connector_tax.base.documents.aggregate import Bounds, Power, Repeats
 from connector_tax.base.statistics.bootstrap import Estimate
-from connector_tax.base.statistics.student import chi_square_quantile, normal_quantile, student_quantile
+from connector_tax.base.statistics.laws import chi_square_quantile, normal_quantile, student_quantile
 from connector_tax.read.stats.taxes import LATENCY_METRICS, Tax
 
 POWER = 0.8

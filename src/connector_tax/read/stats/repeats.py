@@ -27,8 +27,9 @@ from connector_tax.base.documents.aggregate import (
 from connector_tax.base.documents.rates import Reference, ReferenceRatesFile
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.bootstrap import Estimate
+from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.base.statistics.resampling import Floats
-from connector_tax.base.statistics.student import log_mean, student_quantile
+from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.cells import Estimates
 from connector_tax.read.stats.host import host_changes
 from connector_tax.read.stats.host_speed import (

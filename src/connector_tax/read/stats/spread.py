@@ -7,7 +7,7 @@ import numpy as np
 from connector_tax.base.documents.aggregate import Bounds, Drift
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.drift import line_through_blocks
-from connector_tax.base.statistics.student import chi_square_quantile
+from connector_tax.base.statistics.laws import chi_square_quantile
 from connector_tax.read.stats.launches import Launches, log_ratios, plains
 from connector_tax.read.stats.power import MOST_LOG, found_by_blocks
 

@@ -1,0 +1,50 @@
+"""p of a decision: the interval that decides, inverted."""
+
+from collections.abc import Callable
+
+from connector_tax.base.statistics.bootstrap import Estimate
+
+# Of p on the scale of its logarithm.
+HALVINGS = 50
+
+# Whether an interval, from its lower end to its upper one, decides.
+Decides = Callable[[float | None, float | None], bool]
+
+
+def p_of(estimate: Estimate, confidence: float, decides: Decides) -> float | None:
+    """The smallest p at which the interval of confidence 1 - p decides; None where the one of ``confidence`` does not.
+
+    It is never above ``1 - confidence``, and not below what the interval can tell (``Estimate.least_p``).
+
+    Args:
+        confidence: of the interval that stands beside it.
+    """
+    if not decides(*estimate.interval(confidence)):
+        return None
+    high = 1 - confidence
+    low = min(estimate.least_p, high)
+    if decides(*estimate.interval(1 - low)):
+        return low
+    for _ in range(HALVINGS):
+        middle = (low * high) ** 0.5
+        if decides(*estimate.interval(1 - middle)):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def holm(p_values: list[float | None], tests: int) -> list[float | None]:
+    """Adjusted by Holm's step-down (1979): together they err as rarely as one should.
+
+    Args:
+        p_values: None where a test decided nothing; it counts among ``tests`` all the same.
+        tests: how many were made.
+    """
+    found: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    decided = sorted((p, k) for k, p in enumerate(p_values) if p is not None)
+    for rank, (own, k) in enumerate(decided):
+        largest = max(largest, min(1.0, (tests - rank) * own))
+        found[k] = largest
+    return found
