@@ -21,13 +21,11 @@ from connector_tax.run.engine.command import check_model, engine_python
 from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpus import Cards, host_gpus, parallel_sizes
 from connector_tax.run.engine.model_files import model_folder, weights_bytes
-from connector_tax.run.engine.virtual_gpu import release_key
+from connector_tax.run.engine.virtual_gpu import memory_utilization, release_key
 
 # Whether the KV memory that max_model_len asks for fits on the card, worked out before an engine spends minutes on it.
 
 GIB = 2**30
-# Of vLLM's own the largest: 0.9 in earlier releases, 0.92 in 0.32.
-DEFAULT_UTILIZATION = 0.92
 BLOCK_TOKENS = 16
 # float32 weights are served in 16 bits unless engine.args.dtype says otherwise.
 BYTES = {"float32": 2, "bfloat16": 2, "float16": 2, "half": 2, "auto": 2}
@@ -37,24 +35,6 @@ OTHERWISE = (
     *("cpu_offload_gb", "offload_group_size", "kv_cache_memory_bytes", "num_gpu_blocks_override"),
     *("quantization", "quantization_config", "hf_overrides", "hf_config_path"),
 )
-
-
-def memory_utilization(engine: EngineConfig) -> float:
-    """vLLM's ``gpu_memory_utilization``, or its default.
-
-    Raises:
-        ConfigError: it is no share.
-    """
-    given = engine.args.get("gpu_memory_utilization") or DEFAULT_UTILIZATION
-    try:
-        share = float(given)
-    except (TypeError, ValueError):
-        share = math.nan
-    if not 0 < share <= 1:
-        raise ConfigError(
-            f"engine.args.gpu_memory_utilization: {given!r}: wanted is a number above 0 and at most 1, such as 0.9."
-        )
-    return share
 
 
 def too_large(engine: EngineConfig, cards: Cards, longest_tokens: int) -> str | None:

@@ -17,8 +17,7 @@ from typing import Any
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.units import is_number
-from connector_tax.run.engine.ports import LAST_PORT
+from connector_tax.base.units import LAST_PORT, is_number
 
 VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 SYSFS = Path("/sys")

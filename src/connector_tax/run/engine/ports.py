@@ -17,13 +17,12 @@ import psutil
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import EngineError
 from connector_tax.base.records.connector import ConnectorSpec, SidePort
-from connector_tax.base.units import is_number
+from connector_tax.base.units import LAST_PORT, is_number
 from connector_tax.run.engine.gpus import parallel_sizes
 
 # Moved on by card, so that campaigns on two cards of a host do not collide; not drawn afresh, since vLLM keys its
 # compile cache with them and every launch would then compile anew.
 STRIDE = 100
-LAST_PORT = 65535
 # Defaults of the connectors' own ports lie below.
 FIRST_PORT = 20_000
 # The first and the last port of those that Linux gives to connections and to servers that ask for port 0.

@@ -5,6 +5,7 @@ engine is given a working copy with the whole path.
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -22,7 +23,6 @@ from connector_tax.base.files import hash_of, read_json, write_json
 from connector_tax.base.records.gpu import StepCosts, VirtualGpu
 from connector_tax.base.vllm_model.shape import ModelShape, kv_cache_bytes, linear_costs, model_shape
 from connector_tax.run.engine.container import interpreter
-from connector_tax.run.engine.gpu_host import memory_utilization
 from connector_tax.run.engine.gpus import cards_wanted
 from connector_tax.run.engine.model_files import model_folder
 from connector_tax.run.engine.patching import vllm_folder
@@ -106,6 +106,28 @@ KNOWN_VALUES: dict[str, tuple[str, ...]] = {
     "kv_cache_dtype": (*_TWO_BYTES, "fp8"),
     **dict.fromkeys(("quantization", "cpu_offload_gb", "kv_cache_memory_bytes"), ()),
 }
+
+
+# Of vLLM's own the largest: 0.9 in earlier releases, 0.92 in 0.32.
+DEFAULT_UTILIZATION = 0.92
+
+
+def memory_utilization(engine: EngineConfig) -> float:
+    """vLLM's ``gpu_memory_utilization``, or its default.
+
+    Raises:
+        ConfigError: it is no share.
+    """
+    given = engine.args.get("gpu_memory_utilization") or DEFAULT_UTILIZATION
+    try:
+        share = float(given)
+    except (TypeError, ValueError):
+        share = math.nan
+    if not 0 < share <= 1:
+        raise ConfigError(
+            f"engine.args.gpu_memory_utilization: {given!r}: wanted is a number above 0 and at most 1, such as 0.9."
+        )
+    return share
 
 
 def gpu_document(engine: EngineConfig) -> GpuDocument | None:
