@@ -44,9 +44,7 @@ def write(folder: CampaignFolder, name: str, text: str) -> None:
 
 def files(folder: CampaignFolder) -> dict[str, str]:
     return {
-        str(p.relative_to(folder.root)): p.read_text()
-        for p in sorted(folder.root.rglob("*"))
-        if p.is_file()
+        str(p.relative_to(folder.root)): p.read_text() for p in sorted(folder.root.rglob("*")) if p.is_file()
     }
 
 

@@ -14,7 +14,7 @@ from connector_tax.base.plan.guess import batched_tokens
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.statistics.percentiles import percentile
-from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts, load_costs
+from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts, load_costs
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.run.engine.command import cost_model
 from connector_tax.run.rehearsal.cell import simulate_cell
@@ -51,22 +51,6 @@ def true_percentiles_ms(
             raise ValueError(f"{name} p90 has no finite truth at {spec.cell_id}")
         out[name] = p90
     return out
-
-
-def true_tax(
-    spec: CellSpec,
-    costs: EngineCosts,
-    connector: ConnectorCosts,
-    *,
-    max_num_batched_tokens: int,
-    launches: int = 40,
-) -> dict[str, float]:
-    """``{"ttft_p90": ..., "tpot_p90": ...}`` of ``connector`` against no connector, under the model."""
-    own, plain = (
-        true_percentiles_ms(spec, costs, c, max_num_batched_tokens=max_num_batched_tokens, launches=launches)
-        for c in (connector, NO_CONNECTOR)
-    )
-    return {name: own[f"{name[:4]}_ms"] / plain[f"{name[:4]}_ms"] - 1 for name in ("ttft_p90", "tpot_p90")}
 
 
 LAUNCHES = 100
