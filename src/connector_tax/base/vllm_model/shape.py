@@ -54,12 +54,6 @@ class ModelShape:
         return self.always + self.moe_layers * self.experts * self.expert + self.head + self.embedding
 
     @property
-    def active(self) -> int:
-        """Parameters that one token passes, embedding and head included, as model cards count them."""
-        experts = self.moe_layers * self.experts_per_token * self.expert
-        return self.always + experts + self.head + self.embedding
-
-    @property
     def weights_bytes(self) -> int:
         return self.total * BYTES
 
@@ -160,11 +154,6 @@ class StepLoad:
     context_tokens: int
     prefill_tokens: int = 0
     prefill_context_tokens: int = 0
-
-    @property
-    def all_context_tokens(self) -> int:
-        """As the clock counts them."""
-        return self.decode_seqs * self.context_tokens + self.prefill_context_tokens
 
 
 def roofline_us(shape: ModelShape, gpu: VirtualGpu, load: StepLoad) -> float:
