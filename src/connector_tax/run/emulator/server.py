@@ -433,7 +433,7 @@ class Server:
     def _switch_off(self) -> None:
         """The whole connector, or one child of a stack; its hooks are called on, as vLLM does, and return at once."""
         wanted = self._faults.off_child
-        off = [wanted is None or m.prefix.startswith(f"{wanted}:") for m in self._members]
+        off = [wanted < 0 or m.prefix.startswith(f"{wanted}:") for m in self._members]
         self._asked = [m.name for m, is_off in zip(self._members, off, strict=True) if not is_off]
         assert self.engine is not None
         self.engine.recost(

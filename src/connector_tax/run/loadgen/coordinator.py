@@ -251,24 +251,10 @@ class CpuMeter:
 
 def record_of(ended: Ended, window: CellWindow, worker: int) -> RequestRecord:
     """What a worker said of one request."""
-    return RequestRecord(
-        seq=ended.seq,
-        t_sched_ns=ended.t_sched_ns,
-        t_send_ns=ended.t_send_ns,
-        t_first_token_ns=ended.t_first_token_ns,
-        t_last_token_ns=ended.t_last_token_ns,
-        t_end_ns=ended.t_end_ns,
-        status=ended.status,
-        prompt_tokens=ended.prompt_tokens,
-        completion_tokens=ended.completion_tokens,
-        inflight_at_send=ended.inflight_at_send,
-        worker=worker,
-        phase=window.phase_of(ended.t_sched_ns),
-        error=ended.error,
-        session=ended.session,
-        turn=ended.turn,
-        resends=ended.resends,
-    )
+    told = msgspec.structs.asdict(ended)
+    for name in ("token_ns", "came_ns"):  # what the cell's record does not keep
+        del told[name]
+    return RequestRecord(**told, worker=worker, phase=window.phase_of(ended.t_sched_ns))
 
 
 def in_time(ended: Ended, over: tuple[int, str] | None) -> Ended:
