@@ -173,7 +173,21 @@ def takes_ids(form: RequestForm) -> bool:
     return form.api == "completions" and not form.words
 
 
-class RequestRenderer:
+class _Independent:
+    """What a workload of independent requests says about itself; see ``run.loadgen.generator.Workload``."""
+
+    def place(self, seq: int) -> tuple[int, int] | None:
+        return None
+
+    def needs_ids(self, seq: int) -> bool:
+        return False
+
+    def answered(self, seq: int, output_ids: list[int]) -> None: ...
+
+    def ended(self, seq: int) -> None: ...
+
+
+class RequestRenderer(_Independent):
     """Renders the requests of one cell: independent and synthetic."""
 
     def __init__(self, spec: CellSpec, target: Target) -> None:
@@ -198,21 +212,9 @@ class RequestRenderer:
             seq
         )
 
-    # What a workload of independent requests has to say about itself; see ``run.loadgen.generator.Workload``.
-
     def lengths(self, seq: int) -> tuple[int | None, int | None]:
         input_tokens, output_tokens = self._asked(seq)
         return input_tokens if self._exact else None, self._wire.wanted(output_tokens)
-
-    def place(self, seq: int) -> tuple[int, int] | None:
-        return None
-
-    def needs_ids(self, seq: int) -> bool:
-        return False
-
-    def answered(self, seq: int, output_ids: list[int]) -> None: ...
-
-    def ended(self, seq: int) -> None: ...
 
 
 def words(seed: int, item: int, n: int) -> bytes:
@@ -402,7 +404,7 @@ def prompt_of(value: Any) -> Prompt:
     return Prompt(prompt, len(prompt) if is_ids else None, output_tokens)
 
 
-class DatasetRenderer:
+class DatasetRenderer(_Independent):
     """Renders the requests of a cell whose prompts come from a file."""
 
     def __init__(self, spec: CellSpec, target: Target, prompts: tuple[Prompt, ...]) -> None:
@@ -418,16 +420,6 @@ class DatasetRenderer:
     def lengths(self, seq: int) -> tuple[int | None, int | None]:
         prompt = self._of(seq)
         return prompt.tokens, self._wire.wanted(prompt.output_tokens)
-
-    def place(self, seq: int) -> tuple[int, int] | None:
-        return None
-
-    def needs_ids(self, seq: int) -> bool:
-        return False
-
-    def answered(self, seq: int, output_ids: list[int]) -> None: ...
-
-    def ended(self, seq: int) -> None: ...
 
     def _of(self, seq: int) -> Prompt:
         return self._prompts[seq % len(self._prompts)]
