@@ -45,7 +45,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     Raises:
         ArtifactError: the disk is full or the folder cannot be written.
     """
-    _write(path, (content,))
+    write_pieces(path, (content,))
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
@@ -54,10 +54,11 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     Raises:
         ArtifactError: the disk is full or the folder cannot be written.
     """
-    _write(path, (f"{line}\n".encode(errors="backslashreplace") for line in lines))
+    write_pieces(path, (f"{line}\n".encode(errors="backslashreplace") for line in lines))
 
 
-def _write(path: Path, content: Iterable[bytes]) -> None:
+def write_pieces(path: Path, content: Iterable[bytes], mode: int = 0o644) -> None:
+    """``write_bytes`` of what is too large to be in memory at once."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +66,7 @@ def _write(path: Path, content: Iterable[bytes]) -> None:
             handle.writelines(content)
             handle.flush()
             os.fsync(handle.fileno())
-            os.chmod(temporary, 0o644)
+            os.chmod(temporary, mode)
             os.replace(temporary, path)
         sync_folder(path.parent)
     except BaseException as error:

@@ -4,14 +4,11 @@ A filter between the engine and its log would be one more process that wakes wit
 measurement left is gone through by the next one that launches into the same folder.
 """
 
-import os
-import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import LOGS
-from connector_tax.base.files import writing_failed
+from connector_tax.base.files import write_pieces
 from connector_tax.base.secrets import masked
 
 # A log may be larger than memory, so it is taken in whole lines of about this size together.
@@ -34,17 +31,8 @@ def _clean(path: Path) -> None:
     # Twice through a log that holds one, so that a log that holds none needs no room on the disk.
     if all(text == clean for text, clean in _pieces(path)):
         return
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        with open(temporary, "w", encoding="utf-8", errors="surrogateescape", newline="") as log:
-            log.writelines(clean for _, clean in _pieces(path))
-        os.chmod(temporary, path.stat().st_mode & 0o777)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise writing_failed(path, error) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    masked_pieces = (clean.encode("utf-8", "surrogateescape") for _, clean in _pieces(path))
+    write_pieces(path, masked_pieces, mode=path.stat().st_mode & 0o777)
 
 
 def _pieces(path: Path) -> Iterator[tuple[str, str]]:
