@@ -11,7 +11,7 @@ from connector_tax.base.documents.receipt import Decision, MatchedLaunch, Prefli
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import launch_spec
-from connector_tax.run.measure.matched import engine_diff, matched_launch, with_matched_launches
+from connector_tax.run.measure.launch import engine_diff, matched_launch, with_matched_launches
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config

@@ -2,9 +2,11 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
@@ -16,14 +18,29 @@ from connector_tax.base.artifacts.layout import RUN_FILES, VIRTUAL_GPU, Campaign
 from connector_tax.base.artifacts.receipts import read_launches, timed_launch
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.cell import About, IdleUse, RunConfig
-from connector_tax.base.documents.identity import CodeVersion, EngineIdentity, kinds_of, other_versions
+from connector_tax.base.documents.identity import (
+    CodeVersion,
+    EngineDiff,
+    EngineIdentity,
+    EngineSettings,
+    Settings,
+    differences,
+    kinds_of,
+    other_versions,
+)
+from connector_tax.base.documents.reading import read_document
+from connector_tax.base.documents.receipt import Decision, PreflightStatus
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.imports import closure, sha256_of_code
 from connector_tax.base.opening import read_whole
 from connector_tax.base.plan import launch_spec
+from connector_tax.base.plan.duration import expected_left_s
+from connector_tax.base.plan.start import cells_there, standing
 from connector_tax.base.records.cell import CellSpec, Phase, phase_word
-from connector_tax.base.units import is_number
+from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.base.secrets import masked
+from connector_tax.base.units import duration_text, is_number
 from connector_tax.run.engine.gpus import Cards, Slot, slots_of
 from connector_tax.run.engine.identity import engine_identity, env_text
 from connector_tax.run.engine.logs import clean_logs
@@ -35,13 +52,115 @@ from connector_tax.run.engine.process import (
     idle_use,
     running_engine,
 )
-from connector_tax.run.engine.settings import resolved_settings, transports_of
+from connector_tax.run.engine.settings import matching_flags, pinned, resolved_settings, transports_of
 from connector_tax.run.loadgen.coordinator import WorkerPool, worker_pool
 from connector_tax.run.loadgen.descriptors import Core, Placement, discover, place
 from connector_tax.run.measure.checks import warm_up
-from connector_tax.run.measure.progress import Progress
 from connector_tax.run.measure.time_left import TimeLimit
 from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, sampling
+
+# Matched baselines: plain vLLM with exactly the engine settings that a connector's launch ended up with.
+
+
+def with_matched_launches(config: CampaignConfig, preflight: PreflightStatus) -> CampaignConfig:
+    """The campaign with what preflight found out about its matched baselines put into their launches."""
+    return replace(
+        config, connectors=tuple(_launched(c, preflight.configs.get(c.id)) for c in config.connectors)
+    )
+
+
+def _launched(connector: ConnectorSpec, decision: Decision | None) -> ConnectorSpec:
+    if connector.matches is None or decision is None or not decision.launch:
+        return connector
+    return replace(connector, extra_args=decision.launch.extra_args, env=decision.launch.env)
+
+
+def matched_launch(folder: CampaignFolder, connector: ConnectorSpec) -> tuple[ConnectorSpec | None, str]:
+    """The spec to launch, and what was matched; None with the reason where there is nothing to launch."""
+    assert connector.matches is not None
+    plain, own = settings_of(folder, "plain"), settings_of(folder, connector.matches)
+    if not plain or not own:
+        return None, "the engine's settings are not known (no step records from preflight)"
+    changes = differences(plain, own)
+    if not changes:
+        return (
+            None,
+            f"{connector.matches} runs with plain's engine settings, so plain is its matched baseline",
+        )
+    arguments, environment, unmatched = matching_flags(changes)
+    if not arguments and not environment:
+        return None, f"no flag sets what {connector.matches} changes: {', '.join(unmatched)}"
+    arguments = [*matching_flags(pinned(plain, own))[0], *arguments]
+    words = f"as {connector.matches}: {', '.join(sorted(changes))}"
+    if unmatched:
+        words += f"; not matched: {', '.join(unmatched)}"
+    return replace(connector, extra_args=tuple(arguments), env=environment), words
+
+
+def settings_of(folder: CampaignFolder, connector_id: str) -> Settings:
+    """What preflight saw the engine of a configuration resolve; empty where it saw none."""
+    path = folder.engine_settings(connector_id)
+    return read_document(path, EngineSettings).settings if path.is_file() else {}
+
+
+def engine_diff(config: CampaignConfig, folder: CampaignFolder) -> EngineDiff:
+    """``engine_diff.json``: per configuration what it changed against plain; None where it was not seen."""
+    plain = settings_of(folder, "plain")
+    found = {c.id: settings_of(folder, c.id) for c in config.connectors}
+    configs = {i: differences(plain, own) if own and plain else None for i, own in found.items()}
+    return EngineDiff(campaign=config.campaign, plain=plain, configs=configs)
+
+
+# One line per event of a long campaign, on stderr and in logs/progress.log.
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Tells where the campaign stands; holds no state beside what is on disk."""
+
+    folder: CampaignFolder
+    config: CampaignConfig
+    date: str
+    connector_id: str
+    phase: Phase
+
+    def say(self, event: str) -> None:
+        """``12:00:01 phase A plain (3 of 24 runs done, about 4 h 10 min left): cell r4_4096x256 ...``"""
+        done, left_s = self._standing()
+        total = sum(len(self.config.members(p)) for p in self.config.phases)
+        line = (
+            f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} phase {phase_word(self.phase)} {self.connector_id} "
+            f"({done} of {total} runs done, about {duration_text(left_s)} left): {event}"
+        )
+        line = masked(line)
+        print(line, file=sys.stderr, flush=True)
+        log = self.folder.progress_log
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with open(log, "a", encoding="utf-8", errors="backslashreplace") as lines:
+                lines.write(line + "\n")
+        except OSError as error:
+            # No measurement ends for a line that was said already; on a full disk the next file of results does.
+            print(
+                f"{log}: this line is not in it, it cannot be written ({error.strerror or error})",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _standing(self) -> tuple[int, float]:
+        found = standing(self.config, self.folder, self.date)
+
+        def finished(phase: Phase, connector_id: str) -> Collection[str]:
+            run = self.folder.run(self.date, connector_id, phase)
+            try:
+                return cells_there(self.config, run, found.rates)
+            except OSError:
+                return ()  # on another card a run that begins anew removes its own; no measurement ends for that
+
+        left_s = expected_left_s(self.config, found.left, found.rates, found.ends_at_once, finished=finished)
+        runs = sum(len(self.config.members(p)) for p in self.config.phases)
+        return runs - sum(map(len, found.left.values())), left_s
+
 
 # Which code made a measurement.
 

@@ -45,8 +45,8 @@ from connector_tax.run.engine.virtual_gpu import gpu_identity, note_on, refuse_m
 from connector_tax.run.measure import checks
 from connector_tax.run.measure.checks import IdleTimes, campaign_lengths, idle_times, warm_up
 from connector_tax.run.measure.failure import blame_the_host
+from connector_tax.run.measure.launch import engine_diff, matched_launch
 from connector_tax.run.measure.locks import measuring_alone, wait_for_card_s, waiting_within
-from connector_tax.run.measure.matched import engine_diff, matched_launch
 from connector_tax.run.measure.time_left import TimeLimit
 
 # The bootstrap server that a KV consumer asks for its producers, where preflight tries one without any.

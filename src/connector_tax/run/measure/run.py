@@ -49,6 +49,7 @@ from connector_tax.run.measure.failure import (
 )
 from connector_tax.run.measure.launch import (
     Death,
+    Progress,
     Run,
     count_death,
     deaths,
@@ -56,10 +57,9 @@ from connector_tax.run.measure.launch import (
     launched,
     loadgen_sha256,
     sampled,
+    with_matched_launches,
 )
 from connector_tax.run.measure.locks import on_a_card
-from connector_tax.run.measure.matched import with_matched_launches
-from connector_tax.run.measure.progress import Progress
 from connector_tax.run.measure.time_left import TimeLimit
 
 # The accuracy pass of a launch: a fixed set of prompts, whose answers are compared with plain's.
