@@ -21,8 +21,7 @@ from connector_tax.base.plan.named import Named
 from connector_tax.base.plan.start import open_campaign
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
-from connector_tax.run.engine.logs import clean_logs
-from connector_tax.run.engine.supervised import end_all_leftovers
+from connector_tax.run.engine.supervised import clean_logs, end_all_leftovers
 from connector_tax.run.measure.locks import held, holder_words
 from connector_tax.run.measure.sitting import Sitting, sit
 

@@ -28,13 +28,13 @@ from connector_tax.run.engine.command import (
 from connector_tax.run.engine.container import Contained, contained, grace_s, image_of, leave_to_the_client
 from connector_tax.run.engine.gpus import Cards, Gpu, cards_of, memory_used_mib
 from connector_tax.run.engine.launch import STEP_LOG, Launch
-from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.ports import api_port, intruder, listens, taken_side_port
 from connector_tax.run.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
 from connector_tax.run.engine.store import own_store
 from connector_tax.run.engine.supervised import (
     Inside,
     Supervisor,
+    clean_logs,
     end_leftovers,
     new_mark,
     start_supervised,

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -24,9 +25,45 @@ from connector_tax.base.artifacts.supervisor import (
 from connector_tax.base.artifacts.supervisor import Supervisor as Recorded
 from connector_tax.base.config.model import Runtime
 from connector_tax.base.errors import EngineError
+from connector_tax.base.files import write_pieces
 from connector_tax.base.opening import printable
+from connector_tax.base.secrets import masked
 from connector_tax.run.engine.container import ANSWER_WITHIN_S, INIT, PREFIX
 from connector_tax.run.engine.supervisor import LIFELINE, descendants, newest_first
+
+# The engine's logs are masked once it has ended, since it writes them itself.
+
+# A log may be larger than memory, so it is taken in whole lines of about this size together.
+PIECE_CHARS = 1 << 22
+
+
+def clean_logs(folder: Path) -> None:
+    """Mask the logs in ``folder``; one without a secret is left as it is, with its time stamp.
+
+    Raises:
+        ArtifactError: there is no room for the masked log.
+    """
+    for name in LOGS:
+        path = folder / name
+        if path.is_file() and not path.is_symlink():
+            _clean(path)
+
+
+def _clean(path: Path) -> None:
+    # Twice through a log that holds one, so that a log that holds none needs no room on the disk.
+    if all(text == clean for text, clean in _pieces(path)):
+        return
+    masked_pieces = (clean.encode("utf-8", "surrogateescape") for _, clean in _pieces(path))
+    write_pieces(path, masked_pieces, mode=path.stat().st_mode & 0o777)
+
+
+def _pieces(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield a log in pieces, as they are and masked; whatever bytes an engine writes come out as they went in."""
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as log:
+        while text := log.read(PIECE_CHARS):
+            text += log.readline()
+            yield text, masked(text)
+
 
 # Which processes belong to a launch, also those that left its session, and after whoever launched them was killed.
 

@@ -43,7 +43,6 @@ from connector_tax.base.secrets import masked
 from connector_tax.base.units import duration_text, is_number
 from connector_tax.run.engine.gpus import Cards, Slot, slots_of
 from connector_tax.run.engine.identity import engine_identity, env_text
-from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.patching import step_timing_of
 from connector_tax.run.engine.process import (
     LaunchError,
@@ -53,6 +52,7 @@ from connector_tax.run.engine.process import (
     running_engine,
 )
 from connector_tax.run.engine.settings import matching_flags, pinned, resolved_settings, transports_of
+from connector_tax.run.engine.supervised import clean_logs
 from connector_tax.run.loadgen.coordinator import WorkerPool, worker_pool
 from connector_tax.run.loadgen.descriptors import Core, Placement, discover, place
 from connector_tax.run.measure.checks import warm_up
