@@ -114,7 +114,7 @@ def test_who_clears_up_is_waited_for_no_longer_than_is_left(tmp_path: Path) -> N
 
 def test_preflight_has_the_campaign_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = campaign(tmp_path)
-    alone = measuring_alone(found.folder.root, "demo", Cards((), 7), wait_s=0.0)
+    alone = measuring_alone(found.folder.root, "demo", Cards((), 7), waiting=locks.Waiting(0.0))
     with measuring(found, "plain"), pytest.raises(EngineError, match="campaign demo is in use by process"):
         with alone:
             pytest.fail("beside a measurement")
@@ -206,10 +206,10 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     """However it ended: the kernel drops its locks."""
     found = campaign(tmp_path, gpus=(0, 1))
     code = (
-        "import sys, time; from pathlib import Path; from connector_tax.run.measure.locks import first_free, _lock_file;"
+        "import sys, time; from pathlib import Path; from connector_tax.run.measure.locks import first_free, Waiting, _lock_file;"
         "from connector_tax.run.engine.gpus import Slot; from connector_tax.run.engine.gpus import Cards;"
         "from connector_tax.base.config import load_campaign; engine = load_campaign(Path('config/demo.yaml')).engine;"
-        "context = first_free([Slot(engine, Cards((), 0))], 'x', wait_s=0, say=print); context.__enter__();"
+        "context = first_free([Slot(engine, Cards((), 0))], 'x', Waiting(0)); context.__enter__();"
         "print('held', flush=True); time.sleep(600)"
     )
     holder = subprocess.Popen(

@@ -46,7 +46,7 @@ from connector_tax.run.measure import checks
 from connector_tax.run.measure.checks import IdleTimes, campaign_lengths, idle_times, warm_up
 from connector_tax.run.measure.failure import blame_the_host
 from connector_tax.run.measure.launch import engine_diff, matched_launch
-from connector_tax.run.measure.locks import measuring_alone, wait_for_card_s, waiting_within
+from connector_tax.run.measure.locks import Waiting, measuring_alone, wait_for_card_s, waiting_within
 from connector_tax.run.measure.time_left import TimeLimit
 
 # The bootstrap server that a KV consumer asks for its producers, where preflight tries one without any.
@@ -239,8 +239,7 @@ def run_preflight(
             config.campaign,
             cards,
             config.engine.port,
-            wait_s=wait_for_card_s(config.engine),
-            until_s=until_s,
+            Waiting(wait_for_card_s(config.engine), until_s),
         ),
         # One that is verified by hand is no part of the campaign's time.
         timed_launch(folder.preflight_launches) if only is None else nullcontext(),
