@@ -29,7 +29,7 @@ from connector_tax.run.engine.container import Contained, contained, grace_s, im
 from connector_tax.run.engine.gpus import Cards, Gpu, cards_of, memory_used_mib
 from connector_tax.run.engine.launch import STEP_LOG, Launch
 from connector_tax.run.engine.ports import api_port, intruder, listens, taken_side_port
-from connector_tax.run.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
+from connector_tax.run.engine.root_cause import MOST_CHARACTERS, error_in, root_cause, since_ready
 from connector_tax.run.engine.store import own_store
 from connector_tax.run.engine.supervised import (
     Inside,
@@ -215,8 +215,8 @@ class RunningEngine:
             return False
 
     def trouble(self) -> str | None:
-        """Its root cause if it is dead now; else the last error in its log; None without one."""
-        return self.death() or last_error(self._since_ready())
+        """Its root cause if it is dead now; else what its log calls an error; None without one."""
+        return self.death() or error_in(self._since_ready())
 
     def log_text(self) -> str:
         """The end of both logs without secrets, standard error last."""

@@ -1,7 +1,6 @@
 """One cell against a running engine: load, metrics samples, step records, verdict, one rename."""
 
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -52,7 +51,7 @@ from connector_tax.run.engine.process import (
     host_busy_seconds,
     rss_mib,
 )
-from connector_tax.run.engine.root_cause import root_cause
+from connector_tax.run.engine.root_cause import error_in
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
 from connector_tax.run.loadgen.coordinator import WorkerLost, WorkerPool
 from connector_tax.run.measure.checks import cache_flags, prime_cache
@@ -60,10 +59,6 @@ from connector_tax.run.measure.failure import is_of_the_host, judge, refused
 from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, scrape_once, scrape_patiently
 
 # What an engine that lives has written into its logs since a moment: the reason behind its HTTP 500s.
-
-# An access line names the answer's status and no reason.
-_ACCESS = re.compile(r'"[A-Z]+ \S+ HTTP/[\d.]+" \d{3}')
-_ERROR = re.compile(r"(error|exception|fatal)\b", re.IGNORECASE)
 
 
 def log_sizes(engine: RunningEngine) -> dict[Path, int]:
@@ -74,10 +69,7 @@ def log_sizes(engine: RunningEngine) -> dict[Path, int]:
 def error_since(engine: RunningEngine, sizes: dict[Path, int]) -> str | None:
     """The root cause among the lines that came after ``sizes``; None where none of them speaks of an error."""
     new = "\n".join(line for path in _logs(engine) for line in _new_lines(path, sizes.get(path, 0)))
-    telling = [line for line in masked(new).splitlines() if not _ACCESS.search(line)]
-    if not any(_ERROR.search(line) for line in telling):
-        return None
-    return root_cause("\n".join(telling))
+    return error_in(masked(new))
 
 
 def _logs(engine: RunningEngine) -> list[Path]:
