@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from connector_tax.run.engine.patching import PATCHER
-from connector_tax.run.engine.virtual_gpu import PLUGINS, misfit_of
+from connector_tax.run.engine.virtual_gpu import misfit_of
 
 pytestmark = pytest.mark.vllm
 # The CPU wheels are small and hold the same Python files; the newest release may have no CPU wheel yet.
@@ -54,10 +54,10 @@ def files_of(releases: dict[str, str], version: str, folder: Path) -> Path:
     return folder / "vllm"
 
 
-def says(arguments: list[str], folder: Path | None = None) -> dict[str, object]:
+def says(arguments: list[str]) -> dict[str, object]:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, cwd=folder)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
     assert done.stdout, done.stderr
     answer: dict[str, object] = json.loads(done.stdout)
     return answer
@@ -72,7 +72,6 @@ def takes_both(vllm: Path) -> None:
 
 
 def takes_the_virtual_gpu(vllm: Path) -> None:
-    assert says(["-m", "virtual_gpu.hook_order", str(vllm)], PLUGINS)["reason"] is None
     assert misfit_of(vllm) is None
 
 
@@ -82,7 +81,7 @@ def test_old_and_new_releases_take_both(releases: dict[str, str], version: str, 
 
 
 @pytest.mark.parametrize("version", VIRTUAL_GPU)
-def test_the_virtual_gpu_calls_hooks_where_the_releases_own_runners_do(
+def test_what_the_virtual_gpu_is_built_on_is_there(
     releases: dict[str, str], version: str, tmp_path: Path
 ) -> None:
     takes_the_virtual_gpu(files_of(releases, version, tmp_path))
