@@ -20,7 +20,7 @@ FAR_APART = ("0.11.0", "0.16.0", "0.22.1", "0.32.0")
 # The virtual GPU's: the oldest, the first that starts loads after the forward, and the one that it is tested on.
 VIRTUAL_GPU = ("0.27.0", "0.29.0", "0.32.0")
 NEEDED = (
-    *("vllm/v1/", "vllm/distributed/kv_transfer/", "vllm/entrypoints/cli/", "vllm/config/vllm.py", "vllm/platforms/"),
+    *("vllm/v1/", "vllm/distributed/kv_transfer/", "vllm/entrypoints/cli/", "vllm/config/vllm.py", "vllm/platforms/", "vllm/_version.py"),
     *("vllm/forward_context.py", "vllm/model_executor/layers/attention/kv_transfer_utils.py"),
 )  # fmt: skip
 

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+# Oldest and newest of the releases whose model runners call a connector's hooks where this device's does.
+COMPARED_WITH = ((0, 25), (0, 33))
 # File -> functions, classes and their attributes; in parentheses what they are called with: their first parameters, by name.
 NEEDED: Mapping[str, tuple[str, ...]] = {
     # The engine core's side: two calls a step, of which the second gives a result that is waited for.
@@ -75,7 +77,17 @@ def lacks(vllm: Path) -> str | None:
     needed = dict(NEEDED)
     if (vllm / "v1/worker/gpu/model_runner.py").is_file():
         needed |= NEEDED_FOR_V2
-    return missing_in(vllm, needed)
+    return missing_in(vllm, needed) or _not_compared(vllm)
+
+
+def _not_compared(vllm: Path) -> str | None:
+    """Why nobody knows that a release calls hooks in this device's order; None where somebody does."""
+    file = vllm / "_version.py"
+    found = re.search(r"version = ['\"](\d+)\.(\d+)", file.read_text()) if file.is_file() else None
+    if found and COMPARED_WITH[0] <= (int(found[1]), int(found[2])) <= COMPARED_WITH[1]:
+        return None
+    first, last = (".".join(map(str, release)) for release in COMPARED_WITH)
+    return f"where its model runners call hooks was compared for {first} to {last} only"
 
 
 def missing_in(vllm: Path, needed: Mapping[str, tuple[str, ...]]) -> str | None:

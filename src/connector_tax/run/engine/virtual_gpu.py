@@ -33,8 +33,6 @@ from connector_tax.run.engine.patching import vllm_folder
 PLUGINS = PROJECT_ROOT / "launch" / "plugins"
 # The releases that it was run on, oldest and newest (docs/releases.md).
 RUN_ON = ("0.27", "0.32")
-# Those whose model runners call a connector's hooks where this device's does.
-COMPARED_WITH = ("0.27", "0.33")
 
 
 def refuse_misfit(engine: EngineConfig, version: str | None) -> None:
@@ -50,8 +48,6 @@ def refuse_misfit(engine: EngineConfig, version: str | None) -> None:
         return
     folder = vllm_folder(engine)
     reason = misfit_of(folder, interpreter(engine) if engine.container is not None else [sys.executable])
-    if reason is None and not _is_within(COMPARED_WITH, version):
-        reason = f"where its model runners call hooks was compared for {COMPARED_WITH[0]} to {COMPARED_WITH[1]} only"
     if reason is not None:
         raise EngineError(
             f"engine.kind: virtual_gpu does not fit vLLM {version or 'of an unknown version'} in {folder}: {reason}. "
@@ -64,17 +60,12 @@ def note_on(engine: EngineConfig, version: str | None) -> str | None:
     """What to say of a release that the virtual GPU seems to fit and that it was not run on; None for the others."""
     if engine.virtual_gpu is None or version is None:
         return None
-    if _is_within(RUN_ON, version):
+    if release_key(RUN_ON[0]) <= release_key(version) <= release_key(RUN_ON[1]):
         return None
     return (
         f"the virtual GPU was run on vLLM {RUN_ON[0]} to {RUN_ON[1]}, and this is {version}: its source has all that is needed, "
         "and hooks in a known order"
     )
-
-
-def _is_within(releases: tuple[str, str], version: str | None) -> bool:
-    first, last = map(release_key, releases)
-    return version is not None and first <= release_key(version) <= last
 
 
 def misfit_of(vllm: Path, python: Sequence[str] = (sys.executable,)) -> str | None:
