@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from connector_tax.base.errors import IN_THE_WAY, OF_THE_DISK, ConnectorTaxError
-from connector_tax.base.opening import in_the_way
+from connector_tax.base.files import in_the_way
 from connector_tax.base.secrets import masked
 
 # ``EX_SOFTWARE`` of sysexits.h. Not Python's own 1, by which scripts that judge say that a limit was passed.

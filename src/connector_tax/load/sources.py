@@ -33,8 +33,7 @@ import msgspec
 from msgspec import Meta
 
 from connector_tax.base.errors import ArtifactError, ConfigError
-from connector_tax.base.files import parse_json, write_bytes
-from connector_tax.base.opening import MOST_BYTES, open_stream, shown
+from connector_tax.base.files import MOST_BYTES, open_stream, parse_json, shown, write_bytes
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.sessions import BLOCK_TOKENS, session_of
 from connector_tax.base.units import MOST_NS, NS_PER_MS, NS_PER_S, s_to_ns

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import PACKED, bare, is_bare, is_date, is_regular, shown
+from connector_tax.base.files import PACKED, bare, is_bare, is_date, is_regular, shown
 from connector_tax.base.records.cell import Phase, is_phase, phase_label
 
 # What an engine prints itself, secrets among it until somebody has gone through it when the launch is over.

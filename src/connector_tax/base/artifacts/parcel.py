@@ -19,8 +19,7 @@ from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.receipts import read_launches
 from connector_tax.base.config.model import without_free_keys
 from connector_tax.base.errors import OF_THE_DISK, ArtifactError
-from connector_tax.base.files import read_json, sync_beneath, writing_failed
-from connector_tax.base.opening import MOST_BYTES, read_whole, shown
+from connector_tax.base.files import MOST_BYTES, read_json, read_whole, shown, sync_beneath, writing_failed
 
 # Of a run; those of a preflight are what later cells are held against.
 _UNDER_WAY = "steps"

@@ -11,8 +11,7 @@ import msgspec
 
 from connector_tax.base.config.model import Runtime
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import parse_json, write_json
-from connector_tax.base.opening import read_whole
+from connector_tax.base.files import parse_json, read_whole, write_json
 
 RECORD = "engine.pid.json"
 

@@ -22,8 +22,15 @@ from connector_tax.base.documents.cell import FileEntry
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import copy_file, read_json, sha256_of, write_bytes, write_json
-from connector_tax.base.opening import PACKED, read_whole
+from connector_tax.base.files import (
+    PACKED,
+    copy_file,
+    read_json,
+    read_whole,
+    sha256_of,
+    write_bytes,
+    write_json,
+)
 from connector_tax.base.records.cell import Shape
 
 RULE = (

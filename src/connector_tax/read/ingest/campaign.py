@@ -30,8 +30,7 @@ from connector_tax.base.documents.rates import PutInFile, ReferenceRatesFile
 from connector_tax.base.documents.reading import document_of, read_document
 from connector_tax.base.documents.receipt import Decision, Launch, PreflightStatus, Receipt
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, read_json
 from connector_tax.base.parallel import Each
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.records.cell import PHASES, is_repeat

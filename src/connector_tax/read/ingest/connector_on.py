@@ -20,7 +20,7 @@ from connector_tax.base.connector_off import EXTERNAL_QUERIES, said_in
 from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.documents.receipt import CACHE_ASKED, Decision, PreflightStatus
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import each_line_of, is_regular
+from connector_tax.base.files import each_line_of, is_regular
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.steptime.share import cut

@@ -22,9 +22,8 @@ from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.model import ContainerConfig, Runtime
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.base.files import writing_failed
+from connector_tax.base.files import printable, writing_failed
 from connector_tax.base.locks import cache_folder
-from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import STORE, ConnectorSpec
 from connector_tax.base.secrets import REFERENCE, format_in, is_secret_name, masked
 from connector_tax.run.engine.command import engine_python, given_environment

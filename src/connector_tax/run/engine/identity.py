@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.documents.identity import IMAGE, EngineIdentity, versions_in
 from connector_tax.base.errors import EngineError
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.records.bounds import Fact
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.secrets import MASKED, excerpt, is_secret

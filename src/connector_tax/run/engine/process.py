@@ -17,8 +17,7 @@ from connector_tax.base.artifacts.layout import LOGS
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.documents.cell import IdleUse, Spinning
 from connector_tax.base.errors import EngineError
-from connector_tax.base.files import write_bytes
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, write_bytes
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.secrets import masked
 from connector_tax.run.engine.command import (

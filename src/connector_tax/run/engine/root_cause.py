@@ -10,7 +10,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 
 # What a process that only reports another one's death says.
 WRAPPERS = (

@@ -25,8 +25,7 @@ from connector_tax.base.artifacts.supervisor import (
 from connector_tax.base.artifacts.supervisor import Supervisor as Recorded
 from connector_tax.base.config.model import Runtime
 from connector_tax.base.errors import EngineError
-from connector_tax.base.files import write_pieces
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, write_pieces
 from connector_tax.base.secrets import masked
 from connector_tax.run.engine.container import ANSWER_WITHIN_S, INIT, PREFIX
 from connector_tax.run.engine.supervisor import LIFELINE, descendants, newest_first

@@ -21,7 +21,7 @@ import msgspec
 import zmq
 
 from connector_tax.base.errors import EngineError
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import Target

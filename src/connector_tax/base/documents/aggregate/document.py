@@ -46,8 +46,7 @@ from connector_tax.base.documents.aggregate.values import (
 from connector_tax.base.documents.identity import Change, kinds_of
 from connector_tax.base.documents.rates import ReferenceRatesFile, SaturationOf
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, read_json
 
 SCHEMA_VERSION: Literal[1] = 1
 PLAIN = "plain"
