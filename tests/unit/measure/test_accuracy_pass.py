@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from connector_tax.base.documents.cell import OutputsFile
-from connector_tax.base.documents.reading import read_document
+from connector_tax.base.files import read_document
 from connector_tax.run.measure import run as run_module
 from connector_tax.run.measure.run import measure_run
 

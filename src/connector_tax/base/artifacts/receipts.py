@@ -17,7 +17,6 @@ from msgspec import UNSET
 from connector_tax.base.artifacts.cells import file_entry, read_cell
 from connector_tax.base.artifacts.layout import RunFolder
 from connector_tax.base.documents.identity import EngineIdentity
-from connector_tax.base.documents.reading import read_document
 from connector_tax.base.documents.receipt import (
     Launch,
     Launches,
@@ -26,7 +25,7 @@ from connector_tax.base.documents.receipt import (
     ReceiptStatus,
     receipt_of,
 )
-from connector_tax.base.files import read_json, to_json, write_json, write_text_if_changed
+from connector_tax.base.files import read_document, read_json, to_json, write_json, write_text_if_changed
 from connector_tax.base.timer import now_ns, read_clock_pair
 from connector_tax.base.units import NS_PER_S
 

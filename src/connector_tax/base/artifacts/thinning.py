@@ -20,11 +20,11 @@ from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.documents.campaign import CampaignDocument, Thinned, campaign_of
 from connector_tax.base.documents.cell import FileEntry
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import (
     PACKED,
     copy_file,
+    read_document,
     read_json,
     read_whole,
     sha256_of,

@@ -6,8 +6,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from connector_tax.base.documents.identity import CodeVersion, EngineIdentity, check_limits
-from connector_tax.base.documents.reading import document_of
 from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import document_of
 from connector_tax.base.records.bounds import (
     Attempt,
     Counter,

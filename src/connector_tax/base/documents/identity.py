@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal, TypedDict
 
 from msgspec import UNSET, UnsetType
 
-from connector_tax.base.documents.reading import document_of
 from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import document_of
 from connector_tax.base.records.bounds import Bytes, Fact, Foreign, Whole
 from connector_tax.base.records.gpu import HostCosts, StepCosts
 from connector_tax.base.records.rates import CONSEQUENCES, Record

@@ -7,9 +7,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from connector_tax.base.documents.cell import FileEntry, VerdictWord
 from connector_tax.base.documents.identity import EngineIdentity, Versions
-from connector_tax.base.documents.reading import document_of
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import is_bare, shown
+from connector_tax.base.files import document_of, is_bare, shown
 from connector_tax.base.records.bounds import Attempt, Seconds, WholeTokens
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.records.rates import Record

@@ -27,10 +27,9 @@ from connector_tax.base.documents.identity import (
     other_versions,
 )
 from connector_tax.base.documents.rates import PutInFile, ReferenceRatesFile
-from connector_tax.base.documents.reading import document_of, read_document
 from connector_tax.base.documents.receipt import Decision, Launch, PreflightStatus, Receipt
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import printable, read_json
+from connector_tax.base.files import document_of, printable, read_document, read_json
 from connector_tax.base.parallel import Each
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.records.cell import PHASES, is_repeat

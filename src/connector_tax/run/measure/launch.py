@@ -28,10 +28,9 @@ from connector_tax.base.documents.identity import (
     kinds_of,
     other_versions,
 )
-from connector_tax.base.documents.reading import read_document
 from connector_tax.base.documents.receipt import Decision, PreflightStatus
 from connector_tax.base.errors import ArtifactError, ConfigError
-from connector_tax.base.files import read_whole, write_json, write_text
+from connector_tax.base.files import read_document, read_whole, write_json, write_text
 from connector_tax.base.imports import closure, sha256_of_code
 from connector_tax.base.plan import launch_spec
 from connector_tax.base.plan.duration import expected_left_s

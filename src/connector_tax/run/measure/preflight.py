@@ -24,10 +24,9 @@ from connector_tax.base.artifacts.receipts import elapsed_s, read_launches, time
 from connector_tax.base.config import CampaignConfig, EngineConfig, longest_request_tokens
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.identity import EngineIdentity, EngineSettings
-from connector_tax.base.documents.reading import read_document
 from connector_tax.base.documents.receipt import Decision, Finding, MatchedLaunch, PreflightStatus
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.base.files import write_json, write_text
+from connector_tax.base.files import read_document, write_json, write_text
 from connector_tax.base.plan import config_of, launch_hash, read_campaign_file
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.run.engine.command import check_model, engine_environment

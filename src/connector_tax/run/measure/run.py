@@ -17,10 +17,9 @@ from connector_tax.base.artifacts.receipts import read_receipt, write_failure, w
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.cell import About, IdleUse, Output, OutputsFile, SummaryFile
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
 from connector_tax.base.documents.receipt import PreflightStatus
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import write_json
+from connector_tax.base.files import read_document, write_json
 from connector_tax.base.plan import (
     cells_of,
     config_of,

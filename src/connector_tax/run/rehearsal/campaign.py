@@ -31,10 +31,9 @@ from connector_tax.base.documents.cell import (
 )
 from connector_tax.base.documents.identity import CodeVersion, EngineDiff, EngineIdentity, Settings
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
 from connector_tax.base.documents.receipt import Decision, PreflightStatus
 from connector_tax.base.errors import AnalysisError
-from connector_tax.base.files import append_lines, write_json, write_text
+from connector_tax.base.files import append_lines, read_document, write_json, write_text
 from connector_tax.base.parallel import begin_in_pool
 from connector_tax.base.plan import (
     campaign_document,

@@ -7,8 +7,7 @@ from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import Aggregate, Bounds, MeasuredCell, read_aggregate
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
-from connector_tax.base.files import printable
+from connector_tax.base.files import printable, read_document
 from connector_tax.base.plan import SIDE_BY_SIDE, Turn, schedule, wall_s
 from connector_tax.base.records.cell import Phase, phase_word
 from connector_tax.base.templates import columns, template
