@@ -90,9 +90,6 @@ def elapsed_s(launches: tuple[Launch, ...]) -> float:
     return sum(x.elapsed_s for x in launches if x.elapsed_s is not None)
 
 
-__all__ = ["Receipt", "ReceiptStatus", "read_receipt", "write_receipt"]
-
-
 def write_receipt(
     run: RunFolder,
     *,
