@@ -26,9 +26,8 @@ from connector_tax.base.files import printable, writing_failed
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.records.connector import STORE, ConnectorSpec
 from connector_tax.base.secrets import REFERENCE, format_in, is_secret_name, masked
-from connector_tax.run.engine.command import engine_python, given_environment
+from connector_tax.run.engine.command import engine_python, given_environment, model_folder
 from connector_tax.run.engine.gpus import ORDER, VISIBLE, Cards
-from connector_tax.run.engine.model_files import model_folder
 from connector_tax.run.engine.store import folder_in
 from connector_tax.run.engine.supervisor import HANDED
 

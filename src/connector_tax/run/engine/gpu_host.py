@@ -17,10 +17,9 @@ from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.vllm_model.shape import model_shape
-from connector_tax.run.engine.command import check_model, engine_python
+from connector_tax.run.engine.command import check_model, engine_python, model_folder, weights_bytes
 from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpus import Cards, host_gpus, parallel_sizes
-from connector_tax.run.engine.model_files import model_folder, weights_bytes
 from connector_tax.run.engine.virtual_gpu import memory_utilization, release_key
 
 # Whether the KV memory that max_model_len asks for fits on the card, worked out before an engine spends minutes on it.

@@ -22,9 +22,9 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import hash_of, read_json, write_json
 from connector_tax.base.records.gpu import StepCosts, VirtualGpu
 from connector_tax.base.vllm_model.shape import ModelShape, kv_cache_bytes, linear_costs, model_shape
+from connector_tax.run.engine.command import model_folder
 from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpus import cards_wanted
-from connector_tax.run.engine.model_files import model_folder
 from connector_tax.run.engine.patching import vllm_folder
 
 # Whether the virtual GPU fits the release of vLLM that an engine has, by the release's source files and before anything is
