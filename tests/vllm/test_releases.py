@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.run.engine.patching import PATCHER
+from connector_tax.run.engine.settings import PATCHER
 from connector_tax.run.engine.virtual_gpu import misfit_of
 
 pytestmark = pytest.mark.vllm

@@ -51,7 +51,7 @@ from connector_tax.run.engine.container import (
     runtimes_of,
 )
 from connector_tax.run.engine.gpus import Cards, Gpu, visible_inside
-from connector_tax.run.engine.patching import revert
+from connector_tax.run.engine.settings import revert
 from connector_tax.run.engine.supervised import end_leftovers, remove_container
 
 CONFIG = Path(__file__).parents[3] / "config"

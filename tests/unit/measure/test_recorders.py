@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.run.engine.patching import StepTiming
+from connector_tax.run.engine.settings import StepTiming
 from connector_tax.run.measure.preflight import STEP_LOG, recorders_heard
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

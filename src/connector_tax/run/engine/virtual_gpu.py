@@ -25,7 +25,7 @@ from connector_tax.base.vllm_model.shape import ModelShape, kv_cache_bytes, line
 from connector_tax.run.engine.command import model_folder
 from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpus import cards_wanted
-from connector_tax.run.engine.patching import vllm_folder
+from connector_tax.run.engine.settings import vllm_folder
 
 # Whether the virtual GPU fits the release of vLLM that an engine has, by the release's source files and before anything is
 # launched.

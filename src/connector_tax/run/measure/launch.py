@@ -41,7 +41,6 @@ from connector_tax.base.secrets import masked
 from connector_tax.base.units import duration_text, is_number
 from connector_tax.run.engine.gpus import Cards, Slot, slots_of
 from connector_tax.run.engine.identity import engine_identity, env_text
-from connector_tax.run.engine.patching import step_timing_of
 from connector_tax.run.engine.process import (
     LaunchError,
     LaunchRequest,
@@ -49,7 +48,13 @@ from connector_tax.run.engine.process import (
     idle_use,
     running_engine,
 )
-from connector_tax.run.engine.settings import matching_flags, pinned, resolved_settings, transports_of
+from connector_tax.run.engine.settings import (
+    matching_flags,
+    pinned,
+    resolved_settings,
+    step_timing_of,
+    transports_of,
+)
 from connector_tax.run.engine.supervised import clean_logs
 from connector_tax.run.loadgen.coordinator import WorkerPool, worker_pool
 from connector_tax.run.loadgen.descriptors import Core, Placement, discover, place

@@ -34,10 +34,9 @@ from connector_tax.run.engine.container import interpreter, refuse_a_model_elsew
 from connector_tax.run.engine.gpu_host import too_large, without_flashinfer
 from connector_tax.run.engine.gpus import Cards, slots_of
 from connector_tax.run.engine.identity import engine_identity
-from connector_tax.run.engine.patching import StepTiming, recorder_heard, step_timing_of
 from connector_tax.run.engine.ports import first_port, free_port, is_taken, taken_words
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
-from connector_tax.run.engine.settings import resolved_settings
+from connector_tax.run.engine.settings import StepTiming, recorder_heard, resolved_settings, step_timing_of
 from connector_tax.run.engine.supervised import end_all_leftovers, start_supervised, stop_supervised
 from connector_tax.run.engine.virtual_gpu import gpu_identity, note_on, refuse_misfit
 from connector_tax.run.measure import checks
