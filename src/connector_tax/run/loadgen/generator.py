@@ -20,7 +20,7 @@ from connector_tax.base.units import NS_PER_S
 from connector_tax.run.loadgen.issuer import EventLog, Flight, SampleIssuer, SessionEvent
 from connector_tax.run.loadgen.messages import BATCH_S, Counters, Ended
 from connector_tax.run.workload.arrivals import OPEN_LOOP
-from connector_tax.run.workload.inflight import may_send
+from connector_tax.run.workload.protocol import may_send
 from connector_tax.run.workload.schedulers import Scheduler, Share
 
 # What a load generator is given: one worker's part of a cell, its workload, and who is told.
