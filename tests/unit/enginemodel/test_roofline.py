@@ -9,7 +9,7 @@ import pytest
 
 from connector_tax.base.config.gpu import virtual_gpu
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.records.gpu import OperatingPoint, VirtualGpu
+from connector_tax.base.records.host import OperatingPoint, VirtualGpu
 from connector_tax.base.vllm_model.shape import (
     ModelShape,
     StepLoad,

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import document_of
 from connector_tax.base.records.bounds import Bytes, Fact, Foreign, Whole
-from connector_tax.base.records.gpu import HostCosts, StepCosts
+from connector_tax.base.records.host import HostCosts, StepCosts
 from connector_tax.base.records.rates import CONSEQUENCES, Record
 from connector_tax.base.units import MOST_TOKENS
 

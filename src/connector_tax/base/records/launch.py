@@ -3,7 +3,7 @@
 from msgspec import UNSET, UnsetType
 
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.records.gpu import VirtualGpu
+from connector_tax.base.records.host import VirtualGpu
 from connector_tax.base.records.rates import Record
 
 

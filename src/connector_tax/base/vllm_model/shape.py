@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.records.gpu import StepCosts, VirtualGpu
+from connector_tax.base.records.host import StepCosts, VirtualGpu
 
 # vLLM's architectures whose layers are as counted here.
 ARCHITECTURES = (

@@ -20,7 +20,7 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.identity import DeviceIdentity, GpuDocument, GpuFile
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import hash_of, read_json, write_json
-from connector_tax.base.records.gpu import StepCosts, VirtualGpu
+from connector_tax.base.records.host import StepCosts, VirtualGpu
 from connector_tax.base.vllm_model.shape import ModelShape, kv_cache_bytes, linear_costs, model_shape
 from connector_tax.run.engine.command import model_folder
 from connector_tax.run.engine.container import interpreter
