@@ -2,7 +2,7 @@
 
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts
-from connector_tax.run.rehearsal.put_in import true_percentiles_ms
+from connector_tax.run.rehearsal.cell import true_percentiles_ms
 
 
 def true_tax(

@@ -29,7 +29,7 @@ from connector_tax.load.sources import write_prompts, write_trace
 from connector_tax.read.analysis import analyse
 from connector_tax.read.bundle.archive import unpack
 from connector_tax.run.rehearsal.campaign import rehearse
-from connector_tax.run.rehearsal.put_in import taxes_put_in
+from connector_tax.run.rehearsal.cell import taxes_put_in
 from connector_tax.run.workload.prompts import read_prompts
 
 __all__ = ["PROJECT_ROOT", "CampaignConfig", "ConfigError", "Phase", "read_yaml", "unpack"]
