@@ -1,4 +1,4 @@
-"""Files of other tools -> files that workers read: prompts (``run.workload.datasets``) and traces, which become session files.
+"""Files of other tools -> files that workers read: prompts (``run.workload.prompts``) and traces, which become session files.
 
 Prompts. What a file is, is told by its content; one whose name ends in ``.gz`` is unpacked. Plain text has no name of a table or of JSON.
 Source: vLLM 0.32.0, vllm/benchmarks/datasets.

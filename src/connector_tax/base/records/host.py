@@ -139,7 +139,7 @@ class HostReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
         steal_ticks: those of them that the hypervisor gave to somebody else while a core here had work.
         cpu_mhz: of each core that says.
         cpu_work_us: CPU time of the same piece of work, each time that it was done since the reading before; see
-            ``run.sampler.host_state.work_us``.
+            ``run.sampler.sampler.work_us``.
         gpu: None without an NVIDIA driver, and where the engine uses no GPU.
     """
 

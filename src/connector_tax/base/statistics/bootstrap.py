@@ -1,7 +1,7 @@
 """Confidence intervals by resampling blocks, because requests of one cell queue behind each other.
 
 Circular block bootstrap (Politis & Romano 1992). The block length comes from the data (Politis & White 2004, corrected 2009,
-see ``dependence``), twice over: 200 requests that queue show too little of what they depend on. With so few blocks the spread of
+``circular_block_length``), twice over: 200 requests that queue show too little of what they depend on. With so few blocks the spread of
 resamples is too small, so it is widened as Student's t is against the normal law; what a high percentile needs above that
 is in ``tails``. ``tests/perf/coverage.py`` counts how often the intervals hold the truth. One draw of resamples serves every
 latency and every percentile of a cell, and keeps them joint.

@@ -138,7 +138,7 @@ def measure_cell(
         pool: workers to use, ``spec.workers`` of them; None starts some for this cell alone.
         should_abort: asked a few times a second; a text (the engine's death, say) ends the cell and what is in flight.
         should_stop: asked as often; a text ends sending, and what is in flight is waited for as at any end.
-        queue: samples of the requests that wait in the engine, see ``run.measure.queue``; a cell behind a growing queue ends
+        queue: samples of the requests that wait in the engine, see ``run.measure.cell``; a cell behind a growing queue ends
             after ``duration_s`` and is flagged ``overloaded``.
 
     Raises:

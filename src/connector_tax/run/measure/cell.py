@@ -179,7 +179,7 @@ class Bench:
         raw_metrics: where the sampler of this launch writes ``/metrics``.
         step_log: AGENTIC_STEP_LOG_PATH of the launch; None where step timing is off.
         about: what ``cell.json`` holds about plan, engine and code.
-        idle: what the engine took before the first cell; see ``run.engine.usage``.
+        idle: what the engine took before the first cell; see ``run.engine.process``.
         counters: those of the engine that this connector moves.
     """
 
