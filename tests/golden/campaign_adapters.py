@@ -100,8 +100,3 @@ def check_load(options: list[str], out: Path) -> None:
     """What ``connector-tax load`` refuses before it asks a server."""
     given = [*options, "--base-url", "http://127.0.0.1:8000", "--model", "m", "--out", str(out)]
     load_of(command("load").parser().parse_args(given))
-
-
-def step_table(root: Path, cell_id: str) -> Path:
-    folder = CampaignFolder(root)
-    return folder.step_table(folder.run("2026-11-20", "plain", "a").cell(cell_id))

@@ -13,7 +13,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.imports import closure
 from connector_tax.base.plan.named import add_campaign
 from connector_tax.base.plan.start import take_over_analysis
-from connector_tax.read.analysis import analyse
+from connector_tax.read.analysis import analyse, counts
 from connector_tax.read.bundle.packing import raw_files
 from connector_tax.read.figures.draw_all import draw_figures
 from connector_tax.read.report.page import build_report, closing_lines, taxes_markdown
@@ -63,7 +63,7 @@ def _analyse(folder: CampaignFolder, processes: int | None) -> None:
     if not _older(made, [*raw, *closure("connector_tax.read.analysis")]) and _is_readable(folder.aggregate):
         return
     # Beside a table that may be redirected.
-    print(analyse(folder.root, processes).text, file=sys.stderr)
+    print(counts(analyse(folder.root, processes)), file=sys.stderr)
     # One that came out the same is not written again; nor is it in a folder that may only be read.
     with suppress(OSError):
         for path in made:

@@ -81,11 +81,6 @@ class CampaignFolder:
     def figures(self) -> Path:
         return self.root / "figures"
 
-    def step_table(self, cell: "CellFolder") -> Path:
-        """Columns of a cell's step records; can be removed at any time and is made again from them."""
-        own = self.root / "tables" / cell.path.relative_to(self.root)
-        return own.with_name(own.name + ".parquet")  # the name of a cell may hold a dot of its own
-
     @property
     def report(self) -> Path:
         return self.root / "report.html"

@@ -166,9 +166,9 @@ def bundle(
 
 def remake(root: Path) -> tuple[Problem, ...]:
     """``aggregate.json``, ``aggregate.csv`` and figures of the raw results at ``root``; returns the problems of that aggregate."""
-    aggregate = analyse(root).aggregate
+    problems = analyse(root).problems
     draw_figures(root)
-    return aggregate.problems
+    return problems
 
 
 def _readme(campaign: str, partial: bool, problems: int, results_only: bool) -> str:

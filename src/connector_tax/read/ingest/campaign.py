@@ -108,12 +108,6 @@ class CampaignData:
     def cells(self) -> list[CellData]:
         return [cell for run in self.runs for cell in run.cells]
 
-    def tables_not_kept(self) -> list[str]:
-        """Why step tables could not be written, one reason per cell without."""
-        return [
-            c.steps.not_kept for c in self.cells() if c.steps is not None and c.steps.not_kept is not None
-        ]
-
 
 @dataclass(frozen=True, slots=True)
 class _OpenedRun:
@@ -152,7 +146,7 @@ def read_campaign(
     for run_folder in folder.runs():
         wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
         if wanted and run_folder.path.parent.name.startswith(document.date + "_"):
-            opened.append(_open_run(folder, run_folder, document.campaign, steps))
+            opened.append(_open_run(run_folder, document.campaign, steps))
         elif wanted:
             problems.append(Problem("other_date", str(run_folder.path), (document.date,)))
     files = [cell.files for run in opened for cell in run.cells if isinstance(cell, OpenedCell)]
@@ -175,7 +169,7 @@ def read_campaign(
     )
 
 
-def _open_run(campaign: CampaignFolder, folder: RunFolder, name: str, steps: bool) -> _OpenedRun:
+def _open_run(folder: RunFolder, name: str, steps: bool) -> _OpenedRun:
     problems: list[Problem] = []
     receipt = _receipt(folder, name, problems)
     wanted = {c.cell_id: c for c in receipt.cells} if receipt is not None else None
@@ -186,7 +180,7 @@ def _open_run(campaign: CampaignFolder, folder: RunFolder, name: str, steps: boo
             continue
         entry = wanted[cell.cell_id] if wanted is not None else None
         try:
-            cells.append(open_cell(campaign, folder, cell, entry, steps))
+            cells.append(open_cell(folder, cell, entry, steps))
         except UNREADABLE as error:
             cells.append(_unread(cell.path, error))
     return _OpenedRun(folder, receipt, tuple(cells), tuple(problems))

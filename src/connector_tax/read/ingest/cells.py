@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from connector_tax.base.artifacts.cells import read_cell
-from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
+from connector_tax.base.artifacts.layout import CellFolder, RunFolder
 from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.documents.cell import CellDocument
 from connector_tax.base.documents.receipt import ReceiptCell
@@ -14,7 +14,7 @@ from connector_tax.read.ingest.belonging import Belonging
 from connector_tax.read.ingest.checks import CellFiles, Checked
 from connector_tax.read.ingest.requests import read_requests
 from connector_tax.read.ingest.samples import Samples, read_samples
-from connector_tax.read.ingest.tables import StepRecords
+from connector_tax.read.ingest.steps import StepRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,7 @@ class OpenedCell:
     files: CellFiles
 
 
-def open_cell(
-    campaign: CampaignFolder, run: RunFolder, folder: CellFolder, entry: ReceiptCell | None, steps: bool
-) -> OpenedCell:
+def open_cell(run: RunFolder, folder: CellFolder, entry: ReceiptCell | None, steps: bool) -> OpenedCell:
     """Read ``cell.json``.
 
     Raises:
@@ -79,7 +77,6 @@ def open_cell(
         {name: expected.sha256 for name, expected in (entry or document).files.items()},
         document.window,
         folder.engine_step if steps else None,
-        campaign.step_table(folder),
         # As it was launched; a cell of before launches were described has none to say so.
         document.kv_transfer_config is not None,
     )

@@ -11,7 +11,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import sha256_of
 from connector_tax.base.opening import bare
 from connector_tax.base.records.cell import CellWindow
-from connector_tax.read.ingest.tables import StepRecords, open_steps
+from connector_tax.read.ingest.steps import StepRecords, open_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,6 @@ class CellFiles:
     Attributes:
         expected: name -> SHA-256.
         steps: the file of step records; None where they are not wanted.
-        table: where its table belongs.
         connector: whether its launch had one.
     """
 
@@ -29,7 +28,6 @@ class CellFiles:
     expected: dict[str, str]
     window: CellWindow
     steps: Path | None
-    table: Path
     connector: bool = False
 
 
@@ -66,8 +64,6 @@ def check_files(files: CellFiles) -> Checked:
     if faults or files.steps is None or not files.steps.exists():
         return Checked(tuple(faults))
     try:
-        sha256 = files.expected.get(files.steps.name) or sha256_of(files.steps)
-        records = open_steps(files.steps, sha256, files.window, files.table, connector=files.connector)
-        return Checked((), records)
+        return Checked((), open_steps(files.steps, files.window, connector=files.connector))
     except ArtifactError as error:
         return Checked((), unreadable=str(error))

@@ -1,4 +1,7 @@
-"""``engine_step_*.jsonl`` to columns, worker rows joined to the scheduler's steps."""
+"""``engine_step_*.jsonl`` to columns, worker rows joined to the scheduler's steps.
+
+The records of a large campaign do not fit into memory: a cell keeps a handle, and decodes them each time that they are asked for.
+"""
 
 from collections import deque
 from dataclasses import dataclass
@@ -96,6 +99,42 @@ class StepTable:
             known = ~np.isnan(us) if not self.unheard else np.zeros(self.n, dtype=np.bool_)
             found[member] = {kind: us[known & rows] for kind, rows in kinds.items() if (known & rows).any()}
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecords:
+    """Step records of one cell, read when they are asked for.
+
+    Attributes:
+        connector: whether the launch had one.
+        n, torn, unheard: as ``StepTable`` has them.
+        members: median of what the hooks of each member of the connector took, microseconds; see ``StepTable.member_us``.
+    """
+
+    source: Path
+    window: CellWindow
+    connector: bool
+    n: int
+    torn: bool
+    unheard: tuple[Unheard, ...]
+    members: dict[str, dict[str, float]]
+
+    def load(self) -> StepTable:
+        return read_steps(self.source, self.window, connector=self.connector)
+
+
+def open_steps(source: Path, window: CellWindow, *, connector: bool) -> StepRecords:
+    """Read the records once, and keep what the analysis asks of each cell.
+
+    Raises:
+        ArtifactError: a line of ``source`` is not a step record.
+    """
+    found = read_steps(source, window, connector=connector)
+    members = {
+        member: {kind: float(np.median(us)) for kind, us in kinds.items()}
+        for member, kinds in found.member_us.items()
+    }
+    return StepRecords(source, window, connector, found.n, found.torn, found.unheard, members)
 
 
 @dataclass(frozen=True, slots=True)

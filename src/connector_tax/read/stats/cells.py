@@ -25,8 +25,7 @@ from connector_tax.base.statistics.pairing import CommonArrivals
 from connector_tax.base.statistics.resampling import Floats, draw_starts
 from connector_tax.base.steptime import read_step_columns
 from connector_tax.read.ingest import CellData
-from connector_tax.read.ingest.steps import KIND_NAMES, StepTable
-from connector_tax.read.ingest.tables import StepRecords
+from connector_tax.read.ingest.steps import KIND_NAMES, StepRecords, StepTable
 from connector_tax.read.stats import phases
 from connector_tax.read.stats.schedules import common_arrivals
 
@@ -258,7 +257,7 @@ def _resampled(
 def _steps(records: StepRecords | None, rng: np.random.Generator, wide: _Wide) -> StepEstimates:
     if records is None:
         return StepEstimates({}, {}, None, "no_steps")
-    table = records.load(hooks=False)
+    table = records.load()
     if table.n == 0:
         return StepEstimates({}, {}, None, "no_step_in_window")
     columns: dict[str, Floats] = {name: getattr(table, name) for name in STEP_COLUMNS}
