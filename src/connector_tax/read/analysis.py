@@ -34,7 +34,9 @@ def analyse(root: Path, processes: int | None = None) -> Aggregate:
 
 def counts(found: Aggregate) -> str:
     """Say how much an analysis found, for a person."""
-    return f"aggregate.json: {len(found.cells)} cells, {len(found.taxes)} taxes, {len(found.problems)} problems"
+    return (
+        f"aggregate.json: {len(found.cells)} cells, {len(found.taxes)} taxes, {len(found.problems)} problems"
+    )
 
 
 def processes_for(root: Path) -> int:
