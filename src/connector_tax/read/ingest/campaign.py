@@ -5,8 +5,10 @@ campaign's file) is kept out and named in ``problems``; everything else is read.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +25,7 @@ from connector_tax.base.documents.preflight import Decision, PreflightStatus
 from connector_tax.base.documents.put_in import PutInFile
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import document_of, read_document
-from connector_tax.base.documents.receipt import Launch, Receipt
+from connector_tax.base.documents.receipt import Launch, Receipt, ReceiptCell
 from connector_tax.base.documents.settings import Change, EngineDiff, Settings, differences, engine_diff_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json
@@ -33,13 +35,10 @@ from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.records.cell import PHASES, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.ingest.belonging import Belonging
-from connector_tax.read.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
-from connector_tax.read.ingest.checks import Checked, check_files
+from connector_tax.read.ingest.cells import CellData, read_cell_data, unread
 from connector_tax.read.ingest.connector_on import with_proofs
 
 T = TypeVar("T")
-# What a file of another form than expected makes its readers raise.
-UNREADABLE = (ArtifactError, LookupError, AttributeError, TypeError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +108,6 @@ class CampaignData:
         return [cell for run in self.runs for cell in run.cells]
 
 
-@dataclass(frozen=True, slots=True)
-class _OpenedRun:
-    """A run of which receipt and ``cell.json`` alone were read; a cell that cannot be read is a problem."""
-
-    folder: RunFolder
-    receipt: Receipt | None
-    cells: tuple[OpenedCell | Problem, ...]
-    problems: tuple[Problem, ...]
-
-
 def read_campaign(
     root: Path,
     *,
@@ -142,17 +131,21 @@ def read_campaign(
     campaign, unknown = Belonging.to(document)
     if unknown is not None:
         problems.append(Problem("plan_unknown", str(folder.campaign_file), detail=unknown))
-    opened = []
+    listed = []
     for run_folder in folder.runs():
         wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
         if wanted and run_folder.path.parent.name.startswith(document.date + "_"):
-            opened.append(_open_run(run_folder, document.campaign, steps))
+            receipt = _receipt(run_folder, document.campaign, problems)
+            listed.append((run_folder, receipt, _cells_of(run_folder, receipt, problems)))
         elif wanted:
             problems.append(Problem("other_date", str(run_folder.path), (document.date,)))
-    files = [cell.files for run in opened for cell in run.cells if isinstance(cell, OpenedCell)]
-    checked = iter(each(check_files, files))
-    runs = [_read_run(run, checked, campaign, problems) for run in opened]
-    preflight = _optional(folder.preflight_status, _preflight, problems)
+    places = [(run_folder, *place) for run_folder, _, own in listed for place in own]
+    cells = iter(each(partial(read_cell_data, campaign=campaign, steps=steps), places))
+    runs = [
+        _run(run_folder, receipt, list(islice(cells, len(own))), campaign.campaign, problems)
+        for run_folder, receipt, own in listed
+    ]
+    preflight = _optional(folder.preflight_status, partial(document_of, kind=PreflightStatus), problems)
     proved = with_proofs([(run.folder, run.cells) for run in runs], preflight, folder)
     runs = [replace(run, cells=cells) for run, cells in zip(runs, proved, strict=True)]
     problems += _mixed(runs, several=engine.several)
@@ -161,53 +154,46 @@ def read_campaign(
         root=root,
         document=document,
         preflight=preflight,
-        reference_rates=_optional(folder.reference_rates, _rates, problems),
+        reference_rates=_optional(
+            folder.reference_rates, partial(document_of, kind=ReferenceRatesFile), problems
+        ),
         engine_diff=_optional(folder.engine_diff, engine_diff_of, problems),
-        put_in=_optional(folder.put_in, _put_in, problems),
+        put_in=_optional(folder.put_in, partial(document_of, kind=PutInFile), problems),
         runs=tuple(runs),
         problems=tuple(replace_fields(p, subject=printable(_where(Path(p.subject), root))) for p in problems),
     )
 
 
-def _open_run(folder: RunFolder, name: str, steps: bool) -> _OpenedRun:
-    problems: list[Problem] = []
-    receipt = _receipt(folder, name, problems)
-    wanted = {c.cell_id: c for c in receipt.cells} if receipt is not None else None
-    cells: list[OpenedCell | Problem] = []
-    for cell in folder.finished_cells():
-        if wanted is not None and cell.cell_id not in wanted:
-            cells.append(Problem("cell_left_out", str(cell.path), because=Problem("not_planned")))
-            continue
-        entry = wanted[cell.cell_id] if wanted is not None else None
-        try:
-            cells.append(open_cell(folder, cell, entry, steps))
-        except UNREADABLE as error:
-            cells.append(_unread(cell.path, error))
-    return _OpenedRun(folder, receipt, tuple(cells), tuple(problems))
+def _cells_of(
+    folder: RunFolder, receipt: Receipt | None, problems: list[Problem]
+) -> list[tuple[CellFolder, ReceiptCell | None]]:
+    """Return the finished cells of a run, each as its receipt lists it; None where the run has not ended."""
+    finished = {cell.cell_id: cell for cell in folder.finished_cells()}
+    if receipt is None:
+        return [(cell, None) for cell in finished.values()]
+    wanted = {entry.cell_id: entry for entry in receipt.cells}
+    unplanned = Problem("not_planned")
+    problems += [
+        Problem("cell_left_out", str(c.path), because=unplanned)
+        for i, c in finished.items()
+        if i not in wanted
+    ]
+    problems += [Problem("cell_gone", str(folder.cells / i)) for i in sorted(wanted.keys() - finished.keys())]
+    return [(cell, wanted[i]) for i, cell in finished.items() if i in wanted]
 
 
-def _read_run(
-    opened: _OpenedRun, checked: Iterator[Checked], campaign: Belonging, problems: list[Problem]
+def _run(
+    folder: RunFolder,
+    receipt: Receipt | None,
+    read: Sequence[CellData | Problem],
+    campaign: str,
+    problems: list[Problem],
 ) -> RunData:
-    folder, receipt = opened.folder, opened.receipt
-    problems += opened.problems
-    cells = []
-    for opened_cell in opened.cells:
-        if isinstance(opened_cell, Problem):
-            problems.append(opened_cell)
-            continue
-        try:
-            cell = read_cell_data(opened_cell, next(checked), campaign)
-        except UNREADABLE as error:
-            problems.append(_unread(opened_cell.folder.path, error))
-            continue
-        problems += _problems_of(cell, opened_cell.folder)
-        cells.append(cell)
-    on_disk = {c.cell_id for c in folder.finished_cells()}
-    for cell_id in sorted({c.cell_id for c in receipt.cells} - on_disk if receipt is not None else ()):
-        problems.append(Problem("cell_gone", str(folder.cells / cell_id)))
-    outputs = _outputs(folder, campaign.campaign, problems)
-    return RunData(folder, receipt, tuple(cells), outputs, _launches(folder, receipt, problems))
+    for found in read:
+        problems += [found] if isinstance(found, Problem) else _problems_of(found, folder.cell(found.cell_id))
+    cells = tuple(found for found in read if isinstance(found, CellData))
+    outputs = _outputs(folder, campaign, problems)
+    return RunData(folder, receipt, cells, outputs, _launches(folder, receipt, problems))
 
 
 def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem]) -> tuple[Launch, ...]:
@@ -215,7 +201,7 @@ def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem
     try:
         return read_launches(folder.launches) if receipt is None else receipt.launches or ()
     except ArtifactError as error:
-        problems.append(_unread(folder.launches, error, "launches_untimed"))
+        problems.append(unread(folder.launches, error, "launches_untimed"))
         return ()
 
 
@@ -240,7 +226,7 @@ def _outputs(folder: RunFolder, campaign: str, problems: list[Problem]) -> list[
             return document.outputs
         problems.append(Problem("of_other_run", str(folder.outputs), named))
     except ArtifactError as error:
-        problems.append(_unread(folder.outputs, error))
+        problems.append(unread(folder.outputs, error))
     return None
 
 
@@ -255,7 +241,7 @@ def _receipt(folder: RunFolder, campaign: str, problems: list[Problem]) -> Recei
             return receipt
         problems.append(Problem("of_other_run", str(folder.receipt), named))
     except ArtifactError as error:
-        problems.append(_unread(folder.receipt, error))
+        problems.append(unread(folder.receipt, error))
     return None
 
 
@@ -335,32 +321,14 @@ def _engine(cell: CellData, any_of_kind: bool) -> dict[str, dict[str, object]]:
     return {"versions": {**engine.versions}, "host": host, "gpu": gpu}
 
 
-def _optional(path: Path, of: Callable[[Any, str], T], problems: list[Problem]) -> T | None:
+def _optional(path: Path, of: Callable[..., T], problems: list[Problem]) -> T | None:
     if not os.path.lexists(path):
         return None
     try:
-        return of(read_json(path), str(path))
+        return of(read_json(path), where=str(path))
     except ArtifactError as error:
-        problems.append(_unread(path, error))
+        problems.append(unread(path, error))
         return None
-
-
-def _unread(path: Path, error: Exception, code: ProblemCode = "unreadable") -> Problem:
-    """The error without the path that is the subject; a missing key says only its name."""
-    said = f"no {error}" if isinstance(error, KeyError) else str(error)
-    return Problem(code, str(path), detail=said.removeprefix(f"{path}: ").replace(f"{path}/", ""))
-
-
-def _preflight(value: Any, where: str) -> PreflightStatus:
-    return document_of(value, PreflightStatus, where)
-
-
-def _rates(value: Any, where: str) -> ReferenceRatesFile:
-    return document_of(value, ReferenceRatesFile, where)
-
-
-def _put_in(value: Any, where: str) -> PutInFile:
-    return document_of(value, PutInFile, where)
 
 
 def _where(path: Path, root: Path) -> str:

@@ -25,7 +25,7 @@ from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.start import standing
 from connector_tax.base.records.cell import phase_word
 from connector_tax.read.figures.labels import WORDS, label, phase_text, problem_text
-from connector_tax.read.ingest.campaign import UNREADABLE
+from connector_tax.read.ingest.cells import UNREADABLE
 from connector_tax.read.report.drill import NONE, DrillDowns, read_drill_downs
 from connector_tax.read.report.numbers import Number, bare, tick
 from connector_tax.read.report.tables import name as printed
