@@ -52,7 +52,6 @@ from connector_tax.read.stats.main_taxes import (
     main_taxes,
 )
 from connector_tax.read.stats.observer import observer_effect
-from connector_tax.read.stats.other_rates import other_rates
 from connector_tax.read.stats.outputs import compare_outputs, other_computations
 from connector_tax.read.stats.power import outlook
 from connector_tax.read.stats.provenance import provenance
@@ -118,7 +117,6 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     )
     problems = (
         *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts),
-        *other_rates(data, rates, shape),
         *(*missing_repeats(data, absent, at_safe), *unheard_hooks(data)),
     )
     made = provenance(data)

@@ -4,7 +4,7 @@ from connector_tax.base.documents.aggregate import ConfigState, ConfigStatus, Pr
 from connector_tax.base.documents.preflight import Decision
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.plan import cells_of, config_of, until_overload
-from connector_tax.base.records.cell import CellSpec, Shape, is_repeat, phase_place
+from connector_tax.base.records.cell import Shape, is_repeat, phase_place
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.ingest import CampaignData, CellData, RunData
 from connector_tax.read.stats.launches import MIN_BLOCKS, Launches, complete_blocks, plain_failed
@@ -29,8 +29,6 @@ def lost_cells(data: CampaignData) -> list[LostCell]:
         if ended_otherwise or connector not in (*config.connector_ids, PLAIN_AGAIN):
             continue
         planned = () if phase != "a" and rates is None else cells_of(config, connector, phase, rates)
-        if phase not in ("a", "c") and _at_other_rates(run, planned):
-            continue
         if phase == "a":
             ended = {c.cell_id for c in run.cells if c.window.overloaded}
             planned = until_overload(config, planned, lambda cell, ended=ended: cell.cell_id in ended)  # type: ignore[misc]
@@ -39,12 +37,6 @@ def lost_cells(data: CampaignData) -> list[LostCell]:
             if why is not None:
                 found.append(LostCell(connector, phase, spec, *why))
     return found
-
-
-def _at_other_rates(run: RunData, planned: tuple[CellSpec, ...]) -> bool:
-    """Whether it was measured before the reference rates became what they are: its plan was another one."""
-    wanted = {(spec.shape, spec.rate_per_s) for spec in planned}
-    return bool(run.cells) and all((c.spec.shape, c.spec.rate_per_s) not in wanted for c in run.cells)
 
 
 def _why_lost(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool] | None:
