@@ -2,55 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
+from connector_tax.base.documents.aggregate import Gpu, Host
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.host import GpuReading, HostReading
-
-
-@dataclass(frozen=True, slots=True)
-class GpuState:
-    """One GPU over a cell's window; a number is None where no sample has it.
-
-    Attributes:
-        sm_mhz_p50, mem_mhz_p50: medians over samples.
-        clock_reasons: share of the samples in which each reason held the clocks down; None where none says.
-        n_failed: samples with a reading that failed.
-        errors: each way in which readings failed, once.
-    """
-
-    sm_mhz_p50: float | None
-    mem_mhz_p50: float | None
-    temperature_c_max: float | None
-    power_w_mean: float | None
-    utilisation_mean: float | None
-    clock_reasons: dict[str, float] | None
-    n_failed: int
-    errors: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HostState:
-    """One host over a cell's window; a number is None where the kernel does not say.
-
-    Attributes:
-        n: samples that hold a reading of the host.
-        steal_share: stolen of all ticks of all cores, idle ones included, from the first sample in the window to the last.
-        cpu_mhz_p50, cpu_mhz_min: median and lowest over samples of the median over cores. Not the lowest of all cores, which
-            is one that had nothing to do.
-        cpu_work_us_mean: mean CPU time of the fixed piece of work: the higher, the slower the host's cores.
-        gpu: None where there is none that could be asked.
-    """
-
-    n: int
-    steal_share: float | None
-    cpu_mhz_p50: float | None
-    cpu_mhz_min: float | None
-    gpu: GpuState | None
-    cpu_work_us_mean: float | None = None
 
 
 def host_reading(row: Foreign) -> HostReading | None:
@@ -61,12 +19,12 @@ def host_reading(row: Foreign) -> HostReading | None:
         return None
 
 
-def host_state(readings: Sequence[HostReading]) -> HostState | None:
+def host_state(readings: Sequence[HostReading]) -> Host | None:
     """The readings of one window, in time order; None without any."""
     if not readings:
         return None
     medians = [float(np.median(r.cpu_mhz)) for r in readings if r.cpu_mhz]
-    return HostState(
+    return Host(
         n=len(readings),
         steal_share=_steal_share(readings),
         cpu_mhz_p50=float(np.median(medians)) if medians else None,
@@ -89,13 +47,13 @@ def _steal_share(readings: Sequence[HostReading]) -> float | None:
     return stolen / total if 0 <= stolen <= total and total > 0 else None
 
 
-def _gpu_state(readings: Sequence[GpuReading]) -> GpuState | None:
+def _gpu_state(readings: Sequence[GpuReading]) -> Gpu | None:
     if not readings:
         return None
     reasons = [r.clock_reasons for r in readings if r.clock_reasons is not None]
     counts = Counter(name for names in reasons for name in names)
     temperatures = _known(r.temperature_c for r in readings)
-    return GpuState(
+    return Gpu(
         sm_mhz_p50=_median(_known(r.sm_mhz for r in readings)),
         mem_mhz_p50=_median(_known(r.mem_mhz for r in readings)),
         temperature_c_max=max(temperatures, default=None),

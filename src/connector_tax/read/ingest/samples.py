@@ -7,10 +7,11 @@ import msgspec
 import numpy as np
 
 from connector_tax.base.connector_off import EXTERNAL_QUERIES
+from connector_tax.base.documents.aggregate import Host
 from connector_tax.base.opening import each_line_of, shown
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellWindow
-from connector_tax.read.ingest.host import HostState, host_reading, host_state
+from connector_tax.read.ingest.host import host_reading, host_state
 
 # A counter over time: (t_ns, value) of each sample that has it.
 Counted = tuple[tuple[int, float], ...]
@@ -34,7 +35,7 @@ class Samples:
     running_p50: float | None
     n: int
     n_missed: int
-    host: HostState | None = None
+    host: Host | None = None
     n_waiting: int = 0
     external_queries: Counted = ()
 

@@ -23,7 +23,6 @@ from connector_tax.read.ingest import CellData
 from connector_tax.read.ingest.steps import KIND_NAMES
 from connector_tax.read.stats.cells import PERCENTILES, STEP_COLUMNS, STEP_PERCENTILES, CellEstimates
 from connector_tax.read.stats.flags import flags_of
-from connector_tax.read.stats.host import host_of
 from connector_tax.read.stats.saturation import Saturation, overload_criteria
 
 
@@ -78,7 +77,7 @@ def measured(estimates: CellEstimates, saturation: Saturation | None, confidence
         n_waiting=cell.samples.n_waiting,
         running_p50=cell.samples.running_p50,
         n_metrics_missed=cell.samples.n_missed,
-        host=host_of(cell.samples.host),
+        host=cell.samples.host,
         prefix_cache_hit_share=_hit_share(cell),
         cpu=cell.document.cpu,
         health=cell.document.health,

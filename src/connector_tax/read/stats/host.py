@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-import msgspec
 import numpy as np
 
-from connector_tax.base.documents.aggregate import Bounds, Host, HostSource, HostUnit, Source
+from connector_tax.base.documents.aggregate import Bounds, Gpu, Host, HostSource, HostUnit, Source
 from connector_tax.base.statistics.drift import line_through_blocks
-from connector_tax.read.ingest.host import GpuState, HostState
 
 # What was stolen is missing in whatever ran: 1 % of the host's time can be 1 % of a latency, which is what the client may
 # add to a median before its cell is flagged, too. Sixty seconds on two cores are 12,000 ticks, so 1 % is no rounding.
@@ -19,7 +17,7 @@ HARMLESS_REASONS = frozenset({"gpu_idle", "applications_clocks_setting"})
 PLAUSIBLE_WORK_US = (1.0, 1e5)
 
 # Source -> its unit, and where a cell has it.
-SOURCES: dict[Source, tuple[HostUnit, Callable[[HostState], float | None]]] = {
+SOURCES: dict[Source, tuple[HostUnit, Callable[[Host], float | None]]] = {
     "steal_share": ("ratio", lambda host: host.steal_share),
     "cpu_mhz_p50": ("MHz", lambda host: host.cpu_mhz_p50),
     "cpu_work_us_mean": ("us", lambda host: work_us(host)),
@@ -29,18 +27,18 @@ SOURCES: dict[Source, tuple[HostUnit, Callable[[HostState], float | None]]] = {
 }
 
 
-def _of_gpu(host: HostState, number: Callable[[GpuState], float | None]) -> float | None:
+def _of_gpu(host: Host, number: Callable[[Gpu], float | None]) -> float | None:
     return None if host.gpu is None else number(host.gpu)
 
 
-def work_us(host: HostState | None) -> float | None:
+def work_us(host: Host | None) -> float | None:
     """Mean CPU time of the fixed piece of work beside a cell; None where nobody says, or where it cannot have been that."""
     us = None if host is None else host.cpu_work_us_mean
     low, high = PLAUSIBLE_WORK_US
     return us if us is not None and low <= us <= high else None
 
 
-def host_flags(host: HostState | None) -> list[str]:
+def host_flags(host: Host | None) -> list[str]:
     """What qualifies a cell; neither keeps it out."""
     if host is None:
         return []
@@ -52,13 +50,8 @@ def host_flags(host: HostState | None) -> list[str]:
     return flags
 
 
-def host_of(state: HostState | None) -> Host | None:
-    """``host`` of a cell in ``aggregate.json``."""
-    return None if state is None else msgspec.convert(state, Host, from_attributes=True)
-
-
 def host_changes(
-    launches: Sequence[tuple[str, float, HostState | None]], confidence: float
+    launches: Sequence[tuple[str, float, Host | None]], confidence: float
 ) -> tuple[HostSource, ...]:
     """One entry per source that launches of enough blocks know; ``n`` counts blocks.
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from connector_tax.base.documents.aggregate import Host
 from connector_tax.base.records.cell import Phase, Shape, is_repeat, phase_place
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import NS_PER_S
-from connector_tax.read.ingest.host import HostState
 from connector_tax.read.stats.cells import CellEstimates, Estimates
 from connector_tax.read.stats.taxes import AVERAGED, LATENCIES, LaunchMetric
 
@@ -42,7 +42,7 @@ class Launch:
     start_h: float
     log_latency: float
     within_sd: float
-    host: HostState | None = None
+    host: Host | None = None
     requests: int = 0
     why_none: str = ""
 
