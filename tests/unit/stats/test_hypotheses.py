@@ -8,13 +8,13 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from connector_tax.base.documents.aggregate import Missing
+from connector_tax.base.documents.aggregate import Hypothesis, Missing
 from connector_tax.base.statistics.bootstrap import Estimate, student_factor, unavailable
 from connector_tax.base.statistics.p_values import p_of
 from connector_tax.base.statistics.shares import shares
 from connector_tax.read.stats.hypotheses import judge_hypotheses
 from connector_tax.read.stats.trends import ShapeTax, Trend, trend_of
-from connector_tax.read.stats.verdicts import Evidence, Verdict
+from connector_tax.read.stats.verdicts import Evidence
 
 
 def tax(point: float, half_width: float = 0.01) -> Estimate:
@@ -30,7 +30,7 @@ def trend(lengths: dict[int, Estimate]) -> dict[str, Trend]:
     return {"mooncake_both": trend_of(shapes, queueing_allowed=True)}
 
 
-def verdicts(headline: dict[str, Estimate], **more: object) -> dict[str, Verdict]:
+def verdicts(headline: dict[str, Estimate], **more: object) -> dict[str, Hypothesis]:
     values = {"by_input": {}, "by_output": {}, "absent": {}, "stacks": {}, **more}
     return {
         v.id: v for v in reversed(judge_hypotheses(Evidence(headline=headline, confidence=0.95, **values)))

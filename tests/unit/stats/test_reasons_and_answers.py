@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.base.documents.aggregate import VerdictNumbers
+from connector_tax.base.documents.aggregate import Hypothesis, VerdictNumbers
 from connector_tax.base.documents.preflight import Decision
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.files import write_json
@@ -25,7 +25,6 @@ from connector_tax.read.stats.main_taxes import MainTax
 from connector_tax.read.stats.reference import select_reference_rates
 from connector_tax.read.stats.taxes import Tax
 from connector_tax.read.stats.time_spent import TimeSpent
-from connector_tax.read.stats.verdicts import Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json
@@ -174,12 +173,20 @@ def test_over_blocks_it_has_none_either(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 # Criteria.
-def verdict(hypothesis: Any, outcome: Any, subject: str = "mooncake_both") -> Verdict:
-    return Verdict(hypothesis, subject, outcome, (), VerdictNumbers())
+def verdict(hypothesis: Any, outcome: Any, subject: str = "mooncake_both") -> Hypothesis:
+    return Hypothesis(
+        id=hypothesis,
+        subject=subject,
+        outcome=outcome,
+        conclusions=(),
+        numbers=VerdictNumbers(),
+        p_value=None,
+        p_holm=None,
+    )
 
 
 def criteria(
-    skipped: tuple[str, ...] = (), lengths: int = 2, more: Sequence[Verdict] = (), **outcomes: str
+    skipped: tuple[str, ...] = (), lengths: int = 2, more: Sequence[Hypothesis] = (), **outcomes: str
 ) -> dict[int, str]:
     verdicts = [*(verdict(f"H{k}", outcomes.get(f"h{k}", UNDETERMINED)) for k in range(1, 7)), *more]
     ids = ("plain", "noop_connector", "mooncake_both", "nixl_both")

@@ -10,13 +10,12 @@ from msgspec import UNSET
 
 from connector_tax.base.artifacts.launches import read_launches, timed_launch
 from connector_tax.base.artifacts.receipts import write_receipt
-from connector_tax.base.documents.aggregate import CriterionOutcome, Problem, VerdictNumbers
+from connector_tax.base.documents.aggregate import CriterionOutcome, Hypothesis, Problem, VerdictNumbers
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.criteria import judge_criteria
 from connector_tax.read.stats.time_spent import TimeSpent, time_spent
-from connector_tax.read.stats.verdicts import Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config
@@ -54,7 +53,18 @@ def spent(campaign: Campaign) -> TimeSpent:
 
 
 def seventh(campaign: Campaign) -> CriterionOutcome:
-    verdicts = [Verdict(f"H{k}", "x", NOT_TESTABLE, (), VerdictNumbers()) for k in range(1, 7)]
+    verdicts = [
+        Hypothesis(
+            id=f"H{k}",  # type: ignore[arg-type]
+            subject="x",
+            outcome=NOT_TESTABLE,
+            conclusions=(),
+            numbers=VerdictNumbers(),
+            p_value=None,
+            p_holm=None,
+        )
+        for k in range(1, 7)
+    ]
     return judge_criteria(read_campaign(campaign.root, steps=False), verdicts)[6]
 
 

@@ -4,6 +4,7 @@ from connector_tax.base.artifacts.layout import RUN_FILES
 from connector_tax.base.documents.aggregate import (
     CriterionOutcome,
     CriterionWord,
+    Hypothesis,
     HypothesisId,
     Outcome,
     Problem,
@@ -15,7 +16,6 @@ from connector_tax.read.ingest import CampaignData, RunData
 from connector_tax.read.stats.completeness import planned_phases
 from connector_tax.read.stats.hypotheses import MAIN, NOOP, STACK, STACKED, is_nixl
 from connector_tax.read.stats.time_spent import time_spent
-from connector_tax.read.stats.verdicts import Verdict
 
 REPORTED: CriterionWord = "reported"
 MET: CriterionWord = "met"
@@ -36,7 +36,7 @@ NEEDED: dict[HypothesisId, set[str]] = {
 }
 
 
-def judge_criteria(data: CampaignData, verdicts: list[Verdict]) -> list[CriterionOutcome]:
+def judge_criteria(data: CampaignData, verdicts: list[Hypothesis]) -> list[CriterionOutcome]:
     """Criteria 1 to 5 ask whether a question got its answer, 6 and 7 about the campaign itself.
 
     3, 4 and 5 name no configuration: where the one that they were registered for is not part of the campaign or was skipped, the
@@ -63,14 +63,14 @@ def judge_criteria(data: CampaignData, verdicts: list[Verdict]) -> list[Criterio
     ]
 
 
-def _has(verdicts: list[Verdict], hypothesis: HypothesisId, subject: str) -> bool:
+def _has(verdicts: list[Hypothesis], hypothesis: HypothesisId, subject: str) -> bool:
     return any((v.id, v.subject) == (hypothesis, subject) and v.outcome != NOT_TESTABLE for v in verdicts)
 
 
 def _answered(
     data: CampaignData,
     number: int,
-    verdicts: list[Verdict],
+    verdicts: list[Hypothesis],
     words: dict[Outcome, CriterionWord] = NUMBERS,
 ) -> CriterionOutcome:
     """Judge a criterion about hypotheses: not met where an answer was lost, undetermined where the campaign could not give one."""
@@ -82,7 +82,7 @@ def _answered(
     return CriterionOutcome(number=number, outcome=outcome)
 
 
-def _is_lacking(data: CampaignData, verdict: Verdict) -> bool:
+def _is_lacking(data: CampaignData, verdict: Hypothesis) -> bool:
     return verdict.outcome == NOT_TESTABLE and not _could_be_asked(data, verdict.id)
 
 

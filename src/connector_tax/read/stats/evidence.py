@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from connector_tax.base.documents.aggregate import FailedBlock, Hypothesis, Problem
+import msgspec
+
+from connector_tax.base.documents.aggregate import Answer, FailedBlock, Hypothesis, Problem
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
@@ -12,7 +14,7 @@ from connector_tax.read.stats.hypotheses import judge_hypotheses
 from connector_tax.read.stats.main_taxes import MainTax, main_at
 from connector_tax.read.stats.taxes import Tax
 from connector_tax.read.stats.trends import trends_of
-from connector_tax.read.stats.verdicts import Evidence, Verdict
+from connector_tax.read.stats.verdicts import Evidence
 
 
 def evidence_of(
@@ -70,7 +72,7 @@ OF_BLOCKS = ("H1", "H2", "H3", "H4")
 
 
 def hypotheses_of(
-    verdicts: list[Verdict], evidence: Evidence, at_equal_speed: Mapping[str, Estimate]
+    verdicts: list[Hypothesis], evidence: Evidence, at_equal_speed: Mapping[str, Estimate]
 ) -> list[Hypothesis]:
     """``hypotheses`` of ``aggregate.json``: each verdict, and beside it what taxes at equal speed of the host answer.
 
@@ -82,11 +84,11 @@ def hypotheses_of(
     """
     held = replace(evidence, headline=at_equal_speed)
     beside = {
-        (v.id, v.subject): v.answer
+        (v.id, v.subject): msgspec.convert(v, Answer, from_attributes=True)
         for v in (judge_hypotheses(held) if at_equal_speed else ())
         if v.id in OF_BLOCKS and v.outcome != NOT_TESTABLE
     }
-    return [v.row(beside.get((v.id, v.subject))) for v in verdicts]
+    return [msgspec.structs.replace(v, at_equal_host_speed=beside.get((v.id, v.subject))) for v in verdicts]
 
 
 def _stacks(config: Foreign) -> dict[str, tuple[str, ...]]:

@@ -5,15 +5,17 @@ no numbers, H1, H3, H5 and H6 are also asked of the connectors that have; H2 and
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from connector_tax.base.documents.aggregate import (
     Conclusion,
+    Hypothesis,
     HypothesisId,
     Missing,
+    Outcome,
     Quantity,
     VerdictNumbers,
 )
@@ -37,7 +39,7 @@ from connector_tax.base.statistics.shares import share_of
 from connector_tax.read.stats.labels import H3_SHARE, dominated, prior_label
 from connector_tax.read.stats.taxes import difference, verdict
 from connector_tax.read.stats.trends import RISING, Trend
-from connector_tax.read.stats.verdicts import Evidence, Verdict
+from connector_tax.read.stats.verdicts import Evidence
 
 H1_THRESHOLD = 0.10
 H2_RANGE = (0.05, 0.10)
@@ -53,7 +55,7 @@ NO_STACK: dict[str, Conclusion] = {
 }
 
 
-def judge_hypotheses(evidence: Evidence) -> list[Verdict]:
+def judge_hypotheses(evidence: Evidence) -> list[Hypothesis]:
     """The six, about their own subjects, and about stand-ins where Mooncake has no numbers."""
     found = [
         _h1(evidence, MAIN),
@@ -91,7 +93,7 @@ def _nixl(evidence: Evidence) -> str:
     return next(iter([*known, *sorted(filter(is_nixl, evidence.members))]), NIXL)
 
 
-def _counted(found: Verdict, evidence: Evidence) -> Verdict:
+def _counted(found: Hypothesis, evidence: Evidence) -> Hypothesis:
     """With over how many blocks of launches its taxes are taken, at least."""
     if found.outcome == NOT_TESTABLE:
         return found
@@ -103,14 +105,14 @@ def _counted(found: Verdict, evidence: Evidence) -> Verdict:
     return replace(found, n_blocks=n)
 
 
-def _adjusted(verdicts: list[Verdict]) -> list[Verdict]:
+def _adjusted(verdicts: list[Hypothesis]) -> list[Hypothesis]:
     """For every verdict that numbers could have decided, whether they did or not."""
     tested = sum(v.outcome != NOT_TESTABLE for v in verdicts)
     p_values = holm([v.p_value for v in verdicts], tested)
     return [replace(v, p_holm=p) for v, p in zip(verdicts, p_values, strict=True)]
 
 
-def _h1(evidence: Evidence, config: str) -> Verdict:
+def _h1(evidence: Evidence, config: str) -> Hypothesis:
     missing = _untestable("H1", evidence, config, (config,))
     if missing:
         return missing
@@ -124,7 +126,7 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
     )
     if config == MAIN:
         found.append(prior_label(tax, evidence.confidence))
-    return Verdict(
+    return _verdict(
         "H1",
         config,
         outcome,
@@ -134,7 +136,7 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
     )
 
 
-def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
+def _h2(evidence: Evidence, first: str, second: str) -> Hypothesis:
     missing = _untestable("H2", evidence, first, (first, second))
     if missing:
         return missing
@@ -147,7 +149,7 @@ def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
         found = ("larger_than_replay",)
     elif outcome == REFUTED and high is not None:
         found = ("inverted" if high < 0 else "smaller_than_replay",)
-    return Verdict(
+    return _verdict(
         "H2",
         first,
         outcome,
@@ -157,7 +159,7 @@ def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
     )
 
 
-def _h3(evidence: Evidence, config: str) -> Verdict:
+def _h3(evidence: Evidence, config: str) -> Hypothesis:
     missing = _untestable("H3", evidence, config, (config, NOOP))
     if missing:
         return missing
@@ -176,7 +178,7 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
     word = verdict(own, evidence.confidence)
     if word != TAX or share.point is None:
         outcome, label = UNDETERMINED, NOTHING_TO_SPLIT.get(word, "tax_to_split_unknown")
-    return Verdict(
+    return _verdict(
         "H3",
         config,
         outcome,
@@ -191,7 +193,7 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
     )
 
 
-def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
+def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Hypothesis:
     missing = _untestable("H4", evidence, stack, (stack, *parts))
     if missing:
         return missing
@@ -218,7 +220,7 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
         found = ("interference" if excess > 0 else "shared_cost",)
     elif outcome == SUPPORTED:
         found = ("additive",)
-    return Verdict(
+    return _verdict(
         "H4",
         stack,
         outcome,
@@ -234,7 +236,9 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
     )
 
 
-def _trend(hypothesis: HypothesisId, evidence: Evidence, config: str, trends: Mapping[str, Trend]) -> Verdict:
+def _trend(
+    hypothesis: HypothesisId, evidence: Evidence, config: str, trends: Mapping[str, Trend]
+) -> Hypothesis:
     """Grows: every length has a number, each is above the one before, and so is the slope above zero."""
     trend = trends.get(config)
     if trend is None or len(trend.known) < 2:
@@ -246,7 +250,7 @@ def _trend(hypothesis: HypothesisId, evidence: Evidence, config: str, trends: Ma
     outcome = grows(*slope.interval(evidence.confidence))
     if outcome == SUPPORTED and doubts:
         outcome = UNDETERMINED
-    return Verdict(
+    return _verdict(
         hypothesis,
         config,
         outcome,
@@ -277,7 +281,7 @@ def _why_no_trend(evidence: Evidence, config: str, trend: Trend | None) -> list[
 
 def _untestable(
     hypothesis: HypothesisId, evidence: Evidence, subject: str, needed: tuple[str, ...]
-) -> Verdict | None:
+) -> Hypothesis | None:
     lacking = [c for c in needed if evidence.headline.get(c) is None or evidence.headline[c].point is None]
     if lacking:
         return _not_testable(hypothesis, subject, [_why(evidence, c) for c in lacking])
@@ -295,9 +299,31 @@ def _why(evidence: Evidence, config: str) -> Missing:
     return Missing("no_cell" if config in evidence.members else "not_in_campaign", config)
 
 
-def _not_testable(hypothesis: HypothesisId, subject: str, missing: list[Missing]) -> Verdict:
-    return Verdict(hypothesis, subject, NOT_TESTABLE, (), VerdictNumbers(), missing=tuple(missing))
+def _not_testable(hypothesis: HypothesisId, subject: str, missing: list[Missing]) -> Hypothesis:
+    return _verdict(hypothesis, subject, NOT_TESTABLE, (), VerdictNumbers(), missing=tuple(missing))
 
 
 def _numbers(estimate: Estimate, evidence: Evidence) -> Quantity:
     return estimate.quantity(evidence.confidence)
+
+
+def _verdict(
+    hypothesis: HypothesisId,
+    subject: str,
+    outcome: Outcome,
+    conclusions: tuple[Conclusion, ...],
+    numbers: VerdictNumbers,
+    p_value: float | None = None,
+    missing: tuple[Missing, ...] = (),
+) -> Hypothesis:
+    """Return one of a hypothesis; what all verdicts together say of it is not in it yet."""
+    return Hypothesis(
+        id=hypothesis,
+        subject=subject,
+        outcome=outcome,
+        conclusions=conclusions,
+        numbers=numbers,
+        p_value=p_value,
+        p_holm=None,
+        missing=missing,
+    )
