@@ -21,7 +21,6 @@ from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.attribution import _share
 from connector_tax.read.stats.criteria import judge_criteria
 from connector_tax.read.stats.decomposition import decompose
-from connector_tax.read.stats.main_taxes import MainTax
 from connector_tax.read.stats.reference import select_reference_rates
 from connector_tax.read.stats.taxes import Tax
 from connector_tax.read.stats.time_spent import TimeSpent
@@ -85,8 +84,8 @@ def estimate(point: float) -> Estimate:
 
 
 def test_the_no_op_connectors_reason_is_not_taken_for_the_connectors() -> None:
-    def main(config: str, found: Estimate) -> MainTax:
-        return MainTax(Tax(config, "ref_safe", "a", spec_of(2.0, 256, 16), "ttft_p90", found, 50, 50))
+    def main(config: str, found: Estimate) -> Tax:
+        return Tax(config, "ref_safe", "a", spec_of(2.0, 256, 16), "ttft_p90", found, 50, 50)
 
     lost_one = unavailable("cell_lost")
     chosen = [main("mooncake_both", estimate(0.3)), main("noop_connector", lost_one)]

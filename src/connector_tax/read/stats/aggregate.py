@@ -46,7 +46,6 @@ from connector_tax.read.stats.growth import growth
 from connector_tax.read.stats.hypotheses import judge_hypotheses
 from connector_tax.read.stats.launches import launches_at
 from connector_tax.read.stats.main_taxes import (
-    MainTax,
     launch_taxes,
     main_at,
     main_taxes,
@@ -143,7 +142,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         repeats=tuple(blocks),
         failed_blocks=tuple(failed),
         host_drift=tuple(host_drift(estimates, rates, confidence)),
-        power=tuple(outlook([m.tax for m in one_launch], blocks, confidence)),
+        power=tuple(outlook(one_launch, blocks, confidence)),
         observer_effect=tuple(observer_effect(estimates, confidence, no_tax)),
         growth=tuple(growth(estimates, data.cells(), confidence, no_tax)),
         put_in=put_in(data.put_in, rates, chosen, confidence),
@@ -285,7 +284,7 @@ def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) 
 
 
 def _amplification(
-    chosen: list[MainTax],
+    chosen: list[Tax],
     taxes: list[Tax],
     shape: Shape,
     rates: ReferenceRatesFile | None,
@@ -316,7 +315,7 @@ def _amplification(
         if tax.phase == "b_prime" and tax.spec.shape != shape:
             safe = in_b.get((tax.config, tax.metric, tax.spec.shape))
             missing = replace(tax, estimate=unavailable("no_cell", subject="phase_b"))
-            pairs.append((MainTax(tax), MainTax(safe or missing)))
+            pairs.append((tax, safe or missing))
     rows = [_added(load, safe, confidence) for load, safe in pairs if load is not None]
     apart = rates is not None and rates.ref_load_per_s != rates.ref_safe_per_s
     for left in rates.left_out if rates is not None and apart else []:
@@ -335,20 +334,20 @@ def _amplification(
     return tuple(rows)
 
 
-def _added(load: MainTax, safe: MainTax, confidence: float) -> Amplification:
-    gap = difference(load.estimate, safe.estimate, of_second="ref_safe")
+def _added(load: Tax, safe: Tax, confidence: float) -> Amplification:
+    gap = difference(load.number, safe.number, of_second="ref_safe")
     unlike = load.is_unlike(safe)
     if unlike:
         gap = unavailable("unlike_launches", gap.n)
-    elif load.tax.rate_per_s == safe.tax.rate_per_s:
+    elif load.rate_per_s == safe.rate_per_s:
         gap = unavailable("one_rate", gap.n)
     return Amplification(
-        config=load.tax.config,
-        metric=load.tax.metric,
-        input_tokens=load.tax.input_tokens,
-        output_tokens=load.tax.output_tokens,
-        rate_per_s=load.tax.rate_per_s,
-        safe_rate_per_s=safe.tax.rate_per_s,
+        config=load.config,
+        metric=load.metric,
+        input_tokens=load.input_tokens,
+        output_tokens=load.output_tokens,
+        rate_per_s=load.rate_per_s,
+        safe_rate_per_s=safe.rate_per_s,
         n_blocks=None if unlike else min(safe.n_blocks, load.n_blocks),
         **msgspec.structs.asdict(gap.quantity(confidence)),
     )

@@ -17,8 +17,8 @@ from connector_tax.base.documents.aggregate import Decomposition, LatencyMetric,
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.base.records.settings import CONSEQUENCES
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.read.stats.main_taxes import MainTax, main_at
-from connector_tax.read.stats.taxes import LATENCY_METRICS, difference
+from connector_tax.read.stats.main_taxes import main_at
+from connector_tax.read.stats.taxes import LATENCY_METRICS, Tax, difference
 
 NOOP = "noop_connector"
 PARTS = ("flags", "framework", "implementation")
@@ -56,7 +56,7 @@ NO_FLAGS = Part(Estimate(0.0, np.zeros(1), 0), measured=False)
 
 
 def decompose(
-    chosen: list[MainTax],
+    chosen: list[Tax],
     engine_diff: Mapping[str, Collection[str] | None],
     confidence: float,
     no_noop: str | None = None,
@@ -86,7 +86,7 @@ def decompose(
 def _row(
     config: str,
     metric: LatencyMetric,
-    found: dict[str, MainTax],
+    found: dict[str, Tax],
     changed: Changes,
     confidence: float,
     no_noop: str | None,
@@ -101,7 +101,7 @@ def _row(
         two = _in_two(taxes[config], noop)
         if NOOP in found and found[NOOP].estimate.point is not None:
             # From a whole tax nothing is taken.
-            two["framework"] = Part(found[NOOP].estimate, found[NOOP].n_blocks)
+            two["framework"] = Part(found[NOOP].number, found[NOOP].n_blocks)
         # Why there are no flags stays; the other two are the published experiment's.
         parts, split = {**parts, **two}, 2 if two["implementation"].estimate.point is not None else 0
         own = _flags(NOOP, taxes, changed).estimate

@@ -11,7 +11,7 @@ from connector_tax.base.records.cell import Shape
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
 from connector_tax.read.stats.hypotheses import judge_hypotheses
-from connector_tax.read.stats.main_taxes import MainTax, main_at
+from connector_tax.read.stats.main_taxes import main_at
 from connector_tax.read.stats.taxes import Tax
 from connector_tax.read.stats.trends import trends_of
 from connector_tax.read.stats.verdicts import Evidence
@@ -19,7 +19,7 @@ from connector_tax.read.stats.verdicts import Evidence
 
 def evidence_of(
     taxes: list[Tax],
-    chosen: list[MainTax],
+    chosen: list[Tax],
     absent: dict[str, Problem],
     config: Foreign,
     confidence: float,
@@ -44,7 +44,7 @@ def evidence_of(
     tpot = [t for t in shapes if t.metric == "tpot_p90"]
     headline = main_at(chosen, "ref_safe", "ttft_p90")
     return Evidence(
-        headline={config: main.estimate for config, main in headline.items()},
+        headline={config: main.number for config, main in headline.items()},
         by_input=trends_of(ttft, "input_tokens", queueing_allowed=True),
         by_output=trends_of(tpot, "output_tokens", queueing_allowed=False),
         absent={config: why.code for config, why in absent.items()},

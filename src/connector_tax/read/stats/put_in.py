@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from connector_tax.base.documents.aggregate import PutIn, PutInRow
 from connector_tax.base.documents.put_in import PutInFile, PutInTax
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.read.stats.main_taxes import MainTax
+from connector_tax.read.stats.taxes import Tax
 
 
 def put_in(
-    found: PutInFile | None, rates: ReferenceRatesFile | None, chosen: Sequence[MainTax], confidence: float
+    found: PutInFile | None, rates: ReferenceRatesFile | None, chosen: Sequence[Tax], confidence: float
 ) -> PutIn | None:
     """Of the taxes that stand at the reference rates; None where nothing was put in that is known."""
     if found is None or rates is None:
@@ -30,7 +30,7 @@ def put_in(
     return PutIn(launches=found.launches, asked=len(once), held=sum(once.values()), taxes=tuple(rows))
 
 
-def _held(tax: PutInTax, chosen: Sequence[MainTax], confidence: float) -> bool | None:
+def _held(tax: PutInTax, chosen: Sequence[Tax], confidence: float) -> bool | None:
     place = (tax.config, tax.metric, tax.rate_per_s, tax.input_tokens, tax.output_tokens)
     own = (m.row(confidence) for m in chosen)
     interval = next((row.interval for row in own if row.place == place), None)

@@ -8,21 +8,20 @@ from typing import Literal
 from connector_tax.base.documents.aggregate import TaxPart, TwoParts
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.base.statistics.bootstrap import unavailable
-from connector_tax.read.stats.main_taxes import MainTax
-from connector_tax.read.stats.taxes import difference
+from connector_tax.read.stats.taxes import Tax, difference
 
 NOOP = "noop_connector"
 Split = Literal["ttft_p90", "step_p50_us"]
 METRICS: tuple[Split, ...] = ("ttft_p90", "step_p50_us")
 
 
-def two_parts(chosen: list[MainTax], confidence: float) -> list[TwoParts]:
+def two_parts(chosen: list[Tax], confidence: float) -> list[TwoParts]:
     """Rows of ``two_parts`` in ``aggregate.json``; those without a number of the connector or the no-op connector are left out.
 
     Args:
         chosen: the main taxes.
     """
-    at = {(m.tax.config, m.tax.metric): m for m in chosen if m.tax.reference == "ref_safe"}
+    at = {(t.config, t.metric): t for t in chosen if t.reference == "ref_safe"}
     return [
         _row(split, main, at[NOOP, metric], confidence)
         for (config, metric), main in at.items()
@@ -34,24 +33,24 @@ def two_parts(chosen: list[MainTax], confidence: float) -> list[TwoParts]:
     ]
 
 
-def _row(metric: Split, whole: MainTax, noop: MainTax, confidence: float) -> TwoParts:
+def _row(metric: Split, whole: Tax, noop: Tax, confidence: float) -> TwoParts:
     """What blocks of launches found and what one launch did is no difference of a connector's."""
     rest = (
-        difference(whole.estimate, noop.estimate, of_second=NOOP)
+        difference(whole.number, noop.number, of_second=NOOP)
         if (whole.n_blocks == 1) == (noop.n_blocks == 1)
-        else unavailable("unlike_launches", whole.tax.n, NOOP)
+        else unavailable("unlike_launches", whole.n, NOOP)
     )
     n_blocks = min(whole.n_blocks, noop.n_blocks) if rest.point is not None else None
     return TwoParts(
-        config=whole.tax.config,
+        config=whole.config,
         metric=metric,
-        unit=whole.tax.unit,
+        unit=whole.unit,
         total=_standing(whole, confidence),
         framework=_standing(noop, confidence),
         rest=rest.tax_part(confidence, n_blocks),
     )
 
 
-def _standing(main: MainTax, confidence: float) -> TaxPart:
+def _standing(main: Tax, confidence: float) -> TaxPart:
     """As it stands in ``main_taxes``."""
-    return main.estimate.tax_part(confidence, main.n_blocks)
+    return main.number.tax_part(confidence, main.n_blocks)
