@@ -86,7 +86,6 @@ def steps_of(durations: np.ndarray[Any, Any], kind: np.ndarray[Any, Any]) -> Ste
         hooks=Hooks((), np.empty((n, 0)), np.empty((n, 0)), np.empty((n, 0))),
         n_empty=0,
         n_unjoined=0,
-        n_joined_by_order=0,
         torn=False,
         **dict.fromkeys(parts, ones),
     )

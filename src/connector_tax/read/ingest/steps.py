@@ -3,7 +3,6 @@
 The records of a large campaign do not fit into memory: a cell keeps a handle, and decodes them each time that they are asked for.
 """
 
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +55,6 @@ class StepTable:
         kind: DECODE_ONLY, MIXED or PREFILL_ONLY.
         n_empty: steps of the window without a token, which are left out.
         n_unjoined: steps of a configuration with a connector that no worker row belongs to.
-        n_joined_by_order: steps whose worker row carried no step id.
         torn: the file's last line was cut off.
         unheard: codes of why hook times are not known though there was a connector; NaN then.
     """
@@ -75,7 +73,6 @@ class StepTable:
     hooks: Hooks
     n_empty: int
     n_unjoined: int
-    n_joined_by_order: int
     torn: bool
     unheard: tuple[Unheard, ...] = ()
 
@@ -144,21 +141,18 @@ class _WorkerParts:
     Attributes:
         load_us, finished_us, total_us: shape (steps,); NaN where nothing is known.
         row: the worker's row that was taken, -1 where there is none; shape (steps,).
-        by_order: whether a row was joined to it by order, shape (steps,).
     """
 
     load_us: Floats
     finished_us: Floats
     total_us: Floats
     row: Ints
-    by_order: Bools
 
 
 def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> StepTable:
     """Read one cell's share; a step belongs to the window if its ``schedule()`` began in it.
 
-    Hook times of the worker come from, in this order: its rows, joined by ``step_id``; its rows without
-    one, joined by order; the scheduler's own row, where both share a process. Where no worker ever wrote
+    Hook times of the worker come from its rows, joined by ``step_id``; a row without one belongs to no step. Where no worker ever wrote
     there is no connector, and its hooks took no time.
 
     Args:
@@ -202,17 +196,13 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
         hooks=hooks,
         n_empty=int(inside.sum() - rows.size),
         n_unjoined=int(np.isnan(total).sum()),
-        n_joined_by_order=int(parts.by_order[rows].sum()),
         torn=found.torn,
         unheard=tuple(silent.values()),
     )
 
 
 def _silent(found: StepColumns, rows: Ints, total: Floats) -> dict[str, Unheard]:
-    """``found.unheard`` and steps without rows; of a worker that shares the scheduler's process its rows may tell."""
-    told = [found.steps.floats[n][rows] for n in ("start_load_kv_us", "get_finished_us")]
-    if not np.isnan(told).all():
-        return {process: why for process, why in found.unheard.items() if process != "worker"}
+    """``found.unheard``, and steps without rows of a worker."""
     if rows.size and np.isnan(total).all():
         return {"worker": "worker_without_rows", **found.unheard}
     return found.unheard
@@ -230,23 +220,16 @@ def _worker_parts(found: StepColumns, connector: bool) -> _WorkerParts:
     workers = found.workers
     load, finished = (np.nan_to_num(workers.floats[n]) for n in ("start_load_kv_us", "get_finished_us"))
     total = _totals(found, load, finished)
-    joined_ids, joined_rows, by_order = _joined(found)
-    row = _slowest(ids, joined_ids, joined_rows, total)
-    own_load, own_finished, own_total = _own_hooks(found, connector)
-    hit = row >= 0
+    named = np.flatnonzero(found.named)
+    row = _slowest(ids, workers.ints["step_id"][named], named, total)
+    unknown = np.full(ids.size, np.nan if found.has_worker or connector else 0.0)
 
-    def chosen(theirs: Floats, own: Floats) -> Floats:
-        out = own.copy()
-        out[hit] = theirs[row[hit]]
+    def chosen(theirs: Floats) -> Floats:
+        out = unknown.copy()
+        out[row >= 0] = theirs[row[row >= 0]]
         return out
 
-    return _WorkerParts(
-        chosen(load, own_load),
-        chosen(finished, own_finished),
-        chosen(total, own_total),
-        row,
-        np.isin(ids, by_order),
-    )
+    return _WorkerParts(chosen(load), chosen(finished), chosen(total), row)
 
 
 def _totals(found: StepColumns, load: Floats, finished: Floats) -> Floats:
@@ -256,19 +239,6 @@ def _totals(found: StepColumns, load: Floats, finished: Floats) -> Floats:
         return load + finished
     nanoseconds = lists.padded(int(lists.lengths.max()))[:, ::2].sum(axis=1)
     return np.where(lists.lengths > 0, nanoseconds / 1e3, load + finished)
-
-
-def _joined(found: StepColumns) -> tuple[Ints, Ints, Ints]:
-    """(step id, the worker's row) of each row that belongs to a step, and the ids that were joined by order."""
-    ids, t_ns, pids = (found.workers.ints[n] for n in ("step_id", "t_ns", "pid"))
-    named = np.flatnonzero(found.named)
-    unnamed = np.flatnonzero(~found.named)
-    in_order: list[tuple[int, int]] = []
-    for pid in dict.fromkeys(pids[unnamed].tolist()):
-        rows = unnamed[pids[unnamed] == pid]
-        in_order += _in_order(found, rows[np.argsort(t_ns[rows], kind="stable")])
-    more = np.array(in_order, dtype=np.int64).reshape(-1, 2)
-    return np.concatenate([ids[named], more[:, 0]]), np.concatenate([named, more[:, 1]]), more[:, 0]
 
 
 def _slowest(ids: Ints, joined_ids: Ints, joined_rows: Ints, total: Floats) -> Ints:
@@ -282,34 +252,6 @@ def _slowest(ids: Ints, joined_ids: Ints, joined_rows: Ints, total: Floats) -> I
         return np.full(ids.size, -1, dtype=np.int64)
     place = np.minimum(np.searchsorted(known, ids), known.size - 1)
     return np.where(known[place] == ids, joined_rows[order][first][place], -1)
-
-
-def _in_order(found: StepColumns, worker_rows: Ints) -> list[tuple[int, int]]:
-    """A worker binds once per step and in the same order, so the next row belongs to the oldest step open.
-
-    A step is open from its ``schedule()`` to its ``update_from_output()``; a row outside of every step
-    belongs to one beyond the ends of the cell.
-    """
-    ints = found.steps.ints
-    order = np.argsort(ints["t_ns"], kind="stable")
-    columns = (ints[n][order].tolist() for n in ("step_id", "t_ns", "t_update_ns"))
-    waiting = deque(zip(*columns, strict=True))
-    joined = []
-    for row, t_ns in zip(worker_rows.tolist(), found.workers.ints["t_ns"][worker_rows].tolist(), strict=True):
-        while waiting and waiting[0][2] < t_ns:
-            waiting.popleft()
-        if waiting and waiting[0][1] <= t_ns:
-            joined.append((waiting.popleft()[0], row))
-    return joined
-
-
-def _own_hooks(found: StepColumns, connector: bool) -> tuple[Floats, Floats, Floats]:
-    """What the scheduler's rows themselves say of the worker's hooks; nothing is unknown only if there is a worker."""
-    load, finished = (found.steps.floats[n] for n in ("start_load_kv_us", "get_finished_us"))
-    silent = np.isnan(load) & np.isnan(finished)
-    unknown = np.nan if found.has_worker or connector else 0.0
-    load, finished = (np.where(silent, unknown, np.nan_to_num(c)) for c in (load, finished))
-    return load, finished, load + finished
 
 
 def _hooks(found: StepColumns, rows: Ints, parts: _WorkerParts) -> Hooks:
