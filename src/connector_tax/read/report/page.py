@@ -27,7 +27,7 @@ from connector_tax.base.records.cell import phase_word
 from connector_tax.read.figures.labels import WORDS, label, phase_text, problem_text
 from connector_tax.read.ingest.cells import UNREADABLE
 from connector_tax.read.report.drill import NONE, DrillDowns, read_drill_downs
-from connector_tax.read.report.numbers import Number, bare, tick
+from connector_tax.read.report.numbers import Number, bare, number, tick
 from connector_tax.read.report.tables import name as printed
 from connector_tax.read.report.tables import named
 from connector_tax.read.report.view import Left, Page, page_view
@@ -116,7 +116,14 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"label": _label, "digits": _digits, "tick": tick, "bare": bare, "name": printed}
+    environment.filters |= {
+        "label": _label,
+        "digits": _digits,
+        "tick": tick,
+        "bare": bare,
+        "name": printed,
+        "number": number,
+    }
     environment.filters |= {
         "phase": phase_text,
         "phase_word": phase_word,

@@ -165,29 +165,6 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class CellRow:
-    """
-    Attributes:
-        key: configuration, phase and cell id.
-        n: requests of the window, those that are ok, dropped, failed.
-    """
-
-    key: tuple[str, str, str]
-    label: str
-    phase: str
-    rate_per_s: float
-    input_tokens: int
-    output_tokens: int
-    usable: bool
-    n: tuple[int, int, int, int] | None
-    ttft: Number | None
-    tpot: Number | None
-    saturated: tuple[str, ...]
-    flags: tuple[str, ...]
-    reasons: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Left:
     """What of a campaign is not measured: by phase the configurations, none where it is all of them."""
 
@@ -236,7 +213,7 @@ class Page:
     panels: Sequence[Panel]
     knees: Sequence[tuple[float, Sequence[str]]]
     tables: Mapping[str, Sequence[Table]]
-    cells: Sequence[tuple[str, Sequence[CellRow]]]
+    cells: Sequence[tuple[str, Sequence[Cell]]]
     n_failed: int
     n_metrics_missed: int
     early: tuple[int, int, int] | None
@@ -255,7 +232,7 @@ def page_view(aggregate: Aggregate, left: Left | None = None, bundled: bool = Fa
     order = {row.id: k for k, row in enumerate(rows)}
     causes = _causes(aggregate, order)
     multiples, lengths, numbers = _multiples(aggregate, rows)
-    cells = [_cell(aggregate, c) for c in cells_in_order(aggregate)]
+    cells = cells_in_order(aggregate)
     flags = Counter(flag for cell in aggregate.cells for flag in cell.flags)
     claims = [_claim(aggregate, h) for h in sorted(aggregate.hypotheses, key=lambda h: h.id)]
     tested = [c for c in claims if c.of.outcome != "not testable"]
@@ -297,8 +274,8 @@ def page_view(aggregate: Aggregate, left: Left | None = None, bundled: bool = Fa
         panels=_panels(aggregate),
         knees=_knees(aggregate),
         tables=tables_of(aggregate) | {"lengths": numbers},
-        cells=[(k, list(g)) for k, g in groupby(cells, key=lambda c: c.label)],
-        n_failed=sum(c.n[2] + c.n[3] for c in cells if c.n),
+        cells=[(k, list(g)) for k, g in groupby(cells, key=lambda c: named(aggregate, c.config))],
+        n_failed=sum(c.n_dropped + c.n_failed for c in aggregate.measured()),
         n_metrics_missed=sum(c.n_metrics_missed for c in aggregate.measured()),
         early=_early(aggregate),
         flags=flags.most_common(),
@@ -635,24 +612,3 @@ def cells_in_order(aggregate: Aggregate) -> list[Cell]:
         return (order.get(cell.config, len(order)), *measured, *cell.shape, cell.rate_per_s)
 
     return sorted(aggregate.cells, key=place)
-
-
-def _cell(aggregate: Aggregate, cell: Cell) -> CellRow:
-    own = cell if isinstance(cell, MeasuredCell) else None
-    fired = () if own is None else own.saturation_criteria.fired
-    once = own is not None and own.n_waiting == 1
-    return CellRow(
-        key=(cell.config, cell.phase, cell.cell_id),
-        label=named(aggregate, cell.config),
-        phase=cell.phase,
-        rate_per_s=cell.rate_per_s,
-        input_tokens=cell.input_tokens,
-        output_tokens=cell.output_tokens,
-        usable=cell.usable,
-        n=None if own is None else (own.n_window, own.n_ok, own.n_dropped, own.n_failed),
-        ttft=None if own is None else number(own.ttft_ms.p90, "ms"),
-        tpot=None if own is None else number(own.tpot_ms.p90, "ms"),
-        saturated=tuple("waiting_once" if code == "waiting" and once else code for code in fired),
-        flags=cell.flags,
-        reasons=tuple(printable(problem_text(r), 300) for r in cell.reasons),
-    )

@@ -181,6 +181,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     flags: tuple[str, ...]
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        return self.config, self.phase, self.cell_id
+
+    @property
     def recorded(self) -> bool:
         """Cells without the step recorder stand beside another of the same load, and are in no figure."""
         return not self.cell_id.endswith("_unrecorded")
