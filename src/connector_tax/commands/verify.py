@@ -59,12 +59,6 @@ def _run(args: argparse.Namespace) -> int:
     if not args.reproduce:
         return 0
     done = reproduce(path, verified)
-    if done.other_code:
-        its, mine = done.other_code
-        print(
-            f"the bundle's code is another ({its}) than the installed one that runs here ({mine}); to use the bundle's, "
-            "unpack it and there: PYTHONPATH=code python -B -m connector_tax verify . --reproduce"
-        )
     for finding in done.findings:
         print(finding)
     print(f"{done.compared - len(done.findings)} of {done.compared} files came out the same, byte for byte")

@@ -1,4 +1,4 @@
-"""A campaign's folder to one archive: raw results, what today's code makes of them, and the code."""
+"""A campaign's folder to one archive: raw results, and what today's code makes of them."""
 
 import os
 import tempfile
@@ -15,7 +15,6 @@ from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.units import how_many
 from connector_tax.read.analysis import analyse
 from connector_tax.read.bundle.archive import write_archive
-from connector_tax.read.bundle.code import code_files, requirements
 from connector_tax.read.bundle.listing import MANIFEST, manifest_text
 from connector_tax.read.figures.draw_all import draw_figures
 from connector_tax.read.ingest import read_campaign
@@ -105,14 +104,11 @@ def made_files(root: Path) -> list[Path]:
     return sorted(path for path in found if path.is_file() and path.suffix in _MADE)
 
 
-def bundle(
-    root: Path, target: Path, *, partial: bool = False, results_only: bool = False, compact: bool = False
-) -> Bundled:
+def bundle(root: Path, target: Path, *, partial: bool = False, compact: bool = False) -> Bundled:
     """Write the bundle of the campaign at ``root`` to ``target``; the same campaign and code give the same bytes.
 
     Args:
         partial: whether a campaign may be unfinished.
-        results_only: whether code and lock file are left out.
         compact: whether raw results are those that ``thin`` keeps.
 
     Raises:
@@ -150,14 +146,8 @@ def bundle(
                 copy_file(path, copy / path.relative_to(root))
         problems = remake(copy)
         files = {campaign + p.relative_to(copy).as_posix(): p for p in (*raw_files(copy), *made_files(copy))}
-        texts = {README: _readme(document.campaign, bool(missing), len(problems), results_only)}
-        if not results_only:
-            files |= code_files()
-            lock, packages = requirements()
-            texts[lock] = packages
-        files |= {name: beside / name for name in (*texts, MANIFEST)}
-        for name, text in texts.items():
-            write_text(files[name], text)
+        files |= {name: beside / name for name in (README, MANIFEST)}
+        write_text(files[README], _readme(document.campaign, bool(missing), len(problems)))
         listed = {name: sha256_of(path) for name, path in files.items() if name != MANIFEST}
         write_text(files[MANIFEST], manifest_text(listed))
         write_archive(target, files)
@@ -171,25 +161,15 @@ def remake(root: Path) -> tuple[Problem, ...]:
     return problems
 
 
-def _readme(campaign: str, partial: bool, problems: int, results_only: bool) -> str:
+def _readme(campaign: str, partial: bool, problems: int) -> str:
     state = "as far as it was measured" if partial else "as it is" if problems else "whole"
     if problems:
         state += f", with {how_many(problems, 'problem')} that aggregate.json lists"
-    code = """\
-code/ has the code that made it; requirements.lock or installed-packages.txt has the packages it ran with (Python 3.11).
-One command checks every file, computes aggregate and figures anew and compares them byte by byte:
-    PYTHONPATH=code python -B -m connector_tax verify . --reproduce
-It needs these packages, no GPU and no engine. -B keeps Python from adding files of its own here.
-Figures and aggregate come out byte for byte with the listed versions; other versions of numpy or matplotlib may differ.
-"""
-    beside = """\
-In a checkout of connector-tax, one command checks every file, computes aggregate and figures anew and compares them byte by byte:
-    .venv/bin/connector-tax verify FILE --reproduce
-"""
     return f"""\
 connector-tax: campaign {campaign}, {state}. What a KV connector costs a vLLM server.
 results/{campaign}/ has the raw results, and what was made of them: aggregate.json, aggregate.csv, figures/.
-{beside if results_only else code}\
+In a checkout of connector-tax, one command checks every file, computes aggregate and figures anew and compares them byte by byte:
+    .venv/bin/connector-tax verify FILE --reproduce
 Without Python: sha256sum -c manifest-sha256.txt
 Checksums show damage; against intent, compare the archive's SHA-256 with the one its authors published.
 """

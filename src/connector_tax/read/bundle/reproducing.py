@@ -9,7 +9,6 @@ from typing import Any
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import copy_file, sha256_of
 from connector_tax.base.opening import is_campaign_name, shown
-from connector_tax.read.bundle.code import CODE, code_sha256, installed_sha256
 from connector_tax.read.bundle.packing import RESULTS, made_files, remake
 from connector_tax.read.bundle.verifying import Finding, Verified, as_folder
 
@@ -20,13 +19,10 @@ class Reproduced:
     Attributes:
         findings: what came out otherwise.
         compared: how many files were.
-        other_code: the bundle's code and the one that ran, first 12 digits of their SHA-256; None where they are the same,
-            or the bundle has none.
     """
 
     findings: list[Finding]
     compared: int
-    other_code: tuple[str, str] | None
 
 
 def reproduce(bundle: Path, verified: Verified) -> Reproduced:
@@ -59,9 +55,7 @@ def reproduce(bundle: Path, verified: Verified) -> Reproduced:
                     f", first {_first(then / name, found[name])}" if name.endswith("/aggregate.json") else ""
                 )
                 findings.append(Finding(name, f"differs{where}"))
-    its, mine = code_sha256(verified.sha256), installed_sha256()
-    same = its == mine or not any(name.startswith(CODE) for name in verified.sha256)
-    return Reproduced(findings, len(names), None if same else (its[:12], mine[:12]))
+    return Reproduced(findings, len(names))
 
 
 def _campaign(bundle: Path, verified: Verified) -> str:
