@@ -54,8 +54,8 @@ def _gpu_state(readings: Sequence[GpuReading]) -> Gpu | None:
     counts = Counter(name for names in reasons for name in names)
     temperatures = _known(r.temperature_c for r in readings)
     return Gpu(
-        sm_mhz_p50=_median(_known(r.sm_mhz for r in readings)),
-        mem_mhz_p50=_median(_known(r.mem_mhz for r in readings)),
+        sm_mhz_p50=median(_known(r.sm_mhz for r in readings)),
+        mem_mhz_p50=median(_known(r.mem_mhz for r in readings)),
         temperature_c_max=max(temperatures, default=None),
         power_w_mean=_mean(_known(r.power_w for r in readings)),
         utilisation_mean=_mean(_known(r.utilisation for r in readings)),
@@ -69,7 +69,7 @@ def _known(values: Iterable[float | None]) -> list[float]:
     return [v for v in values if v is not None]
 
 
-def _median(values: list[float]) -> float | None:
+def median(values: list[float]) -> float | None:
     return float(np.median(values)) if values else None
 
 

@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from connector_tax.base.connector_off import EXTERNAL_QUERIES
 from connector_tax.base.documents.aggregate import Host
 from connector_tax.base.opening import each_line_of, shown
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellWindow
-from connector_tax.read.ingest.host import host_reading, host_state
+from connector_tax.read.ingest.host import host_reading, host_state, median
 
 # A counter over time: (t_ns, value) of each sample that has it.
 Counted = tuple[tuple[int, float], ...]
@@ -42,34 +41,34 @@ class Samples:
 
 def read_samples(path: Path, window: CellWindow) -> Samples:
     """A line that does not parse counts as missed; so does a sample that failed."""
-    rows = []
-    readings = []
-    queries = []
-    missed = 0
-    if path.exists():
-        for line in each_line_of(path):
-            try:
-                row = msgspec.json.decode(line.decode("utf-8", errors="replace"))
-                inside = window.window_start_ns <= row["t_ns"] < window.t_stop_ns
-            except (msgspec.DecodeError, ValueError, KeyError, TypeError, RecursionError):
-                missed += 1
-                continue
-            if inside and (reading := host_reading(row)) is not None:
-                readings.append(reading)  # also where the engine did not answer
-            if row.get("ok") and EXTERNAL_QUERIES in _numbers(row["values"]):
-                queries.append((row["t_ns"], float(row["values"][EXTERNAL_QUERIES])))
-            if inside and row.get("ok"):
-                rows.append(_numbers(row["values"]))
-            elif inside:
-                missed += 1
+    rows, readings, queries, missed = [], [], [], 0
+    for line in each_line_of(path) if path.exists() else ():
+        try:
+            row = msgspec.json.decode(line.decode("utf-8", errors="replace"))
+            inside = window.window_start_ns <= row["t_ns"] < window.t_stop_ns
+        except (msgspec.DecodeError, ValueError, KeyError, TypeError, RecursionError):
+            missed += 1
+            continue
+        if inside and (reading := host_reading(row)) is not None:
+            readings.append(reading)  # also where the engine did not answer
+        values = _numbers(row["values"]) if row.get("ok") else None
+        if values is not None and EXTERNAL_QUERIES in values:
+            queries.append((row["t_ns"], float(values[EXTERNAL_QUERIES])))
+        if inside and values is not None:
+            rows.append(values)
+        missed += inside and values is None
+    waiting, running = (
+        [row[name] for row in rows if name in row]
+        for name in ("num_requests_waiting", "num_requests_running")
+    )
     return Samples(
-        _median(rows, "num_requests_waiting"),
-        _median(rows, "num_requests_running"),
-        len(rows) + missed,
-        missed,
-        host_state(readings),
-        sum("num_requests_waiting" in row for row in rows),
-        tuple(queries),
+        waiting_p50=median(waiting),
+        running_p50=median(running),
+        n=len(rows) + missed,
+        n_missed=missed,
+        host=host_state(readings),
+        n_waiting=len(waiting),
+        external_queries=tuple(queries),
     )
 
 
@@ -82,8 +81,3 @@ def _numbers(values: Foreign) -> dict[str, float]:
         if not isinstance(value, int | float) or not abs(value) < MOST_VALUE:
             raise ValueError(f"{shown(name)} of a sample is {shown(value)}, which is no number of a server")
     return values
-
-
-def _median(rows: list[dict[str, float]], name: str) -> float | None:
-    values = [row[name] for row in rows if name in row]
-    return float(np.median(values)) if values else None
