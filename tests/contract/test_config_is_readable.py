@@ -26,7 +26,7 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import parse_json, to_json
 from connector_tax.base.plan import campaign_document, cells_of
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.read.ingest.belonging import Belonging
+from connector_tax.read.ingest.cells import Belonging
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from builders import CODE, DATE, ENGINE, ROOT

@@ -13,7 +13,7 @@ from connector_tax.base.documents.campaign import campaign_of
 from connector_tax.base.files import to_json
 from connector_tax.base.plan import campaign_document, cells_of, launch_spec
 from connector_tax.base.secrets import MASKED
-from connector_tax.read.ingest.belonging import Belonging
+from connector_tax.read.ingest.cells import Belonging
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, Campaign, campaign_config

@@ -19,7 +19,7 @@ from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.steptime.writer import SchedulerRow, WorkerRow, header_line
 from connector_tax.read.ingest import CellData, read_campaign
 from connector_tax.read.ingest.connector_on import with_proofs
-from connector_tax.read.stats.flags import flags_of
+from connector_tax.read.stats.cell_rows import flags_of
 from connector_tax.run.measure.cell import _risen
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 from connector_tax.base.documents.aggregate import Blocks, BlockTax, Host
-from connector_tax.read.stats.evidence import hypotheses_of
-from connector_tax.read.stats.host_speed import speed_slope
-from connector_tax.read.stats.hypotheses import judge_hypotheses
+from connector_tax.read.stats.host import speed_slope
+from connector_tax.read.stats.hypotheses import Evidence, hypotheses_of, judge_hypotheses
 from connector_tax.read.stats.launches import Launch, own_blocks
 from connector_tax.read.stats.repeats import _drawn_jointly, mean_over_blocks, summarise
-from connector_tax.read.stats.verdicts import Evidence
 
 CONFIGS = ("plain", "plain_again", "a", "b", "c", "d", "e", "f", "heavy")
 BLOCKS = tuple(f"r{k}" for k in range(1, 5))

@@ -12,9 +12,8 @@ from connector_tax.base.documents.aggregate import Hypothesis, Missing
 from connector_tax.base.statistics.bootstrap import Estimate, student_factor, unavailable
 from connector_tax.base.statistics.p_values import p_of
 from connector_tax.base.statistics.shares import shares
-from connector_tax.read.stats.hypotheses import judge_hypotheses
+from connector_tax.read.stats.hypotheses import Evidence, judge_hypotheses
 from connector_tax.read.stats.trends import ShapeTax, Trend, trend_of
-from connector_tax.read.stats.verdicts import Evidence
 
 
 def tax(point: float, half_width: float = 0.01) -> Estimate:

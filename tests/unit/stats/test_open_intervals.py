@@ -11,10 +11,8 @@ import pytest
 from connector_tax.base.documents.aggregate import Hypothesis
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.base.statistics.outcomes import against, grows, inside, told
-from connector_tax.read.stats.hypotheses import judge_hypotheses
-from connector_tax.read.stats.labels import dominated, prior_label
+from connector_tax.read.stats.hypotheses import Evidence, dominated, judge_hypotheses, prior_label
 from connector_tax.read.stats.taxes import Tax, relative, verdict
-from connector_tax.read.stats.verdicts import Evidence
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from specs import spec_of

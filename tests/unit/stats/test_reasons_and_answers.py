@@ -19,11 +19,10 @@ from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE, UNDETERMINED
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.attribution import _share
-from connector_tax.read.stats.criteria import judge_criteria
+from connector_tax.read.stats.criteria import TimeSpent, judge_criteria
 from connector_tax.read.stats.decomposition import decompose
 from connector_tax.read.stats.reference import select_reference_rates
 from connector_tax.read.stats.taxes import Tax
-from connector_tax.read.stats.time_spent import TimeSpent
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.read.stats.evidence import evidence_of
+from connector_tax.read.stats.hypotheses import evidence_of
 from connector_tax.read.stats.taxes import Tax
 from connector_tax.read.stats.trends import ShapeTax, Trend, trend_of
 

@@ -12,8 +12,8 @@ from scipy.stats import t
 from connector_tax.base.documents.aggregate import Metric, TwoParts
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.student import LogMean
+from connector_tax.read.stats.decomposition import two_parts
 from connector_tax.read.stats.taxes import Tax
-from connector_tax.read.stats.two_parts import two_parts
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from specs import spec_of

@@ -34,8 +34,7 @@ from connector_tax.base.parallel import Each
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.records.cell import PHASES, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.read.ingest.belonging import Belonging
-from connector_tax.read.ingest.cells import CellData, read_cell_data, unread
+from connector_tax.read.ingest.cells import Belonging, CellData, read_cell_data, unread
 from connector_tax.read.ingest.connector_on import with_proofs
 
 T = TypeVar("T")

@@ -1,23 +1,140 @@
-"""One cell's folder to ``CellData``: what is wrong with its files stands beside what they say."""
+"""One cell's folder to ``CellData``: what is wrong with its files, and whether it is of this campaign, stands beside what they say."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CellFolder, RunFolder
+from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import Problem, ProblemCode
+from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.cell import CellDocument, FileEntry
+from connector_tax.base.documents.reading import as_json
 from connector_tax.base.documents.receipt import ReceiptCell
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import sha256_of
-from connector_tax.base.opening import bare
+from connector_tax.base.opening import bare, each_line_of
+from connector_tax.base.plan.campaign import config_of
+from connector_tax.base.plan.cells import cells_of, launch_spec
 from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.read.ingest.belonging import Belonging
-from connector_tax.read.ingest.requests import read_requests
+from connector_tax.base.units import MOST_NS
 from connector_tax.read.ingest.samples import Samples, read_samples
 from connector_tax.read.ingest.steps import StepRecords, open_steps
+
+# Of the faults of one file, so many are named.
+SHOWN = 5
+# Whatever a sound writer left of a request is one faulty line at its end.
+MOST_FAULTS = 1000
+# Holds every field against its type.
+_DECODER = msgspec.json.Decoder(RequestRecord)
+
+
+def read_requests(path: Path) -> tuple[list[RequestRecord], list[Problem]]:
+    """Records in order of ``seq``, and what is wrong: torn or foreign lines, duplicates, gaps (the first five).
+
+    A file with a fault costs its cell, so reading ends after ``MOST_FAULTS`` of them; the records are those up to there.
+    """
+    if not path.exists():
+        return [], []  # named by the checksum check already
+    by_seq: dict[int, RequestRecord] = {}
+    faults: list[tuple[ProblemCode, int, str]] = []
+    for number, line in enumerate(each_line_of(path), 1):
+        try:
+            record = _DECODER.decode(line.decode("utf-8", errors="replace"))
+        except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
+            faults.append(("line_no_request", number, str(error)[:80]))
+        else:
+            if not _times_are_there(record):
+                faults.append(("line_without_time", number, ""))
+            elif record.seq in by_seq:
+                faults.append(("request_twice", record.seq, ""))
+            else:
+                by_seq[record.seq] = record
+        if len(faults) == MOST_FAULTS:
+            break
+    turns = Counter((r.session, r.turn) for r in by_seq.values() if r.session is not None)
+    faults += [("turn_twice", session or 0, "") for (session, _), n in turns.items() if n > 1]
+    # A turn gets its number when it becomes ready; those that were not yet due when sending ended left gaps.
+    if not turns and (missing := next((k for k in range(len(by_seq)) if k not in by_seq), None)) is not None:
+        faults.append(("request_missing", missing, ""))
+    named = [Problem(code, path.name, numbers={"at": at}, detail=said) for code, at, said in faults[:SHOWN]]
+    return [by_seq[s] for s in sorted(by_seq)], named
+
+
+def _times_are_there(r: RequestRecord) -> bool:
+    needed = (r.seq, r.t_sched_ns, *((r.t_first_token_ns, r.t_last_token_ns) if r.status == "ok" else ()))
+    optional = (r.t_send_ns, r.t_end_ns, r.prompt_tokens, r.completion_tokens, r.session, r.turn)
+    return None not in needed and all(v is None or 0 <= v < MOST_NS for v in (*needed, *optional))
+
+
+# What preflight puts into the launch of a matched baseline, once it has seen the other engine.
+MATCHED = {"extra_args", "env"}
+
+
+@dataclass(frozen=True, slots=True)
+class Belonging:
+    """What cells are held against.
+
+    Attributes:
+        config: None where ``campaign.json`` is of another version, so that nothing but names can be compared.
+    """
+
+    campaign: str
+    config: CampaignConfig | None
+
+    @classmethod
+    def to(cls, document: CampaignDocument) -> tuple["Belonging", str | None]:
+        """Also why the config cannot be read, if so."""
+        try:
+            return cls(document.campaign, config_of(document)), None
+        except ArtifactError as error:
+            return cls(document.campaign, None), str(error)
+
+    def faults(self, run: RunFolder, folder: CellFolder, document: CellDocument) -> list[Problem]:
+        """Why the cell in ``folder`` is of another campaign; none if it is of this one."""
+        named = (document.campaign, document.connector, document.phase, document.cell_id)
+        if named != (self.campaign, run.connector_id, run.phase, folder.cell_id):
+            return [Problem("of_other_campaign", names=named)]
+        if self.config is None or not _lists(self.config, run.connector_id):
+            return []
+        faults: list[Problem] = []
+        own, planned = (
+            as_json(launch or {}) for launch in (document.launch, launch_spec(self.config, run.connector_id))
+        )
+        free = MATCHED if self.config.connector(run.connector_id).matches is not None else set()
+        if different := [k for k in planned if k in own and k not in free and own[k] != planned[k]]:
+            faults.append(Problem("launched_otherwise", names=tuple(different)))
+        wanted = _planned(self.config, run, document.spec)
+        if wanted is None:
+            faults.append(Problem("not_planned"))
+        elif different := [k for k, v in document.spec.to_json().items() if v != wanted.to_json().get(k)]:
+            faults.append(Problem("loaded_otherwise", names=tuple(different)))
+        return faults
+
+
+def _lists(config: CampaignConfig, connector_id: str) -> bool:
+    return connector_id in (*config.connector_ids, PLAIN_AGAIN)
+
+
+def _planned(config: CampaignConfig, run: RunFolder, spec: CellSpec) -> CellSpec | None:
+    """The campaign's own cell of this rate and shape; reference rates are taken from the cell, since they are found, not asked for."""
+    rates = [spec.rate_per_s]
+    if run.phase == "c":
+        rates = [spec.rate_per_s * f.turns_per_session for f in config.phase_c.sessions]
+    planned = [
+        cell
+        for rate in rates
+        for cell in cells_of(config, run.connector_id, run.phase, ReferenceRates(rate, rate))
+    ]
+    return next((cell for cell in planned if cell.cell_id == spec.cell_id), None)
+
 
 # What a file of another form than expected makes its readers raise.
 UNREADABLE = (ArtifactError, LookupError, AttributeError, TypeError, ValueError, OverflowError)

@@ -26,8 +26,8 @@ from connector_tax.base.statistics.cell import in_window
 from connector_tax.base.units import NS_PER_MS, NS_PER_S
 from connector_tax.read.analysis import processes_for
 from connector_tax.read.ingest import CellData, read_campaign
+from connector_tax.read.ingest.samples import Moment, read_timeline
 from connector_tax.read.ingest.steps import StepTable
-from connector_tax.read.ingest.timeline import Moment, read_timeline
 
 Key = tuple[str, str, str]
 Column = Sequence[float | None] | NDArray[np.float64]

@@ -25,8 +25,7 @@ from connector_tax.base.statistics.bootstrap import unavailable
 from connector_tax.base.statistics.looks import look_factor
 from connector_tax.read.ingest import CampaignData, CellData
 from connector_tax.read.stats.attribution import attribute
-from connector_tax.read.stats.burns import burns
-from connector_tax.read.stats.cell_rows import left_out, measured
+from connector_tax.read.stats.cell_rows import left_out, measured, unheard_hooks
 from connector_tax.read.stats.cells import CellEstimates, Estimates, estimate_cells
 from connector_tax.read.stats.completeness import (
     absent_configs,
@@ -38,13 +37,10 @@ from connector_tax.read.stats.completeness import (
 )
 from connector_tax.read.stats.connectors import connector_rows
 from connector_tax.read.stats.criteria import judge_criteria
-from connector_tax.read.stats.decomposition import NOOP, decompose
-from connector_tax.read.stats.evidence import evidence_of, hypotheses_of
-from connector_tax.read.stats.failed_blocks import failed_blocks
-from connector_tax.read.stats.flags import unheard_hooks
+from connector_tax.read.stats.decomposition import NOOP, decompose, two_parts
 from connector_tax.read.stats.growth import growth
-from connector_tax.read.stats.hypotheses import judge_hypotheses
-from connector_tax.read.stats.launches import launches_at
+from connector_tax.read.stats.hypotheses import evidence_of, hypotheses_of, judge_hypotheses
+from connector_tax.read.stats.launches import failed_blocks, launches_at
 from connector_tax.read.stats.main_taxes import (
     launch_taxes,
     main_at,
@@ -54,7 +50,7 @@ from connector_tax.read.stats.observer import observer_effect
 from connector_tax.read.stats.outputs import compare_outputs, other_computations
 from connector_tax.read.stats.power import outlook
 from connector_tax.read.stats.provenance import provenance
-from connector_tax.read.stats.put_in import put_in
+from connector_tax.read.stats.put_in import burns, put_in
 from connector_tax.read.stats.reference import (
     listed_configs,
     saturation_by_config,
@@ -72,7 +68,6 @@ from connector_tax.read.stats.taxes import (
     no_ttft_tax,
     taxes_of,
 )
-from connector_tax.read.stats.two_parts import two_parts
 
 REFERENCE_OF_PHASE: dict[str, AnyReference] = {"b": "ref_safe", "b_prime": "ref_load", "c": "ref_safe"}
 

@@ -1,4 +1,6 @@
-"""``cells`` of ``aggregate.json``: what is told of each, with the estimates of those that statistics use."""
+"""``cells`` of ``aggregate.json``: what is told of each, with what qualifies it and the estimates of those that statistics use."""
+
+from collections import Counter
 
 import msgspec
 
@@ -10,6 +12,7 @@ from connector_tax.base.documents.aggregate import (
     MeasuredCell,
     NoSteps,
     Percentiles,
+    Problem,
     SaturationCriteria,
     StepColumn,
     StepPercentiles,
@@ -19,11 +22,36 @@ from connector_tax.base.documents.aggregate import (
 )
 from connector_tax.base.statistics.cell import summarise_cell
 from connector_tax.base.statistics.looks import look_factor, looks_of
-from connector_tax.read.ingest import CellData
+from connector_tax.base.steptime.heard import FLAG
+from connector_tax.read.ingest import CampaignData, CellData
 from connector_tax.read.ingest.steps import KIND_NAMES
 from connector_tax.read.stats.cells import PERCENTILES, STEP_COLUMNS, STEP_PERCENTILES, CellEstimates
-from connector_tax.read.stats.flags import flags_of
+from connector_tax.read.stats.host import host_flags
 from connector_tax.read.stats.saturation import Saturation, overload_criteria
+
+
+def flags_of(cell: CellData) -> list[str]:
+    """Those of ``cell.json``, and those that follow from its samples and step records."""
+    found = [*cell.document.flags, *host_flags(cell.samples.host)]
+    silent = cell.steps is not None and cell.steps.unheard
+    return [*found, FLAG] if silent and FLAG not in found else found
+
+
+def unheard_hooks(data: CampaignData) -> list[Problem]:
+    """Per configuration and cause: in how many cells its hooks were not recorded."""
+    found = []
+    for connector in data.document.config["connectors"]:
+        steps = [c.steps for c in data.cells() if c.config == connector["id"] and c.steps is not None]
+        for code, n in Counter(code for own in steps for code in own.unheard).items():
+            found.append(
+                Problem(
+                    "hooks_unknown",
+                    connector["id"],
+                    numbers={"cells": n, "of": len(steps)},
+                    because=Problem(code),
+                )
+            )
+    return found
 
 
 def left_out(cell: CellData) -> Cell:

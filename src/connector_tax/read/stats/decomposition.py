@@ -2,7 +2,8 @@
 
 flags = matched plain against plain; framework = the no-op connector's tax less its own flags; implementation = the rest,
 so that the three add up to the tax. A connector that changes no setting has no flags part. Where the flags of either are not
-known, the tax has the two parts of the published experiment: the no-op connector's whole tax, and the rest.
+known, the tax has the two parts of the published experiment: the no-op connector's whole tax, and the rest. Those stand by themselves, too
+(``two_parts``): of TTFT p90 and of the median step, with the settings that either switches in them.
 
 Each part has the launches and the n of the taxes that it is made of: one over fewer blocks than the whole says so.
 """
@@ -13,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from connector_tax.base.documents.aggregate import Decomposition, LatencyMetric, TaxPart
+from connector_tax.base.documents.aggregate import Decomposition, LatencyMetric, TaxPart, TwoParts
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.base.records.settings import CONSEQUENCES
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
@@ -151,3 +152,48 @@ def _flags(config: str, taxes: Taxes, changed: Changes) -> Part:
     if found:
         return Part(unavailable("settings_not_measured", subject=config))
     return NO_FLAGS
+
+
+Split = Literal["ttft_p90", "step_p50_us"]
+METRICS: tuple[Split, ...] = ("ttft_p90", "step_p50_us")
+
+
+def two_parts(chosen: list[Tax], confidence: float) -> list[TwoParts]:
+    """Rows of ``two_parts`` in ``aggregate.json``; those without a number of the connector or the no-op connector are left out.
+
+    Args:
+        chosen: the main taxes.
+    """
+    at = {(t.config, t.metric): t for t in chosen if t.reference == "ref_safe"}
+    return [
+        _two_parts(split, main, at[NOOP, metric], confidence)
+        for (config, metric), main in at.items()
+        for split in METRICS
+        if metric == split and config != NOOP and not config.startswith(MATCHED)
+        if (NOOP, metric) in at
+        and main.estimate.point is not None
+        and at[NOOP, metric].estimate.point is not None
+    ]
+
+
+def _two_parts(metric: Split, whole: Tax, noop: Tax, confidence: float) -> TwoParts:
+    """What blocks of launches found and what one launch did is no difference of a connector's."""
+    rest = (
+        difference(whole.number, noop.number, of_second=NOOP)
+        if (whole.n_blocks == 1) == (noop.n_blocks == 1)
+        else unavailable("unlike_launches", whole.n, NOOP)
+    )
+    n_blocks = min(whole.n_blocks, noop.n_blocks) if rest.point is not None else None
+    return TwoParts(
+        config=whole.config,
+        metric=metric,
+        unit=whole.unit,
+        total=_standing(whole, confidence),
+        framework=_standing(noop, confidence),
+        rest=rest.tax_part(confidence, n_blocks),
+    )
+
+
+def _standing(main: Tax, confidence: float) -> TaxPart:
+    """As it stands in ``main_taxes``."""
+    return main.number.tax_part(confidence, main.n_blocks)

@@ -1,24 +1,30 @@
-"""H1 to H6: supported, refuted, undetermined (the interval holds the threshold) or not testable.
+"""H1 to H6: supported, refuted, undetermined (the interval holds the threshold) or not testable; and the evidence that they are decided on.
 
 Thresholds are those of the published experiment; ``docs/measurement.md`` lists them. Where Mooncake has
 no numbers, H1, H3, H5 and H6 are also asked of the connectors that have; H2 and H4 are about pairs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from connector_tax.base.documents.aggregate import (
+    Answer,
     Conclusion,
+    FailedBlock,
     Hypothesis,
     HypothesisId,
     Missing,
     Outcome,
+    Problem,
     Quantity,
     VerdictNumbers,
 )
+from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
 from connector_tax.base.statistics.outcomes import (
@@ -36,10 +42,148 @@ from connector_tax.base.statistics.outcomes import (
 )
 from connector_tax.base.statistics.p_values import holm
 from connector_tax.base.statistics.shares import share_of
-from connector_tax.read.stats.labels import H3_SHARE, dominated, prior_label
-from connector_tax.read.stats.taxes import difference, verdict
-from connector_tax.read.stats.trends import RISING, Trend
-from connector_tax.read.stats.verdicts import Evidence
+from connector_tax.read.stats.main_taxes import main_at
+from connector_tax.read.stats.taxes import Tax, difference, verdict
+from connector_tax.read.stats.trends import RISING, Trend, trends_of
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the hypotheses are decided on; every estimate at ``ref_safe``.
+
+    Attributes:
+        headline: config -> tax of TTFT p90, Phase A shape (``main_taxes``).
+        by_input: config -> TTFT p90 tax over the input length, averaged over output lengths.
+        by_output: config -> TPOT p90 tax over the output length, averaged over input lengths.
+        absent: config -> the code of why it has no numbers; those of the campaign that have some are not in it.
+        members: every configuration of the campaign.
+        stacks: config of a MultiConnector -> the configurations it is made of.
+        n_blocks: of those whose headline tax is taken over blocks of launches, how many; others are of one launch.
+    """
+
+    headline: Mapping[str, Estimate]
+    by_input: Mapping[str, Trend]
+    by_output: Mapping[str, Trend]
+    absent: Mapping[str, str]
+    stacks: Mapping[str, tuple[str, ...]]
+    confidence: float
+    members: frozenset[str] = frozenset()
+    n_blocks: Mapping[str, int] = field(default_factory=dict)
+
+
+def evidence_of(
+    taxes: list[Tax],
+    chosen: list[Tax],
+    absent: dict[str, Problem],
+    config: Foreign,
+    confidence: float,
+    failed: Sequence[FailedBlock] = (),
+) -> Evidence:
+    """The chosen taxes at ref_safe, and trends over Phase B's shapes.
+
+    A TPOT tax of a shape at which a side did not keep up is no tax of its output length, and never averaged; of TTFT such a
+    shape counts where an input length would have no number without it, and the verdict says so.
+
+    Args:
+        config: of ``campaign.json``.
+        failed: who has no tax at a rate and Phase A's shape; it enters no mean either.
+    """
+    own = config.get("phase_a_shape")
+    shapes = [
+        _as_it_stands(t, failed, None if own is None else Shape(**own))
+        for t in taxes
+        if t.reference == "ref_safe" and t.phase == "b"
+    ]
+    ttft = [t for t in shapes if t.metric == "ttft_p90"]
+    tpot = [t for t in shapes if t.metric == "tpot_p90"]
+    headline = main_at(chosen, "ref_safe", "ttft_p90")
+    return Evidence(
+        headline={config: main.number for config, main in headline.items()},
+        by_input=trends_of(ttft, "input_tokens", queueing_allowed=True),
+        by_output=trends_of(tpot, "output_tokens", queueing_allowed=False),
+        absent={config: why.code for config, why in absent.items()},
+        stacks=_stacks(config),
+        confidence=confidence,
+        members=frozenset(c["id"] for c in config["connectors"]),
+        n_blocks={config: main.n_blocks for config, main in headline.items()},
+    )
+
+
+def _as_it_stands(tax: Tax, failed: Sequence[FailedBlock], own: Shape | None) -> Tax:
+    """Without its number where a launch at that rate and shape failed."""
+    if tax.spec.shape != own or tax.estimate.point is None:
+        return tax
+    place = tax.metric, tax.rate_per_s
+    for f in failed:
+        if (f.metric, f.rate_per_s) == place and f.config in (tax.config, "plain"):
+            subject = "" if f.config == tax.config else f.config
+            return replace(tax, estimate=unavailable(f.reason, tax.estimate.n, subject))
+    return tax
+
+
+# Those that are asked of taxes over blocks.
+OF_BLOCKS = ("H1", "H2", "H3", "H4")
+
+
+def hypotheses_of(
+    verdicts: list[Hypothesis], evidence: Evidence, at_equal_speed: Mapping[str, Estimate]
+) -> list[Hypothesis]:
+    """``hypotheses`` of ``aggregate.json``: each verdict, and beside it what taxes at equal speed of the host answer.
+
+    The latter never replaces the verdict; see ``host_speed.py``.
+
+    Args:
+        evidence: what the verdicts were judged on.
+        at_equal_speed: configuration -> that tax of TTFT p90 at ``ref_safe``.
+    """
+    held = replace(evidence, headline=at_equal_speed)
+    beside = {
+        (v.id, v.subject): msgspec.convert(v, Answer, from_attributes=True)
+        for v in (judge_hypotheses(held) if at_equal_speed else ())
+        if v.id in OF_BLOCKS and v.outcome != NOT_TESTABLE
+    }
+    return [msgspec.structs.replace(v, at_equal_host_speed=beside.get((v.id, v.subject))) for v in verdicts]
+
+
+def _stacks(config: Foreign) -> dict[str, tuple[str, ...]]:
+    """MultiConnector configurations whose children were measured by themselves, too."""
+    by_kv = {str(c["kv_transfer_config"]): c["id"] for c in config["connectors"] if c["kv_transfer_config"]}
+    found = {}
+    for connector in config["connectors"]:
+        extra = (connector["kv_transfer_config"] or {}).get("kv_connector_extra_config")
+        children = extra.get("connectors") if isinstance(extra, dict) else None
+        if not isinstance(children, list):
+            continue
+        parts = [by_kv.get(str(child)) for child in children]
+        if parts and all(parts):
+            found[connector["id"]] = tuple(p for p in parts if p)
+    return found
+
+
+# The range in which the replay's tax with Mooncake, 45 %, is kept.
+H1_KEEP = (0.25, 0.60)
+# Of the no-op connector's tax in a connector's.
+H3_SHARE, H3_LOW_SHARE = 0.50, 0.30
+
+
+def prior_label(tax: Estimate, confidence: float) -> Conclusion:
+    """Revised where the whole interval lies outside the range, kept where the value lies inside, else open."""
+    low, high = tax.interval(confidence)
+    if (high is not None and high < H1_KEEP[0]) or (low is not None and low > H1_KEEP[1]):
+        return "prior_revised"
+    kept = tax.point is not None and H1_KEEP[0] <= tax.point <= H1_KEEP[1]
+    return "prior_kept" if kept else "prior_open"
+
+
+def dominated(low: float | None, high: float | None) -> Conclusion | None:
+    """By the interval of the no-op connector's share of a tax; None where it reaches across a border."""
+    if low is not None and low >= H3_SHARE:
+        return "framework_dominates"
+    if high is not None and high < H3_LOW_SHARE:
+        return "implementation_dominates"
+    within = low is not None and high is not None and low >= H3_LOW_SHARE and high < H3_SHARE
+    return "mixed" if within else None
+
 
 H1_THRESHOLD = 0.10
 H2_RANGE = (0.05, 0.10)
@@ -102,14 +246,14 @@ def _counted(found: Hypothesis, evidence: Evidence) -> Hypothesis:
     # Phase B launches every configuration once.
     of_blocks = found.id not in ("H5", "H6")
     n = min(evidence.n_blocks.get(c, 1) for c in subjects) if of_blocks else 1
-    return replace(found, n_blocks=n)
+    return msgspec.structs.replace(found, n_blocks=n)
 
 
 def _adjusted(verdicts: list[Hypothesis]) -> list[Hypothesis]:
     """For every verdict that numbers could have decided, whether they did or not."""
     tested = sum(v.outcome != NOT_TESTABLE for v in verdicts)
     p_values = holm([v.p_value for v in verdicts], tested)
-    return [replace(v, p_holm=p) for v, p in zip(verdicts, p_values, strict=True)]
+    return [msgspec.structs.replace(v, p_holm=p) for v, p in zip(verdicts, p_values, strict=True)]
 
 
 def _h1(evidence: Evidence, config: str) -> Hypothesis:

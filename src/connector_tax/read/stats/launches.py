@@ -1,22 +1,24 @@
-"""Launches in blocks: which cell of which launch stands for a configuration in a block, and its log ratio to the block's plains.
+"""Launches in blocks: which cell of which launch stands for a configuration in a block, and its log ratio to the block's plains; and launches in
+which requests failed.
 
 A block is one where plain was launched twice in it, as in Phases A and B of a campaign with repeats. A launch that is in no block makes no tax over
 blocks, and counts where its requests failed.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from connector_tax.base.documents.aggregate import Host
+from connector_tax.base.documents.aggregate import FailedBlock, Host
+from connector_tax.base.documents.rates import Reference
 from connector_tax.base.records.cell import Phase, Shape, is_repeat, phase_place
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import NS_PER_S
 from connector_tax.read.stats.cells import CellEstimates, Estimates
-from connector_tax.read.stats.taxes import AVERAGED, LATENCIES, LaunchMetric
+from connector_tax.read.stats.taxes import AVERAGED, LATENCIES, LATENCY_METRICS, LaunchMetric
 
 # Below it a t-interval is wider than it is worth, and one bad block is a third of the evidence.
 MIN_BLOCKS = 3
@@ -192,3 +194,39 @@ def levels_of(chosen: list[Launch], blocks: list[str], configs: list[str]) -> Fl
 
 def plains(launches: Launches, blocks: list[str]) -> list[Launch]:
     return [launches[b, c] for b in blocks for c in PLAINS]
+
+
+PLAIN = "plain"
+
+
+def failed_blocks(
+    estimates: Estimates,
+    rates: Iterable[tuple[Reference, float]],
+    no_ttft: frozenset[str] = frozenset(),
+    no_tax: frozenset[str] = frozenset(),
+) -> list[FailedBlock]:
+    """Plain first; ``plain`` for either of its launches. Blocks are in the order in which they were measured.
+
+    Args:
+        rates: (reference, its rate), each rate once.
+        no_ttft: configurations whose TTFT is no tax.
+        no_tax: those of which no latency is one.
+    """
+    found = []
+    for reference, rate in rates:
+        for metric in LATENCY_METRICS:
+            launches = launches_at(estimates, rate, metric)
+            of_plain = {PLAIN: lost} if (lost := plain_failed(launches)) else {}
+            for config, own in (of_plain | blocks_that_failed(launches)).items():
+                if config not in no_tax and not (metric.startswith("ttft") and config in no_ttft):
+                    found.append(
+                        FailedBlock(
+                            reference=reference,
+                            rate_per_s=rate,
+                            metric=metric,
+                            config=config,
+                            blocks=tuple(dict.fromkeys(x.block for x in own)),
+                            reason=FAILED if any(x.why_none == FAILED for x in own) else OVERLOADED,
+                        )
+                    )
+    return found

@@ -31,11 +31,11 @@ from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.cells import Estimates
-from connector_tax.read.stats.host import host_changes
-from connector_tax.read.stats.host_speed import (
+from connector_tax.read.stats.host import (
     SpeedSlope,
     at_equal_speed,
     equal_speed,
+    host_changes,
     speed_slope,
     weighted_slope,
 )
@@ -52,7 +52,7 @@ from connector_tax.read.stats.launches import (
     plain_failed,
     plains,
 )
-from connector_tax.read.stats.spread import (
+from connector_tax.read.stats.power import (
     between_launches,
     drift,
     found_four_times_in_five,
