@@ -8,7 +8,7 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.check.document import RealTime
 from connector_tax.read.analysis import analyse
-from connector_tax.read.figures.labels import problem_text
+from connector_tax.read.figures.words import problem_text
 from connector_tax.read.stats.taxes import LATENCY_METRICS
 from connector_tax.run.measure.preflight import run_preflight
 from connector_tax.run.measure.run import measure_run

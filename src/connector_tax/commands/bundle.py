@@ -9,7 +9,7 @@ from connector_tax.base.command import Command
 from connector_tax.base.plan.named import add_campaign
 from connector_tax.base.units import how_many
 from connector_tax.read.bundle.packing import bundle
-from connector_tax.read.figures.labels import problem_text
+from connector_tax.read.figures.words import problem_text
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -32,8 +32,7 @@ from connector_tax.read.compare.text import (
     number_text,
     side_document,
 )
-from connector_tax.read.figures.questions import reference_rate
-from connector_tax.read.figures.words import clean, listing
+from connector_tax.read.figures.words import clean, listing, reference_rate
 
 HERE = Path(__file__).parent
 STYLE = HERE / "report" / "report.css"

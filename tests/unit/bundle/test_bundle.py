@@ -25,7 +25,7 @@ from connector_tax.read.bundle.listing import MANIFEST, manifest_text, read_mani
 from connector_tax.read.bundle.packing import bundle, raw_files
 from connector_tax.read.bundle.reproducing import difference, reproduce
 from connector_tax.read.bundle.verifying import verify
-from connector_tax.read.figures.labels import problem_text
+from connector_tax.read.figures.words import problem_text
 from connector_tax.read.ingest import read_campaign
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -13,7 +13,7 @@ from connector_tax.base.errors import ArtifactError, ConnectorTaxError, NotCompa
 from connector_tax.base.files import to_json
 from connector_tax.read.compare.comparison import OnlyIn, Side, compare, read_side
 from connector_tax.read.compare.text import comparison_document, comparison_text, sentence
-from connector_tax.read.figures.labels import labels
+from connector_tax.read.figures.words import labels
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from connector_tax.base.artifacts.thinning import RULE, thin
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.statistics.overload import MAX_WAITING, MIN_THROUGHPUT_RATIO
-from connector_tax.read.figures.labels import WORDS, labels
+from connector_tax.read.figures.words import WORDS, labels
 from connector_tax.read.ingest import CellData, read_campaign
 from connector_tax.read.report import drill
 from connector_tax.read.report.drill import MOST_ROWS, drill_down, read_drill_downs, table

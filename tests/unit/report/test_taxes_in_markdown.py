@@ -10,7 +10,7 @@ import pytest
 
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.cli import command
-from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.words import label
 from connector_tax.read.report.page import render, taxes_markdown
 from connector_tax.read.report.view import page_view
 

@@ -25,16 +25,18 @@ from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
 from connector_tax.base.statistics.mover import change
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 from connector_tax.read.figures.flags import flags_behind
-from connector_tax.read.figures.labels import label, launches_text, reason_text
-from connector_tax.read.figures.questions import (
+from connector_tax.read.figures.words import (
     Tax,
+    label,
+    launches_text,
+    listing,
     phase_a_shape,
     rated_cells,
+    reason_text,
     reference_flags,
     reference_rate,
     why_absent,
 )
-from connector_tax.read.figures.words import listing
 from connector_tax.read.figures.words import rate as rate_text
 
 # Decide; steps are shown beside them where both campaigns recorded them.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from connector_tax.base.documents.identity import kinds_of
 from connector_tax.base.documents.rates import REFERENCES
 from connector_tax.read.compare.comparison import Comparison, Side, flags_at
-from connector_tax.read.figures.labels import label
-from connector_tax.read.figures.questions import (
+from connector_tax.read.figures.words import (
+    label,
     on_embedded_engine,
     phase_a_shape,
     reference_flags,

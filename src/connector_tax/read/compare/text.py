@@ -12,9 +12,15 @@ from connector_tax.base.records.connector import is_connector
 from connector_tax.base.templates import template
 from connector_tax.read.compare.comparison import Change, Comparison, InNeither, Number, OnlyIn, Rate, Side
 from connector_tax.read.compare.context import Difference, differences, identity, notes
-from connector_tax.read.figures.labels import label, labels, launches_text
-from connector_tax.read.figures.questions import reference_flags
-from connector_tax.read.figures.words import clean, listing, with_interval
+from connector_tax.read.figures.words import (
+    clean,
+    label,
+    labels,
+    launches_text,
+    listing,
+    reference_flags,
+    with_interval,
+)
 
 TEMPLATE = Path(__file__).with_name("compare.txt.j2")
 # In the verdict, of a kind.

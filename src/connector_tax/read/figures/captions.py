@@ -11,10 +11,16 @@ from connector_tax.base.documents.aggregate import Aggregate, MeasuredCell, TaxR
 from connector_tax.base.documents.figures import Entry
 from connector_tax.base.records.cell import phase_word
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.labels import label, problem_text
-from connector_tax.read.figures.questions import Tax, blocks_of, phase_a_shape, source_note
 from connector_tax.read.figures.style import Drawn, Omitted, Row, set_around
-from connector_tax.read.figures.words import listing
+from connector_tax.read.figures.words import (
+    Tax,
+    blocks_of,
+    label,
+    listing,
+    phase_a_shape,
+    problem_text,
+    source_note,
+)
 
 # Statuses of configurations that have a number somewhere.
 MEASURED = ("measured", "partial")

@@ -20,9 +20,8 @@ from connector_tax.base.documents.figures import Entry, FigureIndex, Files
 from connector_tax.base.files import publish_folder, write_json, write_text
 from connector_tax.read.figures import rates, stacks, steps, taxes
 from connector_tax.read.figures.captions import captions_tex
-from connector_tax.read.figures.questions import source_note
 from connector_tax.read.figures.style import FORMS, Drawn, Omitted, Row, drawing_style, save
-from connector_tax.read.figures.words import clean
+from connector_tax.read.figures.words import clean, source_note
 
 FIGURES: dict[str, Callable[[Aggregate], Drawn | Omitted]] = {
     name: partial(draw, name=name)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from connector_tax.base.documents.aggregate import Aggregate, MeasuredCell
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.read.figures.questions import Tax, blocks_of
+from connector_tax.read.figures.words import Tax, blocks_of
 
 
 def flags_behind(aggregate: Aggregate, tax: Tax) -> dict[str, set[str]]:

@@ -10,8 +10,6 @@ from matplotlib.lines import Line2D
 from connector_tax.base.documents.aggregate import Aggregate, Latency, MeasuredCell
 from connector_tax.base.documents.rates import REFERENCES
 from connector_tax.read.figures.captions import finished, left_out, omitted
-from connector_tax.read.figures.labels import label
-from connector_tax.read.figures.questions import rated_cells, reference_rate
 from connector_tax.read.figures.style import (
     FORM,
     Drawn,
@@ -22,7 +20,7 @@ from connector_tax.read.figures.style import (
     plain_log_axis,
     rate_axis,
 )
-from connector_tax.read.figures.words import listing, rate, short_label
+from connector_tax.read.figures.words import label, listing, rate, rated_cells, reference_rate, short_label
 
 LATENCIES: dict[str, tuple[Latency, str]] = {
     "fig1_ttft_vs_rate": ("ttft_ms", "TTFT p90 (ms)"),

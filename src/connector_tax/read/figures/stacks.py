@@ -10,8 +10,6 @@ from matplotlib.patches import Patch
 from connector_tax.base.documents.aggregate import Aggregate, Decomposition, Interval, LatencyMetric
 from connector_tax.base.records.connector import MATCHED, PLAIN_AGAIN
 from connector_tax.read.figures.captions import MEASURED, finished, launches, left_out, omitted, saturated
-from connector_tax.read.figures.labels import reason_text
-from connector_tax.read.figures.questions import Tax, main_taxes, reference_rate, why_absent
 from connector_tax.read.figures.style import (
     FORM,
     Drawn,
@@ -26,7 +24,17 @@ from connector_tax.read.figures.style import (
     side_by_side,
     write_behind,
 )
-from connector_tax.read.figures.words import METRICS, listing, percent, short_label
+from connector_tax.read.figures.words import (
+    METRICS,
+    Tax,
+    listing,
+    main_taxes,
+    percent,
+    reason_text,
+    reference_rate,
+    short_label,
+    why_absent,
+)
 
 NOOP = "noop_connector"
 PARTS = ("flags", "framework", "implementation")

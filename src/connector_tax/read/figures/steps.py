@@ -8,8 +8,6 @@ from matplotlib.patches import Patch
 from connector_tax.base.documents.aggregate import Aggregate, Interval, Part, Steps
 from connector_tax.base.records.connector import is_connector
 from connector_tax.read.figures.captions import Lists, finished, left_out, omitted, saturated
-from connector_tax.read.figures.labels import problem_text
-from connector_tax.read.figures.questions import connectors_or_all, rated_cells, reference_rate, why_absent
 from connector_tax.read.figures.style import (
     Drawn,
     Omitted,
@@ -22,7 +20,16 @@ from connector_tax.read.figures.style import (
     row_axis,
     write_behind,
 )
-from connector_tax.read.figures.words import listing, microseconds, short_label
+from connector_tax.read.figures.words import (
+    connectors_or_all,
+    listing,
+    microseconds,
+    problem_text,
+    rated_cells,
+    reference_rate,
+    short_label,
+    why_absent,
+)
 
 # Part -> colour and hatch (which tells them apart in grey) and words; from the connector's own code outwards.
 LOOKS: dict[Part, tuple[str, str, str]] = {

@@ -15,15 +15,6 @@ from connector_tax.base.documents.aggregate import Aggregate, Interval, LatencyM
 from connector_tax.base.documents.rates import REFERENCES, Reference
 from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, UNDETERMINED
 from connector_tax.read.figures.captions import finished, launches, left_out, omitted, saturated
-from connector_tax.read.figures.questions import (
-    Tax,
-    blocks_of,
-    connectors_or_all,
-    main_taxes,
-    phase_a_shape,
-    reference_rate,
-    standing_tax,
-)
 from connector_tax.read.figures.style import (
     FORM,
     Drawn,
@@ -38,7 +29,20 @@ from connector_tax.read.figures.style import (
     side_by_side,
     write_behind,
 )
-from connector_tax.read.figures.words import METRICS, interval_texts, percent, rate, short_label
+from connector_tax.read.figures.words import (
+    METRICS,
+    Tax,
+    blocks_of,
+    connectors_or_all,
+    interval_texts,
+    main_taxes,
+    percent,
+    phase_a_shape,
+    rate,
+    reference_rate,
+    short_label,
+    standing_tax,
+)
 
 BAR = 0.38
 FLOOR = "#E9E9E9"

@@ -29,7 +29,7 @@ from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.records.bounds import Fact
 from connector_tax.base.records.cell import phase_label, phase_place
 from connector_tax.base.units import MOST_NS
-from connector_tax.read.figures.questions import virtual_name
+from connector_tax.read.figures.words import virtual_name
 
 NOT_KNOWN = "-"
 # Of one cell of a table; launch commands have some 2,000.

@@ -24,12 +24,11 @@ from connector_tax.base.opening import printable, read_whole
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.start import standing
 from connector_tax.base.records.cell import phase_word
-from connector_tax.read.figures.labels import WORDS, label, phase_text, problem_text
+from connector_tax.read.figures.words import WORDS, label, phase_text, problem_text
 from connector_tax.read.ingest.cells import UNREADABLE
 from connector_tax.read.report.drill import NONE, DrillDowns, read_drill_downs
-from connector_tax.read.report.numbers import Number, bare, number, tick
+from connector_tax.read.report.tables import Number, bare, named, number, tick
 from connector_tax.read.report.tables import name as printed
-from connector_tax.read.report.tables import named
 from connector_tax.read.report.view import Left, Page, page_view
 
 # The first is of every page, the rest of pages on which a cell can be opened.

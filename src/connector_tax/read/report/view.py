@@ -23,15 +23,19 @@ from connector_tax.base.documents.aggregate import (
 )
 from connector_tax.base.opening import printable
 from connector_tax.base.records.cell import is_phase, phase_place, phase_word
-from connector_tax.read.figures.labels import problem_text, reason_text
-from connector_tax.read.figures.questions import standing_tax
-from connector_tax.read.report.numbers import Axis, Number, Unit, axis_of, bare, number
+from connector_tax.read.figures.words import problem_text, reason_text, standing_tax
 from connector_tax.read.report.tables import (
+    Axis,
     Line,
+    Number,
     Table,
+    Unit,
+    axis_of,
+    bare,
     lengths_table,
     name,
     named,
+    number,
     provenance_of,
     tables_of,
 )
