@@ -20,7 +20,6 @@ from connector_tax.base.plan.named import is_campaign
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.templates import template
 from connector_tax.read.compare.comparison import LATENCIES, Comparison, Side, compare, number_of, read_side
-from connector_tax.read.compare.context import has_to_be_alike, identity
 from connector_tax.read.compare.text import (
     METRIC_WORDS,
     VERDICTS,
@@ -29,6 +28,8 @@ from connector_tax.read.compare.text import (
     change_text,
     comparison_document,
     comparison_text,
+    has_to_be_alike,
+    identity,
     number_text,
     side_document,
 )

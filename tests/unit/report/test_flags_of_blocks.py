@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from connector_tax.base.documents.aggregate import TaxRow, aggregate_of
+from connector_tax.read.compare.comparison import flags_behind
 from connector_tax.read.compare.text import comparison_text
-from connector_tax.read.figures.flags import flags_behind
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from two_campaigns import Aggregate, compared, over_blocks, two_days

@@ -15,6 +15,7 @@ from connector_tax.base.documents.aggregate import (
     Aggregate,
     Interval,
     LatencyMetric,
+    MeasuredCell,
     Metric,
     Unit,
     read_aggregate,
@@ -24,9 +25,9 @@ from connector_tax.base.errors import NotComparable
 from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
 from connector_tax.base.statistics.mover import change
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
-from connector_tax.read.figures.flags import flags_behind
 from connector_tax.read.figures.words import (
     Tax,
+    blocks_of,
     label,
     launches_text,
     listing,
@@ -38,6 +39,43 @@ from connector_tax.read.figures.words import (
     why_absent,
 )
 from connector_tax.read.figures.words import rate as rate_text
+
+
+def flags_behind(aggregate: Aggregate, tax: Tax) -> dict[str, set[str]]:
+    """Flags of the cells that a tax is made of, in the order of the alphabet -> whose: ``plain`` or ``own``."""
+    found: dict[str, set[str]] = {}
+    for side, cell in _cells_behind(aggregate, tax):
+        for flag in cell.flags:
+            found.setdefault(flag, set()).add(side)
+    return dict(sorted(found.items()))
+
+
+def _cells_behind(aggregate: Aggregate, tax: Tax) -> Iterator[tuple[str, MeasuredCell]]:
+    """(``plain`` or ``own``, cell): the usable ones of its launch, or of the blocks that it is a mean over.
+
+    Plain's second launches are in blocks alone.
+    """
+    over_blocks = blocks_of(tax) is not None
+    phases = _own_blocks(aggregate, tax) if over_blocks else {tax.phase}
+    sides = {"plain": "plain", tax.config: "own"} | ({PLAIN_AGAIN: "plain"} if over_blocks else {})
+    if tax.metric == "callback_p50_us":  # plain has no hooks
+        sides = {tax.config: "own"}
+    for cell in aggregate.measured():
+        if cell.phase in phases and cell.cell_id == tax.cell_id and cell.config in sides:
+            yield sides[cell.config], cell
+
+
+def _own_blocks(aggregate: Aggregate, tax: Tax) -> set[str]:
+    """Phases of the blocks in which its configuration and plain have a number; equal rates have one entry of blocks."""
+    entries = (
+        set(row.by_block)
+        for entry in aggregate.repeats
+        if (entry.rate_per_s, entry.metric) == (tax.rate_per_s, tax.metric)
+        for row in entry.taxes
+        if row.config == tax.config
+    )
+    return next(entries, set())
+
 
 # Decide; steps are shown beside them where both campaigns recorded them.
 LATENCIES: tuple[LatencyMetric, ...] = ("ttft_p90", "tpot_p90")
