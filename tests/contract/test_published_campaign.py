@@ -16,8 +16,7 @@ from matplotlib import image
 
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.base.files import sha256_of
-from connector_tax.read.bundle.packing import bundle, made_files, raw_files
-from connector_tax.read.bundle.verifying import verify
+from connector_tax.read.bundle import bundle, made_files, raw_files, verify
 from connector_tax.read.report.page import taxes_markdown
 from connector_tax.read.report.view import page_view
 

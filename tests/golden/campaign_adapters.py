@@ -28,7 +28,7 @@ from connector_tax.fleet.study import given_profiles, load_study
 from connector_tax.load.choices import load_of
 from connector_tax.load.sources import write_prompts, write_trace
 from connector_tax.read.analysis import analyse
-from connector_tax.read.bundle.archive import unpack
+from connector_tax.read.bundle import unpack
 from connector_tax.run.rehearsal.campaign import rehearse
 from connector_tax.run.rehearsal.put_in import taxes_put_in
 from connector_tax.run.workload.datasets import read_prompts

@@ -8,7 +8,7 @@ from connector_tax.base.artifacts.thinning import RULE
 from connector_tax.base.command import Command
 from connector_tax.base.plan.named import add_campaign
 from connector_tax.base.units import how_many
-from connector_tax.read.bundle.packing import bundle
+from connector_tax.read.bundle import bundle
 from connector_tax.read.figures.words import problem_text
 
 

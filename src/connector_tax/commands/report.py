@@ -14,7 +14,7 @@ from connector_tax.base.imports import closure
 from connector_tax.base.plan.named import add_campaign
 from connector_tax.base.plan.start import take_over_analysis
 from connector_tax.read.analysis import analyse, counts
-from connector_tax.read.bundle.packing import raw_files
+from connector_tax.read.bundle import raw_files
 from connector_tax.read.figures.draw_all import draw_figures
 from connector_tax.read.report.page import build_report, closing_lines, taxes_markdown
 from connector_tax.read.report.view import page_view

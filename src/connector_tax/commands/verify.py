@@ -14,8 +14,7 @@ from connector_tax.base.files import sha256_of
 from connector_tax.base.opening import printable
 from connector_tax.base.plan.named import find_campaign
 from connector_tax.base.units import how_many
-from connector_tax.read.bundle.reproducing import reproduce
-from connector_tax.read.bundle.verifying import verify
+from connector_tax.read.bundle import reproduce, verify
 
 _EXIT = """\
 exit code:

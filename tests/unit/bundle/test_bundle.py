@@ -20,11 +20,17 @@ from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import sha256_of
 from connector_tax.cli import command
-from connector_tax.read.bundle import packing
-from connector_tax.read.bundle.listing import MANIFEST, manifest_text, read_manifest
-from connector_tax.read.bundle.packing import bundle, raw_files
-from connector_tax.read.bundle.reproducing import difference, reproduce
-from connector_tax.read.bundle.verifying import verify
+from connector_tax.read.bundle import (
+    MANIFEST,
+    bundle,
+    difference,
+    manifest_text,
+    raw_files,
+    read_manifest,
+    reproduce,
+    unfit,
+    verify,
+)
 from connector_tax.read.figures.words import problem_text
 from connector_tax.read.ingest import read_campaign
 
@@ -124,7 +130,7 @@ def test_only_raw_results_and_what_is_made_of_them_are_in_it(campaign: Campaign,
     bundle(root, tmp_path / "b.tar.xz")
     found = names(tmp_path / "b.tar.xz")
     inside = [n.removeprefix("results/demo/") for n in found if n.startswith("results/demo/")]
-    raw = {p.relative_to(campaign.root).as_posix() for p in packing.raw_files(campaign.root)}
+    raw = {p.relative_to(campaign.root).as_posix() for p in raw_files(campaign.root)}
     made = {"aggregate.json", "aggregate.csv", *(n for n in inside if n.startswith("figures/"))}
     assert set(inside) == raw | made and "figures/old.svg" not in inside
     assert {Path(n).suffix for n in made} == {".json", ".csv", ".svg"}
@@ -141,10 +147,10 @@ def test_no_log_of_what_is_not_finished_is_in_it(tmp_path: Path) -> None:
     for path in (*logs, *ends):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
-    assert set(packing.raw_files(tmp_path)) == {*logs, *ends}
+    assert set(raw_files(tmp_path)) == {*logs, *ends}
     for path in ends:
         path.unlink()
-    assert packing.raw_files(tmp_path) == packing.unfit(tmp_path) == []
+    assert raw_files(tmp_path) == unfit(tmp_path) == []
 
 
 def test_a_bundle_is_not_put_into_its_campaign(campaign: Campaign) -> None:
@@ -245,7 +251,7 @@ def test_a_compact_bundle_keeps_the_step_records_of_cells_that_do_not_count(
         )
         for run in found.runs
     )
-    monkeypatch.setattr(packing, "read_campaign", lambda root: replace(found, runs=runs))
+    monkeypatch.setattr("connector_tax.read.bundle.read_campaign", lambda root: replace(found, runs=runs))
     bundle(campaign.root, tmp_path / "b.tar.xz", compact=True)
     held = [n for n in verify(tmp_path / "b.tar.xz").sha256 if "/phase_b/" in n and "engine_step" in n]
     assert [n for n in held if lost.cell_id in n and f"_{lost.config}/" in n]

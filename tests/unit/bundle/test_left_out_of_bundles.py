@@ -10,8 +10,7 @@ import pytest
 
 from connector_tax.base.errors import ArtifactError
 from connector_tax.cli import command
-from connector_tax.read.bundle.packing import bundle
-from connector_tax.read.bundle.verifying import verify
+from connector_tax.read.bundle import bundle, verify
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config

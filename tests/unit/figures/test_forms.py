@@ -15,7 +15,7 @@ import pytest
 from matplotlib.font_manager import FontProperties, fontManager
 
 from connector_tax.cli import main
-from connector_tax.read.bundle.packing import made_files
+from connector_tax.read.bundle import made_files
 from connector_tax.read.figures import draw_all
 from connector_tax.read.figures.captions import tex_text
 from connector_tax.read.figures.draw_all import FIGURES, draw_figures
