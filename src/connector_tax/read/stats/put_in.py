@@ -5,8 +5,7 @@ in every step. Found is the difference from the one that burns nothing, block by
 number grows by the burn, and of which numbers that does not follow.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from typing import Annotated
@@ -14,13 +13,13 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from connector_tax.base.documents.aggregate import BurnMetric, BurnRow, Burns, PutIn, PutInRow, Quantity
-from connector_tax.base.documents.put_in import PutInFile, PutInTax
+from connector_tax.base.documents.aggregate import BurnMetric, BurnRow, Burns, Ends, PutIn, PutInRow, Quantity
+from connector_tax.base.documents.put_in import PutInFile
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat, phase_place
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.base.statistics.bootstrap import Estimate
+from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.student import mean_interval
 from connector_tax.read.stats.cells import CellEstimates, Estimates
 from connector_tax.read.stats.launches import MIN_BLOCKS, headline_shape, is_headline_cell
@@ -33,6 +32,7 @@ def put_in(
     """Of the taxes that stand at the reference rates; None where nothing was put in that is known."""
     if found is None or rates is None:
         return None
+    standing = {row.place: row for row in (t.row(confidence) for t in chosen)}
     rows = [
         PutInRow(
             config=tax.config,
@@ -40,7 +40,10 @@ def put_in(
             reference=reference,
             rate_per_s=tax.rate_per_s,
             tax=tax.tax,
-            held=_tax_held(tax, chosen, confidence),
+            held=_held(
+                tax.tax,
+                standing.get((tax.config, tax.metric, tax.rate_per_s, tax.input_tokens, tax.output_tokens)),
+            ),
         )
         for tax in found.taxes
         for reference in rates.references_at(tax.rate_per_s)
@@ -49,28 +52,26 @@ def put_in(
     return PutIn(launches=found.launches, asked=len(once), held=sum(once.values()), taxes=tuple(rows))
 
 
-def _tax_held(tax: PutInTax, chosen: Sequence[Tax], confidence: float) -> bool | None:
-    place = (tax.config, tax.metric, tax.rate_per_s, tax.input_tokens, tax.output_tokens)
-    own = (m.row(confidence) for m in chosen)
-    interval = next((row.interval for row in own if row.place == place), None)
-    if tax.tax is None or interval is None or interval.low is None or interval.high is None:
+def _held(number: float | None, found: Ends | None) -> bool | None:
+    """Whether the interval holds it; None where either is missing, or an end of the interval is open."""
+    if number is None or found is None or found.low is None or found.high is None:
         return None
-    return interval.low <= tax.tax <= interval.high
+    return found.low <= number <= found.high
 
 
 BURNING, MODULE = "BurningConnector", "burning_connector"
-HOOKS: BurnMetric = "hooks_p50_us"
-METRICS: dict[BurnMetric, Callable[[CellEstimates], tuple[Estimate, float]]] = {
-    HOOKS: lambda cell: (cell.step("connector_total_us", 50.0), 1.0),
-    "step_p50_us": lambda cell: (cell.step("step_duration_us", 50.0), 1.0),
-    "tpot_p50_us": lambda cell: (cell.latency("tpot_ms", 50.0), 1e3),
-    "tpot_p90_us": lambda cell: (cell.latency("tpot_ms", 90.0), 1e3),
-    "ttft_p90_us": lambda cell: (cell.latency("ttft_ms", 90.0), 1e3),
+METRICS: dict[BurnMetric, tuple[Callable[[CellEstimates], Estimate], float]] = {
+    "hooks_p50_us": (lambda cell: cell.step("connector_total_us", 50.0), 1.0),
+    "step_p50_us": (lambda cell: cell.step("step_duration_us", 50.0), 1.0),
+    "tpot_p50_us": (lambda cell: cell.latency("tpot_ms", 50.0), 1e3),
+    "tpot_p90_us": (lambda cell: cell.latency("tpot_ms", 90.0), 1e3),
+    "ttft_p90_us": (lambda cell: cell.latency("ttft_ms", 90.0), 1e3),
 }
 # Codes of why nothing follows from a burn.
 FIRST_TOKEN, HIDDEN, OVERLAP = "first_token", "hidden", "overlap"
 
-Cells = dict[Phase, CellEstimates]
+# Of one block: a test connector's cell and that of the one that burns nothing.
+Pair = tuple[CellEstimates, CellEstimates]
 
 
 class _BurnUs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,23 +87,6 @@ class _Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     burn_us: _BurnUs
     per_cached_block_us: _Nothing = 0.0
     per_running_us: _Nothing = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """A test connector's cells and those of the one that burns nothing, by block."""
-
-    own: Cells
-    base: Cells
-
-    @property
-    def blocks(self) -> list[Phase]:
-        return sorted(self.own.keys() & self.base.keys(), key=phase_place)
-
-    @property
-    def alone(self) -> bool:
-        """Whether no request of any cell was sent before the one before it had ended."""
-        return all(_alone(side[b].cell.requests) for side in (self.own, self.base) for b in self.blocks)
 
 
 def burns(
@@ -121,22 +105,24 @@ def burns(
     for reference, rate in rates.apart():
         cells = {c: _blocks(estimates, c, rate) for c in known}
         for config_id, burn_us in known.items():
-            pair = _Pair(cells[config_id], cells[base])
-            for metric in METRICS if config_id != base else ():
-                synchronous = _synchronous(config, config_id) and _synchronous(config, base)
-                reason = _why_nothing_follows(metric, synchronous, pair)
-                put_in = burn_us if reason is None else None
-                found = _found(metric, pair, confidence)
+            if config_id == base:
+                continue
+            blocks = sorted(cells[config_id].keys() & cells[base].keys(), key=phase_place)
+            pairs = [(cells[config_id][b], cells[base][b]) for b in blocks]
+            reasons = _why_nothing_follows(config, (config_id, base), pairs)
+            for metric in METRICS:
+                put_in_us = None if metric in reasons else burn_us
+                found = _found(metric, pairs, confidence)
                 rows.append(
                     BurnRow(
                         config=config_id,
                         metric=metric,
                         reference=reference,
                         rate_per_s=rate,
-                        put_in_us=put_in,
-                        reason=reason,
+                        put_in_us=put_in_us,
+                        reason=reasons.get(metric),
                         found=found,
-                        held=_held(put_in, found),
+                        held=_held(put_in_us, found),
                     )
                 )
     told = [row.held for row in rows if row.held is not None]
@@ -167,7 +153,7 @@ def _synchronous(config: Foreign, connector_id: str) -> bool:
     return engine.get("args", {}).get("async_scheduling") is False and not any("async" in a for a in appended)
 
 
-def _blocks(estimates: Estimates, config: str, rate: float) -> Cells:
+def _blocks(estimates: Estimates, config: str, rate: float) -> dict[Phase, CellEstimates]:
     """Its cells of Phase A's load, one of each block of launches."""
     shape = headline_shape(estimates)
     return {
@@ -179,14 +165,16 @@ def _blocks(estimates: Estimates, config: str, rate: float) -> Cells:
     }
 
 
-def _why_nothing_follows(metric: BurnMetric, synchronous: bool, pair: _Pair) -> str | None:
-    if metric == HOOKS:
-        return None
-    if metric == "ttft_p90_us":
-        return FIRST_TOKEN
-    if not synchronous:
-        return HIDDEN
-    return None if pair.alone else OVERLAP
+def _why_nothing_follows(
+    config: Foreign, configs: Collection[str], pairs: Sequence[Pair]
+) -> dict[BurnMetric, str]:
+    """Return the numbers of which nothing follows, and why: none where no request of any cell was sent before the one before it had ended."""
+    reasons: dict[BurnMetric, str] = {"ttft_p90_us": FIRST_TOKEN}
+    steps: tuple[BurnMetric, ...] = ("step_p50_us", "tpot_p50_us", "tpot_p90_us")
+    if not all(_synchronous(config, c) for c in configs):
+        return reasons | dict.fromkeys(steps, HIDDEN)
+    alone = all(_alone(cell.cell.requests) for pair in pairs for cell in pair)
+    return reasons if alone else reasons | dict.fromkeys(steps, OVERLAP)
 
 
 def _alone(requests: Collection[RequestRecord]) -> bool:
@@ -196,27 +184,13 @@ def _alone(requests: Collection[RequestRecord]) -> bool:
     return all(end is not None and end <= later for (_, end), (later, _) in pairwise(sent))
 
 
-def _found(metric: BurnMetric, pair: _Pair, confidence: float) -> Quantity:
+def _found(metric: BurnMetric, pairs: Sequence[Pair], confidence: float) -> Quantity:
     """The mean difference over blocks; Student's t. None where a cell that counts has no number: the others would flatter it."""
-    blocks = pair.blocks
-    values: Mapping[str, list[float]] = {"own": [], "base": []}
-    for block in blocks:
-        for name, side in (("own", pair.own), ("base", pair.base)):
-            estimate, scale = METRICS[metric](side[block])
-            if estimate.point is None:
-                return _none(estimate.reason or "unavailable", len(blocks))
-            values[name].append(estimate.point * scale)
-    if len(blocks) < MIN_BLOCKS:
-        return _none("few_blocks", len(blocks))
-    point, low, high = mean_interval(np.array(values["own"]) - np.array(values["base"]), confidence)
-    return Quantity(point=point, low=low, high=high, n=len(blocks))
-
-
-def _none(reason: str, n: int) -> Quantity:
-    return Quantity(point=None, low=None, high=None, n=n, reason=reason)
-
-
-def _held(put_in_us: float | None, found: Quantity) -> bool | None:
-    if put_in_us is None or found.low is None or found.high is None:
-        return None
-    return found.low <= put_in_us <= found.high
+    estimate, scale = METRICS[metric]
+    found = [(estimate(own), estimate(base)) for own, base in pairs]
+    lost = [e.reason or "unavailable" for pair in found for e in pair if e.point is None]
+    if lost or len(pairs) < MIN_BLOCKS:
+        return unavailable([*lost, "few_blocks"][0], len(pairs)).quantity(confidence)
+    own, base = np.array([[e.point for e in pair] for pair in found], dtype=np.float64).T * scale
+    point, low, high = mean_interval(own - base, confidence)
+    return Quantity(point=point, low=low, high=high, n=len(pairs))
