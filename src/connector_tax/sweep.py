@@ -478,7 +478,10 @@ def _numbers(cell: SweepCell, results: Path, reference: Reference) -> Iterator[t
                 *["saturated"] * tax.overloaded,
                 *flags_at(side.aggregate, connector.id, metric, at),
             ]
-            yield row, ", ".join([with_interval(tax.value), *marks]) if tax.value else tax.reason or ""
+            yield (
+                row,
+                ", ".join([with_interval(value), *marks]) if (value := tax.interval) else tax.reason or "",
+            )
 
 
 def _source(aggregate: Aggregate) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,10 +21,7 @@ from connector_tax.base.templates import template
 from connector_tax.read.compare.comparison import (
     Change,
     Comparison,
-    InNeither,
     Number,
-    OnlyIn,
-    Rate,
     Side,
     flags_at,
 )
@@ -208,7 +206,7 @@ def notes(comparison: Comparison) -> list[str]:
     codes = {
         "same_campaign": identity(comparison.a) == identity(comparison.b),
         "two_engines": a.measured_on.kind != b.measured_on.kind or clocks[0] != clocks[1],
-        "one_launch": any(n.value and n.n_blocks == 1 for c in comparison.changes for n in (c.a, c.b)),
+        "one_launch": any(n.known and n.n_blocks == 1 for c in comparison.changes for n in (c.a, c.b)),
     }
     return [*(label("comparison_note", code) for code, holds in codes.items() if holds), *found]
 
@@ -247,60 +245,36 @@ METRIC_WORDS: dict[Metric, str] = {
 VERDICTS = {0: "no regression", 1: "regression", 2: "not comparable"}
 
 
-class SideOfIt(msgspec.Struct, frozen=True):
-    path: str
-    campaign: str
-    date: str
-    vllm: Scalar
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "a": side_document(comparison.a),
+        "b": side_document(comparison.b),
+        "confidence": comparison.confidence,
+        "fail_above": comparison.fail_above,
+        "deciding": comparison.deciding,
+        "rate": comparison.rate,
+        "notes": notes(comparison),
+        "changes": comparison.changes,
+        "differences": differences(comparison),
+        "only_in": comparison.only_in,
+        "in_neither": comparison.in_neither,
+        "verdict": VERDICTS[comparison.exit_code],
+        "exit_code": comparison.exit_code,
+        "sentence": sentence(comparison),
+    }
 
 
-class ComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
-    schema_version: int = 1
-    a: SideOfIt
-    b: SideOfIt
-    confidence: float
-    fail_above: float
-    deciding: tuple[Metric, ...]
-    rate: Rate
-    notes: tuple[str, ...]
-    changes: tuple[Change, ...]
-    differences: tuple[Difference, ...]
-    only_in: tuple[OnlyIn, ...]
-    in_neither: tuple[InNeither, ...]
-    verdict: str
-    exit_code: int
-    sentence: str
-
-
-def comparison_document(comparison: Comparison) -> ComparisonDocument:
-    return ComparisonDocument(
-        a=side_document(comparison.a),
-        b=side_document(comparison.b),
-        confidence=comparison.confidence,
-        fail_above=comparison.fail_above,
-        deciding=comparison.deciding,
-        rate=comparison.rate,
-        notes=tuple(notes(comparison)),
-        changes=comparison.changes,
-        differences=tuple(differences(comparison)),
-        only_in=comparison.only_in,
-        in_neither=comparison.in_neither,
-        verdict=VERDICTS[comparison.exit_code],
-        exit_code=comparison.exit_code,
-        sentence=sentence(comparison),
-    )
-
-
-def side_document(side: Side) -> SideOfIt:
+def side_document(side: Side) -> dict[str, Scalar]:
     found = side.aggregate
     # A name that is no UTF-8 would leave a document that nobody can write.
-    path = printable(str(side.path))
-    return SideOfIt(path, found.campaign, found.date, found.provenance.versions.get("vllm"))
+    path, vllm = printable(str(side.path)), found.provenance.versions.get("vllm")
+    return {"path": path, "campaign": found.campaign, "date": found.date, "vllm": vllm}
 
 
 def comparison_json_text(found: Comparison) -> str:
     """The document in ASCII: a terminal takes U+009B, which JSON leaves as it is, for the beginning of a command."""
-    return json.dumps(json.loads(to_json(comparison_document(found))), indent=2)
+    return json.dumps(json.loads(to_json(msgspec.to_builtins(comparison_document(found)))), indent=2)
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -321,7 +295,7 @@ def comparison_text(comparison: Comparison) -> str:
 
 def _columns(change: Change) -> list[str]:
     marks = ["REGRESSION"] * change.regression + ["decides nothing"] * (not change.decides)
-    both = change.a.value and change.b.value and change.reason
+    both = change.a.known and change.b.known and change.reason
     return [
         change.config,
         f"A {number_text(change.a, change.unit)}",
@@ -333,9 +307,9 @@ def _columns(change: Change) -> list[str]:
 
 def number_text(found: Number, unit: Unit) -> str:
     """A tax with its interval and launches, or why there is none."""
-    if found.value is None:
+    if (value := found.interval) is None:
         return f"not available ({clean(found.reason or '')})"
-    return f"{with_interval(found.value, unit)} {launches_text(found.n_blocks)}{', saturated' * found.overloaded}"
+    return f"{with_interval(value, unit)} {launches_text(found.n_blocks)}{', saturated' * found.overloaded}"
 
 
 def change_text(change: Change) -> str:
