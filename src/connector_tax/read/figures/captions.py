@@ -37,9 +37,9 @@ def finished(
     figure: Figure,
     data_rows: list[Row],
     *,
-    n: Iterable[int],
-    n_plain: Iterable[int] = (),
     lists: Lists,
+    taxes: Sequence[Tax] = (),
+    n: Iterable[int] = (),
     legend: Sequence[Artist] = (),
     rate_per_s: float | None = None,
     shape: bool = True,
@@ -47,8 +47,9 @@ def finished(
     """Put title, keys and source around the panels, and write the caption.
 
     Args:
-        n, n_plain: observations behind each number, with the connector and without.
-        lists: what is left out, saturated, or of other launches than the rest.
+        lists: what is left out, or of other launches than the rest.
+        taxes: those drawn; the caption has how many observations are behind them, and which of their sides were saturated.
+        n: observations behind each number, where these are no taxes.
         rate_per_s: the only rate that the figure is of; None where it is of several.
         shape: whether it is of Phase A's shape alone.
     """
@@ -57,8 +58,12 @@ def finished(
         title += label("condition", "rate").format(rate=rate_per_s)
     if shape and (own := phase_a_shape(aggregate)) is not None:
         title += label("condition", "shape").format(input=own[0], output=own[1])
-    numbers = {"confidence": 100 * aggregate.provenance.confidence, "n": span(n), "n_plain": span(n_plain)}
-    caption = label("caption", name).format(**numbers)
+    caption = label("caption", name).format(
+        confidence=100 * aggregate.provenance.confidence,
+        n=span(n or [tax.n for tax in taxes]),
+        n_plain=span(tax.n_plain for tax in taxes),
+    )
+    lists = {**lists, **saturated(aggregate, taxes)} if taxes else lists
     listed = [
         label("listed", code).format(listing(names, MOST_LISTED)) for code, names in lists.items() if names
     ]

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 
 from connector_tax.base.documents.aggregate import Aggregate, Decomposition, Interval, LatencyMetric
 from connector_tax.base.records.connector import MATCHED, PLAIN_AGAIN
-from connector_tax.read.figures.captions import MEASURED, finished, launches, left_out, omitted, saturated
+from connector_tax.read.figures.captions import MEASURED, finished, launches, left_out, omitted
 from connector_tax.read.figures.style import (
     FORM,
     Drawn,
@@ -135,12 +135,11 @@ def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         name,
         figure,
         rows,
-        n=[tax.n for tax in shown],
+        taxes=shown,
         lists={
             **launches(shown),
             "not_split": whole,
             **left_out(aggregate, "a", {NOOP, *order}, taxes=shown, rate_per_s=at),
-            **saturated(aggregate, shown),
         },
         legend=legend if any("flags" in stack.parts for stack in every) else legend[1:],
         rate_per_s=at,
@@ -230,12 +229,10 @@ def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         name,
         figure,
         [{"config": c, "tax_ttft_p90": v.point, "low": v.low, "high": v.high} for c, v in zip(ids, bars, strict=True)],
-        n=[tax.n for tax in shown],
-        n_plain=[tax.n_plain for tax in shown],
+        taxes=shown,
         lists={
             **launches(shown),
             **left_out(aggregate, "a", taxes=shown, rate_per_s=at, among=[*plains, *alike[0]]),
-            **saturated(aggregate, shown),
         },
         rate_per_s=at,
     )  # fmt: skip

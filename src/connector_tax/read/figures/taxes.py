@@ -14,7 +14,7 @@ from matplotlib.patches import Patch, Rectangle
 from connector_tax.base.documents.aggregate import Aggregate, Interval, LatencyMetric, TaxRow
 from connector_tax.base.documents.rates import REFERENCES, Reference
 from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, UNDETERMINED
-from connector_tax.read.figures.captions import finished, launches, left_out, omitted, saturated
+from connector_tax.read.figures.captions import finished, launches, left_out, omitted
 from connector_tax.read.figures.style import (
     FORM,
     Drawn,
@@ -122,14 +122,8 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         name,
         figure,
         [_columns(tax, BAR_COLUMNS) for tax in shown],
-        n=[t.n for t in shown],
-        n_plain=[t.n_plain for t in shown],
-        lists={
-            **launches(shown),
-            "no_bar": lacking,
-            **left_out(aggregate, "a", some, taxes=shown),
-            **saturated(aggregate, shown),
-        },
+        taxes=shown,
+        lists={**launches(shown), "no_bar": lacking, **left_out(aggregate, "a", some, taxes=shown)},
         legend=legend,
     )
 
@@ -228,13 +222,8 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         name,
         figure,
         [_columns(tax, CELL_COLUMNS) for tax in taxes],
-        n=[t.n for t in taxes],
-        n_plain=[t.n_plain for t in taxes],
-        lists={
-            "not_available": missing,
-            **left_out(aggregate, "b", order, taxes=taxes),
-            **saturated(aggregate, taxes),
-        },
+        taxes=taxes,
+        lists={"not_available": missing, **left_out(aggregate, "b", order, taxes=taxes)},
         rate_per_s=rates.pop() if len(rates) == 1 else None,
         shape=False,
     )
