@@ -5,27 +5,19 @@ from collections import Counter
 import msgspec
 
 from connector_tax.base.documents.aggregate import (
-    ByKind,
-    Cdf,
     Cell,
     Latency,
     MeasuredCell,
-    NoSteps,
     Percentiles,
     Problem,
     SaturationCriteria,
-    StepColumn,
-    StepPercentiles,
-    Steps,
-    StepsOfKind,
     Stopping,
 )
 from connector_tax.base.statistics.cell import summarise_cell
 from connector_tax.base.statistics.looks import look_factor, looks_of
 from connector_tax.base.steptime.heard import FLAG
 from connector_tax.read.ingest import CampaignData, CellData
-from connector_tax.read.ingest.steps import KIND_NAMES
-from connector_tax.read.stats.cells import PERCENTILES, STEP_COLUMNS, STEP_PERCENTILES, CellEstimates
+from connector_tax.read.stats.cells import PERCENTILES, CellEstimates
 from connector_tax.read.stats.host import host_flags
 from connector_tax.read.stats.saturation import Saturation, overload_criteria
 
@@ -109,7 +101,7 @@ def measured(estimates: CellEstimates, saturation: Saturation | None, confidence
         prefix_cache_hit_share=_hit_share(cell),
         cpu=cell.document.cpu,
         health=cell.document.health,
-        step=_steps_of(estimates, confidence),
+        step=estimates.steps.document,
         stopping=_stopping(cell, confidence),
         ttft_ms=percentiles("ttft_ms"),
         tpot_ms=percentiles("tpot_ms"),
@@ -145,29 +137,3 @@ def _hit_share(cell: CellData) -> float | None:
     hits = cell.document.prefix_cache_hits_delta
     asked = sum(r.prompt_tokens or 0 for r in cell.requests)
     return hits / asked if isinstance(hits, int | float) and asked else None
-
-
-def _steps_of(estimates: CellEstimates, confidence: float) -> Steps | NoSteps:
-    steps, counts = estimates.steps, estimates.steps.counts
-    if steps.missing is not None or counts is None:
-        return NoSteps(available=False, reason=steps.missing or "no_steps")
-
-    def percentiles(name: StepColumn) -> StepPercentiles:
-        p50, p90 = (estimates.step(name, q).quantity(confidence) for q in STEP_PERCENTILES)
-        return StepPercentiles(p50=p50, p90=p90)
-
-    def of_kind(name: str) -> StepsOfKind:
-        p50, p90 = (steps.by_kind[name, q].quantity(confidence) for q in STEP_PERCENTILES)
-        return StepsOfKind(n=counts.by_kind[KIND_NAMES.index(name)], p50=p50, p90=p90)
-
-    return Steps(
-        available=True,
-        n_steps=counts.n_steps,
-        n_empty=counts.n_empty,
-        n_unjoined=counts.n_unjoined,
-        torn=counts.torn,
-        **{name: percentiles(name) for name in STEP_COLUMNS},
-        # Apart, since the median of a mixture depends on the mixture.
-        by_kind=ByKind(**{name: of_kind(name) for name in KIND_NAMES}),
-        cdf=Cdf(step_duration_us=counts.cdf_us),
-    )

@@ -102,12 +102,12 @@ def _point(
 ) -> Point:
     cell = own.cell
     seen = cell.samples.running_p50
-    step = _decode_step(own)
+    step = own.steps.decode
     us: dict[GrowthQuantity, Estimate]
     if cell.config == "plain":
         us = {STEP: step}
     else:
-        base = unavailable("no_cell", subject="plain") if plain is None else _decode_step(plain)
+        base = unavailable("no_cell", subject="plain") if plain is None else plain.steps.decode
         more = difference(step, base) if no_tax is None else unavailable(no_tax, step.n)
         hooks = {name: own.step(name, 50.0) for name in HOOKS}
         if no_tax is not None:
@@ -119,11 +119,6 @@ def _point(
         float(cell.spec.concurrency or 0) if seen is None else seen,
         us,
     )
-
-
-def _decode_step(own: CellEstimates) -> Estimate:
-    found = own.steps.by_kind.get(("decode_only", 50.0))
-    return found or unavailable(own.steps.missing or "no_decode_step")
 
 
 def before_in_launch(cell: CellData, others: Iterable[CellData]) -> list[CellData]:
