@@ -47,7 +47,7 @@ def unheard_hooks(data: CampaignData) -> list[Problem]:
 
 
 def left_out(cell: CellData) -> Cell:
-    """One entry of ``cells`` in ``aggregate.json`` that no statistics use."""
+    """One entry of ``cells`` in ``aggregate.json`` that no statistics use; of any other what is told of it, too."""
     return Cell(
         config=cell.config,
         phase=cell.phase,
@@ -55,7 +55,7 @@ def left_out(cell: CellData) -> Cell:
         rate_per_s=cell.spec.rate_per_s,
         input_tokens=cell.spec.input_tokens,
         output_tokens=cell.spec.output_tokens,
-        usable=False,
+        usable=cell.usable,
         verdict=cell.document.verdict,
         reasons=cell.reasons,
         flags=tuple(flags_of(cell)),
@@ -74,16 +74,7 @@ def measured(estimates: CellEstimates, saturation: Saturation | None, confidence
         return Percentiles(p50=p50, p90=p90, p99=p99)
 
     return MeasuredCell(
-        config=cell.config,
-        phase=cell.phase,
-        cell_id=cell.cell_id,
-        rate_per_s=cell.spec.rate_per_s,
-        input_tokens=cell.spec.input_tokens,
-        output_tokens=cell.spec.output_tokens,
-        usable=cell.usable,
-        verdict=cell.document.verdict,
-        reasons=cell.reasons,
-        flags=tuple(flags_of(cell)),
+        **msgspec.structs.asdict(left_out(cell)),
         n_window=summary.n_window,
         n_ok=summary.n_ok,
         n_dropped=dropped,
