@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import asdict
 
 from connector_tax.base.documents.aggregate import (
     Bounds,
@@ -30,7 +31,7 @@ from connector_tax.base.documents.aggregate import (
 from connector_tax.base.statistics.drift import line_through_blocks
 from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.base.statistics.resampling import Floats
-from connector_tax.base.statistics.student import log_mean
+from connector_tax.base.statistics.student import LogMean, log_mean
 from connector_tax.read.stats.launches import Launch, Launches, launches_of, levels_of, log_ratios
 
 # What was stolen is missing in whatever ran: 1 % of the host's time can be 1 % of a latency, which is what the client may
@@ -237,13 +238,11 @@ def equal_speed(found: AtEqualSpeed, confidence: float) -> EqualSpeed | None:
     """
     if found.damaged:
         return None
-    tax, work = log_mean(found.log_ratios, found.shared_error), log_mean(found.log_work)
-    low, high = tax.interval(confidence)
-    shorter, longer = work.interval(confidence)
-    return EqualSpeed(
-        point=tax.point,
-        low=low,
-        high=high,
-        verdict=closed(low, high),
-        work=Bounds(point=work.point, low=shorter, high=longer),
-    )
+    tax = bounds_of(log_mean(found.log_ratios, found.shared_error), confidence)
+    work = bounds_of(log_mean(found.log_work), confidence)
+    return EqualSpeed(**asdict(tax), verdict=closed(tax.low, tax.high), work=work)
+
+
+def bounds_of(mean: LogMean, confidence: float) -> Bounds:
+    low, high = mean.interval(confidence)
+    return Bounds(point=mean.point, low=low, high=high)

@@ -7,8 +7,7 @@ too short (``tests/unit/stats/test_repeats.py`` counts how often either holds th
 """
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 from msgspec.structs import asdict
@@ -34,6 +33,7 @@ from connector_tax.read.stats.cells import Estimates
 from connector_tax.read.stats.host import (
     SpeedSlope,
     at_equal_speed,
+    bounds_of,
     equal_speed,
     host_changes,
     speed_slope,
@@ -59,21 +59,6 @@ from connector_tax.read.stats.power import (
     within_launches,
 )
 from connector_tax.read.stats.taxes import LATENCY_METRICS, LaunchMetric
-
-
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """A mean over blocks with its t-interval, as a ratio less one.
-
-    Attributes:
-        sd: of the blocks' log ratios.
-    """
-
-    point: float
-    low: float
-    high: float
-    sd: float
-    n: int
 
 
 def repeats(
@@ -224,15 +209,13 @@ def _covariance_of_means(table: Floats) -> Floats:
     return nearest
 
 
-def mean_over_blocks(log_ratios: Floats, confidence: float, beside: float = 0.0) -> Mean:
-    """Student's t on the log scale; shape (blocks,).
+def mean_over_blocks(log_ratios: Floats, confidence: float, beside: float = 0.0) -> Bounds:
+    """Student's t on the log scale, told as a ratio less one; shape (blocks,).
 
     Args:
         beside: a standard error of the mean that blocks do not show.
     """
-    mean = log_mean(log_ratios, beside)
-    low, high = mean.interval(confidence)
-    return Mean(mean.point, low, high, float(log_ratios.std(ddof=1)), log_ratios.size)
+    return bounds_of(log_mean(log_ratios, beside), confidence)
 
 
 def summarise(launches: Launches, confidence: float) -> Blocks | None:
@@ -254,12 +237,25 @@ def summarise(launches: Launches, confidence: float) -> Blocks | None:
             None if slope is None else equal_speed(at_equal_speed(launches, known, config, slope), confidence)
         )
 
+    def tax(config: str, known: list[str]) -> BlockTax:
+        """Return it over the blocks in which it has a number."""
+        ratios = log_ratios(launches, known, config)
+        mean = mean_over_blocks(ratios, confidence)
+        return BlockTax(
+            **asdict(mean),
+            config=config,
+            n=ratios.size,
+            sd=float(ratios.std(ddof=1)),
+            verdict=closed(mean.low, mean.high),
+            adjusted=adjusted.get(config),
+            at_equal_host_speed=held(config, known),
+            by_block={b: math.expm1(r) for b, r in zip(known, ratios, strict=True)},
+        )
+
     return Blocks(
         blocks=len(blocks),
         noise_floor=NoiseFloor(
-            point=again.point,
-            low=again.low,
-            high=again.high,
+            **asdict(again),
             half_width=(again.high - again.low) / 2,
             found_4_of_5=found_four_times_in_five(launches, blocks, confidence),
             at_equal_host_speed=held(PLAIN_AGAIN, blocks),
@@ -270,38 +266,7 @@ def summarise(launches: Launches, confidence: float) -> Blocks | None:
         within_launch_sd=within_launches(launches, blocks),
         requests=float(np.median([x.requests for x in plains(launches, blocks)])),
         drift=drift(launches, blocks, confidence),
-        taxes=tuple(
-            _tax(config, known, log_ratios(launches, known, config), confidence, adjusted.get(config), held)
-            for config, known in own.items()
-        ),
-    )
-
-
-def _tax(
-    config: str,
-    known: list[str],
-    ratios: Floats,
-    confidence: float,
-    adjusted: Bounds | None,
-    held: Callable[[str, list[str]], EqualSpeed | None],
-) -> BlockTax:
-    """
-    Args:
-        known: the blocks in which it has a number; ``ratios`` are of those.
-        held: the tax of a configuration at equal speed of the host.
-    """
-    mean = mean_over_blocks(ratios, confidence)
-    return BlockTax(
-        config=config,
-        point=mean.point,
-        low=mean.low,
-        high=mean.high,
-        n=mean.n,
-        sd=mean.sd,
-        verdict=closed(mean.low, mean.high),
-        adjusted=adjusted,
-        at_equal_host_speed=held(config, known),
-        by_block={b: math.expm1(r) for b, r in zip(known, ratios, strict=True)},
+        taxes=tuple(tax(config, known) for config, known in own.items()),
     )
 
 
@@ -326,6 +291,5 @@ def _drift_adjusted(
     for config, members in own.items():
         apart = log_ratios(launches, members, config, hours)
         ratios = log_ratios(launches, members, config) - slope.slope * apart
-        mean = mean_over_blocks(ratios, confidence, slope.error * float(apart.mean()))
-        out[config] = Bounds(point=mean.point, low=mean.low, high=mean.high)
+        out[config] = mean_over_blocks(ratios, confidence, slope.error * float(apart.mean()))
     return out
