@@ -266,12 +266,12 @@ def test_what_else_differs_is_printed(pair: tuple[Aggregate, Aggregate]) -> None
         cell["flags"] = ["cores_shared"]
     text = comparison_text(compared(*pair))
     for line in (
-        "version of vllm: 0.32.0 / 0.33.0",
-        "GPU: GPU 0: NVIDIA H20 (UUID: GPU-00000000-1111-2222-3333-444444444444) / GPU 0: NVIDIA H200",
+        "versions.vllm: 0.32.0 / 0.33.0",
+        "gpu: GPU 0: NVIDIA H20 (UUID: GPU-00000000-1111-2222-3333-444444444444) / GPU 0: NVIDIA H200",
         "model: example/model-7b / other",
-        "engine argument max_model_len: 40960 / 8192",
-        "engine argument enable_prefix_caching: True / -",
-        "host cpu: Xeon 8469C / EPYC",
+        "engine_args.max_model_len: 40960 / 8192",
+        "engine_args.enable_prefix_caching: True / -",
+        "host.cpu: Xeon 8469C / EPYC",
         "ref_load, req/s: 4 / 8",
         "flags of the reference rates: none / non_monotonic_load",
         "flags of the cells: none / cores_shared",

@@ -98,9 +98,9 @@ def test_settings_that_shape_a_measurement_are_compared_by_name(pair: tuple[Aggr
     pair[1]["provenance"] |= {"config_hash": "1" * 16, "seed": 7, "arrival": "poisson"}
     text = comparison_text(compared(*pair))
     for line in (
-        "setting cell.arrival: fixed / poisson",
-        "setting cell.min_completed: 40 / 200",
-        "setting connectors.mooncake_both.kv_transfer_config.kv_role: - / kv_producer",
+        "settings.cell.arrival: fixed / poisson",
+        "settings.cell.min_completed: 40 / 200",
+        "settings.connectors.mooncake_both.kv_transfer_config.kv_role: - / kv_producer",
         "seed: 20260526 / 7",
     ):
         assert f"  {line}\n" in text

@@ -4,7 +4,7 @@ campaigns, which must be known before their taxes are compared.
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,22 +40,23 @@ from connector_tax.read.figures.words import (
     with_interval,
 )
 
-# Of the settings those that change the load or what a launch is like.
+# What taxes depend on beside connector, versions and rate, by its name in ``provenance``.
 _ALIKE = (
-    "setting cell.gamma_shape",
-    "setting cell.duration_s",
-    "setting cell.warmup_s",
-    "setting cell.inflight_cap",
-    "setting engine.extra_args",
-    "setting engine.model_file",
-    "setting engine.model_sha256",
-    "setting engine.pin_cpus",
-    "setting engine.step_timing",
+    *("engine_kind", "model", "arrival", "confidence", "host.cpu", "host.cores"),
+    *(
+        "settings.cell.gamma_shape",
+        "settings.cell.duration_s",
+        "settings.cell.warmup_s",
+        "settings.cell.inflight_cap",
+    ),
+    *("settings.engine.extra_args", "settings.engine.model_file", "settings.engine.model_sha256"),
+    *("settings.engine.pin_cpus", "settings.engine.step_timing"),
 )
-_ALIKE_BENEATH = "setting engine.env."
-SIDE_BY_SIDE = "engines side by side"
+_ALIKE_BENEATH = ("engine_args.", "settings.engine.env.")
+# Whose campaign it is, and in which order it ran.
+_UNASKED = ("config_hash", "created_utc", "order", "cards")
 # The same host reports a few MiB more or less after a reboot.
-PASSING = {"host memory_mib"}
+PASSING = {"host.memory_mib"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,55 +69,39 @@ class Difference:
 
 
 def differences(comparison: Comparison) -> list[Difference]:
-    """Engine, versions, GPU, host, settings, client, reference rates and flags, in that order."""
-    sides, changes = (comparison.a, comparison.b), comparison.changes
-    configs = {c.config for c in changes}
-    first, second = (
-        _facts(
-            side,
-            sorted(
-                {
-                    flag
-                    for c in changes
-                    for flag in flags_at(side.aggregate, c.config, c.metric, comparison.rate.per_s)
-                }
-            ),
-        )
-        for side in sides
-    )
-    for facts, side in zip((first, second), sides, strict=True):
-        facts |= _named(side.aggregate.provenance.settings, configs)
-    names = dict.fromkeys([*first, *second])
-    pairs = [Difference(name, first.get(name, "-"), second.get(name, "-")) for name in names]
+    """What ``provenance`` says otherwise of the two, by its names there; reference rates and flags."""
+    configs = {c.config for c in comparison.changes}
+    first, second = (_facts(side, configs) | _flags(side, comparison) for side in comparison.sides)
+    pairs = [Difference(n, first.get(n, "-"), second.get(n, "-")) for n in dict.fromkeys([*first, *second])]
     return [d for d in pairs if d.a != d.b and d.what not in PASSING]
+
+
+def _flags(side: Side, comparison: Comparison) -> dict[str, str]:
+    """Those of the reference rates, and of the cells behind the taxes that are compared."""
+    at = comparison.rate.per_s
+    behind = {f for c in comparison.changes for f in flags_at(side.aggregate, c.config, c.metric, at)}
+    return {
+        "flags of the reference rates": _text(reference_flags(side.aggregate)),
+        "flags of the cells": _text(sorted(behind)),
+    }
 
 
 def has_to_be_alike(side: Side) -> dict[str, str]:
     """What taxes depend on beside connector, versions and rate, in words: campaigns that differ in one of these are different series."""
-    provenance = side.aggregate.provenance
-    facts = _facts(side, ())
-    shape = phase_a_shape(side.aggregate)
-    # What is null or empty is as good as not said.
-    more = {
-        name: text
-        for name, text in _named(side.aggregate.provenance.settings, ()).items()
-        if (name in _ALIKE or name.startswith(_ALIKE_BENEATH)) and text not in ("-", "none")
-    }
+    provenance, shape = side.aggregate.provenance, phase_a_shape(side.aggregate)
     return {
-        "engine": facts["engine"],
         "device": _device_of_series(side),
-        "model": facts["model"],
         "shape of Phase A": "-" if shape is None else f"{shape[0]} prompt and {shape[1]} output tokens",
-        "arrivals": facts["setting cell.arrival"],
         # Neighbours take from a host what its cores, memory and buses are shared of, and cards of one kind differ.
-        SIDE_BY_SIDE: facts.get(SIDE_BY_SIDE, "up to 1"),
+        "engines side by side": str(provenance.engines_at_once),
         "cards, or places without one": str(len(provenance.cards or ()) or 1),
         "comparisons across cards": "some" if provenance.mixed_cards else "none",
-        "confidence of the intervals": f"{provenance.confidence:g}",
-        "host CPU": facts.get("host cpu", "-"),
-        "host cores": facts.get("host cores", "-"),
-        **{name: text for name, text in facts.items() if name.startswith("engine argument ") and text != "-"},
-        **more,
+        # What is null or empty is as good as not said.
+        **{
+            name: text
+            for name, text in _facts(side, ()).items()
+            if (name in _ALIKE or name.startswith(_ALIKE_BENEATH)) and text not in ("-", "none")
+        },
     }
 
 
@@ -130,51 +115,20 @@ def _device_of_series(side: Side) -> str:
     return ", ".join(f"{n} x {card}" for card, n in sorted(cards.items())) or "no GPU"
 
 
-def _facts(side: Side, flags: Sequence[str]) -> dict[str, str]:
+def _facts(side: Side, configs: Collection[str]) -> dict[str, str]:
     """
     Args:
-        flags: of the cells behind the taxes that are compared.
+        configs: connectors of which it is said how they were launched.
     """
-    provenance = side.aggregate.provenance
-    found = {
-        "engine": _text(provenance.engine_kind),
-        "model": _text(provenance.model),
-        "GPU": _text(provenance.gpu or ("none" if provenance.versions else "unknown")),
-        "step times": "recorded" if side.aggregate.step_timing_available else "not recorded",
-        "setting cell.arrival": _text(provenance.arrival),
-        "seed": _text(provenance.seed),
-        "resamples": _text(provenance.bootstrap_draws),
-    }
-    if provenance.cards:
-        found[SIDE_BY_SIDE] = f"up to {provenance.engines_at_once}"
-        found["phases whose comparisons cross cards"] = _text(provenance.mixed_cards or "none")
-    if (gpu := provenance.clock) is not None:
-        found["virtual GPU"] = virtual_name(gpu)
-    nested: dict[str, Mapping[str, object]] = {
-        "engine argument": provenance.engine_args,
-        "version of": provenance.versions,
-        "container": provenance.container or {},
-        "host": provenance.host,
-        "code": provenance.code,
-    }
-    for words, own in nested.items():
-        found |= {f"{words} {name}": _text(value) for name, value in own.items()}
-    for reference in REFERENCES:
-        found[f"{reference}, req/s"] = _text(reference_rate(side.aggregate, reference))
-    found["flags of the reference rates"] = _text(reference_flags(side.aggregate))
-    found["flags of the cells"] = _text(flags)
-    return found
-
-
-def _named(settings: Mapping[str, object], both: Collection[str]) -> dict[str, str]:
-    """``setting cell.min_completed`` and so on; of a connector that both have measured how it was launched.
-
-    Args:
-        both: ids of those.
-    """
-    every = settings.get("connectors")
-    connectors = {c: v for c, v in every.items() if c in both} if isinstance(every, Mapping) else {}
-    return {f"setting {name}": text for name, text in _flat({**settings, "connectors": connectors}).items()}
+    given: dict[str, Any] = msgspec.to_builtins(side.aggregate.provenance)
+    every = given["settings"].get("connectors") or {}
+    given["settings"] |= {"connectors": {c: own for c, own in every.items() if c in configs}}
+    if (clock := side.aggregate.provenance.clock) is not None:
+        given["virtual_gpu"] = virtual_name(clock)
+    found = _flat({name: value for name, value in given.items() if name not in _UNASKED})
+    found["step times"] = "recorded" if side.aggregate.step_timing_available else "not recorded"
+    rates = {f"{r}, req/s": _text(reference_rate(side.aggregate, r)) for r in REFERENCES}
+    return found | rates
 
 
 def _flat(value: Mapping[str, object], before: str = "") -> dict[str, str]:
