@@ -195,25 +195,21 @@ def _walked(root: Path) -> tuple[list[Path], list[str]]:
         open_runs += folder.preflight.iterdir()
     under_way |= {path / name for path in open_runs for name in LOGS}
     found: list[Path] = []
-    not_taken: list[str] = []
+    odd: list[str] = []
     for where, folders, files in os.walk(root, onerror=_unread):
         here = Path(where)
-        top, named = here == root, tuple(folders)
-        kept = [
-            n for n in folders if is_bare(n) and here / n not in under_way and not (here / n).is_symlink()
-        ]
-        folders[:] = [n for n in kept if not (top and n in _DERIVED)]
-        links = [n for n in (*named, *files) if (here / n).is_symlink()]
-        own = [n for n in {*files, *links} if not (top and n in _DERIVED) and here / n not in under_way]
-        taken = [n for n in own if is_bare(n) and n not in links and (here / n).is_file()]
-        found += [here / n for n in taken]
-        odd = [
-            n
-            for n in {*own, *named}
-            if not n.startswith(".") and n not in taken and (n in own or not is_bare(n))
-        ]
-        not_taken += [(here / n).relative_to(root).as_posix() for n in odd]
-    return found, not_taken
+        left_out = set(_DERIVED) if here == root else set()
+        for name in (*folders, *files):
+            path = here / name
+            if name.startswith(".") or name in left_out or path in under_way:
+                left_out.add(name)
+            elif path.is_symlink() or not is_bare(name) or not (path.is_file() or path.is_dir()):
+                left_out.add(name)
+                odd.append(path.relative_to(root).as_posix())
+            elif path.is_file():
+                found.append(path)
+        folders[:] = [name for name in folders if name not in left_out]
+    return found, odd
 
 
 def _unread(error: OSError) -> None:

@@ -276,20 +276,16 @@ def _only_comparable(runs: list[RunData], problems: list[Problem], *, may_mix: b
     baseline = {
         (c.phase, c.cell_id): c for run in runs for c in run.cells if c.config == "plain" and c.usable
     }
-    found = []
-    for run in runs:
-        cells = []
-        for cell in run.cells:
-            plain = baseline.get((cell.phase, cell.cell_id))
-            differing = _differing(cell, plain, may_mix) if plain is not None else []
-            if differing:
-                fault = Problem("not_comparable", names=tuple(differing))
-                where = str(run.folder.cells / cell.cell_id)
-                problems.append(Problem("cell_left_out", where, because=fault))
-                cell = replace(cell, left_out=(*cell.left_out, fault))
-            cells.append(cell)
-        found.append(replace(run, cells=tuple(cells)))
-    return found
+
+    def judged(run: RunData, cell: CellData) -> CellData:
+        plain = baseline.get((cell.phase, cell.cell_id))
+        if plain is None or not (differing := _differing(cell, plain, may_mix)):
+            return cell
+        fault = Problem("not_comparable", names=tuple(differing))
+        problems.append(Problem("cell_left_out", str(run.folder.cells / cell.cell_id), because=fault))
+        return replace(cell, left_out=(*cell.left_out, fault))
+
+    return [replace(run, cells=tuple(judged(run, cell) for cell in run.cells)) for run in runs]
 
 
 def _differing(cell: CellData, plain: CellData, may_mix: bool) -> list[str]:

@@ -134,21 +134,6 @@ def open_steps(source: Path, window: CellWindow, *, connector: bool) -> StepReco
     return StepRecords(source, window, connector, found.n, found.torn, found.unheard, members)
 
 
-@dataclass(frozen=True, slots=True)
-class _WorkerParts:
-    """The worker's part of each step, before the window is cut out.
-
-    Attributes:
-        load_us, finished_us, total_us: shape (steps,); NaN where nothing is known.
-        row: the worker's row that was taken, -1 where there is none; shape (steps,).
-    """
-
-    load_us: Floats
-    finished_us: Floats
-    total_us: Floats
-    row: Ints
-
-
 def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> StepTable:
     """Read one cell's share; a step belongs to the window if its ``schedule()`` began in it.
 
@@ -164,16 +149,16 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
     """
     found = read_step_columns(path)
     ints, floats = found.steps.ints, found.steps.floats
-    parts = _worker_parts(found, connector)
+    worker = _worker_parts(found, connector)
     order, inside = _in_window(ints, window)
     tokens = ints["prefill_tokens"] + ints["decode_tokens"]
     rows = order[inside & (tokens[order] > 0)]
     if untimed := int(np.isnan([floats[name][rows] for name in TIMES]).any(axis=0).sum()):
         raise ArtifactError(f"{path.name}: {untimed} steps with a token lack {' or '.join(TIMES)}")
     prefill, decode = ints["prefill_tokens"][rows], ints["decode_tokens"][rows]
-    build_meta, total = floats["build_meta_us"][rows], parts.total_us[rows]
-    load, finished = parts.load_us[rows], parts.finished_us[rows]
-    hooks = _hooks(found, rows, parts)
+    load, finished, total = (of_step[rows] for of_step in worker[:3])
+    build_meta = floats["build_meta_us"][rows]
+    hooks = _hooks(found, rows, worker[3][rows], total)
     all_us = hooks.us.sum(axis=1) if hooks.names else build_meta + total
     silent = _silent(found, rows, total) if connector else {}
     if silent:
@@ -215,7 +200,8 @@ def _in_window(ints: dict[str, Ints], window: CellWindow) -> tuple[Ints, Bools]:
     return order, (window.window_start_ns <= t_ns) & (t_ns < window.t_stop_ns)
 
 
-def _worker_parts(found: StepColumns, connector: bool) -> _WorkerParts:
+def _worker_parts(found: StepColumns, connector: bool) -> tuple[Floats, Floats, Floats, Ints]:
+    """Return of each step what the worker's hooks took (loading, finishing, all of them; NaN where nothing is known), and the worker's row, -1 without one."""
     ids = found.steps.ints["step_id"]
     workers = found.workers
     load, finished = (np.nan_to_num(workers.floats[n]) for n in ("start_load_kv_us", "get_finished_us"))
@@ -229,7 +215,7 @@ def _worker_parts(found: StepColumns, connector: bool) -> _WorkerParts:
         out[row >= 0] = theirs[row[row >= 0]]
         return out
 
-    return _WorkerParts(chosen(load), chosen(finished), chosen(total), row)
+    return chosen(load), chosen(finished), chosen(total), row
 
 
 def _totals(found: StepColumns, load: Floats, finished: Floats) -> Floats:
@@ -254,17 +240,20 @@ def _slowest(ids: Ints, joined_ids: Ints, joined_rows: Ints, total: Floats) -> I
     return np.where(known[place] == ids, joined_rows[order][first][place], -1)
 
 
-def _hooks(found: StepColumns, rows: Ints, parts: _WorkerParts) -> Hooks:
-    """Rows name no hooks, the headers do."""
+def _hooks(found: StepColumns, rows: Ints, row: Ints, total: Floats) -> Hooks:
+    """Rows name no hooks, the headers do.
+
+    Args:
+        row: the worker's of each step.
+    """
     lists = found.hook_names
     names = tuple(f"{side}/{name}" for side in ("scheduler", "worker") for name in lists[side])
     first, last = 2 * len(lists["scheduler"]), 2 * len(names)
     table = np.zeros((rows.size, last))
     table[:, :first] = found.steps.hooks.padded(first)[rows]
     theirs = found.workers.hooks.padded(last - first)
-    row = parts.row[rows]
     table[row >= 0, first:] = theirs[row[row >= 0]]
-    table[np.isnan(parts.total_us[rows]), first:] = np.nan
+    table[np.isnan(total), first:] = np.nan
     cpu = np.full((rows.size, len(names)), np.nan)
     cpu[:, : first // 2] = _cpu_us(found.steps.cpu, first // 2)[rows]
     cpu[row >= 0, first // 2 :] = _cpu_us(found.workers.cpu, (last - first) // 2)[row[row >= 0]]

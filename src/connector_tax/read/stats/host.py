@@ -21,7 +21,6 @@ from msgspec.structs import asdict
 from connector_tax.base.documents.aggregate import (
     Bounds,
     EqualSpeed,
-    Gpu,
     Host,
     HostSource,
     HostUnit,
@@ -43,19 +42,23 @@ HARMLESS_REASONS = frozenset({"gpu_idle", "applications_clocks_setting"})
 # Microseconds that a fixed piece of work, 0.2 ms of Python on a host of today, can have taken. Anything else is a damaged record.
 PLAUSIBLE_WORK_US = (1.0, 1e5)
 
-# Source -> its unit, and where a cell has it.
-SOURCES: dict[Source, tuple[HostUnit, Callable[[Host], float | None]]] = {
-    "steal_share": ("ratio", lambda host: host.steal_share),
-    "cpu_mhz_p50": ("MHz", lambda host: host.cpu_mhz_p50),
-    "cpu_work_us_mean": ("us", lambda host: work_us(host)),
-    "gpu_sm_mhz_p50": ("MHz", lambda host: _of_gpu(host, lambda gpu: gpu.sm_mhz_p50)),
-    "gpu_temperature_c_max": ("C", lambda host: _of_gpu(host, lambda gpu: gpu.temperature_c_max)),
-    "gpu_power_w_mean": ("W", lambda host: _of_gpu(host, lambda gpu: gpu.power_w_mean)),
+# Source -> its unit.
+SOURCES: dict[Source, HostUnit] = {
+    "steal_share": "ratio",
+    "cpu_mhz_p50": "MHz",
+    "cpu_work_us_mean": "us",
+    "gpu_sm_mhz_p50": "MHz",
+    "gpu_temperature_c_max": "C",
+    "gpu_power_w_mean": "W",
 }
 
 
-def _of_gpu(host: Host, number: Callable[[Gpu], float | None]) -> float | None:
-    return None if host.gpu is None else number(host.gpu)
+def _number(host: Host, source: Source) -> float | None:
+    if source == "cpu_work_us_mean":
+        return work_us(host)
+    part = host.gpu if source.startswith("gpu_") else host
+    found: float | None = getattr(part, source.removeprefix("gpu_"), None)
+    return found
 
 
 def work_us(host: Host | None) -> float | None:
@@ -86,11 +89,11 @@ def host_changes(
         launches: (block, hours since the first launch, state in its cell).
     """
     found = []
-    for source, (unit, number) in SOURCES.items():
+    for source, unit in SOURCES.items():
         known = [
             (block, hours, value)
             for block, hours, host in launches
-            if host is not None and (value := number(host)) is not None
+            if host is not None and (value := _number(host, source)) is not None
         ]
         line = line_through_blocks(known, confidence)
         if line is not None:

@@ -107,8 +107,7 @@ def _utc_ns(own: CellEstimates) -> int:
 
 def complete_blocks(launches: Launches) -> list[str]:
     """Blocks with both plains, in order; Phases A and B are some where plain was launched twice in them."""
-    blocks = sorted({b for b, _ in launches}, key=phase_place)
-    return [b for b in blocks if all(is_known(launches, b, c) for c in PLAINS)]
+    return [b for b in measured_blocks(launches) if all(is_known(launches, b, c) for c in PLAINS)]
 
 
 def measured_blocks(launches: Launches) -> list[str]:

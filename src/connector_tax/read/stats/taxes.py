@@ -204,8 +204,8 @@ def taxes_of(
             spec=own.cell.spec,
             metric=metric,
             estimate=estimate,
-            n=_n_own(metric, own, estimate),
-            n_plain=_n_plain(metric, plain),
+            n=_n(metric, own),
+            n_plain=_n(metric, None if metric == HOOKS else plain),
             overloaded=overloaded_by[metric],
             lost=estimate.point is None and no_tax is None and (plain is None or metric in STEP_METRICS),
             phase_averaged=_averaged(own, plain) if metric == "ttft_p90" else None,
@@ -225,7 +225,7 @@ def lost_taxes(lost: LostCell, plain: CellEstimates | None, reference: AnyRefere
             metric=metric,
             estimate=unavailable(lost.reason),
             n=0,
-            n_plain=_n_plain(metric, plain),
+            n_plain=_n(metric, None if metric == HOOKS else plain),
             lost=True,
         )
         for metric in METRICS
@@ -252,20 +252,12 @@ def _averaged(own: CellEstimates, plain: CellEstimates | None) -> Estimate | Non
     return relative(own.latency(*AVERAGED), base or unavailable("no_cell"))
 
 
-def _n_own(metric: Metric, own: CellEstimates, estimate: Estimate) -> int:
-    if metric == HOOKS:
-        return estimate.n
-    if metric in LATENCY_METRICS:
-        return own.latency(*LATENCY_METRICS[metric]).n
-    return own.step("step_duration_us", 50.0).n
-
-
-def _n_plain(metric: Metric, plain: CellEstimates | None) -> int:
-    if plain is None or metric == HOOKS:
+def _n(metric: Metric, side: CellEstimates | None) -> int:
+    if side is None:
         return 0
     if metric in LATENCY_METRICS:
-        return plain.latency(*LATENCY_METRICS[metric]).n
-    return plain.step("step_duration_us", 50.0).n
+        return side.latency(*LATENCY_METRICS[metric]).n
+    return side.step("connector_total_us" if metric == HOOKS else "step_duration_us", 50.0).n
 
 
 def relative(own: Estimate, plain: Estimate) -> Estimate:
