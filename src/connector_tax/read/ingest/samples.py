@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from connector_tax.base.connector_off import EXTERNAL_QUERIES
 from connector_tax.base.documents.aggregate import Gpu, Host
 from connector_tax.base.opening import each_line_of, shown
 from connector_tax.base.records.bounds import Foreign
@@ -82,8 +81,6 @@ def _mean(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-# A counter over time: (t_ns, value) of each sample that has it.
-Counted = tuple[tuple[int, float], ...]
 # Of tokens since the launch and of bytes alike.
 MOST_VALUE = 1e18
 
@@ -93,7 +90,6 @@ class Samples:
     """One cell's samples inside its window.
 
     Attributes:
-        external_queries: that counter in all samples from the cell's beginning to its drain.
         waiting_p50, running_p50: medians over the window's samples; None without any.
         n_waiting: samples that waiting_p50 is the median of.
         n, n_missed: samples in the window, and how many of them could not be taken.
@@ -106,12 +102,11 @@ class Samples:
     n_missed: int
     host: Host | None = None
     n_waiting: int = 0
-    external_queries: Counted = ()
 
 
 def read_samples(path: Path, window: CellWindow) -> Samples:
     """A line that does not parse counts as missed; so does a sample that failed."""
-    rows, readings, queries, missed = [], [], [], 0
+    rows, readings, missed = [], [], 0
     for line in each_line_of(path) if path.exists() else ():
         try:
             row = msgspec.json.decode(line.decode("utf-8", errors="replace"))
@@ -122,8 +117,6 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
         if inside and (reading := host_reading(row)) is not None:
             readings.append(reading)  # also where the engine did not answer
         values = _numbers(row["values"]) if row.get("ok") else None
-        if values is not None and EXTERNAL_QUERIES in values:
-            queries.append((row["t_ns"], float(values[EXTERNAL_QUERIES])))
         if inside and values is not None:
             rows.append(values)
         missed += inside and values is None
@@ -138,7 +131,6 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
         n_missed=missed,
         host=host_state(readings),
         n_waiting=len(waiting),
-        external_queries=tuple(queries),
     )
 
 
