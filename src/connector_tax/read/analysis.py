@@ -8,7 +8,7 @@ from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.parallel import cores, each_in
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.aggregate import aggregate
-from connector_tax.read.stats.table import aggregate_csv
+from connector_tax.read.stats.cell_rows import aggregate_csv
 
 # Below this a second process takes longer to begin than the work takes.
 LARGE_BYTES = 200_000_000

@@ -30,7 +30,7 @@ from connector_tax.read.report.drill import MOST_ROWS, drill_down, read_drill_do
 from connector_tax.read.report.page import build_report, render
 from connector_tax.read.report.view import page_view
 from connector_tax.read.stats.aggregate import aggregate
-from connector_tax.read.stats.saturation import MAX_TTFT_GROWTH
+from connector_tax.read.stats.reference import MAX_TTFT_GROWTH
 
 CELL = "plain vLLM, rates, 4/s, 256 × 16"
 FOLDER = f"{DATE}_plain/phase_a/cells/r4_256x16"

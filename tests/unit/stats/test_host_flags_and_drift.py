@@ -15,8 +15,8 @@ from scipy import stats
 from connector_tax.base.documents.aggregate import Gpu, Host, aggregate_of
 from connector_tax.base.statistics.drift import line_through_blocks, straight_line
 from connector_tax.read.ingest import read_campaign
+from connector_tax.read.stats.cell_rows import aggregate_csv
 from connector_tax.read.stats.host import host_changes, host_flags
-from connector_tax.read.stats.table import aggregate_csv
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json

@@ -19,7 +19,7 @@ from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE, UNDETERMINED
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.attribution import _share
-from connector_tax.read.stats.criteria import TimeSpent, judge_criteria
+from connector_tax.read.stats.completeness import TimeSpent, judge_criteria
 from connector_tax.read.stats.decomposition import decompose
 from connector_tax.read.stats.reference import select_reference_rates
 from connector_tax.read.stats.taxes import Tax

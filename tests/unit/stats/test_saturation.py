@@ -9,7 +9,7 @@ from connector_tax.base.vllm_model.costs import NO_CONNECTOR, EngineCosts
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import CellData
 from connector_tax.read.ingest.samples import Samples
-from connector_tax.read.stats.saturation import RatePoint, Saturation, judge_saturation, rate_point
+from connector_tax.read.stats.reference import RatePoint, Saturation, judge_saturation, rate_point
 from connector_tax.run.rehearsal.cell import simulate_cell
 
 

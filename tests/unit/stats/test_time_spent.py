@@ -14,7 +14,7 @@ from connector_tax.base.documents.aggregate import CriterionOutcome, Hypothesis,
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.stats.criteria import TimeSpent, judge_criteria, time_spent
+from connector_tax.read.stats.completeness import TimeSpent, judge_criteria, time_spent
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config

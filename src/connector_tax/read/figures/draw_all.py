@@ -18,7 +18,7 @@ from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.documents.aggregate import Aggregate, read_aggregate
 from connector_tax.base.documents.figures import Entry, FigureIndex, Files
 from connector_tax.base.files import publish_folder, write_json, write_text
-from connector_tax.read.figures import rates, stacks, steps, taxes
+from connector_tax.read.figures import bars, lines
 from connector_tax.read.figures.captions import captions_tex
 from connector_tax.read.figures.style import FORMS, Drawn, Omitted, Row, drawing_style, save
 from connector_tax.read.figures.words import clean, source_note
@@ -26,15 +26,15 @@ from connector_tax.read.figures.words import clean, source_note
 FIGURES: dict[str, Callable[[Aggregate], Drawn | Omitted]] = {
     name: partial(draw, name=name)
     for name, draw in {
-        "fig1_ttft_vs_rate": rates.draw_latency,
-        "fig2_tpot_vs_rate": rates.draw_latency,
-        "fig3_throughput": rates.draw_throughput,
-        "fig4_tax_bars": taxes.draw_bars,
-        "fig5_shape_heatmaps": taxes.draw_shapes,
-        "fig6_step_cdf": steps.draw_durations,
-        "fig7_decomposition": stacks.draw_decomposition,
-        "fig8_additivity": stacks.draw_additivity,
-        "fig9_attribution": steps.draw_attribution,
+        "fig1_ttft_vs_rate": lines.draw_latency,
+        "fig2_tpot_vs_rate": lines.draw_latency,
+        "fig3_throughput": lines.draw_throughput,
+        "fig4_tax_bars": bars.draw_bars,
+        "fig5_shape_heatmaps": bars.draw_shapes,
+        "fig6_step_cdf": lines.draw_durations,
+        "fig7_decomposition": bars.draw_decomposition,
+        "fig8_additivity": bars.draw_additivity,
+        "fig9_attribution": lines.draw_attribution,
     }.items()
 }
 

@@ -31,12 +31,12 @@ from connector_tax.read.stats.completeness import (
     absent_configs,
     config_states,
     failed_runs,
+    judge_criteria,
     lost_cells,
     missing_cells,
     missing_repeats,
 )
 from connector_tax.read.stats.connectors import connector_rows
-from connector_tax.read.stats.criteria import judge_criteria
 from connector_tax.read.stats.decomposition import NOOP, decompose, two_parts
 from connector_tax.read.stats.growth import growth
 from connector_tax.read.stats.hypotheses import evidence_of, hypotheses_of, judge_hypotheses
@@ -48,16 +48,15 @@ from connector_tax.read.stats.main_taxes import (
 )
 from connector_tax.read.stats.observer import observer_effect
 from connector_tax.read.stats.outputs import compare_outputs, other_computations
-from connector_tax.read.stats.power import outlook
 from connector_tax.read.stats.provenance import provenance
 from connector_tax.read.stats.put_in import burns, put_in
 from connector_tax.read.stats.reference import (
+    Saturation,
     listed_configs,
     saturation_by_config,
     select_reference_rates,
 )
-from connector_tax.read.stats.repeats import headline_taxes, host_drift, rates_of_blocks, repeats
-from connector_tax.read.stats.saturation import Saturation
+from connector_tax.read.stats.repeats import headline_taxes, host_drift, outlook, rates_of_blocks, repeats
 from connector_tax.read.stats.taxes import (
     METRICS,
     NEITHER,

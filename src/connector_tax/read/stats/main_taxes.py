@@ -25,8 +25,8 @@ from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.read.stats.cells import Estimates
 from connector_tax.read.stats.launches import headline_shape, is_headline_cell
+from connector_tax.read.stats.reference import queued
 from connector_tax.read.stats.repeats import headline_taxes
-from connector_tax.read.stats.saturation import queued
 from connector_tax.read.stats.taxes import AVERAGED, LATENCY_METRICS, NEITHER, Tax
 
 # Phase A comes first: the reference rates were chosen with it.

@@ -28,7 +28,7 @@ from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
 from connector_tax.read.stats import phases
 from connector_tax.read.stats.cells import CellEstimates
-from connector_tax.read.stats.saturation import queued
+from connector_tax.read.stats.reference import queued
 
 # Name -> (column, percentile). Medians are known several times better than tails from as many requests.
 LATENCIES: dict[AnyLatencyMetric, tuple[Latency, float]] = {
