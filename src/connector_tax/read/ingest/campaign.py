@@ -32,6 +32,7 @@ from connector_tax.base.files import read_json
 from connector_tax.base.opening import printable
 from connector_tax.base.parallel import Each
 from connector_tax.base.plan import read_campaign_file
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import PHASES, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.ingest.cells import Belonging, CellData, read_cell_data, unread
@@ -54,6 +55,15 @@ class RunData:
     outputs: list[Output] | None = None
     launches: tuple[Launch, ...] = ()
 
+    @property
+    def status(self) -> str:
+        """How it ended; empty where it has not."""
+        return "" if self.receipt is None else self.receipt.status
+
+    @property
+    def reason(self) -> str:
+        return "" if self.receipt is None else self.receipt.reason or ""
+
 
 @dataclass(frozen=True, slots=True)
 class CampaignData:
@@ -67,6 +77,20 @@ class CampaignData:
     put_in: PutInFile | None
     runs: tuple[RunData, ...]
     problems: tuple[Problem, ...]
+
+    @property
+    def config(self) -> Foreign:
+        """Of ``campaign.json``."""
+        return self.document.config
+
+    @property
+    def connector_ids(self) -> list[str]:
+        return [c["id"] for c in self.config["connectors"]]
+
+    @property
+    def skipped(self) -> set[str]:
+        """Configurations that preflight took out."""
+        return {config for config, found in self.decisions.items() if found.decision == "skip"}
 
     @property
     def decisions(self) -> dict[str, Decision]:

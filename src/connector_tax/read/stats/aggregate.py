@@ -52,7 +52,6 @@ from connector_tax.read.stats.provenance import provenance
 from connector_tax.read.stats.put_in import burns, put_in
 from connector_tax.read.stats.reference import (
     Saturation,
-    listed_configs,
     saturation_by_config,
     select_reference_rates,
 )
@@ -73,7 +72,7 @@ REFERENCE_OF_PHASE: dict[str, AnyReference] = {"b": "ref_safe", "b_prime": "ref_
 
 def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     """Everything the figures and the report need; the same whatever ``each`` goes over the cells with."""
-    config = data.document.config
+    config = data.config
     settings = config["analysis"]
     confidence = float(settings["confidence"])
     saturation = saturation_by_config(data)
@@ -123,7 +122,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         step_timing_reason=_why_no_steps(data, estimates),
         configs=config_states(data, absent, lost),
         cells=tuple(_cell(c, estimates, saturation, confidence) for c in data.cells()),
-        saturation={i: saturation[i].document for i in listed_configs(data) if i in saturation},
+        saturation={i: saturation[i].document for i in data.connector_ids if i in saturation},
         reference_rates=rates,
         taxes=tuple(t.row(confidence) for t in taxes),
         main_taxes=tuple(m.row(confidence) for m in chosen),
@@ -160,7 +159,7 @@ def _why_no_steps(data: CampaignData, estimates: Estimates) -> Problem | None:
         return Problem("step_timing_refused", detail=data.preflight.step_timing_reason)
     if not estimates:
         return Problem("no_usable_cell")
-    wanted = data.document.config["engine"].get("step_timing", True)
+    wanted = data.config["engine"].get("step_timing", True)
     return Problem("no_step_records" if wanted else "step_timing_off")
 
 

@@ -156,8 +156,8 @@ def capacity_of(cells: Sequence[CellData], data: CampaignData, shape: Shape) -> 
         cells: its usable cells of Phase A, all of ``shape``.
     """
     settings = data.settings_of("plain")
-    cell_config = data.document.config["cell"]
-    arguments = data.document.config["engine"]["args"]
+    cell_config = data.config["cell"]
+    arguments = data.config["engine"]["args"]
     batched, sequences = (token_count(arguments.get(n)) for n in ("max_num_batched_tokens", "max_num_seqs"))
     if sequences:
         settings = {**settings, "scheduler_config.max_num_seqs": sequences}

@@ -44,13 +44,13 @@ def flags_of(cell: CellData) -> list[str]:
 def unheard_hooks(data: CampaignData) -> list[Problem]:
     """Per configuration and cause: in how many cells its hooks were not recorded."""
     found = []
-    for connector in data.document.config["connectors"]:
-        steps = [c.steps for c in data.cells() if c.config == connector["id"] and c.steps is not None]
+    for config in data.connector_ids:
+        steps = [c.steps for c in data.cells() if c.config == config and c.steps is not None]
         for code, n in Counter(code for own in steps for code in own.unheard).items():
             found.append(
                 Problem(
                     "hooks_unknown",
-                    connector["id"],
+                    config,
                     numbers={"cells": n, "of": len(steps)},
                     because=Problem(code),
                 )

@@ -19,7 +19,6 @@ from connector_tax.base.documents.aggregate import (
     Problem,
     ProblemCode,
 )
-from connector_tax.base.documents.preflight import Decision
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import is_regular
 from connector_tax.base.plan import cells_of, config_of, until_overload
@@ -39,14 +38,12 @@ def lost_cells(data: CampaignData) -> list[LostCell]:
         config = config_of(data.document)
     except (ArtifactError, LookupError, AttributeError, TypeError, ValueError):
         return []
-    decisions = data.decisions
-    skipped = {i for i, d in decisions.items() if d.decision == "skip"}
     rates = None if data.reference_rates is None else data.reference_rates.rates
     found = []
     for run in data.runs:
         connector, phase = run.folder.connector_id, run.folder.phase
-        ended_otherwise = run.receipt is not None and (
-            run.receipt.status == "not_needed" or (run.receipt.status == "skipped" and connector in skipped)
+        ended_otherwise = run.status == "not_needed" or (
+            run.status == "skipped" and connector in data.skipped
         )
         if ended_otherwise or connector not in (*config.connector_ids, PLAIN_AGAIN):
             continue
@@ -69,24 +66,23 @@ def _why_lost(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool
     where = _relative(data, run) + f"/cells/{cell_id}"
     if any(p.subject == where for p in data.problems):
         return "cell_lost", True
-    if run.receipt is not None and run.receipt.status in ("failed", "skipped"):
-        return "phase_failed" if run.receipt.status == "failed" else "run_skipped", True
+    if run.status in ("failed", "skipped"):
+        return "phase_failed" if run.status == "failed" else "run_skipped", True
     return "cell_missing", False
 
 
 def _why_ended(run: RunData) -> Problem:
     """Of a run that ended without being measured; names the phase in which it failed."""
-    assert run.receipt is not None
-    code: ProblemCode = "phase_failed" if run.receipt.status == "failed" else "run_skipped"
-    return Problem(code, run.folder.phase, detail=run.receipt.reason or "")
+    code: ProblemCode = "phase_failed" if run.status == "failed" else "run_skipped"
+    return Problem(code, run.folder.phase, detail=run.reason)
 
 
 def failed_runs(data: CampaignData) -> list[Problem]:
     """Each with its root cause; runs that were left out because of it are not named again."""
     return [
-        Problem("run_failed", _relative(data, run), detail=run.receipt.reason or "")
+        Problem("run_failed", _relative(data, run), detail=run.reason)
         for run in data.runs
-        if run.receipt is not None and run.receipt.status == "failed"
+        if run.status == "failed"
     ]
 
 
@@ -112,9 +108,9 @@ def missing_repeats(data: CampaignData, absent: dict[str, Problem], launches: La
     Args:
         launches: those of the blocks at ref_safe.
     """
-    config = data.document.config
+    config = data.config
     blocks = [phase for phase, members in data.document.order.items() if PLAIN_AGAIN in members]
-    wanted = {PLAIN_AGAIN, *(c["id"] for c in config["connectors"])} - set(absent)
+    wanted = {PLAIN_AGAIN, *data.connector_ids} - set(absent)
     shape = Shape(**config["phase_a_shape"])
     safe = None if data.reference_rates is None else data.reference_rates.ref_safe_per_s
     lacking = {
@@ -156,22 +152,20 @@ def absent_configs(data: CampaignData) -> dict[str, Problem]:
     """config -> why it has no numbers; configurations with numbers are not in it."""
     reasons: dict[str, Problem] = {}
     measured = {c.config for c in data.cells() if c.usable}
-    for connector in data.document.config["connectors"]:
-        i = connector["id"]
+    for i in data.connector_ids:
         if i in measured:
             continue
-        decision = data.decisions.get(i)
         runs = [r for r in data.runs if r.folder.connector_id == i]
-        failed = [r for r in runs if r.receipt is not None and r.receipt.status == "failed"]
+        failed = [r for r in runs if r.status == "failed"]
         cells = [c for c in data.cells() if c.config == i]
-        if decision is not None and decision.decision == "skip":
-            reasons[i] = Problem("skipped", detail=decision.reason or "")
+        if i in data.skipped:
+            reasons[i] = Problem("skipped", detail=data.decisions[i].reason or "")
         elif failed:
             reasons[i] = _why_ended(failed[0])
         elif cells:
             reasons[i] = Problem("no_usable_cell", because=next(iter(cells[0].reasons), None))
         else:
-            ended = [r for r in runs if r.receipt is not None and r.receipt.reason]
+            ended = [r for r in runs if r.reason]
             reasons[i] = _why_ended(ended[0]) if ended else Problem("not_measured")
     return reasons
 
@@ -182,12 +176,12 @@ def config_states(
     """``configs`` in ``aggregate.json``."""
     decisions = data.decisions
     found = {}
-    for connector in data.document.config["connectors"]:
+    for connector in data.config["connectors"]:
         i = connector["id"]
         runs: dict[str, RunData] = {r.folder.phase: r for r in data.runs if r.folder.connector_id == i}
         own = [c for c in lost if c.config == i]
         phases = {"a", *(planned_phases(data, i) or ("b",)), *runs}
-        status, reason = _status(runs, sorted(phases), decisions.get(i), absent.get(i), own)
+        status, reason = _status(runs, sorted(phases), i in data.skipped, absent.get(i), own)
         found[i] = ConfigState(
             label=connector["label"],
             status=status,
@@ -202,7 +196,7 @@ def config_states(
 
 def planned_phases(data: CampaignData, connector_id: str) -> list[str]:
     """In which it was to be measured, as far as that is known."""
-    prime = data.document.config.get("phase_b_prime") or {}
+    prime = data.config.get("phase_b_prime") or {}
     wanted = data.reference_rates is not None and data.reference_rates.b_prime_needed
     order = [p for p, ids in data.document.order.items() if connector_id in ids]
     return [p for p in order if p != "b_prime" or (wanted and connector_id in prime.get("configs", ()))]
@@ -211,15 +205,15 @@ def planned_phases(data: CampaignData, connector_id: str) -> list[str]:
 def _status(
     runs: dict[str, RunData],
     phases: list[str],
-    decision: Decision | None,
+    skipped: bool,
     absent: Problem | None,
     lost: list[LostCell],
 ) -> tuple[ConfigStatus, Problem | None]:
     """Word and reason; ``measured`` says that every phase has ended and each planned cell counts."""
     receipts = {phase: run.receipt for phase, run in runs.items()}
-    if decision is not None and decision.decision == "skip":
+    if skipped:
         return "skipped", absent
-    failed = [_why_ended(r) for r in runs.values() if r.receipt is not None and r.receipt.status == "failed"]
+    failed = [_why_ended(r) for r in runs.values() if r.status == "failed"]
     if failed:
         # With numbers of another phase it is in the figures and has taxes, so it was measured in part.
         return ("failed" if absent is not None else "partial"), failed[0]
@@ -292,7 +286,7 @@ def time_spent(data: CampaignData) -> TimeSpent:
     for run in data.runs:
         if not run.cells and not run.launches:
             # Whoever failed without a record of a launch, as runs did before launches were timed, was launched all the same.
-            failed = run.receipt is not None and run.receipt.status == "failed"
+            failed = run.status == "failed"
             runs, untimed = runs + failed, untimed + failed
             continue
         runs += 1
@@ -394,9 +388,8 @@ def _is_lacking(data: CampaignData, verdict: Hypothesis) -> bool:
 
 def _could_be_asked(data: CampaignData, hypothesis: HypothesisId) -> bool:
     """Whether the campaign has the configurations and lengths, and preflight let them be measured."""
-    config = data.document.config
-    skipped = {i for i, decision in data.decisions.items() if decision.decision == "skip"}
-    measured = {c["id"] for c in config["connectors"]} - skipped
+    config = data.config
+    measured = {*data.connector_ids} - data.skipped
     nixl = any(map(is_nixl, measured))
     lengths = {"H5": "phase_b_input_tokens", "H6": "phase_b_output_tokens"}.get(hypothesis)
     if lengths is not None and len(config.get(lengths) or ()) < 2:
@@ -426,8 +419,8 @@ def _artifacts(data: CampaignData) -> CriterionOutcome:
                     streams.append(cell.engine_step)
                 missing += [f.name for f in streams if not is_regular(f)]
             faults += [Problem("file_missing", f"{_name(run)}/{m}") for m in missing]
-        elif run.receipt.reason:
-            failed += run.receipt.status == "failed"
+        elif run.reason:
+            failed += run.status == "failed"
         else:
             faults.append(Problem("no_reason", _name(run)))
     well = Problem("runs_checked", numbers={"checked": checked, "failed": failed})
@@ -437,15 +430,13 @@ def _artifacts(data: CampaignData) -> CriterionOutcome:
 
 def _not_ended(data: CampaignData) -> list[Problem]:
     """Planned phases without a run; what follows a failed phase is not measured any more, and what preflight skips never is."""
-    skipped = {i for i, decision in data.decisions.items() if decision.decision == "skip"}
     faults: list[Problem] = []
-    for connector in data.document.config["connectors"]:
-        config = connector["id"]
-        runs = {r.folder.phase: r.receipt for r in data.runs if r.folder.connector_id == config}
-        failed = any(receipt is not None and receipt.status == "failed" for receipt in runs.values())
-        if failed or config in skipped:
+    for config in data.connector_ids:
+        runs = [r for r in data.runs if r.folder.connector_id == config]
+        if config in data.skipped or any(r.status == "failed" for r in runs):
             continue
-        phases = sorted({"a", "b", *planned_phases(data, config)} - runs.keys(), key=phase_place)
+        missing = {"a", "b", *planned_phases(data, config)} - {r.folder.phase for r in runs}
+        phases = sorted(missing, key=phase_place)
         faults += [Problem("phase_missing", phase, (config,)) for phase in phases]
     return faults
 
@@ -459,7 +450,7 @@ def _wall_clock(data: CampaignData) -> CriterionOutcome:
     spent = time_spent(data)
     # What was not timed would only add to the sum.
     outcome = OPEN
-    if spent.budgeted_s > 3600 * float(data.document.config["analysis"]["time_budget_h"]):
+    if spent.budgeted_s > 3600 * float(data.config["analysis"]["time_budget_h"]):
         outcome = NOT_MET
     elif spent.runs and spent.preflight_s is not None and not spent.untimed_runs:
         outcome = MET

@@ -20,7 +20,7 @@ CONNECTOR = ("kv_transfer_config", "extra_args", "env", "matches")
 
 def provenance(data: CampaignData) -> Provenance:
     """``provenance`` in ``aggregate.json``: of the newest cell, and of the campaign."""
-    config = data.document.config
+    config = data.config
     cells = data.cells()
     newest = max(cells, key=lambda c: c.document.clock.utc_ns).document if cells else None
     found = Provenance(

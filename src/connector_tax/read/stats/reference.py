@@ -177,12 +177,8 @@ def saturation_by_config(data: CampaignData) -> dict[str, Saturation]:
     }
 
 
-def listed_configs(data: CampaignData) -> list[str]:
-    return [c["id"] for c in data.document.config["connectors"]]
-
-
 def _phase_a(data: CampaignData) -> dict[str, list[CellData]]:
-    found: dict[str, list[CellData]] = {config: [] for config in listed_configs(data)}
+    found: dict[str, list[CellData]] = {config: [] for config in data.connector_ids}
     for cell in data.cells():
         if cell.phase == "a" and cell.usable:
             found.setdefault(cell.config, []).append(cell)
@@ -204,15 +200,11 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
     Raises:
         AnalysisError: plain has no usable Phase A cell.
     """
-    failed = {
-        r.folder.connector_id
-        for r in data.runs
-        if r.folder.phase == "a" and r.receipt is not None and r.receipt.status == "failed"
-    }
+    failed = {r.folder.connector_id for r in data.runs if r.folder.phase == "a" and r.status == "failed"}
     lowest, judged = _lowest_rate(data), saturation_by_config(data)
     by_config = {
         c: judged[c]
-        for c in listed_configs(data)
+        for c in data.connector_ids
         if c in judged and c not in failed and (c == "plain" or _serves(judged[c], lowest))
     }
     if "plain" not in by_config:
@@ -248,7 +240,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
 
 def _lowest_rate(data: CampaignData) -> float:
     """Of Phase A, as the campaign asks for it or, in documents that do not say, as it was measured."""
-    asked = data.document.config.get("phase_a_rates_per_s")
+    asked = data.config.get("phase_a_rates_per_s")
     return min(asked or [c.spec.rate_per_s for c in data.cells() if c.phase == "a"], default=0.0)
 
 
@@ -264,7 +256,7 @@ def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
 
 def _with_shapes(found: ReferenceRatesFile, data: CampaignData) -> ReferenceRatesFile:
     """``found`` with ``shapes`` and ``load_shapes``; as it is where the campaign's document is of a form that names no shapes."""
-    config = data.document.config
+    config = data.config
     if "phase_a_shape" not in config:
         return found
     own = Shape(**config["phase_a_shape"])
