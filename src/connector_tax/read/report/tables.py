@@ -6,13 +6,24 @@ A number has value, interval and unit to digits, and carries the value that ``ag
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from connector_tax.base.documents.aggregate import PLAIN, Aggregate, Bounds, Ends, Interval, Metric, TaxRow
+from connector_tax.base.documents.aggregate import (
+    PLAIN,
+    Aggregate,
+    Bounds,
+    Decomposition,
+    Ends,
+    Interval,
+    Metric,
+    ObserverEffect,
+    TaxRow,
+)
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.texts import digits_apart, usual_decimals
-from connector_tax.read.figures.words import label, phase_text, problem_text
+from connector_tax.read.figures.words import label, labels, phase_text, problem_text
 
 Unit = Literal["tax", "points", "share", "change_us", "us", "ms", "plain", "per_s"]
 # Unit -> (factor, what stands behind the number, whether a plus stands in front).
@@ -169,7 +180,9 @@ def name(text: str) -> str:
 
 def named(aggregate: Aggregate, config: str) -> str:
     """Return the label of a configuration; the second plain of a block has its own in the table of labels."""
-    return name(aggregate.label_of(config) if config in aggregate.configs else label("config", config))
+    return name(
+        aggregate.label_of(config) if config in aggregate.configs else labels()["config"].get(config, config)
+    )
 
 
 def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
@@ -178,8 +191,8 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
     own: dict[str, dict[str, tuple[Sequence[str], Iterable[Sequence[Value]]]]] = {
         "causes": {
             "hooks": (("connector", "hook", "calls", "time", "cpu"), _hooks(aggregate)),
-            "decomposition": (("connector", "metric", "total", "flags", "framework", "implementation"), _parts(aggregate)),
-            "observer": (("connector", "metric", "effect", "recorded", "unrecorded"), _observer(aggregate)),
+            "decomposition": (("connector", "metric", "total", "flags", "framework", "implementation"), _split([r for r in aggregate.decomposition if r.parts], "total flags framework implementation")),
+            "observer": (("connector", "metric", "effect", "recorded", "unrecorded"), _split(aggregate.observer_effect, "effect tax tax_unrecorded")),
             "processes": (("connector", "process", "idle", "loaded", "memory"), _processes(aggregate)),
             "device": (("connector", "late", "busy", "slack"), _device(aggregate)),
         },
@@ -198,22 +211,25 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
         },
     }  # fmt: skip
     return {
-        section: [t for code, (heads, rows) in tables.items() for t in _table(code, heads, rows)]
+        section: [t for code, (heads, rows) in tables.items() for t in _table(aggregate, code, heads, rows)]
         for section, tables in own.items()
     }
 
 
-def lengths_table(lines: Sequence[Line]) -> list[Table]:
+def lengths_table(aggregate: Aggregate, lines: Sequence[Line]) -> list[Table]:
     """The last column is there where anybody has it."""
     averaged = ["phase_averaged"] * any(line[-1] for line in lines)
     heads = ("shape", "rate", "connector", *METRICS, *averaged)
     rows = ((f"{i:,} × {o:,}", f"{rate:g}/s", *rest)[: len(heads)] for (i, o), rate, *rest in lines)
-    return _table("lengths", heads, rows)
+    return _table(aggregate, "lengths", heads, rows)
 
 
-def _table(code: str, heads: Sequence[str], rows: Iterable[Sequence[Value]]) -> list[Table]:
-    """Return it without the columns in which no row has anything; nothing without rows."""
-    every = list(rows)
+def _table(
+    aggregate: Aggregate, code: str, heads: Sequence[str], rows: Iterable[Sequence[Value]]
+) -> list[Table]:
+    """Return it without the columns in which no row has anything; nothing without rows. Connectors and metrics are codes in ``rows``."""
+    said = {"connector": partial(named, aggregate), "metric": partial(label, "metric")}
+    every = [[said[h](str(v)) if h in said else v for h, v in zip(heads, row, strict=True)] for row in rows]
     columns = list(zip(*every, strict=True))
     kept = [k for k, column in enumerate(columns) if any(v is not None and v != "" for v in column)]
     found = [[row[k] for k in kept] for row in every]
@@ -246,24 +262,13 @@ def _hooks(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     for entry in (a for a in aggregate.attribution if is_connector(a.config)):
         for h in [h for h in entry.hooks if round(h.us_per_step, 1) > 0][:MOST_HOOKS]:
             times = bare(h.us_per_step, "us"), bare(h.cpu_us_per_step, "us")
-            yield name(aggregate.label_of(entry.config)), name(h.hook), bare(h.calls_per_step), *times
+            yield entry.config, name(h.hook), bare(h.calls_per_step), *times
 
 
-def _parts(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
-    for row in aggregate.decomposition:
-        if row.parts:
-            parts = (row.total, row.flags, row.framework, row.implementation)
-            yield (
-                name(aggregate.label_of(row.config)),
-                label("metric", row.metric),
-                *(number(p, "tax") for p in parts),
-            )
-
-
-def _observer(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
-    for row in aggregate.observer_effect:
-        numbers = (number(v, "tax") for v in (row.effect, row.tax, row.tax_unrecorded))
-        yield name(aggregate.label_of(row.config)), label("metric", row.metric), *numbers
+def _split(rows: Iterable[Decomposition | ObserverEffect], names: str) -> Iterator[Sequence[Value]]:
+    """Return the taxes of these names."""
+    for row in rows:
+        yield row.config, row.metric, *(number(getattr(row, n), "tax") for n in names.split())
 
 
 def _processes(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
@@ -278,7 +283,7 @@ def _processes(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
             )
             for process in sorted(p for p in {*loaded, *idle} if loaded.get(p) or idle.get(p)):
                 yield (
-                    name(aggregate.label_of(config)),
+                    config,
                     name(process),
                     bare(idle.get(process), "share"),
                     bare(loaded.get(process)),
@@ -292,7 +297,7 @@ def _device(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
         clocks = [c for cell in aggregate.measured(config=config) if (c := cell.device_clock) is not None]
         if clocks:
             yield (
-                name(aggregate.label_of(config)),
+                config,
                 bare(max(c.late_share for c in clocks), "share"),
                 bare(min(c.device_busy_share for c in clocks), "share"),
                 bare(min(c.slack_us["p10"] for c in clocks), "us"),
@@ -312,19 +317,19 @@ def _loaded(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
         own = [number(taxes.get((config, m)), "tax") for m in METRICS]
         more = [number(added.get((config, m)), "points") for m in METRICS]
         if is_connector(config) and any(own):
-            yield name(aggregate.label_of(config)), *own, *more
+            yield config, *own, *more
 
 
 def _blocks(aggregate: Aggregate, blocks: Sequence[str]) -> Iterator[Sequence[Value]]:
     for entry in aggregate.repeats:
         if entry.metric not in METRICS:
             continue
-        where = f"{entry.rate_per_s:g}/s", label("metric", entry.metric)
+        where = f"{entry.rate_per_s:g}/s", entry.metric
         again = label("head", "plain_again")
         yield *where, again, number(entry.noise_floor, "tax"), *[None] * len(blocks)
         for tax in entry.taxes:
             own = (bare(tax.by_block.get(b), "tax") for b in blocks)
-            yield *where, name(aggregate.label_of(tax.config)), number(tax, "tax"), *own
+            yield *where, tax.config, number(tax, "tax"), *own
 
 
 def _drift(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
@@ -345,7 +350,7 @@ def _conversations(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     for config in aggregate.config_ids:
         for cell in aggregate.measured("c", config):
             yield (
-                name(aggregate.label_of(config)),
+                config,
                 name(cell.cell_id.partition("_")[2]),
                 f"{cell.rate_per_s:g}/s",
                 cell.n_window,
@@ -359,7 +364,7 @@ def _slopes(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
         for slope in entry.slopes:
             both = (slope.per_1000_cached_blocks, slope.per_running_request)
             yield (
-                name(aggregate.label_of(entry.config)),
+                entry.config,
                 label("growth", slope.quantity),
                 *(number(v, "change_us") for v in both),
             )
@@ -369,15 +374,14 @@ def _levels(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     for entry in aggregate.growth:
         for cell in entry.cells if entry.config != PLAIN else ():
             taxes = (number(cell.p50_taxes.get(m), "tax") for m in ("ttft_p50", "tpot_p50"))
-            label_of = name(aggregate.label_of(entry.config))
-            yield label_of, bare(cell.cached_blocks), bare(cell.running), *taxes
+            yield entry.config, bare(cell.cached_blocks), bare(cell.running), *taxes
 
 
 def _burns(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     for row in aggregate.burns.rows if aggregate.burns is not None else ():
         yield (
-            name(aggregate.label_of(row.config)),
-            label("metric", row.metric),
+            row.config,
+            row.metric,
             f"{row.rate_per_s:g}/s",
             bare(row.put_in_us, "us"),
             number(row.found, "change_us"),
@@ -387,10 +391,10 @@ def _burns(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
 
 def _states(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     """Of the configurations of which something is missing."""
-    for state in aggregate.configs.values():
+    for config, state in aggregate.configs.items():
         if state.status != "measured":
             why, install = printable(problem_text(state.reason), 300), printable(state.install or "", 300)
-            yield name(state.label), label("status", state.status), why, install
+            yield config, label("status", state.status), why, install
 
 
 def _outputs(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
@@ -399,7 +403,7 @@ def _outputs(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
         return
     for o in aggregate.outputs:
         phase, word = phase_text(o.phase), label("outputs", o.verdict)
-        yield named(aggregate, o.config), phase, o.n_same, o.n_prompts, word
+        yield o.config, phase, o.n_same, o.n_prompts, word
 
 
 def provenance_of(aggregate: Aggregate) -> list[tuple[str, str]]:

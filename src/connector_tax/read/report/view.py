@@ -320,7 +320,7 @@ def _row(
     )
     return Row(
         id=config,
-        label=name(aggregate.label_of(config)),
+        label=named(aggregate, config),
         verdict=judged.verdict,
         clear=judged.clear,
         letters=" ".join(LETTERS[marks.index(m)] for m in judged.marks if m in marks),
@@ -441,7 +441,7 @@ def _claim(aggregate: Aggregate, found: Hypothesis) -> Claim:
         ends = (-wanted, wanted) if criterion == "tolerance" else (wanted,)
     return Claim(
         of=found,
-        subject=name(aggregate.label_of(found.subject)),
+        subject=named(aggregate, found.subject),
         value=value,
         criterion=ends,
         axis=None if value is None else axis_of([*value.ends, value.point, *ends], 2, 0.08),
@@ -462,7 +462,7 @@ def _details(aggregate: Aggregate, found: Hypothesis, deciding: str) -> Iterator
             code = "part" if key == "parts" else "length"
             for of, quantity in (value or {}).items():
                 if (own := number(quantity, "tax")) is not None:
-                    yield code, name(aggregate.label_of(of)), own
+                    yield code, named(aggregate, of), own
 
 
 def _causes(aggregate: Aggregate, order: Mapping[str, int]) -> list[Cause]:
@@ -489,7 +489,7 @@ def _cause(aggregate: Aggregate, entry: Attribution) -> Cause | None:
             segments.append((code, at, at + size))
             at += size
     return Cause(
-        label=name(aggregate.label_of(entry.config)),
+        label=named(aggregate, entry.config),
         segments=segments,
         change=change,
         hooks=number(entry.hooks_us, "us"),
@@ -509,9 +509,7 @@ def _settings(aggregate: Aggregate) -> dict[str, list[str]]:
     for config, changes in aggregate.engine_diff.items():
         for key, change in (changes or {}).items():
             value = printable(str(change["own"]), 60)
-            found.setdefault(f"{key.rpartition('.')[2]} = {value}", []).append(
-                name(aggregate.label_of(config))
-            )
+            found.setdefault(f"{key.rpartition('.')[2]} = {value}", []).append(named(aggregate, config))
     return found
 
 
@@ -546,9 +544,9 @@ def _multiples(
                 ttft = own.get("ttft_p90")
                 averaged = number(ttft.phase_averaged or None, "tax") if ttft is not None else None
                 both = numbers["ttft_p90"], numbers["tpot_p90"]
-                lines.append((shape, rate, row.label, *both, averaged))
+                lines.append((shape, rate, row.id, *both, averaged))
     found = [Multiple(row.id, row.label, points[row.id]) for row in rows if any(points[row.id].values())]
-    return found, (inputs, outputs), lengths_table(lines)
+    return found, (inputs, outputs), lengths_table(aggregate, lines)
 
 
 def _shape_tax(tax: TaxRow | None, floor: tuple[float, float] | None) -> Number | None:
@@ -574,7 +572,7 @@ def _panels(aggregate: Aggregate) -> list[Panel]:
             plain = next((v for c, v in levels if c.config == PLAIN), None)
             rows = [
                 (
-                    name(aggregate.label_of(c.config)),
+                    named(aggregate, c.config),
                     v,
                     plain is not None and c.config != PLAIN and v.ends[0] > plain.ends[1],
                     c.saturated,
@@ -592,7 +590,7 @@ def _knees(aggregate: Aggregate) -> list[tuple[float, list[str]]]:
     found: dict[float, list[str]] = {}
     for config, own in aggregate.saturation.items():
         if own.saturation_rate_per_s is not None:
-            found.setdefault(own.saturation_rate_per_s, []).append(name(aggregate.label_of(config)))
+            found.setdefault(own.saturation_rate_per_s, []).append(named(aggregate, config))
     return sorted(found.items())
 
 
