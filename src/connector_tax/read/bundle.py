@@ -263,7 +263,7 @@ def bundle(root: Path, target: Path, *, partial: bool = False, compact: bool = F
             thin(
                 root,
                 copy,
-                {(c.config, c.phase, c.cell_id) for c in read_campaign(root).cells() if not c.usable},
+                {c.key for c in read_campaign(root).cells() if not c.usable},
             )
         else:
             for path in raw_files(root):
@@ -455,23 +455,26 @@ def _campaign(bundle: Path, verified: Verified) -> str:
 
 def _first(old: Path, new: Path) -> str:
     """The first path at which two JSON files differ."""
-    found = difference(json.loads(old.read_bytes()), json.loads(new.read_bytes()), "$")
+    found = difference(json.loads(old.read_bytes()), json.loads(new.read_bytes()))
     return found or "in how it is written"
 
 
-def difference(old: Any, new: Any, where: str) -> str | None:
+def difference(old: Any, new: Any) -> str | None:
     """The first place at which two values differ, and both; None where they are equal."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in (*old, *(k for k in new if k not in old)):
-            if key not in old or key not in new:
-                return f"at {where}.{key}: {'only today' if key not in old else 'not today'}"
-            if found := difference(old[key], new[key], f"{where}.{key}"):
-                return found
+    then, now = dict(_leaves(old, "$")), dict(_leaves(new, "$"))
+    place = next((p for p in then | now if then.get(p) != now.get(p)), None)
+    if place is None:
         return None
-    if isinstance(old, list) and isinstance(new, list):
-        for place, (one, other) in enumerate(zip(old, new, strict=False)):
-            if found := difference(one, other, f"{where}[{place}]"):
-                return found
-        return None if len(old) == len(new) else f"at {where}: {len(old)} entries, today {len(new)}"
-    same = type(old) is type(new) and old == new
-    return None if same else f"at {where}: {shown(old)}, today {shown(new)}"
+    return f"at {place}: {then.get(place, 'nothing')}, today {now.get(place, 'nothing')}"
+
+
+def _leaves(value: Any, where: str) -> Iterator[tuple[str, str]]:
+    """(path, text) of whatever is neither a list nor an object."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{where}.{key}")
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _leaves(inner, f"{where}[{place}]")
+    else:
+        yield where, shown(value)

@@ -325,12 +325,12 @@ def test_what_comes_out_otherwise_is_named_with_its_first_path(
 
 
 def test_the_first_difference() -> None:
-    assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}, "$") is None
-    assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, "$") == "at $.a[1].b: 2, today 3"
-    assert difference([1], [1, 2], "$") == "at $: 1 entries, today 2"
-    assert difference({"a": 1}, {}, "$") == "at $.a: not today"
-    assert difference({}, {"a": 1}, "$") == "at $.a: only today"
-    assert difference(1, 1.0, "$") == "at $: 1, today 1.0"
+    assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
+    assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}) == "at $.a[1].b: 2, today 3"
+    assert difference([1], [1, 2]) == "at $[1]: nothing, today 2"
+    assert difference({"a": 1}, {}) == "at $.a: 1, today nothing"
+    assert difference({}, {"a": 1}) == "at $.a: nothing, today 1"
+    assert difference(1, 1.0) == "at $: 1, today 1.0"
 
 
 def test_a_bundle_without_a_campaign_is_one_message(tmp_path: Path) -> None:

@@ -101,9 +101,8 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
                 ends += ends_of(value)
             if gap and len(points) == 2:
                 axes.plot(points, [row, row], color=GAP, linewidth=2, marker="|", markersize=1.4 * form.mark)
-        row_axis(axes, [short_label(aggregate.label_of(c)) for c in order], ends, texts)
-        percent_axis(axes.xaxis)
-        axes.set_xlabel(f"tax of {METRICS[metric]} (%)")
+        names_of_rows = [short_label(aggregate.label_of(c)) for c in order]
+        row_axis(axes, names_of_rows, ends, texts, f"tax of {METRICS[metric]} (%)")
         for entry in aggregate.repeats:
             low, high = entry.noise_floor.low, entry.noise_floor.high
             at_safe = "ref_safe" in names and (entry.reference, entry.metric) == ("ref_safe", metric)
@@ -351,9 +350,7 @@ def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
                 for part, v in {**stack.parts, "total": stack.total}.items()
             ]
             axes.axhline(place + 0.5, color="#DDDDDD", linewidth=0.6)
-        row_axis(axes, names, ends, texts)
-        percent_axis(axes.xaxis)
-        axes.set_xlabel(f"tax of {METRICS[metric]} (%)")
+        row_axis(axes, names, ends, texts, f"tax of {METRICS[metric]} (%)")
         # The taxes behind the bars: those that are split, and those that are parts of them.
         behind = {*found, *(MATCHED + c for c, s in found.items() if "flags" in s.parts)}
         behind |= {NOOP for s in found.values() if "framework" in s.parts}
@@ -456,9 +453,7 @@ def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         write_behind(axes, row, ends_of(value), texts[-1])
         ends += ends_of(value)
     axes.plot([bars[2].point] * 2, [1.6, 3.4], color="#777777", linewidth=0.9, linestyle="--", zorder=0)
-    row_axis(axes, names, ends, texts)
-    percent_axis(axes.xaxis)
-    axes.set_xlabel("tax of TTFT p90 (%)")
+    row_axis(axes, names, ends, texts, "tax of TTFT p90 (%)")
     at = reference_rate(aggregate, "ref_safe")
     # Over blocks a tax is against the mean of plain's two launches of each.
     plains = ["plain"] if shown[0].of_one_launch else ["plain", PLAIN_AGAIN]

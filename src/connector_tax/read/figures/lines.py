@@ -314,9 +314,9 @@ def draw_attribution(aggregate: Aggregate, name: str) -> Drawn | Omitted:
             {"config": config, "part": part, "us_per_step": v.point, "low": v.low, "high": v.high}
             for part, v in [*parts[config].items(), ("total", whole)]
         ]
-    row_axis(axes, [short_label(aggregate.label_of(c)) for c in order], every, texts)
+    names = [short_label(aggregate.label_of(c)) for c in order]
+    row_axis(axes, names, every, texts, "mean step less plain's (µs)")
     axes.xaxis.set_major_formatter("{x:,.6g}")
-    axes.set_xlabel("mean step less plain's (µs)")
     at = reference_rate(aggregate, "ref_safe")
     return finished(
         aggregate,

@@ -276,7 +276,9 @@ def percent_axis(axis: Axis) -> None:
     axis.set_major_formatter(lambda ratio, _: f"{100 * ratio:,.6g} %".replace("-", MINUS))
 
 
-def row_axis(axes: Axes, names: Sequence[str], ends: Sequence[float], texts: Iterable[str]) -> None:
+def row_axis(
+    axes: Axes, names: Sequence[str], ends: Sequence[float], texts: Iterable[str], label: str
+) -> None:
     """Lay out bars to the right of names: a row each from above, and an x axis from the lowest end to the highest.
 
     Args:
@@ -288,6 +290,9 @@ def row_axis(axes: Axes, names: Sequence[str], ends: Sequence[float], texts: Ite
     axes.set_xlim(low - span * (0.06 if low < 0 else 0.02), high + span * room)
     axes.axvline(0, color="#333333", linewidth=0.9)
     axes.xaxis.set_major_locator(MaxNLocator(3 if FORM.get().narrow else 6, steps=[1, 2, 5, 10]))
+    if label.endswith("(%)"):
+        percent_axis(axes.xaxis)
+    axes.set_xlabel(label)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.grid(axis="y", visible=False)

@@ -163,6 +163,10 @@ class CellData:
     off: tuple[Problem, ...] = ()
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        return self.config, self.phase, self.cell_id
+
+    @property
     def usable(self) -> bool:
         """Whether it may enter the statistics."""
         return not self.left_out and self.document.verdict == "valid"

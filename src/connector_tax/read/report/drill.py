@@ -97,9 +97,7 @@ def read_drill_downs(root: Path, order: Sequence[Key]) -> DrillDowns:
         with each_in(processes_for(root)) as each:
             campaign = read_campaign(root, each=each)
             raw = {
-                (cell.config, cell.phase, cell.cell_id): (cell, run.folder.cell(cell.cell_id))
-                for run in campaign.runs
-                for cell in run.cells
+                cell.key: (cell, run.folder.cell(cell.cell_id)) for run in campaign.runs for cell in run.cells
             }
             keys = [key for key in order if key in raw]
             drill = partial(drill_down, root=root, most_rows=MOST_ROWS // max(1, len(keys)))

@@ -79,7 +79,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     rates, doubts = _reference_rates(data)
     usable = [c for c in data.cells() if c.usable]
     estimates = {
-        (e.cell.config, e.cell.phase, e.cell.cell_id): e
+        e.cell.key: e
         for e in estimate_cells(
             usable, config["seed"], settings["bootstrap_draws"], each, confidence=confidence
         )
@@ -166,7 +166,7 @@ def _why_no_steps(data: CampaignData, estimates: Estimates) -> Problem | None:
 def _cell(
     cell: CellData, estimates: Estimates, saturation: Mapping[str, Saturation], confidence: float
 ) -> Cell:
-    found = estimates.get((cell.config, cell.phase, cell.cell_id))
+    found = estimates.get(cell.key)
     return left_out(cell) if found is None else measured(found, saturation.get(cell.config), confidence)
 
 

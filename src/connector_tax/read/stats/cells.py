@@ -212,11 +212,10 @@ def _job(cell: CellData, seed: int, draws: int, confidence: float) -> _Job:
     columns: dict[str, Floats] = {
         k: np.asarray(v, dtype=np.float64) for k, v in latencies_ms(chosen).items() if k in LATENCIES
     }
-    names = (cell.config, cell.phase, cell.cell_id)
     factor = look_factor(cell.spec, confidence)
     sent = phases.sent(cell.spec, cell.window, cell.requests)
     why = no_kinds(cell.spec.arrival, _n(columns))
-    return _Job(seed, names, draws, columns, cell.steps, factor, confidence, sent=sent, no_kinds=why)
+    return _Job(seed, cell.key, draws, columns, cell.steps, factor, confidence, sent=sent, no_kinds=why)
 
 
 def _with_lengths(cells: Sequence[CellData], jobs: list[_Job], each: Each) -> list[_Job]:
