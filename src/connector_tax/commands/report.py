@@ -29,7 +29,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         dest="purpose",
         choices=["page", "paper"],
         default="page",
-        help="paper: also draw figures for one and two columns, with captions for LaTeX, into figures/paper/",
+        help="paper: also draw figures for one and two columns into figures/paper/",
     )
     add("--processes", type=int, help="of the analysis; default one per core for a large campaign, else one")
 

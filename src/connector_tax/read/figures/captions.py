@@ -1,4 +1,4 @@
-"""What stands above and below a picture: codes with names in, the words of ``labels.yaml`` out; and captions for LaTeX."""
+"""What stands above and below a picture: codes with names in, the words of ``labels.yaml`` out."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -8,7 +8,6 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from connector_tax.base.documents.aggregate import Aggregate, MeasuredCell, TaxRow
-from connector_tax.base.documents.figures import Entry
 from connector_tax.base.records.cell import phase_word
 from connector_tax.base.records.connector import is_connector
 from connector_tax.read.figures.style import Drawn, Omitted, Row, set_around
@@ -141,50 +140,3 @@ def left_out(
         "no_number": [] if drawn is None else [c for c in without if c not in drawn],
         "excluded": cells,
     }
-
-
-# What LaTeX reads as its own, and what pdfLaTeX lacks in its oldest encoding of fonts (OT1), which a document has by default.
-_TEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        # Names of configurations are long words, which may break here and nowhere else.
-        "_": r"\_\discretionary{}{}{}",
-        "`": r"\textasciigrave{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        '"': "''",
-        "\N{MINUS SIGN}": r"\ensuremath{-}",
-        "\N{MICRO SIGN}": r"\textmu{}",
-        "\N{HORIZONTAL ELLIPSIS}": r"\ldots{}",
-        **{letter: "\\" + letter for letter in "{}$%&#"},
-    }
-)
-_HEAD = r"""% Captions of the figures in this folder. \input this file in the preamble, then
-%   \begin{figure}\includegraphics{fig4_tax_bars_1col}\caption{\connectorTaxCaption{fig4_tax_bars}}\end{figure}
-\providecommand{\connectorTaxCaption}[1]{\csname connectorTaxCaption@#1\endcsname}
-"""
-
-
-def tex_text(text: str) -> str:
-    """Return it as LaTeX sets it; letters of other scripts stay, and are the business of the document's fonts."""
-    return text.translate(_TEX)
-
-
-def captions_tex(entries: Iterable[Entry], note: str) -> str:
-    """Return a macro with a caption for each figure that was drawn.
-
-    Args:
-        note: what every picture of the campaign must say about itself; stands in the pictures as well.
-    """
-    found = _HEAD
-    for entry in entries:
-        if entry.drawn:
-            text = " ".join(filter(None, [tex_text(entry.caption), tex_text(note)]))
-            found += (
-                f"\\expandafter\\def\\csname connectorTaxCaption@{entry.name}\\endcsname{{%\n"
-                f"  \\textbf{{{tex_text(entry.title)}.}} {text}%\n}}\n"
-            )
-    return found
