@@ -241,29 +241,15 @@ def _labels(series: Series, metric: LatencyMetric) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One tax of one campaign.
-
-    Attributes:
-        change: what ``compare`` says since the campaign before; empty where no difference is significant.
-        mood: the page's class for it.
-    """
-
-    tax: str
-    known: bool
-    change: str = ""
-    mood: str = ""
-
-
-def _entry(side: Side, before: Comparison | None, config: str, metric: LatencyMetric) -> Entry:
+def _entry(side: Side, before: Comparison | None, config: str, metric: LatencyMetric) -> dict[str, object]:
+    """Return one tax of one campaign: what ``compare`` says since the campaign before, and the page's class for it, where the difference is significant."""
     rate_per_s = reference_rate(side.aggregate, "ref_safe")
     if config not in side.aggregate.configs or rate_per_s is None:
-        return Entry("no ref_safe" if rate_per_s is None else "-", known=False)
+        return {"tax": "no ref_safe" if rate_per_s is None else "-", "known": False, "change": ""}
     tax = number_of(side, config, metric, "ref_safe", rate_per_s)
-    text, known = number_text(tax, "ratio"), tax.known
+    found: dict[str, object] = {"tax": number_text(tax, "ratio"), "known": tax.known, "change": ""}
     for change in before.changes if before is not None else ():
         if (change.config, change.metric) == (config, metric) and change.word in ("worse", "better"):
             mood = "bad" if change.regression else "open" if change.word == "worse" else "good"
-            return Entry(text, known, f"{change.word}, {change_text(change)}", mood)
-    return Entry(text, known)
+            return found | {"change": f"{change.word}, {change_text(change)}", "mood": mood}
+    return found

@@ -8,11 +8,11 @@ also finds a connector that switches itself off without a word, since vLLM goes 
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
 
 from connector_tax.base.artifacts.layout import LOGS, CampaignFolder, RunFolder
 from connector_tax.base.connector_off import EXTERNAL_QUERIES, said_in
@@ -69,7 +69,14 @@ def with_proofs(
         )
         for config, cells in of_config.items()
     }
-    return [_of_run(run, cells, known) for run, cells in runs]
+    said = cache(_said)  # a launch has many cells
+
+    def proved(run: RunFolder, cell: CellData) -> CellData:
+        if cell.config not in known or cell.left_out:
+            return cell
+        return _judged(cell, said(_launch_folder(run, cell)), known[cell.config])
+
+    return [tuple(proved(run, cell) for cell in cells) for run, cells in runs]
 
 
 def _counters_of(decision: Decision | None, cells: Sequence[CellData]) -> dict[str, int]:
@@ -78,7 +85,7 @@ def _counters_of(decision: Decision | None, cells: Sequence[CellData]) -> dict[s
     if decision is not None:
         if any(f.check == CACHE_ASKED and f.ok for f in decision.checked):
             found[EXTERNAL_QUERIES] = 0
-        found |= {} if decision.counters is UNSET else decision.counters
+        found |= decision.counters or {}
     shortest = [_longest_prompt(c) for c in cells if _rises(c).get(EXTERNAL_QUERIES)]
     if shortest:
         found[EXTERNAL_QUERIES] = min(*shortest, found.get(EXTERNAL_QUERIES, shortest[0]))
@@ -106,19 +113,6 @@ def _preflight_hooks(folder: Path) -> dict[str, dict[str, float]]:
         }
         for member, kinds in found.member_us.items()
     }
-
-
-def _of_run(run: RunFolder, cells: Sequence[CellData], known: dict[str, _Known]) -> tuple[CellData, ...]:
-    said: dict[Path, Problem | None] = {}
-    found = []
-    for cell in cells:
-        if cell.config in known and not cell.left_out:
-            folder = _launch_folder(run, cell)
-            if folder not in said:
-                said[folder] = _said(folder)
-            cell = _judged(cell, said[folder], known[cell.config])
-        found.append(cell)
-    return tuple(found)
 
 
 def _launch_folder(run: RunFolder, cell: CellData) -> Path:

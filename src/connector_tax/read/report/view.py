@@ -152,7 +152,6 @@ class Cause:
 class Multiple:
     """The small pictures of one connector: by latency its points (place from the left, number, beyond the axis)."""
 
-    id: str
     label: str
     points: Mapping[str, Sequence[tuple[str, Number, bool]]]
 
@@ -545,7 +544,7 @@ def _multiples(
                 averaged = number(ttft.phase_averaged or None, "tax") if ttft is not None else None
                 both = numbers["ttft_p90"], numbers["tpot_p90"]
                 lines.append((shape, rate, row.id, *both, averaged))
-    found = [Multiple(row.id, row.label, points[row.id]) for row in rows if any(points[row.id].values())]
+    found = [Multiple(row.label, points[row.id]) for row in rows if any(points[row.id].values())]
     return found, (inputs, outputs), lengths_table(aggregate, lines)
 
 
