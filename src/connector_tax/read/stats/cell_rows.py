@@ -131,8 +131,8 @@ def _stopping(cell: CellData, confidence: float) -> Stopping | msgspec.UnsetType
 def _criteria(cell: CellData, saturation: Saturation | None) -> SaturationCriteria:
     """The reference rates were chosen at one shape; a longer one may be too much at the same rate, and is judged by itself."""
     if cell.phase == "a" and saturation is not None:
-        return SaturationCriteria(**saturation.criteria[cell.spec.rate_per_s])
-    return SaturationCriteria(**overload_criteria(cell), ttft_growth=msgspec.UNSET)
+        return saturation.criteria[cell.spec.rate_per_s]
+    return overload_criteria(cell)
 
 
 def _hit_share(cell: CellData) -> float | None:

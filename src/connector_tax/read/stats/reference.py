@@ -15,9 +15,9 @@ from connector_tax.base.capacity import (
     held_up_to,
     rate_under_load,
 )
+from connector_tax.base.documents.aggregate import SaturationCriteria
 from connector_tax.base.documents.rates import (
     CriteriaNumbers,
-    Criterion,
     ReferenceRatesFile,
     SaturationOf,
     ShapeRate,
@@ -59,28 +59,22 @@ class Saturation:
     """One configuration over its rates.
 
     Attributes:
-        criteria: per rate, each criterion's outcome; None where it could not be judged.
+        criteria: per rate.
         saturation_rate_per_s: the lowest rate at which one fired; None if none did.
         non_monotonic: rates above that one at which none fired.
     """
 
-    criteria: dict[float, dict[Criterion, bool | None]]
+    criteria: dict[float, SaturationCriteria]
     numbers: dict[float, CriteriaNumbers]
     saturation_rate_per_s: float | None
     non_monotonic: tuple[float, ...]
-
-    def saturated(self, rate_per_s: float) -> bool:
-        return any(self.criteria[rate_per_s].values())
-
-    def fired(self, rate_per_s: float) -> tuple[Criterion, ...]:
-        return tuple(name for name, outcome in self.criteria[rate_per_s].items() if outcome)
 
     @property
     def document(self) -> SaturationOf:
         return SaturationOf(
             saturation_rate_per_s=self.saturation_rate_per_s,
-            fired={f"{r:g}": self.fired(r) for r in self.criteria},
-            criteria={f"{r:g}": self.numbers[r] for r in self.criteria},
+            fired={f"{r:g}": own.fired for r, own in self.criteria.items()},
+            criteria={f"{r:g}": own for r, own in self.numbers.items()},
             non_monotonic=self.non_monotonic,
         )
 
@@ -108,13 +102,13 @@ def queued(cell: CellData) -> bool:
     more is missing than that explains.
     """
     criteria = overload_criteria(cell)
-    waited = criteria["waiting"]
-    if cell.window.overloaded or waited or criteria["throughput"] is None:
+    waited = criteria.waiting
+    if cell.window.overloaded or waited or criteria.throughput is None:
         return cell.window.overloaded or bool(waited)
-    return criteria["throughput"] and (waited is None or rate_point(cell).throughput_ratio < PILING_UP)
+    return criteria.throughput and (waited is None or rate_point(cell).throughput_ratio < PILING_UP)
 
 
-def overload_criteria(cell: CellData) -> dict[Criterion, bool | None]:
+def overload_criteria(cell: CellData) -> SaturationCriteria:
     """The criteria that a cell can be judged by on its own, without one at half its rate."""
     waiting = cell.samples.waiting_p50
     # Requests of conversations and of closed loops have no rate of their own to fall behind.
@@ -123,7 +117,7 @@ def overload_criteria(cell: CellData) -> dict[Criterion, bool | None]:
         if cell.spec.sessions or not cell.spec.rate_per_s
         else rate_point(cell).throughput_ratio < MIN_THROUGHPUT_RATIO
     )
-    return {"throughput": behind, "waiting": None if waiting is None else waiting > MAX_WAITING}
+    return SaturationCriteria(throughput=behind, waiting=None if waiting is None else waiting > MAX_WAITING)
 
 
 def judge_saturation(points: list[RatePoint]) -> Saturation:
@@ -135,20 +129,20 @@ def judge_saturation(points: list[RatePoint]) -> Saturation:
     against what was sent, and growth is not judged.
     """
     by_rate = {p.rate_per_s: p for p in sorted(points, key=lambda p: p.rate_per_s)}
-    criteria: dict[float, dict[Criterion, bool | None]] = {}
+    criteria: dict[float, SaturationCriteria] = {}
     numbers: dict[float, CriteriaNumbers] = {}
     for rate, point in by_rate.items():
         half = by_rate.get(rate / 2)
         growth, grew = _growth(point, half)
-        criteria[rate] = {
-            "throughput": point.throughput_ratio < MIN_THROUGHPUT_RATIO,
-            "waiting": None if point.waiting_p50 is None else point.waiting_p50 > MAX_WAITING,
-            "ttft_growth": grew,
-        }
+        criteria[rate] = SaturationCriteria(
+            throughput=point.throughput_ratio < MIN_THROUGHPUT_RATIO,
+            waiting=None if point.waiting_p50 is None else point.waiting_p50 > MAX_WAITING,
+            ttft_growth=grew,
+        )
         numbers[rate] = CriteriaNumbers(
             throughput_ratio=point.throughput_ratio, waiting_p50=point.waiting_p50, ttft_growth=growth
         )
-    saturated = [r for r in criteria if any(criteria[r].values())]
+    saturated = [r for r in criteria if criteria[r].fired]
     first = min(saturated, default=None)
     later = () if first is None else tuple(r for r in criteria if r > first and r not in saturated)
     return Saturation(criteria, numbers, first, later)
@@ -218,7 +212,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
     # A sweep that ended at an overloaded rate says of the rates above it that they are too much; the limit leaves them out.
     common = [r for r in rates if all(r in s.criteria for s in by_config.values())]
     safe = [r for r in common if r < limit]
-    load = [r for r in rates if not plain.saturated(r)]
+    load = [r for r in rates if not plain.criteria[r].fired]
     if not safe:
         flags.append("fallback_lowest_rate")
     if not load:
