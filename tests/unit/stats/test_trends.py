@@ -97,7 +97,16 @@ def test_h6_never_averages_what_did_not_keep_up_and_h5_only_where_nothing_else_i
             ("plain",) if i == 32768 else ())
         for metric in ("ttft_p90", "tpot_p90") for i in (512, 32768) for o in (64, 256)
     ]  # fmt: skip
-    evidence = evidence_of(found, [], {}, {"connectors": [{"id": "x", "kv_transfer_config": None}]}, 0.95)
+    evidence = evidence_of(
+        found,
+        [],
+        {},
+        {
+            "connectors": [{"id": "x", "kv_transfer_config": None}],
+            "phase_a_shape": {"input_tokens": 8192, "output_tokens": 128},
+        },
+        0.95,
+    )
     h6, h5 = evidence.by_output["x"], evidence.by_input["x"]
     assert (h6.averaged_over, h6.queueing) == ((512,), ())
     assert h6.left_out == {32768: {64: "overloaded", 256: "overloaded"}}

@@ -88,12 +88,8 @@ def evidence_of(
         config: of ``campaign.json``.
         failed: who has no tax at a rate and Phase A's shape; it enters no mean either.
     """
-    own = config.get("phase_a_shape")
-    shapes = [
-        _as_it_stands(t, failed, None if own is None else Shape(**own))
-        for t in taxes
-        if t.reference == "ref_safe" and t.phase == "b"
-    ]
+    own = Shape(**config["phase_a_shape"])
+    shapes = [_as_it_stands(t, failed, own) for t in taxes if t.reference == "ref_safe" and t.phase == "b"]
     ttft = [t for t in shapes if t.metric == "ttft_p90"]
     tpot = [t for t in shapes if t.metric == "tpot_p90"]
     headline = main_at(chosen, "ref_safe", "ttft_p90")
@@ -109,7 +105,7 @@ def evidence_of(
     )
 
 
-def _as_it_stands(tax: Tax, failed: Sequence[FailedBlock], own: Shape | None) -> Tax:
+def _as_it_stands(tax: Tax, failed: Sequence[FailedBlock], own: Shape) -> Tax:
     """Without its number where a launch at that rate and shape failed."""
     if tax.spec.shape != own or tax.estimate.point is None:
         return tax

@@ -195,7 +195,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
         AnalysisError: plain has no usable Phase A cell.
     """
     failed = {r.folder.connector_id for r in data.runs if r.folder.phase == "a" and r.status == "failed"}
-    lowest, judged = _lowest_rate(data), saturation_by_config(data)
+    lowest, judged = min(data.config["phase_a_rates_per_s"]), saturation_by_config(data)
     by_config = {
         c: judged[c]
         for c in data.connector_ids
@@ -232,12 +232,6 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
     return _with_shapes(found, data) if shapes else found
 
 
-def _lowest_rate(data: CampaignData) -> float:
-    """Of Phase A, as the campaign asks for it or, in documents that do not say, as it was measured."""
-    asked = data.config.get("phase_a_rates_per_s")
-    return min(asked or [c.spec.rate_per_s for c in data.cells() if c.phase == "a"], default=0.0)
-
-
 def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
     """Whether a configuration serves half of Phase A's lowest rate at the lowest of its own that counts.
 
@@ -249,10 +243,8 @@ def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
 
 
 def _with_shapes(found: ReferenceRatesFile, data: CampaignData) -> ReferenceRatesFile:
-    """``found`` with ``shapes`` and ``load_shapes``; as it is where the campaign's document is of a form that names no shapes."""
+    """``found`` with ``shapes`` and ``load_shapes``."""
     config = data.config
-    if "phase_a_shape" not in config:
-        return found
     own = Shape(**config["phase_a_shape"])
     capacities = {
         c: capacity_of(cells, data, own) for c, cells in _phase_a(data).items() if c in found.participating
