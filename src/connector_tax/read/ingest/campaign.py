@@ -16,7 +16,6 @@ from msgspec.structs import replace as replace_fields
 
 from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
-from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.documents.aggregate import Problem, ProblemCode
 from connector_tax.base.documents.campaign import CampaignDocument, asked_of
 from connector_tax.base.documents.identity import kinds_of, other_versions
@@ -24,8 +23,8 @@ from connector_tax.base.documents.outputs import Output, OutputsFile
 from connector_tax.base.documents.preflight import Decision, PreflightStatus
 from connector_tax.base.documents.put_in import PutInFile
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import document_of, read_document
-from connector_tax.base.documents.receipt import Launch, Receipt, ReceiptCell
+from connector_tax.base.documents.reading import read_document
+from connector_tax.base.documents.receipt import Launch, Receipt, ReceiptCell, receipt_of
 from connector_tax.base.documents.settings import Change, EngineDiff, Settings, differences, engine_diff_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json
@@ -158,7 +157,10 @@ def read_campaign(
     for run_folder in folder.runs():
         wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
         if wanted and run_folder.path.parent.name.startswith(document.date + "_"):
-            receipt = _receipt(run_folder, document.campaign, problems)
+            own_run = (document.campaign, run_folder.connector_id, run_folder.phase)
+            receipt = _optional(
+                run_folder.receipt, lambda path: receipt_of(read_json(path), str(path)), problems, own_run
+            )
             listed.append((run_folder, receipt, _cells_of(run_folder, receipt, problems)))
         elif wanted:
             problems.append(Problem("other_date", str(run_folder.path), (document.date,)))
@@ -168,7 +170,7 @@ def read_campaign(
         _run(run_folder, receipt, list(islice(cells, len(own))), campaign.campaign, problems)
         for run_folder, receipt, own in listed
     ]
-    preflight = _optional(folder.preflight_status, partial(document_of, kind=PreflightStatus), problems)
+    preflight = _optional(folder.preflight_status, partial(read_document, kind=PreflightStatus), problems)
     proved = with_proofs([(run.folder, run.cells) for run in runs], preflight, folder)
     runs = [replace(run, cells=cells) for run, cells in zip(runs, proved, strict=True)]
     problems += _mixed(runs, several=engine.several)
@@ -178,10 +180,12 @@ def read_campaign(
         document=document,
         preflight=preflight,
         reference_rates=_optional(
-            folder.reference_rates, partial(document_of, kind=ReferenceRatesFile), problems
+            folder.reference_rates, partial(read_document, kind=ReferenceRatesFile), problems
         ),
-        engine_diff=_optional(folder.engine_diff, engine_diff_of, problems),
-        put_in=_optional(folder.put_in, partial(document_of, kind=PutInFile), problems),
+        engine_diff=_optional(
+            folder.engine_diff, lambda path: engine_diff_of(read_json(path), str(path)), problems
+        ),
+        put_in=_optional(folder.put_in, partial(read_document, kind=PutInFile), problems),
         runs=tuple(runs),
         problems=tuple(replace_fields(p, subject=printable(_where(Path(p.subject), root))) for p in problems),
     )
@@ -215,8 +219,10 @@ def _run(
     for found in read:
         problems += [found] if isinstance(found, Problem) else _problems_of(found, folder.cell(found.cell_id))
     cells = tuple(found for found in read if isinstance(found, CellData))
-    outputs = _outputs(folder, campaign, problems)
-    return RunData(folder, receipt, cells, outputs, _launches(folder, receipt, problems))
+    read_outputs = partial(read_document, kind=OutputsFile)
+    outputs = _optional(folder.outputs, read_outputs, problems, (campaign, folder.connector_id))
+    answers = None if outputs is None else outputs.outputs
+    return RunData(folder, receipt, cells, answers, _launches(folder, receipt, problems))
 
 
 def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem]) -> tuple[Launch, ...]:
@@ -236,36 +242,6 @@ def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
     if cell.steps is not None and cell.steps.torn:
         problems.append(Problem("line_torn", str(folder.engine_step)))
     return problems
-
-
-def _outputs(folder: RunFolder, campaign: str, problems: list[Problem]) -> list[Output] | None:
-    """None where this run had no accuracy pass, or what lies there is not one of this run."""
-    if not os.path.lexists(folder.outputs):
-        return None
-    try:
-        document = read_document(folder.outputs, OutputsFile)
-        named = (document.campaign, document.connector)
-        if named == (campaign, folder.connector_id):
-            return document.outputs
-        problems.append(Problem("of_other_run", str(folder.outputs), named))
-    except ArtifactError as error:
-        problems.append(unread(folder.outputs, error))
-    return None
-
-
-def _receipt(folder: RunFolder, campaign: str, problems: list[Problem]) -> Receipt | None:
-    """None where the run has not ended, or its receipt is not one of this run."""
-    if not os.path.lexists(folder.receipt):
-        return None
-    try:
-        receipt = read_receipt(folder)
-        named = (receipt.campaign, receipt.connector, receipt.phase)
-        if named == (campaign, folder.connector_id, folder.phase):
-            return receipt
-        problems.append(Problem("of_other_run", str(folder.receipt), named))
-    except ArtifactError as error:
-        problems.append(unread(folder.receipt, error))
-    return None
 
 
 def _mixed(runs: list[RunData], *, several: bool) -> list[Problem]:
@@ -340,14 +316,26 @@ def _engine(cell: CellData, any_of_kind: bool) -> dict[str, dict[str, object]]:
     return {"versions": {**engine.versions}, "host": host, "gpu": gpu}
 
 
-def _optional(path: Path, of: Callable[..., T], problems: list[Problem]) -> T | None:
+def _optional(
+    path: Path, read: Callable[[Path], T], problems: list[Problem], own: tuple[str, ...] = ()
+) -> T | None:
+    """None where nothing lies there, or nothing that can be read and is of this run.
+
+    Args:
+        own: campaign, configuration and phase that the document has to name; fewer where it names fewer.
+    """
     if not os.path.lexists(path):
         return None
     try:
-        return of(read_json(path), where=str(path))
+        found = read(path)
     except ArtifactError as error:
         problems.append(unread(path, error))
         return None
+    named = tuple(getattr(found, name) for name in ("campaign", "connector", "phase")[: len(own)])
+    if named == own:
+        return found
+    problems.append(Problem("of_other_run", str(path), named))
+    return None
 
 
 def _where(path: Path, root: Path) -> str:
