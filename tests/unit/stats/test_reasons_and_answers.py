@@ -19,7 +19,7 @@ from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE, UNDETERMINED
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.attribution import _share
-from connector_tax.read.stats.completeness import TimeSpent, judge_criteria
+from connector_tax.read.stats.completeness import judge_criteria
 from connector_tax.read.stats.decomposition import decompose
 from connector_tax.read.stats.reference import select_reference_rates
 from connector_tax.read.stats.taxes import Tax
@@ -238,15 +238,6 @@ def test_a_criterion_that_names_nobody_takes_the_answer_about_another_stack() ->
         criteria(("noop_connector",), h3=NOT_TESTABLE, more=[verdict("H3", "refuted", "nixl_both")])[3]
         == "met"
     )
-
-
-# Time.
-def test_the_budgets_parts_add_up_and_what_is_not_in_it_is_listed_too() -> None:
-    """Seconds are whole, so that the sum is that of its parts as they are printed."""
-    total, *parts = TimeSpent(100, {"a": 100, "b": 100, "c": 61, "r1": 60}, 3, 0).evidence
-    seconds = {p.subject or p.code: p.numbers["time_s"] for p in parts}
-    assert list(seconds) == ["preflight_took", "a", "b", "c", "r1"]
-    assert total.numbers["time_s"] == sum(seconds[k] for k in ("preflight_took", "a", "b")) == 300
 
 
 # Shares.

@@ -5,7 +5,6 @@ interruption, a machine that was away.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from connector_tax.base.artifacts.layout import RUN_FILES
 from connector_tax.base.documents.aggregate import (
@@ -242,62 +241,6 @@ def _relative(data: CampaignData, run: RunData) -> str:
 BUDGETED_PHASES = ("a", "b", "b_prime")
 
 
-@dataclass(frozen=True, slots=True)
-class TimeSpent:
-    """Whole seconds, so that sums of them add up.
-
-    Attributes:
-        preflight_s: None where it was not timed.
-        by_phase_s: of the phases in which something was launched, in the order in which they are measured.
-        runs: how many launched something.
-        untimed_runs: those of them of which a launch was not timed; its cells alone count.
-    """
-
-    preflight_s: int | None
-    by_phase_s: dict[str, int]
-    runs: int
-    untimed_runs: int
-
-    @property
-    def budgeted_s(self) -> int:
-        return (self.preflight_s or 0) + sum(self.by_phase_s.get(p, 0) for p in BUDGETED_PHASES)
-
-    @property
-    def evidence(self) -> tuple[Problem, ...]:
-        """The sum that the budget is for, its parts, and what else took time."""
-        if not self.runs:
-            return (Problem("nothing_launched"),)
-        found = [Problem("time_spent", numbers={"time_s": self.budgeted_s})]
-        if self.preflight_s is None:
-            found.append(Problem("preflight_untimed"))
-        else:
-            found.append(Problem("preflight_took", numbers={"time_s": self.preflight_s}))
-        for phase, seconds in self.by_phase_s.items():
-            found.append(Problem("phase_took", phase, numbers={"time_s": seconds}))
-        if self.untimed_runs:
-            found.append(Problem("runs_untimed", numbers={"untimed": self.untimed_runs, "of": self.runs}))
-        return tuple(found)
-
-
-def time_spent(data: CampaignData) -> TimeSpent:
-    """From what preflight and the launches wrote; of what they did not, from the cells."""
-    by_phase: dict[str, float] = {}
-    runs, untimed = 0, 0
-    for run in data.runs:
-        if not run.cells and not run.launches:
-            # Whoever failed without a record of a launch, as runs did before launches were timed, was launched all the same.
-            failed = run.status == "failed"
-            runs, untimed = runs + failed, untimed + failed
-            continue
-        runs += 1
-        seconds, timed = _of_run(run)
-        untimed += not timed
-        by_phase[run.folder.phase] = by_phase.get(run.folder.phase, 0.0) + seconds
-    in_order = {p: round(by_phase[p]) for p in sorted(by_phase, key=phase_place)}
-    told = data.preflight.elapsed_s if data.preflight is not None else None
-    return TimeSpent(round(told) if isinstance(told, float) else None, in_order, runs, untimed)
-
-
 def _of_run(run: RunData) -> tuple[float, bool]:
     """Seconds, and whether every launch was timed."""
     timed = {x.attempt: x.elapsed_s for x in run.launches if x.elapsed_s is not None}
@@ -446,12 +389,39 @@ def _name(run: RunData) -> str:
 
 
 def _wall_clock(data: CampaignData) -> CriterionOutcome:
-    """Preflight and Phases A, B and B' decide, as published."""
-    spent = time_spent(data)
+    """Preflight and Phases A, B and B' decide, as published; the evidence has their sum, its parts, and what else took time.
+
+    Parts are whole seconds, so that they add up.
+    """
+    runs, untimed = 0, 0
+    by_phase: dict[str, float] = {}
+    for run in data.runs:
+        if not run.cells and not run.launches:
+            # Whoever failed without a record of a launch was launched all the same.
+            failed = run.status == "failed"
+            runs, untimed = runs + failed, untimed + failed
+            continue
+        seconds, timed = _of_run(run)
+        runs, untimed = runs + 1, untimed + (not timed)
+        by_phase[run.folder.phase] = by_phase.get(run.folder.phase, 0.0) + seconds
+    if not runs:
+        return CriterionOutcome(number=7, outcome=OPEN, evidence=(Problem("nothing_launched"),))
+    told = data.preflight.elapsed_s if data.preflight is not None else None
+    preflight_s = round(told) if isinstance(told, float) else None
+    whole_s = {phase: round(by_phase[phase]) for phase in sorted(by_phase, key=phase_place)}
+    budgeted_s = (preflight_s or 0) + sum(whole_s.get(phase, 0) for phase in BUDGETED_PHASES)
+    evidence = [Problem("time_spent", numbers={"time_s": budgeted_s})]
+    if preflight_s is None:
+        evidence.append(Problem("preflight_untimed"))
+    else:
+        evidence.append(Problem("preflight_took", numbers={"time_s": preflight_s}))
+    evidence += [Problem("phase_took", phase, numbers={"time_s": own}) for phase, own in whole_s.items()]
+    if untimed:
+        evidence.append(Problem("runs_untimed", numbers={"untimed": untimed, "of": runs}))
     # What was not timed would only add to the sum.
     outcome = OPEN
-    if spent.budgeted_s > 3600 * float(data.config["analysis"]["time_budget_h"]):
+    if budgeted_s > 3600 * float(data.config["analysis"]["time_budget_h"]):
         outcome = NOT_MET
-    elif spent.runs and spent.preflight_s is not None and not spent.untimed_runs:
+    elif preflight_s is not None and not untimed:
         outcome = MET
-    return CriterionOutcome(number=7, outcome=outcome, evidence=spent.evidence)
+    return CriterionOutcome(number=7, outcome=outcome, evidence=tuple(evidence))
