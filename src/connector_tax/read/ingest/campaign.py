@@ -16,6 +16,7 @@ from msgspec.structs import replace as replace_fields
 
 from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
+from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import Problem, ProblemCode
 from connector_tax.base.documents.campaign import CampaignDocument, asked_of
 from connector_tax.base.documents.identity import kinds_of, other_versions
@@ -30,11 +31,11 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import read_json
 from connector_tax.base.opening import printable
 from connector_tax.base.parallel import Each
-from connector_tax.base.plan import read_campaign_file
+from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import PHASES, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.read.ingest.cells import Belonging, CellData, read_cell_data, unread
+from connector_tax.read.ingest.cells import CellData, read_cell_data, unread
 from connector_tax.read.ingest.connector_on import with_proofs
 
 T = TypeVar("T")
@@ -66,7 +67,11 @@ class RunData:
 
 @dataclass(frozen=True, slots=True)
 class CampaignData:
-    """Everything the analysis reads."""
+    """Everything the analysis reads.
+
+    Attributes:
+        plan: None where ``campaign.json`` is of another version.
+    """
 
     root: Path
     document: CampaignDocument
@@ -76,6 +81,7 @@ class CampaignData:
     put_in: PutInFile | None
     runs: tuple[RunData, ...]
     problems: tuple[Problem, ...]
+    plan: CampaignConfig | None = None
 
     @property
     def config(self) -> Foreign:
@@ -150,9 +156,11 @@ def read_campaign(
     document = read_campaign_file(folder.campaign_file)
     engine = asked_of(document, str(folder.campaign_file)).engine
     problems: list[Problem] = []
-    campaign, unknown = Belonging.to(document)
-    if unknown is not None:
-        problems.append(Problem("plan_unknown", str(folder.campaign_file), detail=unknown))
+    plan = None
+    try:
+        plan = config_of(document)
+    except ArtifactError as error:
+        problems.append(Problem("plan_unknown", str(folder.campaign_file), detail=str(error)))
     listed = []
     for run_folder in folder.runs():
         wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
@@ -165,9 +173,9 @@ def read_campaign(
         elif wanted:
             problems.append(Problem("other_date", str(run_folder.path), (document.date,)))
     places = [(run_folder, *place) for run_folder, _, own in listed for place in own]
-    cells = iter(each(partial(read_cell_data, campaign=campaign, steps=steps), places))
+    cells = iter(each(partial(read_cell_data, campaign=document.campaign, plan=plan, steps=steps), places))
     runs = [
-        _run(run_folder, receipt, list(islice(cells, len(own))), campaign.campaign, problems)
+        _run(run_folder, receipt, list(islice(cells, len(own))), document.campaign, problems)
         for run_folder, receipt, own in listed
     ]
     preflight = _optional(folder.preflight_status, partial(read_document, kind=PreflightStatus), problems)
@@ -188,6 +196,7 @@ def read_campaign(
         put_in=_optional(folder.put_in, partial(read_document, kind=PutInFile), problems),
         runs=tuple(runs),
         problems=tuple(replace_fields(p, subject=printable(_where(Path(p.subject), root))) for p in problems),
+        plan=plan,
     )
 
 

@@ -11,14 +11,12 @@ from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CellFolder, RunFolder
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import Problem, ProblemCode
-from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.cell import CellDocument, FileEntry
 from connector_tax.base.documents.reading import as_json
 from connector_tax.base.documents.receipt import ReceiptCell
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import sha256_of
 from connector_tax.base.opening import bare, each_line_of
-from connector_tax.base.plan.campaign import config_of
 from connector_tax.base.plan.cells import cells_of, launch_spec
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.connector import PLAIN_AGAIN
@@ -78,49 +76,32 @@ def _times_are_there(r: RequestRecord) -> bool:
 MATCHED = {"extra_args", "env"}
 
 
-@dataclass(frozen=True, slots=True)
-class Belonging:
-    """What cells are held against.
+def other_campaign(
+    campaign: str, plan: CampaignConfig | None, run: RunFolder, folder: CellFolder, document: CellDocument
+) -> list[Problem]:
+    """Why the cell in ``folder`` is of another campaign; none if it is of this one.
 
-    Attributes:
-        config: None where ``campaign.json`` is of another version, so that nothing but names can be compared.
+    Args:
+        plan: None where ``campaign.json`` is of another version, so that nothing but names can be compared.
     """
-
-    campaign: str
-    config: CampaignConfig | None
-
-    @classmethod
-    def to(cls, document: CampaignDocument) -> tuple["Belonging", str | None]:
-        """Also why the config cannot be read, if so."""
-        try:
-            return cls(document.campaign, config_of(document)), None
-        except ArtifactError as error:
-            return cls(document.campaign, None), str(error)
-
-    def faults(self, run: RunFolder, folder: CellFolder, document: CellDocument) -> list[Problem]:
-        """Why the cell in ``folder`` is of another campaign; none if it is of this one."""
-        named = (document.campaign, document.connector, document.phase, document.cell_id)
-        if named != (self.campaign, run.connector_id, run.phase, folder.cell_id):
-            return [Problem("of_other_campaign", names=named)]
-        if self.config is None or not _lists(self.config, run.connector_id):
-            return []
-        faults: list[Problem] = []
-        own, planned = (
-            as_json(launch or {}) for launch in (document.launch, launch_spec(self.config, run.connector_id))
-        )
-        free = MATCHED if self.config.connector(run.connector_id).matches is not None else set()
-        if different := [k for k in planned if k in own and k not in free and own[k] != planned[k]]:
-            faults.append(Problem("launched_otherwise", names=tuple(different)))
-        wanted = _planned(self.config, run, document.spec)
-        if wanted is None:
-            faults.append(Problem("not_planned"))
-        elif different := [k for k, v in document.spec.to_json().items() if v != wanted.to_json().get(k)]:
-            faults.append(Problem("loaded_otherwise", names=tuple(different)))
-        return faults
-
-
-def _lists(config: CampaignConfig, connector_id: str) -> bool:
-    return connector_id in (*config.connector_ids, PLAIN_AGAIN)
+    named = (document.campaign, document.connector, document.phase, document.cell_id)
+    if named != (campaign, run.connector_id, run.phase, folder.cell_id):
+        return [Problem("of_other_campaign", names=named)]
+    if plan is None or run.connector_id not in (*plan.connector_ids, PLAIN_AGAIN):
+        return []
+    faults: list[Problem] = []
+    own, planned = (
+        as_json(launch or {}) for launch in (document.launch, launch_spec(plan, run.connector_id))
+    )
+    free = MATCHED if plan.connector(run.connector_id).matches is not None else set()
+    if different := [k for k in planned if k in own and k not in free and own[k] != planned[k]]:
+        faults.append(Problem("launched_otherwise", names=tuple(different)))
+    wanted = _planned(plan, run, document.spec)
+    if wanted is None:
+        faults.append(Problem("not_planned"))
+    elif different := [k for k, v in document.spec.to_json().items() if v != wanted.to_json().get(k)]:
+        faults.append(Problem("loaded_otherwise", names=tuple(different)))
+    return faults
 
 
 def _planned(config: CampaignConfig, run: RunFolder, spec: CellSpec) -> CellSpec | None:
@@ -179,7 +160,10 @@ class CellData:
 
 
 def read_cell_data(
-    place: tuple[RunFolder, CellFolder, ReceiptCell | None], campaign: Belonging, steps: bool
+    place: tuple[RunFolder, CellFolder, ReceiptCell | None],
+    campaign: str,
+    plan: CampaignConfig | None,
+    steps: bool,
 ) -> CellData | Problem:
     """Return what the files of a cell say; a problem where they say nothing. Cells can be read in other processes.
 
@@ -190,7 +174,8 @@ def read_cell_data(
     run, folder, entry = place
     try:
         document = read_cell(folder)
-        faults = campaign.faults(run, folder, document) + _changed_files(folder, (entry or document).files)
+        faults = other_campaign(campaign, plan, run, folder, document)
+        faults += _changed_files(folder, (entry or document).files)
         if folder.requests.name not in document.files:
             faults.append(Problem("file_missing", folder.requests.name))
         requests, wrong = read_requests(folder.requests)

@@ -18,9 +18,8 @@ from connector_tax.base.documents.aggregate import (
     Problem,
     ProblemCode,
 )
-from connector_tax.base.errors import ArtifactError
 from connector_tax.base.opening import is_regular
-from connector_tax.base.plan import cells_of, config_of, until_overload
+from connector_tax.base.plan import cells_of, until_overload
 from connector_tax.base.records.cell import Shape, is_repeat, phase_place
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE, REFUTED, SUPPORTED, UNDETERMINED
@@ -33,9 +32,8 @@ from connector_tax.read.stats.taxes import LostCell
 
 def lost_cells(data: CampaignData) -> list[LostCell]:
     """In the order of the plan; none where ``campaign.json`` is of another version, since the plan is not known then."""
-    try:
-        config = config_of(data.document)
-    except (ArtifactError, LookupError, AttributeError, TypeError, ValueError):
+    config = data.plan
+    if config is None:
         return []
     rates = None if data.reference_rates is None else data.reference_rates.rates
     found = []
