@@ -8,9 +8,7 @@ number grows by the burn, and of which numbers that does not follow.
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from operator import itemgetter
-from typing import Annotated
 
-import msgspec
 import numpy as np
 
 from connector_tax.base.documents.aggregate import BurnMetric, BurnRow, Burns, Ends, PutIn, PutInRow, Quantity
@@ -74,21 +72,6 @@ FIRST_TOKEN, HIDDEN, OVERLAP = "first_token", "hidden", "overlap"
 Pair = tuple[CellEstimates, CellEstimates]
 
 
-class _BurnUs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    build_connector_meta: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-
-
-_Nothing = Annotated[float, msgspec.Meta(ge=0, le=0)]
-
-
-class _Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a test connector of a known burn is told, and nothing else."""
-
-    burn_us: _BurnUs
-    per_cached_block_us: _Nothing = 0.0
-    per_running_us: _Nothing = 0.0
-
-
 def burns(
     config: Foreign, estimates: Estimates, rates: ReferenceRatesFile | None, confidence: float
 ) -> Burns | None:
@@ -137,11 +120,11 @@ def known_burns_us(config: Foreign) -> dict[str, float]:
     for connector in config["connectors"]:
         transfer = connector.get("kv_transfer_config") or {}
         if (transfer.get("kv_connector"), transfer.get("kv_connector_module_path")) == (BURNING, MODULE):
-            try:
-                told = msgspec.convert(transfer.get("kv_connector_extra_config"), _Told)
-            except msgspec.ValidationError:
-                continue
-            found[connector["id"]] = told.burn_us.build_connector_meta
+            told = {k: v for k, v in (transfer.get("kv_connector_extra_config") or {}).items() if v != 0}
+            burn_us = told.get("burn_us", {}).get("build_connector_meta")
+            alone = told == {"burn_us": {"build_connector_meta": burn_us}}
+            if alone and isinstance(burn_us, int | float) and burn_us >= 0:
+                found[connector["id"]] = burn_us
     return found
 
 
