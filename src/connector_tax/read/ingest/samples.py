@@ -1,7 +1,7 @@
 """``metrics_*.jsonl`` of a cell: what the analysis asks of the samples of its window, the host among them, and all of them in order of time. Nothing is filled in."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from connector_tax.base.documents.aggregate import Gpu, Host
-from connector_tax.base.opening import each_line_of, shown
+from connector_tax.base.opening import each_line_of
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.host import GpuReading, HostReading
@@ -104,60 +104,42 @@ class Samples:
     n_waiting: int = 0
 
 
-def read_samples(path: Path, window: CellWindow) -> Samples:
-    """A line that does not parse counts as missed; so does a sample that failed."""
-    rows, readings, missed = [], [], 0
-    for line in each_line_of(path) if path.exists() else ():
-        try:
-            row = msgspec.json.decode(line.decode("utf-8", errors="replace"))
-            inside = window.window_start_ns <= row["t_ns"] < window.t_stop_ns
-        except (msgspec.DecodeError, ValueError, KeyError, TypeError, RecursionError):
-            missed += 1
-            continue
-        if inside and (reading := host_reading(row)) is not None:
-            readings.append(reading)  # also where the engine did not answer
-        values = _numbers(row["values"]) if row.get("ok") else None
-        if inside and values is not None:
-            rows.append(values)
-        missed += inside and values is None
-    waiting, running = (
-        [row[name] for row in rows if name in row]
-        for name in ("num_requests_waiting", "num_requests_running")
-    )
-    return Samples(
-        waiting_p50=median(waiting),
-        running_p50=median(running),
-        n=len(rows) + missed,
-        n_missed=missed,
-        host=host_state(readings),
-        n_waiting=len(waiting),
-    )
-
-
-def _numbers(values: Foreign) -> dict[str, float]:
-    """
-    Raises:
-        ValueError, AttributeError: they are none, or one is beyond all that a server counts.
-    """
-    for name, value in values.items():
-        if not isinstance(value, int | float) or not abs(value) < MOST_VALUE:
-            raise ValueError(f"{shown(name)} of a sample is {shown(value)}, which is no number of a server")
-    return values
-
-
 @dataclass(frozen=True, slots=True)
 class Moment:
     """One sample.
 
     Attributes:
+        answered: whether the engine did.
         running, waiting: requests; None where the engine did not say.
         host: None where the sample holds no reading of the host.
     """
 
     t_ns: int
+    answered: bool
     running: float | None
     waiting: float | None
     host: HostReading | None
+
+
+def read_samples(path: Path, window: CellWindow) -> Samples:
+    """A line that does not parse counts as missed; so does a sample that failed."""
+    inside, missed = list[Moment](), 0
+    for moment in _moments(path):
+        if moment is None:
+            missed += 1
+        elif window.window_start_ns <= moment.t_ns < window.t_stop_ns:
+            inside.append(moment)
+    waiting = [m.waiting for m in inside if m.waiting is not None]
+    running = [m.running for m in inside if m.running is not None]
+    return Samples(
+        waiting_p50=median(waiting),
+        running_p50=median(running),
+        n=len(inside) + missed,
+        n_missed=missed + sum(not m.answered for m in inside),
+        # Also where the engine did not answer.
+        host=host_state([m.host for m in inside if m.host is not None]),
+        n_waiting=len(waiting),
+    )
 
 
 def read_timeline(path: Path) -> list[Moment]:
@@ -166,18 +148,21 @@ def read_timeline(path: Path) -> list[Moment]:
     Raises:
         ArtifactError: the file cannot be opened or unpacked.
     """
-    found = []
-    if path.exists():
-        for line in each_line_of(path):
-            try:
-                row = msgspec.json.decode(line.decode("utf-8", errors="replace"))
-                t_ns = int(row["t_ns"])
-            except (msgspec.DecodeError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
-                continue
-            values = row.get("values") if row.get("ok") else None
-            running, waiting = (_number(values, f"num_requests_{what}") for what in ("running", "waiting"))
-            found.append(Moment(t_ns, running, waiting, host_reading(row)))
-    return sorted(found, key=lambda moment: moment.t_ns)
+    return sorted((m for m in _moments(path) if m is not None), key=lambda moment: moment.t_ns)
+
+
+def _moments(path: Path) -> Iterator[Moment | None]:
+    """Line by line; None for one that is no sample."""
+    for line in each_line_of(path) if path.exists() else ():
+        try:
+            row = msgspec.json.decode(line.decode("utf-8", errors="replace"))
+            t_ns = int(row["t_ns"])
+        except (msgspec.DecodeError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
+            yield None
+            continue
+        values = row.get("values") if row.get("ok") else None
+        running, waiting = (_number(values, f"num_requests_{what}") for what in ("running", "waiting"))
+        yield Moment(t_ns, values is not None, running, waiting, host_reading(row))
 
 
 def _number(values: object, name: str) -> float | None:
