@@ -105,18 +105,6 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """Where the first screen's taxes were measured; ``n_blocks`` is the most of any row."""
-
-    rate_per_s: float
-    input_tokens: int
-    output_tokens: int
-    n: tuple[int, int]
-    n_plain: tuple[int, int]
-    n_blocks: int
-
-
-@dataclass(frozen=True, slots=True)
 class Claim:
     """One hypothesis.
 
@@ -182,6 +170,7 @@ class Page:
     Attributes:
         of: what the page is of; names and texts in it come from files that people write.
         left: what of the plan is not measured yet; None of a campaign that has ended, or whose plan nobody knows.
+        shown: the taxes of the first screen.
         bundled: whether a published bundle of this campaign lies in the checkout.
         early: fewest and most completed requests at which a cell may end, and how many cells ended before the most; None where all
             cells are asked for as many as in the published experiment.
@@ -194,7 +183,7 @@ class Page:
     device: str
     cores: int | None
     answer: Answer
-    where: Where | None
+    shown: Sequence[TaxRow]
     rows: Sequence[Row]
     columns: Sequence[Column]
     footnotes: Sequence[tuple[str, str]]
@@ -250,7 +239,7 @@ def page_view(aggregate: Aggregate, left: Left | None = None, bundled: bool = Fa
         device=name(on.device) if on.device else "",
         cores=cores if isinstance(cores := provenance.host.get("cores"), int) else None,
         answer=_answer(rows),
-        where=_where([t for (_, metric), t in taxes.items() if metric in METRICS]),
+        shown=[t for (_, metric), t in taxes.items() if metric in METRICS],
         rows=rows,
         columns=_columns(rows, _floors(aggregate)),
         footnotes=list(zip(LETTERS, marks, strict=False)),
@@ -363,19 +352,6 @@ def _answer(rows: Sequence[Row]) -> Answer:
         bound=bare(top, "share") if math.isfinite(top) else None,
         without=[r for r in rows if r not in known],
         by_plain=next((r for r in rows if r.by_plain), None),
-    )
-
-
-def _where(found: Sequence[TaxRow]) -> Where | None:
-    if not found:
-        return None
-    n, n_plain = [t.n for t in found], [t.n_plain for t in found]
-    return Where(
-        found[0].rate_per_s,
-        *found[0].shape,
-        (min(n), max(n)),
-        (min(n_plain), max(n_plain)),
-        max(t.n_blocks for t in found),
     )
 
 
