@@ -37,7 +37,6 @@ from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.cells import Estimates
 from connector_tax.read.stats.host import (
-    SpeedSlope,
     at_equal_speed,
     bounds_of,
     equal_speed,
@@ -283,30 +282,22 @@ def headline_taxes(
     launches = {key: x for key, x in launches.items() if x.config not in without}
     blocks = complete_blocks(launches)
     members_of = own_blocks(launches, blocks)
-    slope = speed_slope(launches, blocks, list(members_of)) if equal_speed else None
-    if equal_speed and slope is None:
+    # Log ratios of each block, and the error of their mean that every configuration shares.
+    found = {c: (log_ratios(launches, own, c), 0.0) for c, own in members_of.items()}
+    if equal_speed:
+        slope = speed_slope(launches, blocks, list(members_of))
+        held = (
+            {}
+            if slope is None
+            else {c: at_equal_speed(launches, own, c, slope) for c, own in members_of.items()}
+        )
+        found = {c: (own.log_ratios, own.shared_error) for c, own in held.items() if not own.damaged}
+    if not found:
         return {}
-    if slope is not None:
-        members_of = {
-            c: own for c, own in members_of.items() if not at_equal_speed(launches, own, c, slope).damaged
-        }
-    if not members_of:
-        return {}
-    table = np.full((len(blocks), len(members_of)), math.nan)
-    shared = np.zeros(len(members_of))
-    for k, (config, own) in enumerate(members_of.items()):
-        table[[blocks.index(b) for b in own], k], shared[k] = _of_blocks(launches, own, config, slope)
-    return _drawn_jointly(table, list(members_of), draws, rng, shared)
-
-
-def _of_blocks(
-    launches: Launches, blocks: list[str], config: str, slope: SpeedSlope | None
-) -> tuple[Floats, float]:
-    """Log ratios of each block, and the error of their mean that every configuration shares."""
-    if slope is None:
-        return log_ratios(launches, blocks, config), 0.0
-    found = at_equal_speed(launches, blocks, config, slope)
-    return found.log_ratios, found.shared_error
+    table = np.full((len(blocks), len(found)), math.nan)
+    for k, (config, (ratios, _)) in enumerate(found.items()):
+        table[[blocks.index(b) for b in members_of[config]], k] = ratios
+    return _drawn_jointly(table, list(found), draws, rng, np.array([error for _, error in found.values()]))
 
 
 def _drawn_jointly(
