@@ -99,7 +99,8 @@ def _row(
     parts = _in_three(config, taxes, changed, noop)
     split: Literal[0, 2, 3] = 3
     if any(part.estimate.point is None for part in parts.values()):
-        two = _in_two(taxes[config], noop)
+        # Without the flags, which then lie in either.
+        two = {"framework": noop, "implementation": taxes[config].less(noop, of_other=NOOP)}
         if NOOP in found and found[NOOP].estimate.point is not None:
             # From a whole tax nothing is taken.
             two["framework"] = Part(found[NOOP].number, found[NOOP].n_blocks)
@@ -136,11 +137,6 @@ def _in_three(config: str, taxes: Taxes, changed: Changes, noop: Part) -> dict[s
         "framework": framework,
         "implementation": rest.less(framework, of_other="framework"),
     }
-
-
-def _in_two(whole: Part, noop: Part) -> dict[str, Part]:
-    """Without the flags, which then lie in either."""
-    return {"framework": noop, "implementation": whole.less(noop, of_other=NOOP)}
 
 
 def _flags(config: str, taxes: Taxes, changed: Changes) -> Part:
@@ -188,12 +184,7 @@ def _two_parts(metric: Split, whole: Tax, noop: Tax, confidence: float) -> TwoPa
         config=whole.config,
         metric=metric,
         unit=whole.unit,
-        total=_standing(whole, confidence),
-        framework=_standing(noop, confidence),
+        total=whole.number.tax_part(confidence, whole.n_blocks),
+        framework=noop.number.tax_part(confidence, noop.n_blocks),
         rest=rest.tax_part(confidence, n_blocks),
     )
-
-
-def _standing(main: Tax, confidence: float) -> TaxPart:
-    """As it stands in ``main_taxes``."""
-    return main.number.tax_part(confidence, main.n_blocks)
