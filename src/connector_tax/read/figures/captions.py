@@ -1,6 +1,5 @@
 """What stands above and below a picture: codes with names in, the words of ``labels.yaml`` out."""
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from connector_tax.base.documents.aggregate import Aggregate, MeasuredCell, TaxRow
-from connector_tax.base.records.cell import phase_word
+from connector_tax.base.records.cell import is_repeat, phase_word
 from connector_tax.base.records.connector import is_connector
 from connector_tax.read.figures.style import Drawn, Omitted, Row, set_around
 from connector_tax.read.figures.words import (
@@ -23,7 +22,6 @@ from connector_tax.read.figures.words import (
 
 # Statuses of configurations that have a number somewhere.
 MEASURED = ("measured", "partial")
-OF_BLOCKS = re.compile(r"(a|b|r[1-9]\d*)\Z")
 # Names in one list.
 MOST_LISTED = 12
 # By code.
@@ -127,7 +125,10 @@ def left_out(
         if (
             cell.phase == phase
             or (cell.rate_per_s, cell.shape, cell.phase) in at
-            or ((cell.rate_per_s, cell.shape) in over_blocks and OF_BLOCKS.match(cell.phase))
+            or (
+                (cell.rate_per_s, cell.shape) in over_blocks
+                and (cell.phase in ("a", "b") or is_repeat(cell.phase))
+            )
         )
         and not isinstance(cell, MeasuredCell)
         and cell.recorded

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from connector_tax.base.documents.aggregate import FailedBlock, Host
+from connector_tax.base.documents.aggregate import PLAIN, FailedBlock, Host
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.records.cell import Phase, Shape, is_repeat, phase_place
 from connector_tax.base.records.connector import PLAIN_AGAIN
@@ -22,7 +22,7 @@ from connector_tax.read.stats.taxes import AVERAGED, LATENCIES, LATENCY_METRICS,
 
 # Below it a t-interval is wider than it is worth, and one bad block is a third of the evidence.
 MIN_BLOCKS = 3
-PLAINS = ("plain", PLAIN_AGAIN)
+PLAINS = (PLAIN, PLAIN_AGAIN)
 FAILED, OVERLOADED = "requests_failed", "overloaded"
 
 
@@ -193,9 +193,6 @@ def levels_of(chosen: list[Launch], blocks: list[str], configs: list[str]) -> Fl
 
 def plains(launches: Launches, blocks: list[str]) -> list[Launch]:
     return [launches[b, c] for b in blocks for c in PLAINS]
-
-
-PLAIN = "plain"
 
 
 def failed_blocks(
