@@ -16,16 +16,20 @@ from connector_tax.base.documents.aggregate import Aggregate, Decomposition, Int
 from connector_tax.base.documents.rates import REFERENCES, Reference
 from connector_tax.base.records.connector import MATCHED, PLAIN_AGAIN
 from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, UNDETERMINED
-from connector_tax.read.figures.captions import MEASURED, finished, launches, left_out, omitted
 from connector_tax.read.figures.style import (
     FORM,
+    MEASURED,
     Drawn,
     Omitted,
     Row,
     ends_of,
     error_bar,
+    finished,
+    launches,
+    left_out,
     look_of,
     new_figure,
+    omitted,
     percent_axis,
     row_axis,
     side_by_side,

@@ -14,20 +14,24 @@ from matplotlib.patches import Patch
 from connector_tax.base.documents.aggregate import Aggregate, Interval, Latency, MeasuredCell, Part, Steps
 from connector_tax.base.documents.rates import REFERENCES
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.captions import Lists, finished, left_out, omitted, saturated
 from connector_tax.read.figures.style import (
     FORM,
     Drawn,
+    Lists,
     Omitted,
     Row,
     ends_of,
     error_bar,
+    finished,
+    left_out,
     look_of,
     new_figure,
+    omitted,
     plain_log_axis,
     plain_numbers,
     rate_axis,
     row_axis,
+    saturated,
     write_behind,
 )
 from connector_tax.read.figures.words import (
