@@ -148,6 +148,11 @@ class CellData:
         return self.config, self.phase, self.cell_id
 
     @property
+    def began_utc_ns(self) -> int:
+        clock = self.document.clock
+        return clock.utc_ns - clock.monotonic_ns + self.window.t0_ns
+
+    @property
     def usable(self) -> bool:
         """Whether it may enter the statistics."""
         return not self.left_out and self.document.verdict == "valid"

@@ -78,7 +78,7 @@ def launches_at(estimates: Estimates, rate: float, metric: LaunchMetric) -> Laun
         for (config, phase, _), own in estimates.items()
         if is_headline_cell(own, phase, shape, rate)
     }
-    starts = {k: _utc_ns(own) for k, own in cells.items()}
+    starts = {k: own.cell.began_utc_ns for k, own in cells.items()}
     first = min(starts.values(), default=0)
     return {
         (block, config): _launch(
@@ -98,11 +98,6 @@ def _launch(block: str, config: str, start_h: float, own: CellEstimates, name: s
     # What looking and Student's t made wider is not what requests differ by.
     within = float(np.log(finite).std(ddof=1)) / estimate.widened_by if finite.size > 1 else math.nan
     return Launch(block, config, start_h, math.log(estimate.point), within, host, estimate.n)
-
-
-def _utc_ns(own: CellEstimates) -> int:
-    clock = own.cell.document.clock
-    return clock.utc_ns - clock.monotonic_ns + own.cell.window.t0_ns
 
 
 def complete_blocks(launches: Launches) -> list[str]:
