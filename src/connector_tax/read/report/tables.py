@@ -24,6 +24,7 @@ from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.texts import digits_apart, usual_decimals
 from connector_tax.read.figures.words import label, labels, phase_text, problem_text
+from connector_tax.read.stats.connectors import METRICS
 
 Unit = Literal["tax", "points", "share", "change_us", "us", "ms", "plain", "per_s"]
 # Unit -> (factor, what stands behind the number, whether a plus stands in front).
@@ -150,7 +151,6 @@ def tick(value: float, unit: Unit) -> str:
 
 # What may stand in a cell: text, a number, a count, or nothing.
 Value = Number | str | int | None
-METRICS: tuple[Metric, ...] = ("ttft_p90", "tpot_p90")
 HOST_UNITS: dict[str, Unit] = {"ratio": "share"}
 MOST_HOOKS = 6
 # Of a shape: its rate, a connector, its two taxes and that of TTFT with phases averaged out.
