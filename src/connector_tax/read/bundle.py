@@ -436,9 +436,12 @@ def reproduce(bundle: Path, verified: Verified) -> Reproduced:
             elif name not in found:
                 findings.append(Finding(name, "is not made today"))
             elif sha256_of(found[name]) != inside[name]:
-                where = (
-                    f", first {_first(then / name, found[name])}" if name.endswith("/aggregate.json") else ""
-                )
+                where = ""
+                if name.endswith("/aggregate.json"):
+                    place = difference(
+                        *(json.loads(path.read_bytes()) for path in (then / name, found[name]))
+                    )
+                    where = f", first {place or 'in how it is written'}"
                 findings.append(Finding(name, f"differs{where}"))
     return Reproduced(findings, len(names))
 
@@ -451,12 +454,6 @@ def _campaign(bundle: Path, verified: Verified) -> str:
             f"{bundle}: has {len(names)} campaigns in {RESULTS}, wanted is one. {shown(sorted(names))}"
         )
     return f"{RESULTS}{name}/"
-
-
-def _first(old: Path, new: Path) -> str:
-    """The first path at which two JSON files differ."""
-    found = difference(json.loads(old.read_bytes()), json.loads(new.read_bytes()))
-    return found or "in how it is written"
 
 
 def difference(old: Any, new: Any) -> str | None:
