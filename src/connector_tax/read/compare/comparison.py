@@ -18,6 +18,7 @@ from connector_tax.base.documents.aggregate import (
     LatencyMetric,
     MeasuredCell,
     Metric,
+    TaxRow,
     Unit,
     read_aggregate,
 )
@@ -27,7 +28,6 @@ from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
 from connector_tax.base.statistics.mover import change
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 from connector_tax.read.figures.words import (
-    Tax,
     blocks_of,
     label,
     launches_text,
@@ -42,7 +42,7 @@ from connector_tax.read.figures.words import (
 from connector_tax.read.figures.words import rate as rate_text
 
 
-def flags_behind(aggregate: Aggregate, tax: Tax) -> dict[str, set[str]]:
+def flags_behind(aggregate: Aggregate, tax: TaxRow) -> dict[str, set[str]]:
     """Flags of the cells that a tax is made of, in the order of the alphabet -> whose: ``plain`` or ``own``."""
     found: dict[str, set[str]] = {}
     for side, cell in _cells_behind(aggregate, tax):
@@ -51,7 +51,7 @@ def flags_behind(aggregate: Aggregate, tax: Tax) -> dict[str, set[str]]:
     return dict(sorted(found.items()))
 
 
-def _cells_behind(aggregate: Aggregate, tax: Tax) -> Iterator[tuple[str, MeasuredCell]]:
+def _cells_behind(aggregate: Aggregate, tax: TaxRow) -> Iterator[tuple[str, MeasuredCell]]:
     """(``plain`` or ``own``, cell): the usable ones of its launch, or of the blocks that it is a mean over.
 
     Plain's second launches are in blocks alone.
@@ -66,7 +66,7 @@ def _cells_behind(aggregate: Aggregate, tax: Tax) -> Iterator[tuple[str, Measure
             yield sides[cell.config], cell
 
 
-def _own_blocks(aggregate: Aggregate, tax: Tax) -> set[str]:
+def _own_blocks(aggregate: Aggregate, tax: TaxRow) -> set[str]:
     """Phases of the blocks in which its configuration and plain have a number; equal rates have one entry of blocks."""
     entries = (
         set(row.by_block)
@@ -393,7 +393,7 @@ def _measured(aggregate: Aggregate, config: str, rate_per_s: float | None) -> bo
     return any(True for _ in _standing(aggregate, config, rate_per_s))
 
 
-def _standing(aggregate: Aggregate, config: str, rate_per_s: float) -> Iterator[Tax]:
+def _standing(aggregate: Aggregate, config: str, rate_per_s: float) -> Iterator[TaxRow]:
     """The taxes that stand at that rate, at the reference rates first."""
     return (t for t in aggregate.main_taxes if (t.config, t.rate_per_s) == (config, rate_per_s))
 

@@ -37,7 +37,6 @@ from connector_tax.read.figures.style import (
 )
 from connector_tax.read.figures.words import (
     METRICS,
-    Tax,
     blocks_of,
     connectors_or_all,
     interval_texts,
@@ -65,7 +64,7 @@ BAR_COLUMNS = (
 )
 CELL_COLUMNS = "config input_tokens output_tokens rate_per_s n_blocks point low high n n_plain verdict"
 # Prompt and output tokens -> the tax there.
-Grid = dict[tuple[int, int], Tax]
+Grid = dict[tuple[int, int], TaxRow]
 
 
 def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
@@ -136,7 +135,7 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     )
 
 
-def _columns(tax: Tax, names: str) -> Row:
+def _columns(tax: TaxRow, names: str) -> Row:
     return {name: getattr(tax, name) for name in names.split()}
 
 
@@ -250,7 +249,7 @@ def _grids(aggregate: Aggregate, own: Sequence[TaxRow]) -> dict[str, Grid]:
     return grids
 
 
-def _cell_text(tax: Tax, with_rate: bool, between: str) -> str:
+def _cell_text(tax: TaxRow, with_rate: bool, between: str) -> str:
     """Return what stands in a cell: the tax, its interval, and where they differ its rate and its blocks."""
     value = tax.interval
     assert value is not None, "a grid has taxes with a number"
@@ -263,7 +262,7 @@ def _cell_text(tax: Tax, with_rate: bool, between: str) -> str:
     return "\n".join(lines)
 
 
-def _write_cell(axes: Any, x: int, y: int, tax: Tax | None, text: str, colour: Any, points: float) -> None:
+def _write_cell(axes: Any, x: int, y: int, tax: TaxRow | None, text: str, colour: Any, points: float) -> None:
     """Write a cell's numbers, dark on light colours and light on dark ones, and hatch a cell whose interval holds zero."""
     hatch = HATCHES.get(tax.told) if tax else None
     if hatch:
@@ -316,7 +315,7 @@ def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     names = [short_label(aggregate.label_of(c)) for c in order]
     figure = new_figure(10.4, 1.0 + 0.8 * len(order), len(stacks))
     rows: list[Row] = []
-    shown: list[Tax] = []
+    shown: list[TaxRow] = []
     metrics = [m for m in METRICS if m in stacks]
     for axes, metric in zip(side_by_side(figure, len(metrics)), metrics, strict=True):
         found = stacks[metric]
@@ -486,7 +485,7 @@ def _sum(aggregate: Aggregate, whole: str, one: Interval, two: Interval) -> Inte
 
 
 def _no_stack(
-    aggregate: Aggregate, members: dict[str, tuple[str, str, str]], taxes: dict[str, Tax]
+    aggregate: Aggregate, members: dict[str, tuple[str, str, str]], taxes: dict[str, TaxRow]
 ) -> Omitted:
     """Say of the stack that this campaign asked for, else of the first, whose tax is missing."""
     asked = [ids for whole, ids in members.items() if whole in aggregate.configs]

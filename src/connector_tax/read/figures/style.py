@@ -29,7 +29,6 @@ from connector_tax.base.records.cell import is_repeat, phase_word
 from connector_tax.base.records.connector import is_connector
 from connector_tax.read.figures.words import (
     MINUS,
-    Tax,
     blocks_of,
     label,
     listing,
@@ -356,7 +355,7 @@ def finished(
     data_rows: list[Row],
     *,
     lists: Lists,
-    taxes: Sequence[Tax] = (),
+    taxes: Sequence[TaxRow] = (),
     n: Iterable[int] = (),
     legend: Sequence[Artist] = (),
     rate_per_s: float | None = None,
@@ -400,7 +399,7 @@ def span(counts: Iterable[int]) -> str:
     return " to ".join(dict.fromkeys(f"{n:,}" for n in ends)) or "unknown"
 
 
-def launches(taxes: Sequence[Tax]) -> Lists:
+def launches(taxes: Sequence[TaxRow]) -> Lists:
     """List over how many blocks of launches taxes are, and where some are, which are not; and those that are not of Phase A."""
     blocks = sorted({n for tax in taxes if (n := blocks_of(tax)) is not None})
     once = {tax.config: str(tax.phase) for tax in taxes if blocks_of(tax) is None}
@@ -422,7 +421,7 @@ def left_out(
     phase: str,
     drawn: Collection[str] | None = None,
     *,
-    taxes: Iterable[Tax] = (),
+    taxes: Iterable[TaxRow] = (),
     rate_per_s: float | None = None,
     among: Collection[str] | None = None,
     every: bool = False,

@@ -139,9 +139,6 @@ def launches_text(n_blocks: int) -> str:
     return label("n_blocks", "one" if n_blocks == 1 else "several").format(n=n_blocks)
 
 
-Tax = TaxRow
-
-
 def why_absent(aggregate: Aggregate, config: str) -> str:
     """``"mooncake_both was skipped: <reason>"``, for a configuration a figure needs and does not have."""
     state = aggregate.configs.get(config)
@@ -175,12 +172,12 @@ def reference_flags(aggregate: Aggregate) -> tuple[str, ...]:
     return () if aggregate.reference_rates is None else aggregate.reference_rates.flags
 
 
-def blocks_of(tax: Tax) -> int | None:
+def blocks_of(tax: TaxRow) -> int | None:
     """Over how many blocks of launches it was taken; None for one launch."""
     return None if tax.of_one_launch else tax.n_blocks
 
 
-def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, Tax]:
+def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, TaxRow]:
     """Per configuration, the one tax that stands for ``reference``, as the analysis chose it; those with a number."""
     found = {
         tax.config: tax
@@ -190,7 +187,7 @@ def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str
     return {c: found[c] for c in aggregate.config_ids if c in found}
 
 
-def standing_tax(aggregate: Aggregate, row: TaxRow) -> Tax:
+def standing_tax(aggregate: Aggregate, row: TaxRow) -> TaxRow:
     """The tax that stands for the configuration, rate and shape of one cell's: another where the analysis chose another, also one
     that has a reason in place of a number. A cell that is lost empties no place in which another one stands."""
     chosen = next((tax for tax in aggregate.main_taxes if tax.place == row.place), row)
@@ -198,7 +195,7 @@ def standing_tax(aggregate: Aggregate, row: TaxRow) -> Tax:
     return chosen if chosen.known or row.known or instead else row
 
 
-def _is_there(aggregate: Aggregate, tax: Tax) -> bool:
+def _is_there(aggregate: Aggregate, tax: TaxRow) -> bool:
     """Whether its cell counts; one over blocks has no single cell."""
     if tax.phase is None:
         return True
