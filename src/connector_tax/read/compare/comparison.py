@@ -16,7 +16,6 @@ from connector_tax.base.documents.aggregate import (
     Ends,
     Interval,
     LatencyMetric,
-    MeasuredCell,
     Metric,
     TaxRow,
     Unit,
@@ -42,28 +41,22 @@ from connector_tax.read.figures.words import (
 from connector_tax.read.figures.words import rate as rate_text
 
 
-def flags_behind(aggregate: Aggregate, tax: TaxRow) -> dict[str, set[str]]:
-    """Flags of the cells that a tax is made of, in the order of the alphabet -> whose: ``plain`` or ``own``."""
-    found: dict[str, set[str]] = {}
-    for side, cell in _cells_behind(aggregate, tax):
-        for flag in cell.flags:
-            found.setdefault(flag, set()).add(side)
-    return dict(sorted(found.items()))
-
-
-def _cells_behind(aggregate: Aggregate, tax: TaxRow) -> Iterator[tuple[str, MeasuredCell]]:
-    """(``plain`` or ``own``, cell): the usable ones of its launch, or of the blocks that it is a mean over.
+def flags_behind(aggregate: Aggregate, tax: TaxRow) -> set[str]:
+    """Of the cells that a tax is made of: the usable ones of its launch, or of the blocks that it is a mean over.
 
     Plain's second launches are in blocks alone.
     """
     over_blocks = blocks_of(tax) is not None
     phases = _own_blocks(aggregate, tax) if over_blocks else {tax.phase}
-    sides = {"plain": "plain", tax.config: "own"} | ({PLAIN_AGAIN: "plain"} if over_blocks else {})
-    if tax.metric == "callback_p50_us":  # plain has no hooks
-        sides = {tax.config: "own"}
-    for cell in aggregate.measured():
-        if cell.phase in phases and cell.cell_id == tax.cell_id and cell.config in sides:
-            yield sides[cell.config], cell
+    sides = {tax.config}
+    if tax.metric != "callback_p50_us":  # plain has no hooks
+        sides |= {"plain", PLAIN_AGAIN} if over_blocks else {"plain"}
+    return {
+        flag
+        for cell in aggregate.measured()
+        if cell.phase in phases and cell.cell_id == tax.cell_id and cell.config in sides
+        for flag in cell.flags
+    }
 
 
 def _own_blocks(aggregate: Aggregate, tax: TaxRow) -> set[str]:
@@ -416,7 +409,7 @@ def tax_at(aggregate: Aggregate, config: str, metric: Metric, rate_per_s: float)
 def flags_at(aggregate: Aggregate, config: str, metric: Metric, rate_per_s: float | None) -> list[str]:
     """Flags of the cells behind the campaign's own tax at that rate."""
     standing = () if rate_per_s is None else _standing(aggregate, config, rate_per_s)
-    return [flag for tax in standing if tax.metric == metric for flag in flags_behind(aggregate, tax)]
+    return sorted({flag for tax in standing if tax.metric == metric for flag in flags_behind(aggregate, tax)})
 
 
 def number_of(
