@@ -62,7 +62,8 @@ fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 # `make test-full` has what takes minutes: real vLLM, containers, SLURM, a browser, what is published made again, how every
 # figure looks, and campaigns whose subject a shorter test has as well. One small campaign of real vLLM is `make test`'s.
 BROWSER := $(wildcard tests/unit/*/test_*_in_a_browser.py)
-LONGER := $(patsubst %,tests/emulated/test_%.py,gpu_host connector_off known_truth phase_d readers_killed sweep) \
+LONGER := $(patsubst %,tests/emulated/test_%.py,gpu_host connector_off known_truth phase_d readers_killed repeated_launches \
+  sweep two_slots) \
   tests/unit/rehearsal/test_published_plan.py tests/contract/test_published_campaign.py tests/unit/figures/test_pictures.py
 FULL := tests/vllm tests/container tests/slurm $(BROWSER) $(LONGER)
 SMOKE := tests/vllm/test_real_vllm.py
@@ -80,7 +81,7 @@ TIMED := $(patsubst %,tests/unit/loadgen/test_%.py,workers measure_cell load_gen
 ENGINES := tests/unit/engine tests/unit/measure tests/unit/sweep
 LONG := $(patsubst %,tests/emulated/test_%.py,failures_are_results demo_dag kill_and_resume) \
   $(patsubst %,tests/unit/measure/test_%.py,every_process_killed disk_faults failure) \
-  $(patsubst %,tests/emulated/test_%.py,repeated_launches two_slots sittings phase_c snakemake_report no_planted_secret_is_kept)
+  $(patsubst %,tests/emulated/test_%.py,sittings phase_c snakemake_report no_planted_secret_is_kept)
 BESIDE := $(SMOKE) $(LONG) $(filter-out $(LONG) $(TIMED) $(LONGER),\
   $(wildcard $(patsubst %,%/test_*.py,tests/emulated $(ENGINES) tests/unit/loadgen tests/unit/load)))
 # The rest runs on all cores.

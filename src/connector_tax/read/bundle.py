@@ -23,16 +23,19 @@ from connector_tax.base.artifacts.layout import LOGS, RECEIPT, CampaignFolder
 from connector_tax.base.artifacts.thinning import thin, unfinished
 from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import copy_file, sha256_of, write_text, writing_failed
-from connector_tax.base.opening import (
+from connector_tax.base.files import (
     MOST_BYTES,
+    copy_file,
     is_bare,
     is_campaign_name,
     is_folder,
     open_regular,
     printable,
     read_whole,
+    sha256_of,
     shown,
+    write_text,
+    writing_failed,
 )
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.units import how_many

@@ -190,6 +190,7 @@ def maybe_transfer_kv_layer(func):
     return wrapper
 """
 FILES = {
+    "_version.py": "__version__ = version = '0.32.0'\n",
     "v1/worker/gpu/model_runner.py": V2_RUNNER,
     "v1/worker/gpu/kv_connector.py": V2_HOOKS,
     "v1/worker/gpu_model_runner.py": V1_RUNNER,

@@ -22,7 +22,7 @@ from connector_tax.base.documents.aggregate import (
 )
 from connector_tax.base.documents.identity import DeviceIdentity
 from connector_tax.base.documents.rates import Reference
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.records.cell import is_phase, is_repeat, phase_word
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.texts import digits_apart

@@ -12,11 +12,9 @@ from connector_tax.base.artifacts.layout import CellFolder, RunFolder
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import Problem, ProblemCode
 from connector_tax.base.documents.cell import CellDocument, FileEntry
-from connector_tax.base.documents.reading import as_json
 from connector_tax.base.documents.receipt import ReceiptCell
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import sha256_of
-from connector_tax.base.opening import bare, each_line_of
+from connector_tax.base.files import as_json, bare, each_line_of, sha256_of
 from connector_tax.base.plan.cells import cells_of, launch_spec
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.connector import PLAIN_AGAIN

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from connector_tax.base.documents.aggregate import Gpu, Host
-from connector_tax.base.opening import each_line_of
+from connector_tax.base.files import each_line_of
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.host import GpuReading, HostReading

@@ -23,7 +23,7 @@ from connector_tax.base.documents.aggregate import (
     Stopping,
     TaxRow,
 )
-from connector_tax.base.documents.health import ClockHealth
+from connector_tax.base.documents.cell import ClockHealth
 from connector_tax.base.statistics.cell import summarise_cell
 from connector_tax.base.statistics.looks import look_factor, looks_of
 from connector_tax.base.steptime.heard import FLAG

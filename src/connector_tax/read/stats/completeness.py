@@ -18,7 +18,7 @@ from connector_tax.base.documents.aggregate import (
     Problem,
     ProblemCode,
 )
-from connector_tax.base.opening import is_regular
+from connector_tax.base.files import is_regular
 from connector_tax.base.plan import cells_of, until_overload
 from connector_tax.base.records.cell import Shape, is_repeat, phase_place
 from connector_tax.base.records.connector import PLAIN_AGAIN

@@ -16,7 +16,7 @@ import numpy as np
 
 from connector_tax.base.documents.aggregate import Decomposition, LatencyMetric, TaxPart, TwoParts
 from connector_tax.base.records.connector import MATCHED
-from connector_tax.base.records.settings import CONSEQUENCES
+from connector_tax.base.records.rates import CONSEQUENCES
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.read.stats.main_taxes import main_at
 from connector_tax.read.stats.taxes import LATENCY_METRICS, Tax, difference

@@ -12,8 +12,7 @@ from operator import itemgetter
 import numpy as np
 
 from connector_tax.base.documents.aggregate import BurnMetric, BurnRow, Burns, Ends, PutIn, PutInRow, Quantity
-from connector_tax.base.documents.put_in import PutInFile
-from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.rates import PutInFile, ReferenceRatesFile
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat, phase_place
 from connector_tax.base.records.request import RequestRecord
