@@ -9,7 +9,7 @@ Standard library only: preflight asks without vLLM being importable.
 import ast
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -117,13 +117,10 @@ class Order:
     Attributes:
         places: case and the runner's own calls: its touch points with connector code, ``forward`` (queued on the device),
             ``sample_tokens`` (the engine core's second call of the step) and ``sample`` (queued).
-        hooks: case and the hooks as the connector sees them, with ``forward`` and ``sample`` among them; without the hooks of layers,
-            which the forward itself calls (``LAYERS``).
     """
 
     runner: str
     places: tuple[tuple[str, tuple[str, ...]], ...]
-    hooks: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def read_order(vllm: Path, runner: str) -> Order:
@@ -150,13 +147,12 @@ def read_order(vllm: Path, runner: str) -> Order:
         wrapper = Thing(hooks, {"kv_connector": connector}, frozenset(hooks))
         me, names = Thing(own, {"kv_connector": wrapper}), {}
     facts = {**_ONE_DEVICE, **names, "get_kv_transfer_group()": connector}
-    places, called = [], []
+    places = []
     for case, true_then in CASES.items():
         steps = walk(_step_of(me, true_then), {**facts, **true_then}, known.marks, words)
         found = _only(steps, f"{known.file} (model runner {runner}), step of kind '{case}'")
         places.append((case, tuple(p.name for p in found if p.inside is None)))
-        called.append((case, tuple(_hooks(found, hooks))))
-    return Order(runner, tuple(places), tuple(called))
+    return Order(runner, tuple(places))
 
 
 def read_layers(vllm: Path) -> tuple[str, ...]:
@@ -237,14 +233,6 @@ def _before(names: tuple[str, ...], name: str) -> str:
     return names[at - 1] if at else "nothing"
 
 
-def _hooks(found: tuple[Place, ...], touch_points: Mapping[str, Any]) -> Iterator[str]:
-    own = {"sample_tokens", *touch_points}
-    for place in found:
-        is_touch_point = place.name.removeprefix("enter ").removeprefix("leave ") in own
-        if place.inside is not None or not is_touch_point:
-            yield place.name
-
-
 def _step_of(runner: Thing, facts: Mapping[str, Any]) -> Callable[[Walk], None]:
     """A step as the engine core asks for it."""
 
@@ -283,20 +271,8 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def main() -> None:
-    """``python -m virtual_gpu.hook_order VLLM``: what is found in a release, as JSON."""
-    vllm = Path(sys.argv[1])
-    orders = {}
-    for runner in RUNNERS:
-        try:
-            order = read_order(vllm, runner)
-            orders[runner] = {
-                "places": dict(order.places),
-                "hooks": dict(order.hooks),
-                "reason": fits(vllm, runner),
-            }
-        except CannotRead as error:
-            orders[runner] = {"places": None, "hooks": None, "reason": str(error)}
-    print(json.dumps({"reason": fits(vllm), "runners": orders}, indent=2))
+    """``python -m virtual_gpu.hook_order VLLM``: whether a release fits, as JSON."""
+    print(json.dumps({"reason": fits(Path(sys.argv[1]))}))
 
 
 if __name__ == "__main__":
