@@ -14,6 +14,9 @@ class GPUModelRunner:
         if self.is_encoder_decoder and scheduler_output.scheduled_encoder_inputs:
             return self.encode(scheduler_output)
         batch_desc = self.dispatch(scheduler_output)
+        if batch_desc.num_tokens == 0:
+            empty_output = self.kv_connector.no_forward(scheduler_output)
+            return self._merge(scheduler_output, empty_output)
         if batch_desc.cg_mode == CUDAGraphMode.FULL:
             self.kv_connector.pre_forward(scheduler_output, input_batch, attn_metadata=attn_metadata)
             model_output = self.cudagraph_manager.run_fullgraph(batch_desc)
