@@ -34,6 +34,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
         "Worker._maybe_get_memory_pool_context(tag)",
         "init_worker_distributed_environment(vllm_config, rank, distributed_init_method, local_rank, backend)",
     ),
+    "v1/worker/worker_base.py": ("CompilationTimes",),
     # Connector code that ClockModelRunner turns to.
     "v1/worker/kv_connector_model_runner_mixin.py": (
         "KVConnectorModelRunnerMixin.maybe_get_kv_connector_output(scheduler_output)",

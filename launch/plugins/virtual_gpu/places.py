@@ -5,7 +5,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from vllm.forward_context import set_forward_context
 from vllm.model_executor.layers.attention.kv_transfer_utils import maybe_transfer_kv_layer
 
 from virtual_gpu.batches import Batch
@@ -21,14 +20,11 @@ class Layers:
 
     Attributes:
         metadata: by layer; connectors skip a step without any. What a GPU's metadata holds belongs to its kernels.
-        slot_mapping: what else ``set_forward_context`` is given, where this release takes it.
     """
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
         self.metadata = dict.fromkeys(names, SimpleNamespace())
-        takes = "slot_mapping" in inspect.signature(set_forward_context).parameters
-        self.slot_mapping: dict[str, Any] = {"slot_mapping": {}} if takes else {}
 
     def run(self) -> None:
         for name in self.names:
