@@ -15,14 +15,13 @@ from connector_tax.base.documents.fleet import (
     Profile,
     ProfileRow,
     Study,
-    TaxRow,
 )
 from connector_tax.base.templates import columns
 from connector_tax.fleet.calibration import Calibration
 from connector_tax.fleet.campaign import Source
 from connector_tax.fleet.outcome import METRICS, mean_of, mean_of_shares
 from connector_tax.fleet.patterns import Pattern
-from connector_tax.fleet.run import PLAIN, Found, Setting, ratio_less_one, taxes
+from connector_tax.fleet.run import PLAIN, Found, ratio_less_one, taxes
 
 
 def document(
@@ -49,10 +48,7 @@ def document(
             for name, days in own.items()
         ),
         fleets=tuple(_fleet(f, study.confidence) for f in found),
-        taxes=tuple(
-            TaxRow(t.config, *_setting(t.setting), t.metric, **fields_of(t.mean))
-            for t in taxes(found, study.confidence)
-        ),
+        taxes=tuple(taxes(found, study.confidence)),
     )
 
 
@@ -163,7 +159,7 @@ def _profile(
 def _fleet(found: Found, confidence: float) -> FleetRow:
     return FleetRow(
         found.config,
-        *_setting(found.setting),
+        *found.setting.key,
         keeps_up=found.kept_up,
         metrics={m: found.mean(m, confidence) for m in METRICS},
         violations_by_pattern={
@@ -171,7 +167,3 @@ def _fleet(found: Found, confidence: float) -> FleetRow:
             for name, days in found.by_pattern.items()
         },
     )
-
-
-def _setting(found: Setting) -> tuple[int, str, str, float]:
-    return found.instances, found.policy.router, found.policy.queue, found.load
