@@ -14,10 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
-class CannotRead(Exception):
-    """A file, class or method is not there; the text says which."""
-
-
 @dataclass(frozen=True, slots=True)
 class Runner:
     """A model runner of vLLM.
@@ -78,10 +74,10 @@ def outline(
     ways with the same places are one.
 
     Raises:
-        CannotRead: there is no function of this name.
+        LookupError: there is no function of this name.
     """
     if name not in functions:
-        raise CannotRead(f"there is no {name}()")
+        raise LookupError(f"there is no {name}()")
     others = {other: function for other, function in functions.items() if other != name}
 
     def called(text: str) -> list[str]:
@@ -135,27 +131,19 @@ def fits(vllm: Path, runner: str | None = None) -> str | None:
             step = outline_of_step(_functions(vllm / known.file, "GPUModelRunner"), known.places)
             if step not in known.known:
                 return f"{known.file} (model runner {name}): a step has ({step}), known is ({') or ('.join(known.known)})"
-    except CannotRead as error:
+    except (OSError, SyntaxError, LookupError) as error:
         return str(error)
     return None
 
 
 def _functions(path: Path, of_class: str | None = None) -> dict[str, ast.FunctionDef]:
     """Return the methods of a class by name, or every function of a file."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise CannotRead(f"{path} is not there") from error
-    except SyntaxError as error:
-        raise CannotRead(
-            f"{path} is not Python of this interpreter ({sys.version.split()[0]}): {error}"
-        ) from error
-    nodes = list(ast.walk(tree))
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))))
     if of_class is not None:
         classes = [node for node in nodes if isinstance(node, ast.ClassDef) and node.name == of_class]
         if not classes:
-            raise CannotRead(f"{path}: there is no class {of_class}")
-        nodes = list(ast.iter_child_nodes(classes[0]))
+            raise LookupError(f"{path}: there is no class {of_class}")
+        nodes = classes[0].body
     return {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
