@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.base.command import Command
+from connector_tax.base.command import Command, add_options
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json, write_text
 from connector_tax.base.parallel import cores, each_in
@@ -23,13 +23,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CAMPAIGN",
         help="engines are fitted to its step records; without one the study has profiles of its own",
     )
-    parser.add_argument(
-        "--fleet", type=Path, default=Path("config/fleet.yaml"), help="the study (default: %(default)s)"
+    add_options(
+        parser,
+        ("--fleet", Path, "the study (default: %(default)s)", Path("config/fleet.yaml")),
+        ("--to=FOLDER", Path, "where to write; default fleet/ in the campaign's results"),
+        ("--processes", int, "default: one per core, at most four"),
     )
-    parser.add_argument(
-        "--to", type=Path, metavar="FOLDER", help="where to write; default fleet/ in the campaign's results"
-    )
-    parser.add_argument("--processes", type=int, help="default: one per core, at most four")
 
 
 def _run(args: argparse.Namespace) -> int:

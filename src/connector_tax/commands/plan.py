@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.command import Command
+from connector_tax.base.command import Command, add_options
 from connector_tax.base.documents.aggregate import read_aggregate
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.reading import read_document
@@ -18,18 +18,19 @@ from connector_tax.run.rehearsal.outlook import hours_lines, outlook, power_line
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
-    add = parser.add_argument
-    add("--hours", type=float, help="also say how to divide so many hours between launches and requests")
-    add(
-        "--earlier",
-        type=find_campaign,
-        metavar="CAMPAIGN",
-        help="also say which taxes are found if launches differ as in that measured campaign",
+    add_options(
+        parser,
+        ("--hours", float, "also say how to divide so many hours between launches and requests"),
+        (
+            "--earlier=CAMPAIGN",
+            find_campaign,
+            "also say which taxes are found if launches differ as in that measured campaign",
+        ),
+        ("--gpus=N", int, "cards of engine.gpus that are used at a time; default all"),
+        ("--time-only", bool, "say how long it takes, and nothing of taxes"),
+        ("--seed", int, "of the scatter of steps; default %(default)d", 0),
+        ("--to=FOLDER", Path, "keep the simulated results there, as <campaign>-rehearsed"),
     )
-    add("--gpus", type=int, metavar="N", help="cards of engine.gpus that are used at a time; default all")
-    add("--time-only", action="store_true", help="say how long it takes, and nothing of taxes")
-    add("--seed", type=int, default=0, help="of the scatter of steps; default %(default)d")
-    add("--to", type=Path, metavar="FOLDER", help="keep the simulated results there, as <campaign>-rehearsed")
 
 
 def _run(args: argparse.Namespace) -> int:
