@@ -159,7 +159,7 @@ def _profile(
 def _fleet(found: Found, confidence: float) -> FleetRow:
     return FleetRow(
         found.config,
-        *found.setting.key,
+        *found.setting.flat,
         keeps_up=found.kept_up,
         metrics={m: found.mean(m, confidence) for m in METRICS},
         violations_by_pattern={

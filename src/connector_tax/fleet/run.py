@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from msgspec.structs import asdict as fields_of
+from msgspec.structs import asdict
 from numpy.typing import ArrayLike
 
 from connector_tax.base.documents.fleet import Mean, Policy, Profile, Study, TaxRow
@@ -59,8 +59,8 @@ class Setting:
     load: float
 
     @property
-    def key(self) -> tuple[int, str, str, float]:
-        """As rows have it."""
+    def flat(self) -> tuple[int, str, str, float]:
+        """As rows of ``fleet.json`` have it."""
         return self.instances, self.policy.router, self.policy.queue, self.load
 
 
@@ -191,7 +191,7 @@ def taxes(found: Sequence[Found], confidence: float) -> list[TaxRow]:
             a, b = (np.array(f.by_day[metric]) for f in (own, base))
             mean = ratio_less_one(a, b, confidence) if metric in RELATIVE else mean_of(a - b, confidence)
             if mean is not None:
-                rows.append(TaxRow(own.config, *own.setting.key, metric, **fields_of(mean)))
+                rows.append(TaxRow(own.config, *own.setting.flat, metric, **asdict(mean)))
     return rows
 
 
