@@ -223,15 +223,19 @@ def csv_of(cells: list[LoadCell]) -> str:
     ]
     for cell in cells:
         n, done, good = cell.requests["window"], cell.throughput, cell.goodput
-        per_s = ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s")
-        found = {(name, ""): Level(getattr(done, name), n=n) for name in per_s}
+        found = [
+            (name, "", Level(getattr(done, name), n=n))
+            for name in ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s")
+        ]
         if good is not None:
-            found["goodput_per_s", ""] = Level(good.per_s, n=good.share.n)
-            found["good_share", ""] = good.share
-        found |= {(name, q): level for name, levels in cell.latencies.items() for q, level in levels.items()}
+            found += [
+                ("goodput_per_s", "", Level(good.per_s, n=good.share.n)),
+                ("good_share", "", good.share),
+            ]
+        found += [(name, q, level) for name, levels in cell.latencies.items() for q, level in levels.items()]
         rows += [
-            (cell.cell_id, cell.rate_per_s, *key, level.point, level.low, level.high, level.n)
-            for key, level in found.items()
+            (cell.cell_id, cell.rate_per_s, name, q, level.point, level.low, level.high, level.n)
+            for name, q, level in found
         ]
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(rows)
