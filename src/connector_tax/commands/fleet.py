@@ -9,7 +9,7 @@ from connector_tax.base.files import to_json, write_text
 from connector_tax.base.parallel import cores, each_in
 from connector_tax.base.plan.named import find_campaign
 from connector_tax.fleet.campaign import Source, members_of
-from connector_tax.fleet.document import document, lines, table
+from connector_tax.fleet.document import document, table, text
 from connector_tax.fleet.run import Member, run_study, slos
 from connector_tax.fleet.study import given_profiles, load_study
 from connector_tax.read.figures.fleet import draw_fleet
@@ -56,7 +56,7 @@ def _run(args: argparse.Namespace) -> int:
     write_text(out / "fleet.json", to_json(fleet))
     write_text(out / "fleet.csv", table(fleet))
     draw_fleet(fleet, out)
-    print("\n".join([*lines(fleet), "", f"wrote {out}/fleet.json, .csv, .svg and .png"]))
+    print(f"{text(fleet)}\nwrote {out}/fleet.json, .csv, .svg and .png")
     return 0
 
 
