@@ -29,8 +29,7 @@ from connector_tax.base.config.model import CampaignConfig
 from connector_tax.base.documents.aggregate import Aggregate
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.errors import ArtifactError, ConfigError
-from connector_tax.base.files import write_text_if_changed
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, write_text_if_changed
 from connector_tax.base.plan import read_campaign_file, start
 from connector_tax.base.prctl import killed_with_parent
 from connector_tax.base.records.bounds import Foreign

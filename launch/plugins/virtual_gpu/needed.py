@@ -1,4 +1,4 @@
-"""What of a vLLM release the virtual GPU is built on, looked for in its source; and whether its connectors can be called in its order.
+"""What of a vLLM release the virtual GPU is built on, looked for in its source.
 
 ``python -m virtual_gpu.needed VLLM`` prints ``{"reason": ...}``. Preflight asks before an engine is launched, where each of these would
 be a traceback. Standard library only.
@@ -6,12 +6,13 @@ be a traceback. Standard library only.
 
 import ast
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from virtual_gpu.hook_order import RUNNERS, fits
-
+# Oldest and newest of the releases whose model runners call a connector's hooks where this device's does.
+COMPARED_WITH = ((0, 25), (0, 33))
 # File -> functions, classes and their attributes; in parentheses what they are called with: their first parameters, by name.
 NEEDED: Mapping[str, tuple[str, ...]] = {
     # The engine core's side: two calls a step, of which the second gives a result that is waited for.
@@ -69,18 +70,23 @@ NEEDED_FOR_V2: Mapping[str, tuple[str, ...]] = {
 def lacks(vllm: Path) -> str | None:
     """Why the virtual GPU cannot run in a release; None where its source has nothing against it.
 
-    Hooks that one of the two model runners calls elsewhere are no reason: the worker refuses when that runner is the one in use.
-
     Args:
         vllm: the folder ``vllm`` of an installation or an unpacked wheel.
     """
     needed = dict(NEEDED)
-    if (vllm / RUNNERS["V2"].file).is_file():
+    if (vllm / "v1/worker/gpu/model_runner.py").is_file():
         needed |= NEEDED_FOR_V2
-    if missing := missing_in(vllm, needed):
-        return missing
-    reasons = [fits(vllm, runner) for runner in RUNNERS]
-    return None if None in reasons else " And: ".join(map(str, reasons))
+    return missing_in(vllm, needed) or _not_compared(vllm)
+
+
+def _not_compared(vllm: Path) -> str | None:
+    """Why nobody knows that a release calls hooks in this device's order; None where somebody does."""
+    file = vllm / "_version.py"
+    found = re.search(r"version = ['\"](\d+)\.(\d+)", file.read_text()) if file.is_file() else None
+    if found and COMPARED_WITH[0] <= (int(found[1]), int(found[2])) <= COMPARED_WITH[1]:
+        return None
+    first, last = (".".join(map(str, release)) for release in COMPARED_WITH)
+    return f"where its model runners call hooks was compared for {first} to {last} only"
 
 
 def missing_in(vllm: Path, needed: Mapping[str, tuple[str, ...]]) -> str | None:

@@ -1,8 +1,8 @@
 """The model runner of a device that is a clock: vLLM's steps, its connector code and its order of calls, without a model.
 
 What a connector is asked, and in which order, is vLLM's own code: ``ActiveKVConnector`` under model runner V2,
-``KVConnectorModelRunnerMixin`` under V1. This file only has the places at which a model runner calls it, which
-``hook_order.py`` compares with the release's own model runner.
+``KVConnectorModelRunnerMixin`` under V1. This file only has the places at which a model runner calls it. Traces of both are
+compared for each release that is taken (``tests/vllm/test_hook_order.py``).
 """
 
 from types import SimpleNamespace

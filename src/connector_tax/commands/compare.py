@@ -9,7 +9,7 @@ from pathlib import Path
 
 from connector_tax.base.command import Command, add_options, ratio
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.plan.named import find_campaign
 from connector_tax.read.compare.comparison import LATENCIES, compare, read_side
 from connector_tax.read.compare.text import comparison_json_text, comparison_text, sentence

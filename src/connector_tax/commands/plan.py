@@ -7,20 +7,16 @@ from pathlib import Path
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.command import Command, add_options
-from connector_tax.base.documents.aggregate import read_aggregate
-from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.plan.named import add_campaign, find_campaign
 from connector_tax.run.rehearsal.campaign import analyse, rehearse
-from connector_tax.run.rehearsal.outlook import hours_lines, outlook, power_lines
+from connector_tax.run.rehearsal.outlook import outlook, power_lines
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
     add_options(
         parser,
-        ("--hours", float, "also say how to divide so many hours between launches and requests"),
         (
             "--earlier=CAMPAIGN",
             find_campaign,
@@ -34,10 +30,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    if args.hours is not None and args.time_only:
-        raise ConfigError(
-            "--hours: what launches differ by is taken from simulated taxes. Leave --time-only out."
-        )
     config = args.campaign.config()
     slots = config.engine.slots
     if args.gpus is not None and not 1 <= args.gpus <= len(slots):
@@ -49,15 +41,10 @@ def _run(args: argparse.Namespace) -> int:
         root, times = rehearse(config, Path(folder), seed=args.seed)
         if not args.time_only:
             analyse(root)
-        print(outlook(root, times, config, args.hours, args.gpus))
-        rates = read_document(CampaignFolder(root).reference_rates, ReferenceRatesFile).rates
+        print(outlook(root, times, config, args.gpus))
     if args.earlier is not None:
         path = CampaignFolder(args.earlier.root).aggregate
-        lines = ["", f"by the variance of {args.earlier.given}:", *power_lines(path)]
-        if args.hours is not None:
-            earlier = read_aggregate(path)
-            lines += ["", *hours_lines(earlier, config, rates, times, args.hours, args.gpus)]
-        print("\n".join(lines))
+        print("\n".join(["", f"by the variance of {args.earlier.given}:", *power_lines(path)]))
     if args.to:
         print(f"kept: {root}")
     return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from connector_tax.base.command import Command
 from connector_tax.base.plan import config_of, read_campaign_file
-from connector_tax.run.engine.patching import revert
+from connector_tax.run.engine.settings import revert
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -94,7 +94,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def overview(sweep: "Sweep", results: Path, gpus: int | None = None) -> str:
     """Return a line for each campaign in the order of measuring, and the sum."""
-    from connector_tax.base.opening import printable
+    from connector_tax.base.files import printable
     from connector_tax.base.plan import SIDE_BY_SIDE
     from connector_tax.base.templates import columns
     from connector_tax.base.units import duration_text

@@ -10,8 +10,7 @@ from connector_tax.base.artifacts.cells import damage
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.command import Command
-from connector_tax.base.files import sha256_of
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, sha256_of
 from connector_tax.base.plan.named import find_campaign
 from connector_tax.base.units import how_many
 from connector_tax.read.bundle.reproducing import reproduce

@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from connector_tax.base.documents.settings import differences
+from connector_tax.base.documents.identity import differences
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.templates import columns
 from connector_tax.base.vllm_model.shape import ModelShape

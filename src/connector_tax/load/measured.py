@@ -17,7 +17,7 @@ from connector_tax.base.documents.load import (
     RequestLimit,
     Throughput,
 )
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.seeds import stream

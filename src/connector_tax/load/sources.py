@@ -1,4 +1,4 @@
-"""Files of other tools -> files that workers read: prompts (``run.workload.datasets``) and traces, which become session files.
+"""Files of other tools -> files that workers read: prompts (``run.workload.prompts``) and traces, which become session files.
 
 Prompts. What a file is, is told by its content; one whose name ends in ``.gz`` is unpacked. Plain text has no name of a table or of JSON.
 Source: vLLM 0.32.0, vllm/benchmarks/datasets.
@@ -33,13 +33,12 @@ import msgspec
 from msgspec import Meta
 
 from connector_tax.base.errors import ArtifactError, ConfigError
-from connector_tax.base.files import parse_json, write_bytes
-from connector_tax.base.opening import MOST_BYTES, open_stream, shown
+from connector_tax.base.files import MOST_BYTES, open_stream, parse_json, shown, write_bytes
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.sessions import BLOCK_TOKENS, session_of
 from connector_tax.base.units import MOST_NS, NS_PER_MS, NS_PER_S, s_to_ns
-from connector_tax.run.workload.datasets import prompt_of
 from connector_tax.run.workload.lengths import MOST_TOKENS, Distribution, Lengths
+from connector_tax.run.workload.prompts import prompt_of
 
 Tokens = Annotated[int, Meta(ge=1, le=MOST_TOKENS)]
 JSON_LINES = re.compile(rb"\s*\{")

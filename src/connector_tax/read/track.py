@@ -14,8 +14,7 @@ import msgspec
 
 from connector_tax.base.documents.aggregate import LatencyMetric
 from connector_tax.base.errors import ArtifactError, ConfigError
-from connector_tax.base.files import write_json, write_text
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, write_json, write_text
 from connector_tax.base.plan.named import is_campaign
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.templates import template

@@ -13,7 +13,7 @@ import pytest
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CellFolder
 from connector_tax.base.connector_off import said_in
-from connector_tax.base.documents.preflight import Decision, PreflightStatus
+from connector_tax.base.documents.receipt import Decision, PreflightStatus
 from connector_tax.base.files import write_json
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.steptime.writer import SchedulerRow, WorkerRow, header_line

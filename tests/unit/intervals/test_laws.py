@@ -5,7 +5,7 @@ import pytest
 from arch.bootstrap import optimal_block_length
 from scipy import optimize, stats
 
-from connector_tax.base.statistics.dependence import circular_block_length
+from connector_tax.base.statistics.bootstrap import circular_block_length
 from connector_tax.base.statistics.drift import straight_line
 from connector_tax.base.statistics.laws import (
     chi_square_quantile,

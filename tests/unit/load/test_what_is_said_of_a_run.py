@@ -25,8 +25,8 @@ from connector_tax.load.plan import Content, workers_for
 from connector_tax.load.slo import parse_slo
 from connector_tax.load.sweep import never_observed
 from connector_tax.run.loadgen.cell import CellOutcome
-from connector_tax.run.loadgen.placement import Core
-from connector_tax.run.loadgen.pool import worker_pool
+from connector_tax.run.loadgen.coordinator import worker_pool
+from connector_tax.run.loadgen.descriptors import Core
 from connector_tax.run.workload.lengths import parse_lengths
 from connector_tax.run.workload.protocol import CellProtocol
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from connector_tax.base.documents.put_in import PutInFile, PutInTax
-from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.rates import PutInFile, PutInTax, ReferenceRatesFile
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.read.stats.main_taxes import MainTax
 from connector_tax.read.stats.put_in import put_in

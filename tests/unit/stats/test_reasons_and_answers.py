@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from connector_tax.base.documents.aggregate import VerdictNumbers
-from connector_tax.base.documents.preflight import Decision
+from connector_tax.base.documents.receipt import Decision
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.files import write_json
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable

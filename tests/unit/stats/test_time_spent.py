@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from connector_tax.base.artifacts.launches import read_launches, timed_launch
-from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.artifacts.receipts import read_launches, timed_launch, write_receipt
 from connector_tax.base.documents.aggregate import CriterionOutcome, Problem, VerdictNumbers
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE

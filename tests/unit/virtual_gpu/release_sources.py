@@ -14,9 +14,6 @@ class GPUModelRunner:
         if self.is_encoder_decoder and scheduler_output.scheduled_encoder_inputs:
             return self.encode(scheduler_output)
         batch_desc = self.dispatch(scheduler_output)
-        if batch_desc.num_tokens == 0:
-            empty_output = self.kv_connector.no_forward(scheduler_output)
-            return self._merge(scheduler_output, empty_output)
         if batch_desc.cg_mode == CUDAGraphMode.FULL:
             self.kv_connector.pre_forward(scheduler_output, input_batch, attn_metadata=attn_metadata)
             model_output = self.cudagraph_manager.run_fullgraph(batch_desc)
@@ -193,6 +190,7 @@ def maybe_transfer_kv_layer(func):
     return wrapper
 """
 FILES = {
+    "_version.py": "__version__ = version = '0.32.0'\n",
     "v1/worker/gpu/model_runner.py": V2_RUNNER,
     "v1/worker/gpu/kv_connector.py": V2_HOOKS,
     "v1/worker/gpu_model_runner.py": V1_RUNNER,

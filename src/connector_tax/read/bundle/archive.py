@@ -8,8 +8,7 @@ from pathlib import Path
 
 from connector_tax.base.artifacts.layout import RECEIPT
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import writing_failed
-from connector_tax.base.opening import MOST_BYTES, open_regular
+from connector_tax.base.files import MOST_BYTES, open_regular, writing_failed
 
 # Snakemake takes a file of second 0 for one that is not there. Receipts are newer than what was made of them, so that in a checkout
 # the code that is there makes it anew.

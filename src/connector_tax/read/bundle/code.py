@@ -6,8 +6,7 @@ from pathlib import Path
 
 import connector_tax
 from connector_tax.base.config.checked import PROJECT_ROOT, SCHEMAS
-from connector_tax.base.files import sha256_of
-from connector_tax.base.opening import is_bare
+from connector_tax.base.files import is_bare, sha256_of
 from connector_tax.read.figures.labels import WORDS
 
 # ``PYTHONPATH=code`` finds it.

@@ -9,8 +9,7 @@ from connector_tax.base.artifacts.layout import LOGS, CampaignFolder
 from connector_tax.base.artifacts.thinning import thin, unfinished
 from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import copy_file, sha256_of, write_text, writing_failed
-from connector_tax.base.opening import is_bare
+from connector_tax.base.files import copy_file, is_bare, sha256_of, write_text, writing_failed
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.units import how_many
 from connector_tax.read.analysis import analyse

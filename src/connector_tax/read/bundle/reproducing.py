@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import copy_file, sha256_of
-from connector_tax.base.opening import is_campaign_name, shown
+from connector_tax.base.files import copy_file, is_campaign_name, sha256_of, shown
 from connector_tax.read.bundle.code import CODE, code_sha256, installed_sha256
 from connector_tax.read.bundle.packing import RESULTS, made_files, remake
 from connector_tax.read.bundle.verifying import Finding, Verified, as_folder

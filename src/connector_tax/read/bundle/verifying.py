@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import sha256_of
-from connector_tax.base.opening import is_folder, printable, read_whole
+from connector_tax.base.files import is_folder, printable, read_whole, sha256_of
 from connector_tax.read.bundle.archive import BadArchive, unpack
 from connector_tax.read.bundle.listing import MANIFEST, read_manifest
 

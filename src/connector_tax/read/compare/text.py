@@ -6,8 +6,7 @@ from pathlib import Path
 import msgspec
 
 from connector_tax.base.documents.aggregate import Metric, Scalar, Unit
-from connector_tax.base.files import to_json
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, to_json
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.templates import template
 from connector_tax.read.compare.comparison import Change, Comparison, InNeither, Number, OnlyIn, Rate, Side

@@ -7,7 +7,7 @@ import yaml
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.aggregate import Problem
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.records.cell import is_phase, is_repeat, phase_word
 from connector_tax.base.units import exact_duration
 

@@ -13,7 +13,7 @@ from connector_tax.base.documents.aggregate import (
 )
 from connector_tax.base.documents.identity import DeviceIdentity
 from connector_tax.base.documents.rates import Reference
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.records.connector import is_connector
 from connector_tax.read.figures.labels import label, problem_text
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from connector_tax.base.documents.aggregate import Interval, LatencyMetric
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.statistics.texts import digits_apart
 
 METRICS: dict[LatencyMetric, str] = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}

@@ -10,8 +10,8 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.cell import CellDocument
-from connector_tax.base.documents.reading import as_json
 from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import as_json
 from connector_tax.base.plan.campaign import config_of
 from connector_tax.base.plan.cells import cells_of, launch_spec
 from connector_tax.base.records.cell import CellSpec

@@ -12,22 +12,24 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace as replace_fields
 
-from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
-from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.artifacts.receipts import read_launches, read_receipt
 from connector_tax.base.documents.aggregate import Problem, ProblemCode
 from connector_tax.base.documents.campaign import CampaignDocument, asked_of
-from connector_tax.base.documents.identity import kinds_of, other_versions
-from connector_tax.base.documents.outputs import Output, OutputsFile
-from connector_tax.base.documents.preflight import Decision, PreflightStatus
-from connector_tax.base.documents.put_in import PutInFile
-from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import document_of, read_document
-from connector_tax.base.documents.receipt import Launch, Receipt
-from connector_tax.base.documents.settings import Change, EngineDiff, Settings, differences, engine_diff_of
+from connector_tax.base.documents.cell import Output, OutputsFile
+from connector_tax.base.documents.identity import (
+    Change,
+    EngineDiff,
+    Settings,
+    differences,
+    engine_diff_of,
+    kinds_of,
+    other_versions,
+)
+from connector_tax.base.documents.rates import PutInFile, ReferenceRatesFile
+from connector_tax.base.documents.receipt import Decision, Launch, PreflightStatus, Receipt
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json
-from connector_tax.base.opening import printable
+from connector_tax.base.files import document_of, printable, read_document, read_json
 from connector_tax.base.parallel import Each
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.records.cell import PHASES, is_repeat

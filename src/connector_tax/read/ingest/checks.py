@@ -8,8 +8,7 @@ from pathlib import Path
 
 from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import sha256_of
-from connector_tax.base.opening import bare
+from connector_tax.base.files import bare, sha256_of
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.read.ingest.tables import StepRecords, open_steps
 

@@ -18,12 +18,12 @@ from msgspec import UNSET
 from connector_tax.base.artifacts.layout import LOGS, CampaignFolder, RunFolder
 from connector_tax.base.connector_off import EXTERNAL_QUERIES, said_in
 from connector_tax.base.documents.aggregate import Problem
-from connector_tax.base.documents.preflight import CACHE_ASKED, Decision, PreflightStatus
+from connector_tax.base.documents.receipt import CACHE_ASKED, Decision, PreflightStatus
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import each_line_of, is_regular
+from connector_tax.base.files import each_line_of, is_regular
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.base.steptime import cut
+from connector_tax.base.steptime.share import cut
 from connector_tax.base.units import MOST_NS, NS_PER_S
 from connector_tax.read.ingest.cells import CellData
 from connector_tax.read.ingest.samples import Counted

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from connector_tax.base.documents.aggregate import Problem, ProblemCode
-from connector_tax.base.opening import each_line_of
+from connector_tax.base.files import each_line_of
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.units import MOST_NS
 

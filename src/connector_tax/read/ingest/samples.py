@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from connector_tax.base.connector_off import EXTERNAL_QUERIES
-from connector_tax.base.opening import each_line_of, shown
+from connector_tax.base.files import each_line_of, shown
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.read.ingest.host import HostState, host_reading, host_state

@@ -20,8 +20,7 @@ import connector_tax.base.steptime.columns
 import connector_tax.base.steptime.heard
 import connector_tax.read.ingest.steps
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import parse_json, write_bytes
-from connector_tax.base.opening import open_regular
+from connector_tax.base.files import open_regular, parse_json, write_bytes
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.steptime.heard import Unheard
 from connector_tax.read.ingest.steps import Hooks, StepTable, read_steps

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from connector_tax.base.opening import each_line_of
+from connector_tax.base.files import each_line_of
 from connector_tax.base.records.host import HostReading
 from connector_tax.read.ingest.host import host_reading
 from connector_tax.read.ingest.samples import MOST_VALUE

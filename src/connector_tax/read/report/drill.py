@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from connector_tax.base.artifacts.layout import CellFolder
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.parallel import each_in
 from connector_tax.base.records.host import GpuReading, HostReading
 from connector_tax.base.records.request import RequestRecord

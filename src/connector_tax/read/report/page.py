@@ -19,8 +19,7 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.aggregate import Aggregate, read_aggregate
 from connector_tax.base.documents.figures import Entry, read_figure_index
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import write_text
-from connector_tax.base.opening import printable, read_whole
+from connector_tax.base.files import printable, read_whole, write_text
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.start import standing
 from connector_tax.base.records.cell import phase_word

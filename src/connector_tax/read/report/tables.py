@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from connector_tax.base.documents.aggregate import PLAIN, Aggregate, Metric, TaxRow
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.records.connector import is_connector
 from connector_tax.read.figures.labels import label, phase_text, problem_text
 from connector_tax.read.report.numbers import Number, Unit, bare, number

@@ -21,7 +21,7 @@ from connector_tax.base.documents.aggregate import (
     Quantity,
     TaxRow,
 )
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.records.cell import is_phase, phase_place, phase_word
 from connector_tax.read.figures.labels import problem_text, reason_text
 from connector_tax.read.figures.questions import standing_tax

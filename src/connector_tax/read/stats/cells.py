@@ -23,7 +23,7 @@ from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.statistics.looks import look_factor
 from connector_tax.base.statistics.pairing import CommonArrivals
 from connector_tax.base.statistics.resampling import Floats, draw_starts
-from connector_tax.base.steptime import read_step_columns
+from connector_tax.base.steptime.columns import read_step_columns
 from connector_tax.read.ingest import CellData
 from connector_tax.read.ingest.steps import KIND_NAMES, StepTable
 from connector_tax.read.ingest.tables import StepRecords

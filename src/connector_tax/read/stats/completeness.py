@@ -1,7 +1,7 @@
 """What a campaign lacks of what was planned, and how far each configuration got."""
 
 from connector_tax.base.documents.aggregate import ConfigState, ConfigStatus, Problem, ProblemCode
-from connector_tax.base.documents.preflight import Decision
+from connector_tax.base.documents.receipt import Decision
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.plan import cells_of, config_of, until_overload
 from connector_tax.base.records.cell import CellSpec, Shape, is_repeat, phase_place

@@ -8,7 +8,7 @@ from connector_tax.base.documents.aggregate import (
     Outcome,
     Problem,
 )
-from connector_tax.base.opening import is_regular
+from connector_tax.base.files import is_regular
 from connector_tax.base.records.cell import phase_place
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE, REFUTED, SUPPORTED, UNDETERMINED
 from connector_tax.read.ingest import CampaignData, RunData

@@ -15,7 +15,7 @@ import numpy as np
 
 from connector_tax.base.documents.aggregate import Decomposition, LatencyMetric, TaxPart
 from connector_tax.base.records.connector import MATCHED
-from connector_tax.base.records.settings import CONSEQUENCES
+from connector_tax.base.records.rates import CONSEQUENCES
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.read.stats.main_taxes import MainTax, main_at
 from connector_tax.read.stats.taxes import LATENCY_METRICS, difference

@@ -7,7 +7,7 @@ from connector_tax.base.documents.aggregate import (
     Outputs,
     OutputsVerdict,
 )
-from connector_tax.base.documents.outputs import Output
+from connector_tax.base.documents.cell import Output
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.ingest import CampaignData
 

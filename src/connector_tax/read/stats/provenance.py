@@ -6,7 +6,7 @@ from collections import Counter
 import msgspec
 
 from connector_tax.base.documents.aggregate import Provenance
-from connector_tax.base.documents.reading import as_json
+from connector_tax.base.files import as_json
 from connector_tax.base.plan import document_hash
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.read.ingest import CampaignData

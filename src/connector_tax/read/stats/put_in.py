@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from connector_tax.base.documents.aggregate import PutIn, PutInRow
-from connector_tax.base.documents.put_in import PutInFile, PutInTax
-from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.rates import PutInFile, PutInTax, ReferenceRatesFile
 from connector_tax.read.stats.main_taxes import MainTax
 
 

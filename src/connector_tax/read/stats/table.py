@@ -15,7 +15,7 @@ from connector_tax.base.documents.aggregate import (
     Steps,
     TaxRow,
 )
-from connector_tax.base.documents.health import ClockHealth
+from connector_tax.base.documents.cell import ClockHealth
 from connector_tax.read.stats.cells import STEP_COLUMNS
 from connector_tax.read.stats.taxes import METRICS
 

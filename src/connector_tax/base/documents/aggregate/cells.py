@@ -13,8 +13,7 @@ from connector_tax.base.documents.aggregate.values import (
     Share,
     Verdict,
 )
-from connector_tax.base.documents.cell import CpuUse
-from connector_tax.base.documents.health import ClockHealth, Health
+from connector_tax.base.documents.cell import ClockHealth, CpuUse, Health
 from connector_tax.base.records.cell import Look
 
 Percentile = Literal["p50", "p90", "p99"]

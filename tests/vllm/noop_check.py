@@ -1,4 +1,4 @@
-"""``python -m connector_tax.run.engine.noop_check VLLM_PY_FOLDER``: does the no-op connector load under this release?
+"""``python noop_check.py VLLM_PY_FOLDER``: does the no-op connector load under this release?
 
 Everything that the release's connector base class imports is replaced by stand-ins, so no vLLM has to be installed: the
 base class itself is the release's own, its abstract methods and its constructor included. Prints one JSON object.
@@ -13,10 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from unittest.mock import MagicMock
 
-from connector_tax.base.config.checked import PROJECT_ROOT
-
 BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
-PLUGIN = PROJECT_ROOT / "launch" / "plugins" / "noop_connector.py"
+PLUGIN = Path(__file__).parents[2] / "launch" / "plugins" / "noop_connector.py"
 
 
 class _StandIn(ModuleType):
