@@ -70,10 +70,8 @@ class ClockModelRunner:
         host = self._device.host
         if host.before_launch_us or host.before_launch_per_seq_us:
             self.clock.source.busy(host.before_launch_us + host.before_launch_per_seq_us * len(batch.req_ids))
-        if self._v2:
-            step, kv_output = self._forward_v2(scheduler_output, batch), None
-        else:
-            step, kv_output = self._forward_v1(scheduler_output, batch)
+        forward = self._forward_v2 if self._v2 else self._forward_v1
+        step, kv_output = forward(scheduler_output, batch)
         self._pending = (scheduler_output, batch, step, kv_output)
         return None
 
@@ -101,7 +99,7 @@ class ClockModelRunner:
             return EMPTY_MODEL_RUNNER_OUTPUT
         return KVConnectorModelRunnerMixin.kv_connector_no_forward(scheduler_output, self.vllm_config)
 
-    def _forward_v2(self, scheduler_output: Any, batch: Batch) -> Launched:
+    def _forward_v2(self, scheduler_output: Any, batch: Batch) -> tuple[Launched, None]:
         """V2: loads that the step does not need start after it was launched, the rest after sampling was."""
         if self._runs_as_one_graph(batch):
             self._pre_forward(scheduler_output, batch, self._layers.metadata)
@@ -113,7 +111,7 @@ class ClockModelRunner:
                 self._run_layers(step)
         if hasattr(self._connector, "finish_forward"):
             self._connector.finish_forward()
-        return step
+        return step, None
 
     def _forward_v1(self, scheduler_output: Any, batch: Batch) -> tuple[Launched, Any]:
         """V1: the connector's part of a step ends in ``execute_model``, before sampling is launched."""
