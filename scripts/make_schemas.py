@@ -10,7 +10,7 @@ from connector_tax.base.documents.schema import schema_of, text_of
 from connector_tax.base.door import run_door
 from connector_tax.base.files import write_text_if_changed
 from connector_tax.base.records.connector import ConnectorEntry, ConnectorId
-from connector_tax.base.records.gpu import GpuProfile
+from connector_tax.base.records.host import GpuProfile
 from connector_tax.sweep import SweepYaml
 
 READ: dict[str, Any] = {

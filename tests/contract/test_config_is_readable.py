@@ -18,11 +18,10 @@ from connector_tax.base.capacity import SMALLEST_FRACTION
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.cell import cell_of
-from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import document_of
+from connector_tax.base.documents.receipt import PreflightStatus
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.files import parse_json, to_json
+from connector_tax.base.files import document_of, parse_json, to_json
 from connector_tax.base.plan import campaign_document, cells_of, config_of
 from connector_tax.base.records.cell import CellSpec
 

@@ -9,7 +9,7 @@ from connector_tax.base.config import CampaignConfig, EngineConfig, parse_campai
 from connector_tax.base.plan.start import begin_campaign
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.connector import ConnectorEntry, ConnectorSpec
-from connector_tax.base.records.gpu import StepCosts
+from connector_tax.base.records.host import StepCosts
 from connector_tax.check.request import CheckRequest, longest_model_len
 from connector_tax.run.engine.virtual_gpu import gpu_document, step_costs
 from connector_tax.virtual_time import EngineSpec

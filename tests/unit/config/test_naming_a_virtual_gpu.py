@@ -12,11 +12,10 @@ from msgspec.structs import replace
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.gpu import GPUS
 from connector_tax.base.documents.campaign import CampaignDocument
-from connector_tax.base.documents.reading import document_of
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.files import to_json
+from connector_tax.base.files import document_of, to_json
 from connector_tax.base.plan import campaign_document, cells_of, config_of, launch_spec, spec_hash
-from connector_tax.base.records.gpu import HostCosts, StepCosts
+from connector_tax.base.records.host import HostCosts, StepCosts
 from connector_tax.base.records.launch import LaunchSpec
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -12,9 +12,8 @@ from connector_tax.base.config import CampaignConfig, load_campaign, parse_campa
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.config.secrets import refuse_inline, with_references, without_harmless_references
 from connector_tax.base.documents.campaign import CampaignDocument
-from connector_tax.base.documents.reading import document_of
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.files import to_json
+from connector_tax.base.files import document_of, to_json
 from connector_tax.base.plan import campaign_document, cells_of, config_of, outputs_hash, spec_hash
 from connector_tax.base.secrets import MASKED, masked
 

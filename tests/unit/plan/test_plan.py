@@ -12,8 +12,7 @@ from connector_tax.base.config import CampaignConfig, SessionFile, load_campaign
 from connector_tax.base.config.model import PhaseCConfig, PhaseDConfig
 from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import document_of
-from connector_tax.base.files import to_json
+from connector_tax.base.files import document_of, to_json
 from connector_tax.base.plan import (
     campaign_document,
     cells_of,

@@ -14,7 +14,7 @@ import yaml
 from yaml.error import MarkedYAMLError
 
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.opening import shown
+from connector_tax.base.files import shown
 from connector_tax.base.records.bounds import Foreign
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 from connector_tax.base.config.checked import PROJECT_ROOT, checked, read_yaml
 from connector_tax.base.config.model import GpuChoice
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.records.gpu import GpuProfile, HostCosts, OperatingPoint, VirtualGpu
+from connector_tax.base.records.host import GpuProfile, HostCosts, OperatingPoint, VirtualGpu
 
 # Not a path that imports.py finds: profiles are data of a campaign, in its document and its hashes, and no code of who reads results.
 GPUS = PROJECT_ROOT.joinpath("config", "gpus")

@@ -20,7 +20,7 @@ from connector_tax.base.records.bounds import (
 )
 from connector_tax.base.records.cell import PHASES, Phase, Shape, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN, ConnectorSpec
-from connector_tax.base.records.gpu import StepCosts, VirtualGpu
+from connector_tax.base.records.host import StepCosts, VirtualGpu
 from connector_tax.base.units import token_count
 
 ONLY_WHERE_SET = ("model_sha256", "virtual_gpu", "gpus", "mix_cards", "wait_for_card_s", "container")

@@ -6,7 +6,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from connector_tax.base.records.bounds import CampaignName, Foreign
 from connector_tax.base.records.connector import ConnectorId
-from connector_tax.base.records.record import Record
+from connector_tax.base.records.rates import Record
 
 
 class Thinned(Record, frozen=True, kw_only=True):

@@ -6,9 +6,8 @@ import msgspec
 
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.campaign import CampaignDocument
-from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import hash_of
+from connector_tax.base.files import hash_of, read_document
 from connector_tax.base.plan.order import run_order
 from connector_tax.base.secrets import know_references
 
