@@ -31,6 +31,13 @@ def main() -> None:
         either = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in names]}
         own = aggregate["$defs"][owner]["properties"]
         own[key] = {**own[key], "items": either} if key == "cells" else either
+    for name, key, usable in (
+        ("Cell", "usable", False),
+        ("MeasuredCell", "usable", True),
+        ("NoSteps", "available", False),
+        ("Steps", "available", True),
+    ):
+        aggregate["$defs"][name]["properties"][key] = {"const": usable}
     del aggregate["$defs"]["StepRecords"]  # what these two have in common
     schemas = {name: schema_of(kind, written=False) for name, kind in READ.items()}
     for name, schema in {"aggregate": aggregate, **schemas}.items():

@@ -7,7 +7,7 @@ from inspect import cleandoc
 from typing import Any
 
 import msgspec
-from msgspec.inspect import DictType, LiteralType, StructType, multi_type_info, type_info
+from msgspec.inspect import StructType, multi_type_info
 
 # A mapping or list that holds none: it stands on one line.
 INNERMOST = re.compile(r"([{\[])\n\s*([^{}\[\]]*?)\n\s*([}\]])")
@@ -27,12 +27,8 @@ def schema_of(*kinds: Any, written: bool) -> Any:
         about = {name: words for base in cls.__mro__ for name, words in docstring(base)[1].items()}
         fields = msgspec.structs.fields(cls)
         for field in fields:
-            own = part["properties"][field.encode_name]
-            own |= {"description": about[field.name]} if field.name in about else {}
-            kind = type_info(field.type)
-            # msgspec leaves out which words may be keys.
-            if written and isinstance(kind, DictType) and isinstance(kind.key_type, LiteralType):
-                own["propertyNames"] = {"enum": list(kind.key_type.values)}
+            if field.name in about:
+                part["properties"][field.encode_name]["description"] = about[field.name]
         if written:
             left_out = cls.__struct_config__.omit_defaults
             part["required"] = [
