@@ -112,6 +112,7 @@ SPECIAL = {
 REFUSED = {
     *(f"max_num_batched_tokens: {v}" for v in ("9999999T", "9" * 400)),
     "block_size: not a number",
+    *(f"engine.args.block_size: {v}" for v in (-(2**63), 2**63 - 1)),
 }
 DEMO = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
 GPU = {"gpu": "h200", "kv_cache_bytes": 10**9}
