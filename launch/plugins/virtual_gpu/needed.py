@@ -34,6 +34,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
         "Worker._maybe_get_memory_pool_context(tag)",
         "init_worker_distributed_environment(vllm_config, rank, distributed_init_method, local_rank, backend)",
     ),
+    "v1/worker/worker_base.py": ("CompilationTimes",),
     # Connector code that ClockModelRunner turns to.
     "v1/worker/kv_connector_model_runner_mixin.py": (
         "KVConnectorModelRunnerMixin.maybe_get_kv_connector_output(scheduler_output)",
@@ -64,8 +65,6 @@ NEEDED_FOR_V2: Mapping[str, tuple[str, ...]] = {
         "ActiveKVConnector.no_forward(scheduler_output)",
     ),
 }
-_WANTED = re.compile(r"(?:(?P<owner>\w+)\.)?(?P<name>\w+)(?:\((?P<parameters>.*)\))?")
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def lacks(vllm: Path) -> str | None:
@@ -105,39 +104,28 @@ def _missing(path: Path, file: str, wanted: tuple[str, ...]) -> Iterator[str]:
     except SyntaxError as error:
         yield f"{file} is not Python of this interpreter ({sys.version.split()[0]}): {error}"
         return
+    names = dict(_defined(tree.body))
     for words in wanted:
-        match = _WANTED.fullmatch(words)
-        assert match is not None, words
-        owner, name, parameters = match["owner"], match["name"], match["parameters"]
-        names = _names(tree.body if owner is None else _class_body(tree, owner))
-        if name not in names:
-            yield f"{file} has no {words.partition('(')[0]}"
-            continue
-        found, expected = names[name], (parameters or "").split(", ")
-        if parameters and isinstance(found, _Function) and _parameters(found)[: len(expected)] != expected:
-            yield f"{file}: {owner + '.' if owner else ''}{name} takes ({', '.join(_parameters(found))}), not ({parameters})"
+        name, _, parameters = words.rstrip(")").partition("(")
+        expected, found = parameters.split(", ") if parameters else [], names.get(name)
+        if found is None:
+            yield f"{file} has no {name}"
+        elif found[: len(expected)] != expected:
+            yield f"{file}: {name} takes ({', '.join(found)}), not ({parameters})"
 
 
-def _class_body(tree: ast.Module, name: str) -> list[ast.stmt]:
-    return next((n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), [])
-
-
-def _names(body: list[ast.stmt]) -> dict[str, ast.stmt]:
-    """What a module or class defines or assigns itself."""
-    found: dict[str, ast.stmt] = {}
+def _defined(body: list[ast.stmt], owner: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield what a module, or a class ``Owner.``, defines or assigns itself, and what it is called with."""
     for node in body:
-        if isinstance(node, ast.ClassDef | _Function):
-            found[node.name] = node
-        elif isinstance(node, ast.Assign):
-            found |= {t.id: node for t in node.targets if isinstance(t, ast.Name)}
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found[node.target.id] = node
-    return found
-
-
-def _parameters(function: _Function) -> list[str]:
-    names = [a.arg for a in function.args.posonlyargs + function.args.args]
-    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+        if isinstance(node, ast.ClassDef):
+            yield owner + node.name, []
+            yield from _defined(node.body, f"{owner}{node.name}.")
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            names = [a.arg for a in node.args.posonlyargs + node.args.args]
+            yield owner + node.name, names[1:] if names[:1] in (["self"], ["cls"]) else names
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from ((owner + target.id, []) for target in targets if isinstance(target, ast.Name))
 
 
 def main() -> None:

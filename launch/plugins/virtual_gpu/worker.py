@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from vllm.platforms import current_platform
 from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environment
+from vllm.v1.worker.worker_base import CompilationTimes
 
 from virtual_gpu.device import ATTENTION, read_device
 from virtual_gpu.kv_cache import narrow_bytes, scale_of
@@ -56,11 +57,7 @@ class VirtualGpuWorker(Worker):
         ]
 
     def compile_or_warm_up_model(self) -> Any:
-        """Nothing to compile, in the form that this release's executor reads."""
-        try:
-            from vllm.v1.worker.worker_base import CompilationTimes
-        except ImportError:
-            return 0.0
+        """Nothing to compile."""
         return CompilationTimes(language_model=0.0, encoder=0.0)
 
     def supports_draft_weight_updates(self) -> bool:

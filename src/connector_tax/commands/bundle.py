@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from connector_tax.base.artifacts.thinning import RULE
-from connector_tax.base.command import Command
+from connector_tax.base.command import Command, add_options
 from connector_tax.base.plan.named import add_campaign
 from connector_tax.base.units import how_many
 from connector_tax.read.bundle import bundle
@@ -14,14 +14,12 @@ from connector_tax.read.figures.words import problem_text
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
-    parser.add_argument(
-        "--to",
-        type=Path,
-        metavar="FILE",
-        help="the archive, replaced if it is there; default CAMPAIGN.tar.xz here",
+    add_options(
+        parser,
+        ("--to=FILE", Path, "the archive, replaced if it is there; default CAMPAIGN.tar.xz here"),
+        ("--partial", bool, "bundle a campaign that is not finished, too"),
+        ("--compact", bool, f"small enough for a repository. Kept: {RULE}"),
     )
-    parser.add_argument("--partial", action="store_true", help="bundle a campaign that is not finished, too")
-    parser.add_argument("--compact", action="store_true", help=f"small enough for a repository. Kept: {RULE}")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.command import Command
+from connector_tax.base.command import Command, add_options
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.plan.named import add_campaign, find_campaign
 from connector_tax.run.rehearsal.campaign import analyse, rehearse
@@ -15,17 +15,18 @@ from connector_tax.run.rehearsal.outlook import outlook, power_lines
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
-    add = parser.add_argument
-    add(
-        "--earlier",
-        type=find_campaign,
-        metavar="CAMPAIGN",
-        help="also say which taxes are found if launches differ as in that measured campaign",
+    add_options(
+        parser,
+        (
+            "--earlier=CAMPAIGN",
+            find_campaign,
+            "also say which taxes are found if launches differ as in that measured campaign",
+        ),
+        ("--gpus=N", int, "cards of engine.gpus that are used at a time; default all"),
+        ("--time-only", bool, "say how long it takes, and nothing of taxes"),
+        ("--seed", int, "of the scatter of steps; default %(default)d", 0),
+        ("--to=FOLDER", Path, "keep the simulated results there, as <campaign>-rehearsed"),
     )
-    add("--gpus", type=int, metavar="N", help="cards of engine.gpus that are used at a time; default all")
-    add("--time-only", action="store_true", help="say how long it takes, and nothing of taxes")
-    add("--seed", type=int, default=0, help="of the scatter of steps; default %(default)d")
-    add("--to", type=Path, metavar="FOLDER", help="keep the simulated results there, as <campaign>-rehearsed")
 
 
 def _run(args: argparse.Namespace) -> int:

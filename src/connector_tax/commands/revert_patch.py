@@ -1,6 +1,6 @@
 """Check that the engine's vLLM holds nothing of connector-tax, and take out what an earlier version wrote into its files.
 
-Step timing is applied in memory today, so there is usually nothing to take out. Refuses while somebody records steps with that vLLM.
+Step timing is applied in memory today, so there is usually nothing to take out.
 """
 
 import argparse

@@ -41,7 +41,7 @@ def test_a_server_that_does_not_keep_up_is_a_result_and_a_remark() -> None:
     spec = spec_of()
     found = overloaded(outcome_of(spec, [record(k, k * 0.1) for k in range(100)]), "behind a growing queue")
     assert not any("given up" in why for why in not_believed(spec, found))
-    assert "given up: behind a growing queue" in remarks_of(spec, found, None)
+    assert "given up: behind a growing queue" in remarks_of(spec, found, None).values()
     hung = replace(found, window=replace(found.window, overloaded=False))
     assert "given up: behind a growing queue" in not_believed(spec, hung)
 
@@ -59,7 +59,7 @@ def test_what_the_client_did_not_send_is_said_to_be_its_own_cap() -> None:
     nothing = {"t_send_ns": None, "t_first_token_ns": None, "t_last_token_ns": None, "t_end_ns": None}
     dropped = [record(k, k * 0.1, status="dropped", completion_tokens=None, **nothing) for k in range(50, 60)]
     outcome = outcome_of(spec, [*(record(k, k * 0.1) for k in range(50)), *dropped])
-    said = remarks_of(spec, outcome, None)
+    said = remarks_of(spec, outcome, None).values()
     assert (
         "10 of 60 requests were not sent, since 8 were in flight, which is the client's own cap (--inflight-cap)"
         in said

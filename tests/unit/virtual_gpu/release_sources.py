@@ -282,6 +282,7 @@ AROUND = {
     "platforms/interface.py": PLATFORM,
     "platforms/cpu.py": "class CpuPlatform(Platform): ...",
     "v1/outputs.py": OUTPUTS,
+    "v1/worker/worker_base.py": "class CompilationTimes: ...",
     "v1/kv_cache_interface.py": "class FullAttentionSpec: ...\nclass SlidingWindowSpec: ...",
     "v1/attention/backends/flash_attn.py": "class FlashAttentionBackend: ...",
     "distributed/kv_transfer/kv_connector/utils.py": "def copy_kv_blocks(src_kv_caches, dst_kv_caches): ...",
