@@ -129,16 +129,11 @@ def find_vllm(engine_python):
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DoesNotFit("%s cannot be run (%s)" % (engine_python, error)) from error
-    if found.returncode != 0:
-        last = (found.stderr.strip() or "it says nothing").splitlines()[-1]
-        raise DoesNotFit(
-            "%s does not run Python code (exit status %d: %s)" % (engine_python, found.returncode, last)
-        )
     answers = [line[len(ANSWER) :] for line in found.stdout.splitlines() if line.startswith(ANSWER)]
-    if not answers:
+    if found.returncode != 0 or not answers:
+        said = (found.stderr or found.stdout).strip()[-200:] or "it says nothing"
         raise DoesNotFit(
-            "%s ran without an answer: is it a Python interpreter? It printed %r"
-            % (engine_python, found.stdout[:200])
+            "%s does not run Python code (exit status %d: %s)" % (engine_python, found.returncode, said)
         )
     if not answers[-1].strip():
         raise DoesNotFit("%s has no vllm" % engine_python)
