@@ -1,4 +1,4 @@
-"""One archive of a campaign for a reviewer: raw results, what is made of them, the code, and checksums."""
+"""One archive of a campaign for a reviewer: raw results, what is made of them, and checksums."""
 
 import argparse
 import sys
@@ -8,8 +8,8 @@ from connector_tax.base.artifacts.thinning import RULE
 from connector_tax.base.command import Command, add_options
 from connector_tax.base.plan.named import add_campaign
 from connector_tax.base.units import how_many
-from connector_tax.read.bundle.packing import bundle
-from connector_tax.read.figures.labels import problem_text
+from connector_tax.read.bundle import bundle
+from connector_tax.read.figures.words import problem_text
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,11 +18,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         ("--to=FILE", Path, "the archive, replaced if it is there; default CAMPAIGN.tar.xz here"),
         ("--partial", bool, "bundle a campaign that is not finished, too"),
-        (
-            "--results-only",
-            bool,
-            "leave out code and lock file, for a bundle that lies in a checkout of both",
-        ),
         ("--compact", bool, f"small enough for a repository. Kept: {RULE}"),
     )
 
@@ -30,7 +25,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     root = args.campaign.measured_root
     to = args.to or Path(f"{root.resolve().name}.tar.xz")
-    done = bundle(root, to, partial=args.partial, results_only=args.results_only, compact=args.compact)
+    done = bundle(root, to, partial=args.partial, compact=args.compact)
     for name in done.left_out:
         print(f"left out: {name!a}: its name cannot be shown, or it is no regular file", file=sys.stderr)
     if done.problems:

@@ -22,7 +22,7 @@ from connector_tax.fleet.patterns import Pattern
 from connector_tax.fleet.resolved import Resolved
 from connector_tax.fleet.simulation import Day
 from connector_tax.read.ingest.cells import CellData
-from connector_tax.read.ingest.step_costs import fit_step_costs, step_features
+from connector_tax.read.stats.capacity import fit_step_costs, step_features
 from connector_tax.run.workload.arrivals import Schedule
 
 Floats = NDArray[np.float64]

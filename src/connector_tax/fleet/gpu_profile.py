@@ -19,7 +19,7 @@ from connector_tax.base.vllm_model.shape import ModelShape
 from connector_tax.fleet.calibration import steps_of
 from connector_tax.fleet.resolved import Resolved, resolved_of
 from connector_tax.read.ingest import CampaignData, CellData
-from connector_tax.read.ingest.step_costs import StepCosts, fit_step_costs
+from connector_tax.read.stats.capacity import StepCosts, fit_step_costs
 
 Floats = NDArray[np.float64]
 PLAIN = "plain"

@@ -16,7 +16,7 @@ from connector_tax.base.records.sessions import read_sessions
 from connector_tax.base.statistics.cell import in_window
 from connector_tax.base.statistics.overload import MIN_THROUGHPUT_RATIO
 from connector_tax.base.units import MOST_NS, s_to_ns
-from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.words import label
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.workload.arrivals import OPEN_LOOP
 

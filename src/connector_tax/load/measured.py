@@ -29,7 +29,7 @@ from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import s_to_ns
 from connector_tax.load.demand import NEVER_NS, cut_of, demand_of, done_in, ended_ns, planned_of, unserved
 from connector_tax.load.slo import percentile_name
-from connector_tax.read.figures.labels import label, reason_text
+from connector_tax.read.figures.words import label, reason_text
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.loadgen.health import LIMIT_P50, LIMIT_P99
 from connector_tax.run.loadgen.prefix_hits import said_of

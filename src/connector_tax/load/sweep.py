@@ -10,7 +10,7 @@ from connector_tax.load.demand import falls_short, scatter_of, served_text
 from connector_tax.load.plan import Sweep
 from connector_tax.load.slo import CellLimit, percentile_name
 from connector_tax.load.table import level_text
-from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.words import label
 
 
 def find_rate(sweep: Sweep, judge: Callable[[float], Judged | str], unit: str = "requests/s") -> Found:

@@ -12,7 +12,7 @@ from connector_tax.base.artifacts.thinning import RULE, thin
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import read_json, sha256_of, write_json
 from connector_tax.cli import command
-from connector_tax.read.bundle.packing import bundle
+from connector_tax.read.bundle import bundle
 from connector_tax.read.figures.draw_all import draw_figures
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.report.page import build_report

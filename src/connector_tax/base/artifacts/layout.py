@@ -65,11 +65,6 @@ class CampaignFolder:
         """Held by who measures ``run``, where several engines may run."""
         return self.root / ".locks" / f"{run.path.parent.name}_{run.path.name}.lock"
 
-    def step_table(self, cell: "CellFolder") -> Path:
-        """Columns of a cell's step records; can be removed at any time and is made again from them."""
-        own = self.root / "tables" / cell.path.relative_to(self.root)
-        return own.with_name(own.name + ".parquet")  # the name of a cell may hold a dot of its own
-
     def run(self, date: str, connector_id: str, phase: Phase) -> "RunFolder":
         """
         Raises:

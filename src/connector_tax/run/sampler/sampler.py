@@ -31,8 +31,6 @@ from connector_tax.base.files import Lines
 from connector_tax.base.records.host import GpuReading, HostReading, Sample
 from connector_tax.base.units import is_number, s_to_ns
 
-# CPU time that was stolen, clocks of the cores, and how fast these run, taken beside each metrics sample.
-
 # Clocks, temperature, power and what holds the clocks down of one GPU, asked of NVIDIA's driver (NVML).
 
 # Bits of nvmlClocksEventReasons. Source: nvml.h.
@@ -121,6 +119,8 @@ _QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "clock_reasons": _clock_reasons,
 }
 
+
+# CPU time that was stolen, clocks of the cores, and how fast these run, taken beside each metrics sample.
 
 PROC_STAT = Path("/proc/stat")
 CPUS = Path("/sys/devices/system/cpu")

@@ -4,6 +4,7 @@ from connector_tax.base.documents.aggregate.cells import (
     ByKind,
     Cdf,
     Cell,
+    Gpu,
     Host,
     Latency,
     MeasuredCell,
