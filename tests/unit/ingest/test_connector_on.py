@@ -143,6 +143,20 @@ def test_a_counter_that_no_launch_ever_moved_proves_nothing(campaign: Campaign) 
     assert of_all(campaign) == [[]] * 3
 
 
+@pytest.mark.parametrize("rise", [0.0, -7.0])
+def test_a_cache_that_nobody_tried_beforehand_has_to_be_asked_all_the_same(
+    tmp_path: Path, rise: float
+) -> None:
+    """With ``--preflight plain`` no preflight says that the counter moves, and a store that never came up moves it in no cell."""
+    sections = {**SECTIONS, "connectors": ["plain", "lmcache_only"]}
+    campaign = Campaign(tmp_path / "demo", campaign_config(**sections))
+    campaign.measure("lmcache_only", counters_delta={QUERIES: rise})
+    found = [c for c in read_campaign(campaign.root).cells() if c.config == "lmcache_only"]
+    assert [codes(cell) for cell in found] == [["counter"]] * 3
+    campaign.measure("lmcache_only", counters_delta={QUERIES: 900.0})
+    assert all(c.usable for c in read_campaign(campaign.root).cells())
+
+
 def test_what_rose_between_the_samples_of_neighbours_has_risen(campaign: Campaign) -> None:
     """A cell of a second has one sample; those of the cells beside it stand on both sides of it."""
     first, middle, last = campaign.measure(NIXL)

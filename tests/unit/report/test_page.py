@@ -213,6 +213,26 @@ def test_without_a_tax_the_headline_says_above_what_none_is(aggregate: dict[str,
     assert "above" not in headline(aggregate)
 
 
+def test_the_one_that_adds_most_does_so_by_what_is_a_tax(aggregate: dict[str, Any]) -> None:
+    """A number that nobody can tell from zero put its connector first, with the 2 % that are one."""
+    set_taxes(aggregate, but=dict.fromkeys(aggregate["configs"], (0.3, 0.2, 0.4)))
+    for tax in aggregate["main_taxes"]:
+        if (tax["config"], tax["reference"]) == ("mooncake_both", "ref_safe") and tax["unit"] == "ratio":
+            low = (0.5, -0.1, 1.1) if tax["metric"] == "ttft_p90" else (0.02, 0.01, 0.03)
+            tax |= dict(zip(("point", "low", "high"), low, strict=True))
+    text = headline(aggregate)
+    assert "adds most: 30 % to TTFT p90" in text and not text.startswith("Mooncake (both)")
+
+
+def test_no_bound_is_said_where_a_latency_has_no_number(aggregate: dict[str, Any]) -> None:
+    set_taxes(aggregate)
+    lost = next(
+        t for t in aggregate["main_taxes"] if t["metric"] == "ttft_p90" and t["reference"] == "ref_safe"
+    )
+    lost |= {"point": None, "low": None, "high": None, "reason": "requests_failed", "verdict": "unavailable"}
+    assert "shows a latency tax" in headline(aggregate) and "above" not in headline(aggregate)
+
+
 def test_without_any_number_it_says_why(aggregate: dict[str, Any]) -> None:
     aggregate |= {"main_taxes": [], "reference_rates": None}
     text = headline(aggregate)
@@ -287,6 +307,34 @@ def test_an_unfinished_campaign_says_what_is_left(aggregate: dict[str, Any]) -> 
     text = render(page_view(aggregate_of(aggregate), left), [])
     assert "Left: phase A of NIXL (both); phase B." in Reader(text).text
     assert "Unfinished" not in page(aggregate)
+
+
+def test_connectors_of_one_label_are_told_apart(aggregate: dict[str, Any]) -> None:
+    """An entry that was copied keeps its label; rows of both were one group of cells."""
+    aggregate["configs"]["nixl_both"]["label"] = aggregate["configs"]["mooncake_both"]["label"]
+    found = view_of(aggregate)
+    assert {"nixl_both", "mooncake_both"} <= {row.label for row in found.rows}
+    assert {"nixl_both", "mooncake_both"} <= {who for who, _ in found.cells}
+
+
+def test_a_sentence_about_all_is_said_of_those_that_are_known(aggregate: dict[str, Any]) -> None:
+    aggregate["engine_diff"] = {"mooncake_both": {}, "nixl_both": None}
+    assert "No connector switches an engine setting" not in said(aggregate)
+    aggregate["engine_diff"] = {"mooncake_both": {}, "nixl_both": {}}
+    assert "No connector switches an engine setting" in said(aggregate)
+    assert any(not cell["usable"] for cell in aggregate["cells"])
+    assert "requests of the others failed or were dropped" in said(aggregate)
+    aggregate["cells"] = [cell for cell in aggregate["cells"] if cell["usable"]]
+    assert "requests failed or were dropped" in said(aggregate)
+
+
+def test_each_hypothesis_says_over_how_many_launches(aggregate: dict[str, Any]) -> None:
+    tested = [h for h in aggregate["hypotheses"] if h["outcome"] != "not testable"]
+    for k, found in enumerate(tested):
+        found["n_blocks"] = 4 if k else 1
+    text = page(aggregate)
+    assert text.count("<li>of one launch</li>") == 1
+    assert text.count("<li>over 4 blocks</li>") == len(tested) - 1 > 0
 
 
 def test_what_all_rows_share_is_said_once(aggregate: dict[str, Any]) -> None:

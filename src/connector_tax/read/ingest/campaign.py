@@ -159,7 +159,8 @@ def read_campaign(
     checked = iter(each(check_files, files))
     runs = [_read_run(run, checked, campaign, problems) for run in opened]
     preflight = _optional(folder.preflight_status, _preflight, problems)
-    proved = with_proofs([(run.folder, run.cells) for run in runs], preflight, folder)
+    caches = {c["id"] for c in document.config["connectors"] if c.get("verify") == "long_prompt"}
+    proved = with_proofs([(run.folder, run.cells) for run in runs], preflight, folder, caches)
     runs = [replace(run, cells=cells) for run, cells in zip(runs, proved, strict=True)]
     problems += _mixed(runs, several=engine.several)
     runs = _only_comparable(runs, problems, may_mix=engine.mixes_cards)

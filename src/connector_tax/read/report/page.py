@@ -24,7 +24,7 @@ from connector_tax.base.opening import printable, read_whole
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.start import standing
 from connector_tax.base.records.cell import phase_word
-from connector_tax.read.figures.labels import WORDS, label, phase_text, problem_text
+from connector_tax.read.figures.labels import WORDS, label, launches_text, phase_text, problem_text
 from connector_tax.read.ingest.campaign import UNREADABLE
 from connector_tax.read.report.drill import NONE, DrillDowns, read_drill_downs
 from connector_tax.read.report.numbers import Number, bare, tick
@@ -121,6 +121,7 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
         "phase": phase_text,
         "phase_word": phase_word,
         "named": named,
+        "launches": launches_text,
         "problem": problem_text,
     }
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}

@@ -88,7 +88,7 @@ class Answer:
     Attributes:
         taxed: the rows that have a tax, dearest first.
         clear_of: those that have none, and are known.
-        bound: no interval of them reaches above it; None where one is open.
+        bound: no interval of them reaches above it; None where one is open, or a latency has none.
         without: those that have no number.
         by_plain: a row that has none because of plain.
     """
@@ -365,10 +365,11 @@ def _why_text(aggregate: Aggregate, judged: ConnectorRow) -> str:
 
 
 def _rank(row: Row) -> tuple[int, float]:
-    """Rows with a tax first, dearest first; rows without a number last."""
+    """Rows with a tax first, dearest first by what is one; rows without a number last."""
     order = ("tax", "noise", "gain", "open", "none", "failed", "missing", "skipped")
-    known = [v.point for m in METRICS if (v := row.values[m]) is not None]
-    group = 0 if row.verdict == "tax" else 2 if not known else 1
+    is_taxed = row.verdict == "tax"
+    known = [v.point for m in (row.clear if is_taxed else METRICS) if (v := row.values[m]) is not None]
+    group = 0 if is_taxed else 2 if not known else 1
     return group, -max(known) if known else float(order.index(row.verdict))
 
 
@@ -376,7 +377,8 @@ def _answer(rows: Sequence[Row]) -> Answer:
     known = [r for r in rows if any(r.values[m] for m in METRICS)]
     clear_of = [r for r in known if r.verdict != "tax"]
     highs = [v.ends[1] for r in clear_of for m in METRICS if (v := r.values[m]) is not None]
-    top = max(highs, default=math.inf)
+    # Of a latency without a number nothing is known.
+    top = math.inf if any(r.why for r in clear_of) else max(highs, default=math.inf)
     return Answer(
         taxed=[r for r in known if r.verdict == "tax"],
         clear_of=clear_of,
