@@ -18,6 +18,7 @@ from connector_tax.base.secrets import excerpt
 from connector_tax.base.seeds import stream
 from connector_tax.base.units import token_count
 from connector_tax.run.engine.process import RunningEngine
+from connector_tax.run.loadgen.sse import MalformedStream, read_completion
 
 # Enough that a step of prefill and steps of decode have run.
 WARM_OUTPUT_TOKENS = 4
@@ -143,6 +144,10 @@ def _timed(engine: RunningEngine, client: direct.Client, body: Foreign, timeout_
     elapsed_s = time.monotonic() - start
     if answer.status_code != 200:
         return Answer(elapsed_s, _http_fault(engine, answer))
+    try:
+        read_completion(answer.content)
+    except MalformedStream as error:
+        return Answer(elapsed_s, str(error))
     return Answer(elapsed_s)
 
 
