@@ -309,6 +309,21 @@ def test_an_unfinished_campaign_says_what_is_left(aggregate: dict[str, Any]) -> 
     assert "Unfinished" not in page(aggregate)
 
 
+def test_what_load_adds_stands_at_each_shape_of_phase_b_prime(aggregate: dict[str, Any]) -> None:
+    """Only Phase A's was printed, and nobody said of a shape that it was left out."""
+    place = {"config": "mooncake_both", "metric": "ttft_p90", "output_tokens": 16}
+    of_b = next(t for t in aggregate["taxes"] if (t["config"], t["metric"]) == ("mooncake_both", "ttft_p90"))
+    loaded = {"phase": "b_prime", "reference": "ref_load", "rate_per_s": 6.0, "input_tokens": 128}
+    aggregate["taxes"].append({**of_b, **place, **loaded, "point": 0.31, "low": 0.3, "high": 0.32})
+    gap = {**place, "input_tokens": 128, "point": 0.07, "low": 0.05, "high": 0.09, "n": 5}
+    lost = {"input_tokens": 32768, "point": None, "low": None, "high": None, "n": 0, "reason": "not_held"}
+    aggregate["amplification"] += [gap, {**place, **lost}]
+    text = html.unescape(said(aggregate))
+    assert "128 × 166/s+31 [+30, +32]–+7.0 [+5.0, +9.0]–" in text
+    assert f"32,768 × 16––––{labels()['missing']['not_held']}" in text
+    check_numbers(aggregate, page(aggregate))
+
+
 def test_connectors_of_one_label_are_told_apart(aggregate: dict[str, Any]) -> None:
     """An entry that was copied keeps its label; rows of both were one group of cells."""
     aggregate["configs"]["nixl_both"]["label"] = aggregate["configs"]["mooncake_both"]["label"]
