@@ -319,7 +319,7 @@ def test_what_load_adds_stands_at_each_shape_of_phase_b_prime(aggregate: dict[st
     lost = {"input_tokens": 32768, "point": None, "low": None, "high": None, "n": 0, "reason": "not_held"}
     aggregate["amplification"] += [gap, {**place, **lost}]
     text = html.unescape(said(aggregate))
-    assert "128 × 166/s+31 [+30, +32]–+7.0 [+5.0, +9.0]–" in text
+    assert "128 × 166/s of one launch+31 [+30, +32]–+7.0 [+5.0, +9.0]–" in text
     assert f"32,768 × 16––––{labels()['missing']['not_held']}" in text
     check_numbers(aggregate, page(aggregate))
 
@@ -350,6 +350,18 @@ def test_each_hypothesis_says_over_how_many_launches(aggregate: dict[str, Any]) 
     text = page(aggregate)
     assert text.count("<li>of one launch</li>") == 1
     assert text.count("<li>over 4 blocks</li>") == len(tested) - 1 > 0
+
+
+def test_lengths_of_a_trend_say_at_which_rate_where_these_differ(aggregate: dict[str, Any]) -> None:
+    """Else a trend over length is one of utilisation."""
+    numbers = next(h["numbers"] for h in aggregate["hypotheses"] if h["numbers"].get("by_length"))
+    lengths = list(numbers["by_length"])
+    numbers["rates_per_s"] = {k: [2.0] for k in lengths}
+    assert f"{lengths[0]} tokens: " in said(aggregate) and f"2/s, {lengths[0]} tokens" not in said(aggregate)
+    numbers["rates_per_s"][lengths[-1]] = [0.5]
+    assert f"2/s, {lengths[0]} tokens: " in said(aggregate) and f"0.5/s, {lengths[-1]} tokens: " in said(
+        aggregate
+    )
 
 
 def test_what_all_rows_share_is_said_once(aggregate: dict[str, Any]) -> None:

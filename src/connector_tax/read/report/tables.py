@@ -7,7 +7,7 @@ from itertools import product
 from connector_tax.base.documents.aggregate import PLAIN, Aggregate, Metric
 from connector_tax.base.opening import printable
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.labels import label, phase_text, problem_text, reason_text
+from connector_tax.read.figures.labels import label, launches_text, phase_text, problem_text, reason_text
 from connector_tax.read.report.numbers import Number, Unit, bare, number
 
 # What may stand in a cell: text, a number, a count, or nothing.
@@ -128,7 +128,7 @@ def _parts(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
             parts = (row.total, row.flags, row.framework, row.implementation)
             yield (
                 name(aggregate.label_of(row.config)),
-                label("metric", row.metric),
+                f"{label('metric', row.metric)} {launches_text(row.total.n_blocks or 1)}",
                 *(number(p, "tax") for p in parts),
             )
 
@@ -187,7 +187,8 @@ def _loaded(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
         own = [number(taxes.get(place), "tax") for place in places]
         more = [number(added.get(place), "points") for place in places]
         why = [reason_text(a.reason, a.subject) for p in places if (a := added.get(p)) and a.point is None]
-        at = next((f"{taxes[p].rate_per_s:g}/s" for p in places if p in taxes), "")
+        tax = next((taxes[p] for p in places if p in taxes), None)
+        at = "" if tax is None else f"{tax.rate_per_s:g}/s {launches_text(tax.n_blocks)}"
         if any(own) or why:
             what = f"{shape[0]:,} × {shape[1]:,}"
             yield name(aggregate.label_of(config)), what, at, *own, *more, "; ".join(dict.fromkeys(why))

@@ -472,7 +472,9 @@ def _claim(aggregate: Aggregate, found: Hypothesis) -> Claim:
 
 
 def _details(aggregate: Aggregate, found: Hypothesis, deciding: str) -> Iterator[tuple[str, str, Number]]:
-    """The other numbers of a verdict: (code, whose, number)."""
+    """The other numbers of a verdict: (code, whose, number). Lengths that were measured at several rates say theirs."""
+    rates = found.numbers.rates_per_s or {}
+    differ = len({*rates.values()}) > 1
     for key in found.numbers.__struct_fields__:
         value = getattr(found.numbers, key)
         if key == deciding:
@@ -483,7 +485,8 @@ def _details(aggregate: Aggregate, found: Hypothesis, deciding: str) -> Iterator
             code = "part" if key == "parts" else "length"
             for of, quantity in (value or {}).items():
                 if (own := number(quantity, "tax")) is not None:
-                    yield code, name(aggregate.label_of(of)), own
+                    at = ", ".join(f"{r:g}/s" for r in rates.get(of, ())) if differ else ""
+                    yield code, f"{at}, {of}" if at else name(aggregate.label_of(of)), own
 
 
 def _causes(aggregate: Aggregate, order: Mapping[str, int]) -> list[Cause]:
