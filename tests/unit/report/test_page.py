@@ -35,7 +35,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import write_json
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.labels import WORDS, labels
-from connector_tax.read.report.page import Figure, build_report, render
+from connector_tax.read.report.page import Figure, build_report, render, taxes_markdown
 from connector_tax.read.report.view import Left, page_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -231,6 +231,14 @@ def test_no_bound_is_said_where_a_latency_has_no_number(aggregate: dict[str, Any
     )
     lost |= {"point": None, "low": None, "high": None, "reason": "requests_failed", "verdict": "unavailable"}
     assert "shows a latency tax" in headline(aggregate) and "above" not in headline(aggregate)
+
+
+def test_a_headline_at_a_rate_that_is_not_safe_says_so(aggregate: dict[str, Any]) -> None:
+    """And so does the table that is copied as Markdown: neither takes the page's notes along."""
+    assert "queueing" not in headline(aggregate)
+    aggregate["reference_rates"]["flags"] = ["fallback_lowest_rate"]
+    assert headline(aggregate).endswith("No rate is safe for all, so this may be queueing.")
+    assert labels()["rate_flag"]["fallback_lowest_rate"] in html.unescape(taxes_markdown(view_of(aggregate)))
 
 
 def test_without_any_number_it_says_why(aggregate: dict[str, Any]) -> None:
