@@ -1,7 +1,5 @@
 """What a rehearsal tells: duration by phase, and the width of each tax's interval."""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +7,12 @@ from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import Aggregate, Bounds, MeasuredCell, read_aggregate
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
-from connector_tax.base.opening import printable
-from connector_tax.base.plan import SIDE_BY_SIDE, Turn, cells_of, schedule, wall_s
-from connector_tax.base.plan.duration import expected_cell_s
-from connector_tax.base.records.cell import CellSpec, Phase, is_repeat, phase_word
-from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.base.records.rates import ReferenceRates
+from connector_tax.base.files import printable, read_document
+from connector_tax.base.plan import SIDE_BY_SIDE, Turn, schedule, wall_s
+from connector_tax.base.records.cell import Phase, phase_word
 from connector_tax.base.templates import columns, template
 from connector_tax.base.units import duration_text
 from connector_tax.run.rehearsal.campaign import PhaseTime, measuring_s, preflight_s
-from connector_tax.run.rehearsal.split import Costs, proposal, spreads_of
 
 WORDS = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 
@@ -28,7 +21,6 @@ def outlook(
     root: Path,
     times: list[PhaseTime],
     config: CampaignConfig,
-    hours: float | None = None,
     gpus: int | None = None,
 ) -> str:
     """Lines for a person. A tax smaller than the half-width printed would be lost in the interval.
@@ -36,7 +28,6 @@ def outlook(
     Args:
         config: of the campaign that was rehearsed.
         gpus: engines side by side at most; None: as many as there are cards.
-        hours: also how these are best divided between blocks of launches and requests.
     """
     folder = CampaignFolder(root)
     rates = read_document(folder.reference_rates, ReferenceRatesFile)
@@ -55,7 +46,6 @@ def outlook(
             "lost": lost,
             "taxes": tax_rows(aggregate),
             "power": power_lines(folder.aggregate),
-            "hours": [] if hours is None else hours_lines(aggregate, config, rates.rates, times, hours, gpus),
         }
     begin_s, cards = preflight_s(times), config.engine.slots
     dealt = schedule(config, measuring_s(times), gpus) if len(cards) > 1 else []
@@ -95,86 +85,6 @@ def outlook(
         )
         .strip("\n")
     )
-
-
-def hours_lines(
-    aggregate: Aggregate,
-    config: CampaignConfig,
-    rates: ReferenceRates,
-    times: list[PhaseTime],
-    hours: float,
-    gpus: int | None = None,
-) -> list[str]:
-    """How to divide ``hours``, by the spreads of a campaign with blocks, rehearsed or measured.
-
-    Args:
-        times: of the plan, as rehearsed.
-        gpus: engines side by side at most; None: as many as there are cards.
-    """
-    blocks = [t for t in times if is_repeat(t.phase)]
-    others = measuring_s([t for t in times if t not in blocks])
-    launch_s = sum(t.overhead_s for t in times) / max(1, sum(t.runs for t in times))
-    swept = cells_of(config, PLAIN_AGAIN, "b", rates)
-    if not config.repeats:
-        # What is proposed makes Phases A and B blocks, in which plain is launched once more.
-        for phase, own_s in _plain_again_s(times, swept, launch_s).items():
-            others[phase][PLAIN_AGAIN] = own_s
-
-    def of_blocks(repeats: int, own_s: float) -> float:
-        # A plan without blocks has no second launch of plain, which is in the time of one with any.
-        plan = replace(config, repeats=max(1, repeats))
-        of = (
-            {p: dict.fromkeys(plan.members(p), own_s) for p in plan.phases if is_repeat(p)} if repeats else {}
-        )
-        return preflight_s(times) + wall_s(plan, others | of, gpus)
-
-    at = list(dict.fromkeys((rates.ref_safe_per_s, rates.ref_load_per_s)))
-    # Requests are still on their way when sending ends: as long as one takes, at most, which is in the rehearsed drain.
-    drain_s = _drain_s(config, rates, blocks) if blocks else _longest_requests_s(aggregate, at)
-    costs = Costs(
-        wall_s=of_blocks,
-        launch_s=launch_s + len(at) * config.cell.warmup_s + drain_s,
-        request_s=sum(1 / rate for rate in at),
-        # Phase B is a block of ref_safe; where ref_load is another rate, that has one block less.
-        blocks_beside=1 + (len(at) == 1 and bool(swept)),
-        requests_beside=max(config.cell.min_completed, config.cell.duration_s * rates.ref_safe_per_s),
-    )
-    return proposal(spreads_of(aggregate), costs, hours, config.analysis.confidence)
-
-
-def _plain_again_s(
-    times: list[PhaseTime], swept: tuple[CellSpec, ...], launch_s: float
-) -> Mapping[Phase, float]:
-    """What plain's second launches in Phases A and B take where the rehearsed plan has none.
-
-    Args:
-        swept: its cells in Phase B.
-    """
-    sweep = next(t for t in times if t.phase == "a")
-    again_s = {"a": sweep.total_s / max(1, sweep.runs)}
-    if swept:
-        again_s["b"] = launch_s + sum(expected_cell_s(cell, cell.rate_per_s, most=True) for cell in swept)
-    return again_s
-
-
-def _drain_s(config: CampaignConfig, rates: ReferenceRates, blocks: list[PhaseTime]) -> float:
-    """Seconds of a block's launch beyond warm-ups and windows, as rehearsed."""
-    block = next(p for p in config.phases if is_repeat(p))
-    planned_s = sum(
-        cell.warmup_s + max(cell.duration_s, cell.min_completed / cell.rate_per_s)
-        for cell in cells_of(config, "plain", block, rates)
-    )
-    return max(0.0, sum(t.cells_s for t in blocks) / sum(t.runs for t in blocks) - planned_s)
-
-
-def _longest_requests_s(aggregate: Aggregate, at: list[float]) -> float:
-    """Of Phase A's cells at each of the rates, p90 of the slowest configuration; what is not told counts nothing."""
-    slowest: dict[float, float] = {}
-    for cell in aggregate.measured("a"):
-        e2e_ms = cell.e2e_ms.p90.point
-        if cell.rate_per_s in at and e2e_ms is not None:
-            slowest[cell.rate_per_s] = max(slowest.get(cell.rate_per_s, 0.0), e2e_ms / 1000)
-    return sum(slowest.values())
 
 
 def power_lines(aggregate: Path) -> list[str]:
