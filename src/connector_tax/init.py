@@ -59,7 +59,8 @@ _SIX, _NINE = ((512, 2048, 8192), (64, 256)), ((512, 2048, 8192), (64, 256, 512)
 LADDER = (
     Rung(18, _NINE, 200, MOST_RATES),
     Rung(12, _NINE, 200, MOST_RATES),
-    Rung(8, _NINE, 200, MOST_RATES),
+    Rung(12, _SIX, 100, MOST_RATES),
+    Rung(10, _SIX, 100, MOST_RATES),
     Rung(8, _SIX, 100, MOST_RATES),
     Rung(6, _SIX, 100, MOST_RATES),
     Rung(5, _SIX, 100, MOST_RATES),

@@ -147,7 +147,7 @@ def _of_the_phase(
         return [slots[place % len(slots)]]
     same = [slot for slot in slots if _is(slot, begun)]
     if not same:
-        there = " and ".join(begun.gpu) or f"engine.gpu {begun.slot}"
+        there = " and ".join(begun.gpu) or f"place {begun.slot} on this host"
         raise ConfigError(
             f"phase {phase_word(phase)} was begun on {there}, and its cells are compared with one another. This campaign has "
             f"{'; '.join(s.cards.words for s in slots)}. Name that card under engine.gpus again, let cards be mixed (engine.mix_cards: "
