@@ -65,9 +65,10 @@ def faults(
         said = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
         return [Fault("broken", "vllm", said=printable(said, 300))] * len(connectors)
     found = json.loads(answers[-1].removeprefix(ANSWER))
-    return [one and _with_install(one, c) for one, c in zip(found, connectors, strict=True)]
+    pairs = zip(found["faults"], connectors, strict=True)
+    return [one and _with_install(one, c, found["cuda"]) for one, c in pairs]
 
 
-def _with_install(found: dict[str, str], connector: ConnectorSpec) -> Fault:
-    installs = {m.module: m.install_for(None) for m in connector.modules}
+def _with_install(found: dict[str, str], connector: ConnectorSpec, cuda: str | None) -> Fault:
+    installs = {m.module: m.install_for(cuda) for m in connector.modules}
     return Fault(**found, install=installs.get(found["subject"], f"pip install {found['subject']}"))
