@@ -25,7 +25,7 @@ from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.templates import template
 from connector_tax.check.request import CONNECTORS, MODELS, connectors_in
 from connector_tax.run.engine.gpus import Gpu
-from connector_tax.run.rehearsal.clocked import clocked_model
+from connector_tax.run.rehearsal.campaign import clocked_model
 
 SHAPE = Shape(2048, 64)
 # Of what plain holds, the highest rate that is planned to be held: connectors may take a third more, and a fourth rate is held by nobody.

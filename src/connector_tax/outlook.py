@@ -13,13 +13,13 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.aggregate import Aggregate, Bounds, MeasuredCell, Missing, read_aggregate
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
+from connector_tax.base.files import read_document
 from connector_tax.base.plan import SIDE_BY_SIDE, Turn, cells_of, schedule, wall_s
 from connector_tax.base.plan.guess import model_file
 from connector_tax.base.records.cell import Phase, is_repeat, phase_word
 from connector_tax.base.templates import template
 from connector_tax.base.units import duration_text
-from connector_tax.read.stats.power import found_by_blocks
+from connector_tax.read.stats.repeats import found_by_blocks
 from connector_tax.run.rehearsal.campaign import PhaseTime, measuring_s, preflight_s
 
 LATENCIES = ("ttft_p90", "tpot_p90")

@@ -29,17 +29,24 @@ from connector_tax.base.config.model import CampaignConfig
 from connector_tax.base.documents.aggregate import Aggregate
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.errors import ArtifactError, ConfigError
-from connector_tax.base.files import write_text_if_changed
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, write_text_if_changed
 from connector_tax.base.plan import read_campaign_file, start
 from connector_tax.base.prctl import killed_with_parent
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.seeds import stream
 from connector_tax.read.compare.comparison import LATENCIES, flags_at, number_of, read_side
-from connector_tax.read.figures.labels import label, launches_text
-from connector_tax.read.figures.questions import reference_flags, reference_rate, source_note
-from connector_tax.read.figures.words import METRICS, clean, rate, with_interval
+from connector_tax.read.figures.words import (
+    METRICS,
+    clean,
+    label,
+    launches_text,
+    rate,
+    reference_flags,
+    reference_rate,
+    source_note,
+    with_interval,
+)
 from connector_tax.read.report.status import seconds_left, worker_of
 
 # More would be years on a GPU, and is most likely an axis too many.
@@ -470,7 +477,10 @@ def _numbers(cell: SweepCell, results: Path, reference: Reference) -> Iterator[t
                 *["saturated"] * tax.overloaded,
                 *flags_at(side.aggregate, connector.id, metric, at),
             ]
-            yield row, ", ".join([with_interval(tax.value), *marks]) if tax.value else tax.reason or ""
+            yield (
+                row,
+                ", ".join([with_interval(value), *marks]) if (value := tax.interval) else tax.reason or "",
+            )
 
 
 def _source(aggregate: Aggregate) -> str:

@@ -31,7 +31,7 @@ from connector_tax.base.vllm_model.costs import NO_CONNECTOR, EngineCosts, load_
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import CellData
 from connector_tax.read.ingest.samples import Samples
-from connector_tax.read.stats.saturation import MIN_THROUGHPUT_RATIO, Saturation, judge_saturation, rate_point
+from connector_tax.read.stats.reference import MIN_THROUGHPUT_RATIO, Saturation, judge_saturation, rate_point
 from connector_tax.run.rehearsal.cell import SimulatedCell, simulate_cell
 
 # Half as fast again as the fastest of these is still below the highest rate, half as slow above the lowest.

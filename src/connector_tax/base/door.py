@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from connector_tax.base.errors import IN_THE_WAY, OF_THE_DISK, ConnectorTaxError
-from connector_tax.base.opening import in_the_way
+from connector_tax.base.files import in_the_way
 from connector_tax.base.secrets import masked
 
 # ``EX_SOFTWARE`` of sysexits.h. Not Python's own 1, by which scripts that judge say that a limit was passed.
@@ -149,15 +149,10 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
         print(f"interrupted; {interrupted}", file=sys.stderr)
         sys.exit(130)
     except OSError as error:
-        if error.errno in OF_THE_DISK:
-            print(f"error: {_not_written(error)}", file=sys.stderr)
-        elif error.errno in OF_ITS_OWNER and error.filename is not None:
-            print(f"error: {_not_permitted(error)}", file=sys.stderr)
-        elif error.errno in IN_THE_WAY and error.filename is not None:
-            print(f"error: {_in_the_way(error)}", file=sys.stderr)
-        else:
+        if (message := _mendable(error)) is None:
             traceback.print_exc()
             sys.exit(BUG)
+        print(f"error: {message}, then start again; what was finished is kept.", file=sys.stderr)
         sys.exit(2)
     except Exception:  # noqa: BLE001 - whatever it is, it is no verdict
         traceback.print_exc()
@@ -165,24 +160,19 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
     _end_if_unsaid(out, err)
 
 
-def _place(error: OSError) -> str:
+def _mendable(error: OSError) -> str | None:
+    """Return what a person can mend, with the remedy; None where nobody can."""
     where = error.filename2 or error.filename
+    place = "a file" if where is None else os.fsdecode(where) if isinstance(where, bytes) else str(where)
+    if error.errno in OF_THE_DISK:
+        return f"{place}: cannot write ({error.strerror}). Make room or fix permissions"
     if where is None:
-        return "a file"
-    return os.fsdecode(where) if isinstance(where, (str, bytes)) else str(where)
-
-
-def _not_permitted(error: OSError) -> str:
-    return f"{_place(error)}: {error.strerror}. Fix its permissions, or those of its folder, then start again; what was finished is kept."
-
-
-def _in_the_way(error: OSError) -> str:
-    place = _place(error)
-    return f"{place}: cannot be made ({error.strerror}): {in_the_way(Path(place))}. Move it away, then start again; what was finished is kept."
-
-
-def _not_written(error: OSError) -> str:
-    return f"{_place(error)}: cannot write ({error.strerror}). Make room or fix permissions, then start again; what was finished is kept."
+        return None
+    if error.errno in OF_ITS_OWNER:
+        return f"{place}: {error.strerror}. Fix its permissions, or those of its folder"
+    if error.errno in IN_THE_WAY:
+        return f"{place}: cannot be made ({error.strerror}): {in_the_way(Path(place))}. Move it away"
+    return None
 
 
 def _end_if_unsaid(out: _Words, err: _Words) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.check.document import Fault
 from connector_tax.check.request import CheckRequest, connectors_in

@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.documents.settings import differences
+from connector_tax.base.documents.identity import differences
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.locks import cache_folder

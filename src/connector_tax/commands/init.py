@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
-from connector_tax.base.command import Command
+from connector_tax.base.command import Command, add_options
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_text
 from connector_tax.base.records.connector import ConnectorSpec
@@ -28,18 +28,16 @@ INSTALLED = "installed"
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--connectors", metavar="A,B", help="ids of config/connectors.yaml")
-    add(
-        "--list",
-        action="store_true",
-        help="list connectors, and which the engine's Python has; writes nothing",
+    add_options(
+        parser,
+        ("--connectors=A,B", str, "ids of config/connectors.yaml"),
+        ("--list", bool, "list connectors, and which the engine's Python has; writes nothing"),
+        ("--model=M", str, "hub id or folder, as the engine is given it"),
+        ("--model-config=FILE", str, "its config.json, if it is not one of config/models/"),
+        ("--hours", float, "that the campaign may take; default %(default)g", 2.0),
+        ("--gpu=NAME", str, "of config/gpus/; default this host's"),
+        ("--to=FILE", Path, "default <model>.yaml here"),
     )
-    add("--model", metavar="M", help="hub id or folder, as the engine is given it")
-    add("--model-config", metavar="FILE", help="its config.json, if it is not one of config/models/")
-    add("--hours", type=float, default=2.0, help="that the campaign may take; default %(default)g")
-    add("--gpu", metavar="NAME", help="of config/gpus/; default this host's")
-    add("--to", type=Path, metavar="FILE", help="default <model>.yaml here")
     add_engine_python(parser)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.command import Command
+from connector_tax.base.command import Command, add_options
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.plan.named import add_campaign, find_campaign
 from connector_tax.outlook import outlook, outlook_text
@@ -17,18 +17,16 @@ from connector_tax.run.rehearsal.campaign import analyse, rehearse
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
-    add = parser.add_argument
-    add(
-        "--earlier",
-        type=find_campaign,
-        metavar="CAMPAIGN",
-        help="which taxes are found if launches differ as in that measured campaign",
+    differ = "which taxes are found if launches differ as in that measured campaign"
+    add_options(
+        parser,
+        ("--earlier=CAMPAIGN", find_campaign, differ),
+        ("--gpus=N", int, "cards of engine.gpus that are used at a time; default all"),
+        ("--time-only", bool, "say how long it takes, and nothing of taxes"),
+        ("--json", bool, "print for programs"),
+        ("--seed", int, "of the scatter of steps; default %(default)d", 0),
+        ("--to=FOLDER", Path, "keep the simulated results there, as <campaign>-rehearsed"),
     )
-    add("--gpus", type=int, metavar="N", help="cards of engine.gpus that are used at a time; default all")
-    add("--time-only", action="store_true", help="say how long it takes, and nothing of taxes")
-    add("--json", action="store_true", help="print for programs")
-    add("--seed", type=int, default=0, help="of the scatter of steps; default %(default)d")
-    add("--to", type=Path, metavar="FOLDER", help="keep the simulated results there, as <campaign>-rehearsed")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.templates import template
-from connector_tax.load.measured import said
+from connector_tax.load.measured import worded
 from connector_tax.load.plan import Load
 from connector_tax.load.table import NAMES, summary_rows, view
 from connector_tax.read.figures.style import drawing_style, new_figure, plain_log_axis
@@ -50,7 +50,7 @@ def found_lines(found: Found) -> list[str]:
     known, fails = found.highest_per_s is not None, found.fails_per_s is not None
     capped = ", ".join(f"{j.rate_per_s:g}" for j in found.judged if j.capped)
     unsure = ", ".join(f"{j.rate_per_s:g}" for j in found.judged if not j.sure and not j.capped)
-    words = said(
+    words = worded(
         (known and fails, "highest", found),
         (known and not fails, "highest_measured", found),
         (not known and found.judged, "none_holds"),
@@ -60,7 +60,7 @@ def found_lines(found: Found) -> list[str]:
         (not found.monotonic, "not_monotonic"),
         (found.stopped, "stopped", found.stopped),
     )
-    return list(words)
+    return list(words.values())
 
 
 def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from connector_tax.base.documents.identity import GpuDocument
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.records.gpu import HostCosts, StepCosts
+from connector_tax.base.records.host import HostCosts, StepCosts
 from connector_tax.check import releases
 from connector_tax.check.releases import (
     Asked,

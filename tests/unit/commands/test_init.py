@@ -185,4 +185,5 @@ def test_the_list_says_which_are_installed_and_has_no_test_connector(
 def test_shapes_are_those_of_the_models() -> None:
     """By the number of parameters that each model's card says."""
     found = {p.stem: model_shape(read_json(p), str(p)).total / 1e9 for p in MODELS.glob("*.json")}
+    assert found.pop("tiny-qwen3") < 0.01  # a test's
     assert found == {name: pytest.approx(billions, rel=0.005) for name, billions in PARAMETERS.items()}

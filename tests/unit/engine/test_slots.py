@@ -9,8 +9,8 @@ import pytest
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError
 from connector_tax.run.engine import gpus
+from connector_tax.run.engine.gpus import slots_of
 from connector_tax.run.engine.ports import api_port, side_port_environment
-from connector_tax.run.engine.slots import slots_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config

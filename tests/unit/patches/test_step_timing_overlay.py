@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from connector_tax.base.steptime import cut
+from connector_tax.base.steptime.share import cut
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from stand_in_vllm import FACTORY, SCHEDULER, stand_in, tree

@@ -34,7 +34,7 @@ from connector_tax.base.documents.rates import Criterion
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import write_json
 from connector_tax.read.figures.draw_all import FIGURES
-from connector_tax.read.figures.labels import WORDS, labels
+from connector_tax.read.figures.words import WORDS, labels
 from connector_tax.read.report.page import Figure, build_report, render
 from connector_tax.read.report.view import Left, page_view
 

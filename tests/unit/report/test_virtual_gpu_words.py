@@ -15,8 +15,8 @@ from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.read.compare.comparison import Comparison, Side, compare
 from connector_tax.read.compare.text import comparison_text
 from connector_tax.read.figures.draw_all import FIGURES
-from connector_tax.read.figures.questions import source_note
 from connector_tax.read.figures.style import Drawn, drawing_style
+from connector_tax.read.figures.words import source_note
 from connector_tax.read.report.manifest import _gpu
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

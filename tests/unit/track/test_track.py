@@ -116,28 +116,28 @@ def test_campaigns_lie_in_order_of_their_first_start(tmp_path: Path) -> None:
 
 TWO_PLACES = {"engine.gpu 0": ["a"], "engine.gpu 1": ["b"]}
 UNLIKE = {
-    "engine": lambda p: p.update(engine_kind="emulator"),
+    "engine_kind": lambda p: p.update(engine_kind="emulator"),
     "device": lambda p: p.update(gpu=["GPU 0: NVIDIA H200 (UUID: GPU-1)"]),
     "model": lambda p: p.update(model="another/model"),
-    "host CPU": lambda p: p["host"].update(cpu="EPYC 9654"),
-    "host cores": lambda p: p["host"].update(cores=8),
-    "arrivals": lambda p: p.update(arrival="poisson"),
-    "engine argument max_model_len": lambda p: p["engine_args"].update(max_model_len=8192),
-    "setting engine.extra_args": lambda p: p["settings"]["engine"].update(extra_args=["--enforce-eager"]),
-    "setting cell.gamma_shape": lambda p: p["settings"]["cell"].update(gamma_shape=0.25),
-    "setting cell.duration_s": lambda p: p["settings"]["cell"].update(duration_s=5),
-    "setting cell.warmup_s": lambda p: p["settings"]["cell"].update(warmup_s=0),
-    "setting cell.inflight_cap": lambda p: p["settings"]["cell"].update(inflight_cap=4),
-    "setting engine.env.OMP_NUM_THREADS": lambda p: p["settings"]["engine"].update(
+    "host.cpu": lambda p: p["host"].update(cpu="EPYC 9654"),
+    "host.cores": lambda p: p["host"].update(cores=8),
+    "arrival": lambda p: p.update(arrival="poisson"),
+    "engine_args.max_model_len": lambda p: p["engine_args"].update(max_model_len=8192),
+    "settings.engine.extra_args": lambda p: p["settings"]["engine"].update(extra_args=["--enforce-eager"]),
+    "settings.cell.gamma_shape": lambda p: p["settings"]["cell"].update(gamma_shape=0.25),
+    "settings.cell.duration_s": lambda p: p["settings"]["cell"].update(duration_s=5),
+    "settings.cell.warmup_s": lambda p: p["settings"]["cell"].update(warmup_s=0),
+    "settings.cell.inflight_cap": lambda p: p["settings"]["cell"].update(inflight_cap=4),
+    "settings.engine.env.OMP_NUM_THREADS": lambda p: p["settings"]["engine"].update(
         env={"OMP_NUM_THREADS": "1"}
     ),
-    "setting engine.pin_cpus": lambda p: p["settings"]["engine"].update(pin_cpus=False),
-    "setting engine.step_timing": lambda p: p["settings"]["engine"].update(step_timing=False),
-    "engine argument rope_theta": lambda p: p["engine_args"].update(rope_theta=1000001.0),
+    "settings.engine.pin_cpus": lambda p: p["settings"]["engine"].update(pin_cpus=False),
+    "settings.engine.step_timing": lambda p: p["settings"]["engine"].update(step_timing=False),
+    "engine_args.rope_theta": lambda p: p["engine_args"].update(rope_theta=1000001.0),
     "engines side by side": lambda p: p.update(cards=TWO_PLACES, mixed_cards=[], side_by_side=2),
     "cards, or places without one": lambda p: p.update(cards=TWO_PLACES, mixed_cards=[], side_by_side=1),
     "comparisons across cards": lambda p: p.update(cards=TWO_PLACES, mixed_cards=["a"], side_by_side=1),
-    "confidence of the intervals": lambda p: p.update(confidence=0.9),
+    "confidence": lambda p: p.update(confidence=0.9),
 }
 
 

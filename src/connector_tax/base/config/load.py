@@ -26,8 +26,7 @@ from connector_tax.base.config.model import (
 from connector_tax.base.config.reserved import check_engine, check_launch
 from connector_tax.base.config.secrets import put_in, refuse_inline, without_harmless_references
 from connector_tax.base.errors import ArtifactError, ConfigError
-from connector_tax.base.files import sha256_of
-from connector_tax.base.opening import shown
+from connector_tax.base.files import sha256_of, shown
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import MATCHED, STORE, ConnectorSpec, ModuleNeed, SidePort

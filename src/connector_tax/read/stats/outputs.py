@@ -7,9 +7,9 @@ from connector_tax.base.documents.aggregate import (
     Outputs,
     OutputsVerdict,
 )
-from connector_tax.base.documents.outputs import Output
+from connector_tax.base.documents.cell import Output
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.read.ingest import CampaignData
+from connector_tax.read.ingest import CampaignData, RunData
 
 Answers = list[Output]
 PLAINS = ("plain", PLAIN_AGAIN)
@@ -21,23 +21,16 @@ def compare_outputs(data: CampaignData) -> list[Outputs]:
     ``verdict``: ``reference`` (that launch itself), ``same``, ``differs``, ``not repeatable`` (it differs, but only
     where launches of plain do among themselves), ``failed`` (a prompt was not answered).
     """
-    found = [
-        (run.folder.connector_id, run.folder.phase, run.outputs)
-        for run in data.runs
-        if run.outputs is not None
-    ]
-    plain = [(config, phase, outputs) for config, phase, outputs in found if config in PLAINS]
+    found = [run for run in data.runs if run.outputs is not None]
+    plain = [run for run in found if run.folder.connector_id in PLAINS]
     if not plain:
         return []
-    first_config, first_phase, reference = plain[0]
-    unstable = {k for _, _, other in plain[1:] for k in _different(reference, other)}
-    rows = []
-    for config, phase, answers in found:
-        row = _row(config, phase, answers, reference, unstable)
-        if (config, phase) == (first_config, first_phase):
-            row = msgspec.structs.replace(row, verdict="reference")
-        rows.append(row)
-    return rows
+    reference, *again = (run.outputs or [] for run in plain)
+    unstable = {k for other in again for k in _different(reference, other)}
+    rows = {run.folder.path: _row(run, reference, unstable) for run in found}
+    first = plain[0].folder.path
+    rows[first] = msgspec.structs.replace(rows[first], verdict="reference")
+    return [*rows.values()]
 
 
 def other_computations(rows: list[Outputs]) -> dict[str, str]:
@@ -47,7 +40,8 @@ def other_computations(rows: list[Outputs]) -> dict[str, str]:
     }
 
 
-def _row(config: str, phase: str, answers: Answers, reference: Answers, unstable: set[int]) -> Outputs:
+def _row(run: RunData, reference: Answers, unstable: set[int]) -> Outputs:
+    answers = run.outputs or []
     different = _different(reference, answers)
     failed = sum("error" in o for o in answers)
     first = min(different, default=None)
@@ -59,8 +53,8 @@ def _row(config: str, phase: str, answers: Answers, reference: Answers, unstable
     else:
         verdict = "not repeatable" if different <= unstable else "differs"
     return Outputs(
-        config=config,
-        phase=phase,
+        config=run.folder.connector_id,
+        phase=run.folder.phase,
         n_prompts=len(answers),
         n_same=min(len(reference), len(answers)) - len(different),
         n_failed=failed,

@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 
 from connector_tax.base import direct
-from connector_tax.base.documents.outputs import Output
+from connector_tax.base.documents.cell import Output
 from connector_tax.base.seeds import stream
 
 TIMEOUT_S = 120.0

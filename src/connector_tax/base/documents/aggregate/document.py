@@ -43,12 +43,10 @@ from connector_tax.base.documents.aggregate.values import (
     Rate,
     Scalar,
 )
-from connector_tax.base.documents.identity import kinds_of
+from connector_tax.base.documents.identity import Change, kinds_of
 from connector_tax.base.documents.rates import ReferenceRatesFile, SaturationOf
-from connector_tax.base.documents.settings import Change
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, read_json
 
 SCHEMA_VERSION: Literal[1] = 1
 PLAIN = "plain"
