@@ -13,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -493,11 +494,14 @@ def _numbers(cell: SweepCell, results: Path, reference: Reference) -> Iterator[t
         yield ("", "intervals"), f"{side.aggregate.provenance.confidence * 100:g} %"
         flags = [f"{flag}: {label('rate_flag', flag)}" for flag in reference_flags(side.aggregate)]
         yield ("", reference), "; ".join(["-" if at is None else rate(at), *flags])
+    labels = Counter(c.label for c in cell.config.connectors)
     for connector in cell.config.connectors:
         if connector.id in ("plain", PLAIN_AGAIN):
             continue
         for metric in LATENCIES:
-            row = clean(connector.label), f"{METRICS[metric]} tax"
+            # Rows of two would be one.
+            who = connector.label if labels[connector.label] == 1 else connector.id
+            row = clean(who), f"{METRICS[metric]} tax"
             if metric == "ttft_p90" and connector.ttft_is_no_tax:
                 continue
             if side is None or at is None:
@@ -517,6 +521,5 @@ def _numbers(cell: SweepCell, results: Path, reference: Reference) -> Iterator[t
 
 def _source(aggregate: Aggregate) -> str:
     version = aggregate.provenance.versions.get("vllm")
-    return (
-        "; ".join(filter(None, [f"vLLM {version}" if version else "", source_note(aggregate)])) or "unknown"
-    )
+    parts = (f"vLLM {version}" if version else "", aggregate.measured_on.text, source_note(aggregate))
+    return "; ".join(filter(None, parts))

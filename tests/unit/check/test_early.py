@@ -12,6 +12,7 @@ import pytest
 from made import request
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.connector import ModuleNeed
 from connector_tax.check.campaign import write_campaign
 from connector_tax.check.document import Fault
 from connector_tax.check.early import early_fault
@@ -115,6 +116,34 @@ def test_a_known_connector_says_which_package_it_wants(tmp_path: Path, packages:
     fault = early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))
     assert fault is not None and (fault.code, fault.subject) == ("no_package", "nixl")
     assert "python -m pip install" in text_of("loads", {"fault": fault, "python": "python"})
+
+
+@pytest.mark.parametrize(("cuda", "package"), [(None, "for-any"), ("13.0", "for-13")])
+def test_what_to_install_is_for_the_cuda_of_the_engine(
+    tmp_path: Path, packages: Path, cuda: str | None, package: str
+) -> None:
+    """Its torch is asked without being loaded: here it would not load."""
+    (packages / "torch").mkdir()
+    (packages / "torch" / "__init__.py").write_text("raise ImportError")
+    (packages / "torch" / "version.py").write_text(f"cuda = {cuda!r}")
+    asking = request(tmp_path, engine_python=sys.executable, env={"PYTHONPATH": str(packages)})
+    own = ModuleNeed("absent", "pip install for-any", {"13": "pip install for-13"})
+    asking = replace(asking, entry=msgspec.structs.replace(asking.entry, modules=(own,)))
+    fault = early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))
+    assert fault is not None and fault.install == f"pip install {package}"
+
+
+def test_native_parts_that_do_not_load_are_told_before_a_launch(tmp_path: Path, packages: Path) -> None:
+    """A class may do without its package until it is made."""
+    asking = request(tmp_path, engine_python=sys.executable, env={"PYTHONPATH": str(packages)})
+    entry = msgspec.structs.replace(
+        asking.entry,
+        kv_transfer_config=connector("Good", "own"),
+        modules=(ModuleNeed("breaks", "pip install breaks"),),
+    )
+    asking = replace(asking, entry=entry)
+    fault = early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))
+    assert fault is not None and (fault.code, fault.subject) == ("broken", "breaks")
 
 
 def test_a_vllm_that_does_not_import_is_told_in_its_own_words(tmp_path: Path, packages: Path) -> None:

@@ -22,7 +22,7 @@ def point(
 def test_a_healthy_sweep_has_no_saturation_rate() -> None:
     found = judge_saturation([point(1), point(2), point(4)])
     assert found.saturation_rate_per_s is None
-    assert found.fired(4) == ()
+    assert found.criteria[4].fired == ()
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_healthy_sweep_has_no_saturation_rate() -> None:
 def test_each_criterion_fires_alone(saturated: RatePoint, name: str) -> None:
     found = judge_saturation([point(1), point(2), saturated])
     assert found.saturation_rate_per_s == 4
-    assert found.fired(4) == (name,)
+    assert found.criteria[4].fired == (name,)
 
 
 @pytest.mark.parametrize("healthy", [point(4, throughput=0.95), point(4, waiting=1.0), point(4, ttft=150.0)])
@@ -144,4 +144,4 @@ def test_random_arrivals_are_held_against_what_was_sent(arrival: str) -> None:
 def test_an_engine_that_falls_behind_random_arrivals_is_saturated() -> None:
     """Two places that serve ten requests per second each, against 32."""
     found = sweep([8, 32], output_tokens=10, at_once=2, warmup_s=1.0, seed=1, arrival="poisson")
-    assert {"throughput", "waiting"} <= set(found.fired(32))
+    assert {"throughput", "waiting"} <= set(found.criteria[32].fired)

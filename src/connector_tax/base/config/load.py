@@ -34,6 +34,8 @@ from connector_tax.base.units import token_count
 
 # vLLM's own on GPUs, where engine.args does not say.
 BLOCK_SIZE = 16
+# In nobody's list; a campaign names them all the same. Not a path that imports.py finds, as in gpu.py.
+TEST_CONNECTORS = PROJECT_ROOT.joinpath("config", "test_connectors.yaml")
 # Where connectors are told to keep KV on disk. A folder that launches share makes one launch's KV the next one's cache hits.
 STORE_KEYS = ("shared_storage_path", "LMCACHE_LOCAL_DISK", "lmcache.local_disk")
 
@@ -79,8 +81,11 @@ def parse_campaign(
     check_engine(asked.engine, where)
     if known is None:
         known = read_connectors(PROJECT_ROOT / asked.connectors_file, asked.connectors_file, allowed)
+    listed = [*known]
+    if not known.keys() >= {c.removeprefix(MATCHED) for c in asked.connectors}:
+        known = {**read_connectors(TEST_CONNECTORS, str(TEST_CONNECTORS)), **known}
     connectors = tuple(
-        _connector(connector_id, asked, known, f"{where}: connectors[{k}]")
+        _connector(connector_id, asked, known, listed, f"{where}: connectors[{k}]")
         for k, connector_id in enumerate(asked.connectors)
     )
     a, b, b_prime = asked.phase_a, asked.phase_b, asked.phase_b_prime
@@ -126,7 +131,7 @@ def read_connectors(file: Path, where: str, allowed: Collection[str] = ()) -> di
 
 
 def _connector(
-    connector_id: str, asked: CampaignYaml, known: dict[str, ConnectorEntry], where: str
+    connector_id: str, asked: CampaignYaml, known: dict[str, ConnectorEntry], listed: list[str], where: str
 ) -> ConnectorSpec:
     file, target, entry = asked.connectors_file, None, known.get(connector_id)
     if connector_id.startswith(MATCHED):
@@ -140,7 +145,7 @@ def _connector(
         entry = replace(known["plain"], label=f"plain as {known[target].label}")
     if entry is None:
         raise ConfigError(
-            f"{where}: unknown connector {meant(connector_id, known)}\nKnown: {', '.join(known)}. Add new ones in {file}."
+            f"{where}: unknown connector {meant(connector_id, listed)}\nKnown: {', '.join(listed)}. Add new ones in {file}."
         )
     for place, leaf in leaves(msgspec.to_builtins(entry)):
         if place.endswith(STORE_KEYS) and isinstance(leaf, str) and STORE not in leaf:

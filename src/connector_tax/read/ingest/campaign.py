@@ -174,7 +174,8 @@ def read_campaign(
         for run_folder, receipt, own in listed
     ]
     preflight = _optional(folder.preflight_status, partial(read_document, kind=PreflightStatus), problems)
-    proved = with_proofs([(run.folder, run.cells) for run in runs], preflight, folder)
+    caches = {c["id"] for c in document.config["connectors"] if c.get("verify") == "long_prompt"}
+    proved = with_proofs([(run.folder, run.cells) for run in runs], preflight, folder, caches)
     runs = [replace(run, cells=cells) for run, cells in zip(runs, proved, strict=True)]
     several = len(config.engine.slots) > 1
     problems += _mixed(runs, several=several)

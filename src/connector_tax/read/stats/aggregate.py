@@ -299,7 +299,9 @@ def _amplification(
     for tax in taxes:
         if tax.phase == "b_prime" and tax.spec.shape != shape:
             safe = in_b.get((tax.config, tax.metric, tax.spec.shape))
-            missing = replace(tax, estimate=unavailable("no_cell", subject="phase_b"))
+            # At no rate: it was measured at none.
+            nowhere = replace(tax.spec, rate_per_s=0.0)
+            missing = replace(tax, spec=nowhere, estimate=unavailable("no_cell", subject="phase_b"))
             pairs.append((tax, safe or missing))
     rows = [_added(load, safe, confidence) for load, safe in pairs if load is not None]
     apart = rates is not None and rates.ref_load_per_s != rates.ref_safe_per_s
@@ -332,7 +334,7 @@ def _added(load: Tax, safe: Tax, confidence: float) -> Amplification:
         input_tokens=load.input_tokens,
         output_tokens=load.output_tokens,
         rate_per_s=load.rate_per_s,
-        safe_rate_per_s=safe.rate_per_s,
+        safe_rate_per_s=safe.rate_per_s or None,
         n_blocks=None if unlike else min(safe.n_blocks, load.n_blocks),
         **msgspec.structs.asdict(gap.quantity(confidence)),
     )

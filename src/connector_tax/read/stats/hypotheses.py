@@ -125,7 +125,7 @@ def hypotheses_of(
 ) -> list[Hypothesis]:
     """``hypotheses`` of ``aggregate.json``: each verdict, and beside it what taxes at equal speed of the host answer.
 
-    The latter never replaces the verdict; see ``host_speed.py``.
+    The latter never replaces the verdict; see ``host.py``.
 
     Args:
         evidence: what the verdicts were judged on.

@@ -95,7 +95,7 @@ class Cards:
     @property
     def words(self) -> str:
         """As messages name it."""
-        return " and ".join(map(str, self.gpus)) or f"engine.gpu {self.slot}"
+        return " and ".join(map(str, self.gpus)) or f"place {self.slot} on this host"
 
     @property
     def side_port_slot(self) -> int:
