@@ -22,8 +22,8 @@ dev: .venv/.dev  ## add what checks the code, from requirements-dev.lock
 
 .PHONY: venv
 venv:
-	rm -rf .venv
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
+	rm -rf .venv
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -c 'import snakemake, numpy, uvloop'

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from contextlib import ExitStack, redirect_stderr, suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from io import StringIO
 from logging import CRITICAL, ERROR, Logger, LogRecord
 from logging.handlers import MemoryHandler
@@ -314,6 +315,19 @@ class Study:
     def position(self, wildcards: Any) -> int:
         """For ``priority``, as ``priority_of``."""
         return priority_of(self.config, wildcards.phase, wildcards.connector)
+
+    def refuse_unknown(self, targets: Iterable[str], rules: Iterable[Any]) -> None:
+        """End the run where one of ``targets`` is no rule's name, nothing that a rule makes, and no result that is there."""
+        known = {rule.name: rule for rule in rules}
+        for target in targets:
+            made = any(rule.is_producer(target) for rule in known.values())
+            there = Path(target).exists() and Path(target).is_relative_to(self.folder.root)
+            if not (target in known or made or there):
+                close = get_close_matches(target, known, 1)
+                meant = f"Did you mean {close[0]}?" if close else f"Stages: {', '.join(known)}."
+                stop(
+                    f"{target}: no stage of a campaign, and no file of {self.folder.root} that one makes. {meant}"
+                )
 
     def begin(self) -> None:
         """Before the first job of a start: nobody else works on this campaign, and ``campaign.json`` is as configured.

@@ -103,6 +103,11 @@ def log_to(path: Path | None) -> None:
     sys.stderr = _Words(sys.stderr, log)
 
 
+def end_in_log() -> None:
+    """Say no more but to the log: whoever started this process reads there why it ended, and says it once."""
+    _to_nowhere(sys.stderr)
+
+
 def _there(stream: TextIO | None) -> TextIO:
     """``stream``; what is said goes nowhere where it was closed before this process began (``>&-``)."""
     return open(os.devnull, "w", encoding="utf-8") if stream is None else stream
@@ -149,15 +154,10 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
         print(f"interrupted; {interrupted}", file=sys.stderr)
         sys.exit(130)
     except OSError as error:
-        if error.errno in OF_THE_DISK:
-            print(f"error: {_not_written(error)}", file=sys.stderr)
-        elif error.errno in OF_ITS_OWNER and error.filename is not None:
-            print(f"error: {_not_permitted(error)}", file=sys.stderr)
-        elif error.errno in IN_THE_WAY and error.filename is not None:
-            print(f"error: {_in_the_way(error)}", file=sys.stderr)
-        else:
+        if error.filename is None and error.errno not in OF_THE_DISK:
             traceback.print_exc()
             sys.exit(BUG)
+        print(f"error: {_of_a_file(error)}", file=sys.stderr)
         sys.exit(2)
     except Exception:  # noqa: BLE001 - whatever it is, it is no verdict
         traceback.print_exc()
@@ -165,24 +165,18 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
     _end_if_unsaid(out, err)
 
 
-def _place(error: OSError) -> str:
-    where = error.filename2 or error.filename
-    if where is None:
-        return "a file"
-    return os.fsdecode(where) if isinstance(where, (str, bytes)) else str(where)
-
-
-def _not_permitted(error: OSError) -> str:
-    return f"{_place(error)}: {error.strerror}. Fix its permissions, or those of its folder, then start again; what was finished is kept."
-
-
-def _in_the_way(error: OSError) -> str:
-    place = _place(error)
-    return f"{place}: cannot be made ({error.strerror}): {in_the_way(Path(place))}. Move it away, then start again; what was finished is kept."
-
-
-def _not_written(error: OSError) -> str:
-    return f"{_place(error)}: cannot write ({error.strerror}). Make room or fix permissions, then start again; what was finished is kept."
+def _of_a_file(error: OSError) -> str:
+    """What a file system refused, and what to do."""
+    where = error.filename2 or error.filename or "a file"
+    place = os.fsdecode(where) if isinstance(where, (str, bytes)) else str(where)
+    said, remedy = error.strerror, "Look whether it is there and may be used"
+    if error.errno in OF_THE_DISK:
+        remedy = "Make room or fix permissions"
+    elif error.errno in OF_ITS_OWNER:
+        remedy = "Fix its permissions, or those of its folder"
+    elif error.errno in IN_THE_WAY:
+        said, remedy = f"{said}: {in_the_way(Path(place))}", "Move it away"
+    return f"{place}: {said}. {remedy}, then start again; what was finished is kept."
 
 
 def _end_if_unsaid(out: _Words, err: _Words) -> None:

@@ -84,6 +84,6 @@ def unpack(archive: Path, folder: Path) -> None:
                 if len(content.read(_BLOCK)) == _BLOCK:
                     raise BadArchive("holds more behind its last file")
         except (EOFError, OverflowError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
-            raise BadArchive(f"cannot be unpacked: {error}") from error
+            raise BadArchive(f"cannot be unpacked: {error}. Fetch it once more") from error
         except OSError as error:
             raise writing_failed(folder, error) from error

@@ -71,7 +71,7 @@ def as_folder(bundle: Path) -> Iterator[Path]:
         try:
             unpack(bundle, Path(temporary))
         except FileNotFoundError as error:
-            raise ArtifactError(f"{bundle}: no such file or folder.") from error
+            raise ArtifactError(f"{bundle}: no such file or folder. Give a bundle, or a campaign.") from error
         yield Path(temporary)
 
 
