@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from connector_tax.base.errors import IN_THE_WAY, OF_THE_DISK, ConnectorTaxError
-from connector_tax.base.opening import in_the_way
+from connector_tax.base.files import writing_failed
 from connector_tax.base.secrets import masked
 
 # ``EX_SOFTWARE`` of sysexits.h. Not Python's own 1, by which scripts that judge say that a limit was passed.
@@ -27,8 +27,6 @@ BUG = 70
 UNSAID = 2
 # Of a process that was told to end and did so in order, its ``finally`` blocks run.
 TOLD_TO_END = (128 + signal.SIGTERM, 128 + signal.SIGHUP)
-# What a disk says to another user than the file's.
-OF_ITS_OWNER = (errno.EACCES, errno.EPERM)
 
 
 def nobody_reads(stream: TextIO) -> NoReturn:
@@ -169,14 +167,11 @@ def _of_a_file(error: OSError) -> str:
     """What a file system refused, and what to do."""
     where = error.filename2 or error.filename or "a file"
     place = os.fsdecode(where) if isinstance(where, (str, bytes)) else str(where)
-    said, remedy = error.strerror, "Look whether it is there and may be used"
-    if error.errno in OF_THE_DISK:
-        remedy = "Make room or fix permissions"
-    elif error.errno in OF_ITS_OWNER:
-        remedy = "Fix its permissions, or those of its folder"
-    elif error.errno in IN_THE_WAY:
-        said, remedy = f"{said}: {in_the_way(Path(place))}", "Move it away"
-    return f"{place}: {said}. {remedy}, then start again; what was finished is kept."
+    if error.errno in (*OF_THE_DISK, *IN_THE_WAY):
+        return str(writing_failed(Path(place), error))
+    owners = error.errno in (errno.EACCES, errno.EPERM)
+    remedy = "Fix its permissions, or those of its folder" if owners else "Look whether it is there"
+    return f"{place}: {error.strerror}. {remedy}, then start again; what was finished is kept."
 
 
 def _end_if_unsaid(out: _Words, err: _Words) -> None:

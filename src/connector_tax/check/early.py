@@ -6,7 +6,7 @@ import subprocess
 
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.errors import EngineError
 from connector_tax.base.opening import printable
 from connector_tax.check.document import Fault
 from connector_tax.check.request import CheckRequest, connectors_in
@@ -23,7 +23,6 @@ def early_fault(request: CheckRequest, config: CampaignConfig) -> Fault | None:
     """Return what is missing; None where all is there.
 
     Raises:
-        ConfigError: the interpreter cannot be run.
         EngineError: it does not answer.
     """
     connector = config.connector(request.connector_id)
@@ -43,8 +42,6 @@ def early_fault(request: CheckRequest, config: CampaignConfig) -> Fault | None:
             errors="replace",
             timeout=TIMEOUT_S,
         )
-    except OSError as error:
-        raise ConfigError(f"--engine-python {python}: cannot be run ({error.strerror}).") from error
     except subprocess.TimeoutExpired as error:
         raise EngineError(
             f"--engine-python {python}: did not import vLLM and the connector within {TIMEOUT_S:g} s. Try it by hand."

@@ -81,12 +81,14 @@ def read_yaml(path: Path, example: str = "config/demo.yaml") -> Foreign:
     """
     try:
         value = _Strict(path.read_text(encoding="utf-8")).get_single_data()
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path}: no such file. Give an existing one, such as {example}.") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}).") from error
+        raise ConfigError(
+            f"{path}: cannot be read ({error}). Give a YAML file, such as {example}."
+        ) from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {_yaml_words(error)}") from error
+        raise ConfigError(
+            f"{path}: not valid YAML: {_yaml_words(error)}. Indent by blanks, and quote text with special characters."
+        ) from error
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deep.") from error
     if value is None:

@@ -9,7 +9,7 @@ from connector_tax.base.artifacts.layout import LOGS, CampaignFolder
 from connector_tax.base.artifacts.thinning import thin, unfinished
 from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import copy_file, sha256_of, write_text, writing_failed
+from connector_tax.base.files import copy_file, sha256_of, write_text
 from connector_tax.base.opening import is_bare
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.units import how_many
@@ -132,10 +132,7 @@ def bundle(
             f"{root}: {len(missing)} runs have no receipt.json, the first {config} in phase {phase}, so the campaign is not finished. "
             "Finish it first, or bundle it as it is with --partial."
         )
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise writing_failed(target, error) from error
+    target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".bundle.", dir=target.parent) as temporary:
         beside, campaign = Path(temporary), f"{RESULTS}{document.campaign}/"
         copy = beside / campaign
