@@ -6,6 +6,7 @@ Rules stay thin: whatever needs an ``if`` is decided here and can be tested with
 import atexit
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
@@ -69,11 +70,11 @@ _LOGS_BEFORE: dict[Path, Mark] = {}
 _HUSHED = MemoryHandler(capacity=10_000, flushLevel=CRITICAL + 1)
 
 
-def stop(message: str) -> NoReturn:
+def stop(message: str, code: int = 2) -> NoReturn:
     """End with one message; Snakemake would wrap it in a traceback of its own parser."""
     print(f"error: {masked(message)}", file=sys.stderr, flush=True)
     _STARTED.close()
-    os._exit(2)
+    os._exit(code)
 
 
 def requested_targets(arguments: list[str], environment: MutableMapping[str, str]) -> frozenset[str]:
@@ -345,6 +346,10 @@ class Study:
             stop(str(error))
         _LOGS_BEFORE.clear()
         _LOGS_BEFORE.update(marks_of(self.logs))
+        try:  # `connector-tax run` has blocked it
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        except KeyboardInterrupt:
+            stop("interrupted before anything was begun", 130)
 
     def say_why(self, failed: Iterable[Any] = (), account: Iterable[str] = ()) -> None:
         """After a start that ended early: what its jobs said of it, and which of them said nothing.
