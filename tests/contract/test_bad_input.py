@@ -81,7 +81,7 @@ def preflight(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> "subp
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
     plan = [
         sys.executable,
-        "scripts/plan.py",
+        "tests/begin_campaign.py",
         "--configfile",
         str(tmp_path / "c.yaml"),
         "--root",
@@ -123,9 +123,7 @@ def test_a_port_in_use_is_one_message(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_message_and_leaves_no_half_file(tmp_path: Path) -> None:
     """A file-size limit stands in for the full disk: writes fail in the middle, as they do there."""
     root = tmp_path / "results"
-    command = (
-        f"ulimit -f 4; exec {sys.executable} scripts/plan.py --configfile config/config.yaml --root {root}"
-    )
+    command = f"ulimit -f 4; exec {sys.executable} tests/begin_campaign.py --configfile config/config.yaml --root {root}"
     found = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
     assert found.returncode == 2, found.stderr
     assert "cannot write" in found.stderr

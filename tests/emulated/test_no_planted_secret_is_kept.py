@@ -162,7 +162,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
 def measured(planted: Planted) -> Planted:
     """Planned, tried, measured in Phase A, analysed and listed by the doors that the workflow asks."""
     results = planted.root / "results"
-    planted.door("plan.py", "--configfile", planted.config, "--root", results)
+    planted.door("../tests/begin_campaign.py", "--configfile", planted.config, "--root", results)
     planted.door(
         "preflight.py",
         "--campaign-file",
@@ -212,7 +212,9 @@ def test_one_that_is_written_out_is_refused_and_not_repeated(
 ) -> None:
     config = tmp_path / "inline.yaml"
     config.write_text(planted.config.read_text().replace(f"${{{name}}}", REFERRED[name]))
-    said = planted.door("plan.py", "--configfile", config, "--root", planted.root / "refused", code=2)
+    said = planted.door(
+        "../tests/begin_campaign.py", "--configfile", config, "--root", planted.root / "refused", code=2
+    )
     assert "is written out here" in said and REFERRED[name] not in said
     assert not (planted.root / "refused").exists()
 

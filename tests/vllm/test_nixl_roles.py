@@ -30,7 +30,7 @@ def test_nixl_serves_in_the_roles_that_replace_kv_both(
     value = yaml.safe_load((ROOT / "config" / "virtual-gpu.yaml").read_text())
     value |= {"campaign": "roles", "connectors": ["plain", *ROLES], "phase_b_prime": {}}
     (tmp_path / "roles.yaml").write_text(yaml.safe_dump(value))
-    plan = ("scripts/plan.py", "--configfile", str(tmp_path / "roles.yaml"), "--root", str(tmp_path))
+    plan = ("tests/begin_campaign.py", "--configfile", str(tmp_path / "roles.yaml"), "--root", str(tmp_path))
     subprocess.run([sys.executable, *plan], cwd=ROOT, check=True)
     folder = CampaignFolder(tmp_path / "roles")
     done = subprocess.run(

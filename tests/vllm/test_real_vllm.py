@@ -54,7 +54,7 @@ def campaign(
         subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, check=True)
 
     before = vllm_tree(engine_python)
-    door("scripts/plan.py", "--configfile", str(work / "campaign.yaml"), "--root", str(work))
+    door("tests/begin_campaign.py", "--configfile", str(work / "campaign.yaml"), "--root", str(work))
     folder = CampaignFolder(work / "vllm-cpu")
     decision = {"decision": "include", "reason": None}
     folder.preflight.mkdir(parents=True)

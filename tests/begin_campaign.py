@@ -1,4 +1,4 @@
-"""Write campaign.json: the resolved config, the date of the first start, the run order."""
+"""Write campaign.json as the first start of a campaign does: the resolved config, the date, the run order. For tests alone."""
 
 import argparse
 from pathlib import Path
