@@ -45,7 +45,7 @@ demo-vllm: env  ## real vLLM and real connectors on a virtual GPU, asynchronous 
 	  && $(RUN) config/virtual-gpu-sync.yaml
 
 demo-cpu: env  ## a small campaign on real vLLM whose model really runs, on two CPU cores, about twenty minutes
-	engine=$$(scripts/make_engine_env.sh) && "$$engine" scripts/make_tiny_model.py $(CACHE)/tiny-model \
+	engine=$$(scripts/make_engine_env.sh) && "$$engine" scripts/make_model_folder.py config/models/tiny-qwen3.json $(CACHE)/tiny-model \
 	  && ENGINE_PYTHON=$$engine TINY_MODEL=$(CACHE)/tiny-model $(RUN) config/vllm-cpu.yaml
 
 gpu-smoke: env  ## plain, no-op and NIXL on this host's GPU by the vLLM of ENGINE_PYTHON, with a report, about ten minutes; says what is missing

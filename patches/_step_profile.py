@@ -343,7 +343,7 @@ def wrap_scheduler_side(connector):
 
     def named_build(*args, **kwargs):
         meta = build(*args, **kwargs)
-        with contextlib.suppress(AttributeError):  # a class with slots; the reader then joins by order
+        with contextlib.suppress(AttributeError):  # a class with slots; its rows then belong to no step
             setattr(meta, STEP_ATTRIBUTE, Steps.step_id)
         return meta
 

@@ -72,8 +72,6 @@ sit() {
     own=$OUT/$(basename "$config" .yaml)-$variant.yaml
     as_"$variant" <"$config" >"$own"
     folder=results/$(name_of "$own")
-    # Each archive holds the whole campaign: whether an earlier one came home is not known here.
-    rm -f "$folder/.packed.json"
     say "$folder: $((end - SECONDS)) s"
     rc=0
     measured "$own" --minutes "$(awk "BEGIN {print ($end - $SECONDS) / 60}")" --preflight "$preflight" \

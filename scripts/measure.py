@@ -4,9 +4,8 @@ import argparse
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.cell import is_phase
-from connector_tax.run.measure.batch_limit import run_job
 from connector_tax.run.measure.run import measure_run, require_baseline
-from connector_tax.run.measure.time_left import TimeLimit
+from connector_tax.run.measure.time_left import TimeLimit, run_job
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

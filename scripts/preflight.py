@@ -3,9 +3,8 @@
 import argparse
 from typing import get_args
 
-from connector_tax.run.measure.batch_limit import run_job
 from connector_tax.run.measure.preflight import Launching, run_preflight
-from connector_tax.run.measure.time_left import TimeLimit
+from connector_tax.run.measure.time_left import TimeLimit, run_job
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,10 +5,9 @@ from pathlib import Path
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.command import of_root
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
-from connector_tax.base.files import write_json
+from connector_tax.base.files import read_document, write_json
 from connector_tax.base.plan import config_of, read_campaign_file
-from connector_tax.run.rehearsal.put_in import LAUNCHES, taxes_put_in
+from connector_tax.run.rehearsal.cell import LAUNCHES, taxes_put_in
 
 
 def put_in(root: Path) -> str:

@@ -39,7 +39,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
 @pytest.fixture(scope="session")
 def published_campaign(made_once: MadeOnce) -> Path:
     """The published campaign's folder as its bundle holds it, unpacked once in a run, with whatever step tables tests made there."""
-    from connector_tax.read.bundle.archive import unpack
+    from connector_tax.read.bundle import unpack
 
     return made_once("published", lambda folder: unpack(BUNDLE, folder)) / "results" / "virtual-h200-eight"
 

@@ -11,7 +11,7 @@ from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.loadgen.health import health
-from connector_tax.run.loadgen.result import SessionResult
+from connector_tax.run.loadgen.messages import SessionResult
 
 S = 1_000_000_000
 MS = 1_000_000

@@ -11,8 +11,7 @@ from unittest import mock
 
 from connector_tax.run.loadgen import connection as connection_module
 from connector_tax.run.loadgen.connection import Connection
-from connector_tax.run.loadgen.events import SILENT
-from connector_tax.run.loadgen.issuer import Flight
+from connector_tax.run.loadgen.issuer import SILENT, Flight
 
 
 @dataclass(frozen=True)

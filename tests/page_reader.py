@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from connector_tax.base.units import exact_duration
-from connector_tax.read.figures.labels import WORDS
+from connector_tax.read.figures.words import WORDS
 
 NUMBER = re.compile(r"[\d][\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 AROUND = ".,;:()[]{}\"'“”"

@@ -1,6 +1,9 @@
-"""A cell of a campaign, where a test asks for no more of it than its load."""
+"""A cell of a campaign and a tax at one, where a test asks for no more of it than its load."""
 
+from connector_tax.base.documents.aggregate import Side
 from connector_tax.base.records.cell import CellSpec, Phase
+from connector_tax.base.statistics.bootstrap import Estimate
+from connector_tax.read.stats.taxes import Tax
 
 
 def spec_of(rate_per_s: float, input_tokens: int, output_tokens: int, phase: Phase = "a") -> CellSpec:
@@ -20,3 +23,8 @@ def spec_of(rate_per_s: float, input_tokens: int, output_tokens: int, phase: Pha
         token_id_low=10,
         token_id_high=99,
     )
+
+
+def tax_of_shape(estimate: Estimate, rate_per_s: float = 2.0, overloaded: tuple[Side, ...] = ()) -> Tax:
+    spec = spec_of(rate_per_s, 256, 16, "b")
+    return Tax("x", "ref_safe", "b", spec, "ttft_p90", estimate, 200, 200, overloaded)

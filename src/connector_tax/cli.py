@@ -12,6 +12,7 @@ from connector_tax.base.door import run_door
 
 # Name -> what it does; its module is commands/<name>.py. Only the one that is called is imported.
 COMMANDS = {
+    "init": "write a config that fits your GPU, your connectors and your hours",
     "plan": "show how long a campaign takes and how small a tax it finds; starts nothing",
     "run": "measure, or go on where it stopped, then report",
     "status": "show what is done, what runs and how long is left",
@@ -51,7 +52,8 @@ more:
 
 Each says more with --help; connector-tax --version.
 Exit codes: 0 done, 1 over a limit, 2 you can mend it, 70 a bug, 75 more to do, 130 stopped.
-With a GPU: connector-tax run --smoke       Without: connector-tax run demo
+With a GPU: connector-tax init --connectors nixl_both --model MODEL --hours 2
+Without:    connector-tax run demo
 """
 
 

@@ -13,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,17 +30,24 @@ from connector_tax.base.config.model import CampaignConfig
 from connector_tax.base.documents.aggregate import Aggregate
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.errors import ArtifactError, ConfigError
-from connector_tax.base.files import write_text_if_changed
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, write_text_if_changed
 from connector_tax.base.plan import read_campaign_file, start
 from connector_tax.base.prctl import killed_with_parent
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.seeds import stream
 from connector_tax.read.compare.comparison import LATENCIES, flags_at, number_of, read_side
-from connector_tax.read.figures.labels import label, launches_text
-from connector_tax.read.figures.questions import reference_flags, reference_rate, source_note
-from connector_tax.read.figures.words import METRICS, clean, rate, with_interval
+from connector_tax.read.figures.words import (
+    METRICS,
+    clean,
+    label,
+    launches_text,
+    rate,
+    reference_flags,
+    reference_rate,
+    source_note,
+    with_interval,
+)
 from connector_tax.read.report.status import seconds_left, worker_of
 
 # More would be years on a GPU, and is most likely an axis too many.
@@ -454,11 +462,14 @@ def _numbers(cell: SweepCell, results: Path, reference: Reference) -> Iterator[t
         yield ("", "intervals"), f"{side.aggregate.provenance.confidence * 100:g} %"
         flags = [f"{flag}: {label('rate_flag', flag)}" for flag in reference_flags(side.aggregate)]
         yield ("", reference), "; ".join(["-" if at is None else rate(at), *flags])
+    labels = Counter(c.label for c in cell.config.connectors)
     for connector in cell.config.connectors:
         if connector.id in ("plain", PLAIN_AGAIN):
             continue
         for metric in LATENCIES:
-            row = clean(connector.label), f"{METRICS[metric]} tax"
+            # Rows of two would be one.
+            who = connector.label if labels[connector.label] == 1 else connector.id
+            row = clean(who), f"{METRICS[metric]} tax"
             if metric == "ttft_p90" and connector.ttft_is_no_tax:
                 continue
             if side is None or at is None:
@@ -470,11 +481,13 @@ def _numbers(cell: SweepCell, results: Path, reference: Reference) -> Iterator[t
                 *["saturated"] * tax.overloaded,
                 *flags_at(side.aggregate, connector.id, metric, at),
             ]
-            yield row, ", ".join([with_interval(tax.value), *marks]) if tax.value else tax.reason or ""
+            yield (
+                row,
+                ", ".join([with_interval(value), *marks]) if (value := tax.interval) else tax.reason or "",
+            )
 
 
 def _source(aggregate: Aggregate) -> str:
     version = aggregate.provenance.versions.get("vllm")
-    return (
-        "; ".join(filter(None, [f"vLLM {version}" if version else "", source_note(aggregate)])) or "unknown"
-    )
+    parts = (f"vLLM {version}" if version else "", aggregate.measured_on.text, source_note(aggregate))
+    return "; ".join(filter(None, parts))

@@ -28,6 +28,7 @@ from connector_tax.base.artifacts.layout import RECEIPT, CampaignFolder, RunFold
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.documents.figures import FigureIndex, read_figure_index
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError
+from connector_tax.base.files import is_date, shown
 from connector_tax.base.imports import closure, sha256_of_code
 from connector_tax.base.last_words import (
     COMMAND_VARIABLE,
@@ -40,7 +41,6 @@ from connector_tax.base.last_words import (
     without_a_word,
 )
 from connector_tax.base.locks import started_once
-from connector_tax.base.opening import is_date, shown
 from connector_tax.base.plan import phases_before, priority_of, read_campaign_file, slot_of
 from connector_tax.base.plan.start import (
     Standing,

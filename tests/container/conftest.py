@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.run.engine.image import RUNTIMES
+from connector_tax.run.engine.container import RUNTIMES
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulated"))

@@ -22,11 +22,9 @@ from connector_tax.base.config.model import ContainerConfig, EngineConfig, Runti
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.identity import engine_identity
-from connector_tax.run.engine.leftovers import end_leftovers
-from connector_tax.run.engine.marks import new_mark
 from connector_tax.run.engine.ports import free_port, listeners
-from connector_tax.run.engine.process import LaunchRequest, running_engine
-from connector_tax.run.engine.usage import cpu_seconds
+from connector_tax.run.engine.process import LaunchRequest, cpu_seconds, running_engine
+from connector_tax.run.engine.supervised import end_leftovers, new_mark
 
 CAMPAIGN = load_campaign(PROJECT_ROOT / "config" / "demo.yaml")
 SECRET = "hf_NobodyMayReadThis0123456789abc"

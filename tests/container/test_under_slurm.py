@@ -12,7 +12,7 @@ from test_engine_in_a_container import containers, measurement, within
 
 from connector_tax.base.artifacts.supervisor import recorded_supervisor
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.run.engine.leftovers import end_leftovers
+from connector_tax.run.engine.supervised import end_leftovers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "slurm"))
 from cluster import COMMANDS, DAEMONS, Cluster, cluster

@@ -16,8 +16,7 @@ from matplotlib import image
 
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.base.files import sha256_of
-from connector_tax.read.bundle.packing import bundle, made_files, raw_files
-from connector_tax.read.bundle.verifying import verify
+from connector_tax.read.bundle import bundle, made_files, raw_files, verify
 from connector_tax.read.report.page import taxes_markdown
 from connector_tax.read.report.view import page_view
 
@@ -113,7 +112,7 @@ def differing(then: Any, now: Any, where: str) -> Iterator[str]:
 
 
 def test_it_is_made_again_byte_for_byte(made: Path, tmp_path: Path) -> None:
-    bundle(made, tmp_path / "b.tar.xz", results_only=True)
+    bundle(made, tmp_path / "b.tar.xz")
     again = verify(tmp_path / "b.tar.xz")
     assert again.findings == []
     for path in made_files(made):

@@ -10,7 +10,7 @@ import yaml
 from connector_tax.base.config import load_campaign
 from connector_tax.base.plan import campaign_document
 from connector_tax.read.figures.style import look_of
-from connector_tax.read.stats.burns import known_burns_us
+from connector_tax.read.stats.put_in import known_burns_us
 
 ROOT = Path(__file__).parents[2]
 VIRTUAL = ("virtual-gpu", "virtual-gpu-sync")

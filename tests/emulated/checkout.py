@@ -44,7 +44,7 @@ class Project:
         self.replace("src/connector_tax/run/loadgen/health.py", *lifted)
         # Of the virtual GPU's clock, for the same reason.
         self.replace(
-            "src/connector_tax/base/documents/health.py", ("\nMAX_LATE_SHARE = ", "\nMAX_LATE_SHARE = 1e9 + ")
+            "src/connector_tax/base/documents/cell.py", ("\nMAX_LATE_SHARE = ", "\nMAX_LATE_SHARE = 1e9 + ")
         )
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("CONNECTOR_TAX_")}
         # The copy's own package, not the checkout's; and locks of its own.

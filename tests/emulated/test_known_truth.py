@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -14,10 +15,12 @@ import yaml
 from checkout import Project
 from rehearsed_day import rehearsed_day
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from true_taxes import true_tax
+
 from connector_tax.base.config import load_campaign
 from connector_tax.base.plan import cells_of
 from connector_tax.base.vllm_model.costs import load_costs
-from connector_tax.run.rehearsal.truth import true_tax
 
 pytestmark = pytest.mark.emulated
 

@@ -32,19 +32,17 @@ from connector_tax.load.choices import load_of
 from connector_tax.load.plan import cells_of, contents_of
 from connector_tax.load.server import measure_words
 from connector_tax.run.engine import gpus, process
+from connector_tax.run.engine.container import Image
 from connector_tax.run.engine.gpus import Gpu
-from connector_tax.run.engine.image import Image
-from connector_tax.run.engine.marks import VARIABLE as MARK_VARIABLE
 from connector_tax.run.engine.process import LaunchRequest, running_engine
-from connector_tax.run.loadgen.events import SampleEvent, SessionEvent
-from connector_tax.run.loadgen.issuer import SampleIssuer
-from connector_tax.run.loadgen.messages import Job
-from connector_tax.run.loadgen.observe import Observe
+from connector_tax.run.engine.supervised import VARIABLE as MARK_VARIABLE
+from connector_tax.run.loadgen.cell import BenchmarkSession
+from connector_tax.run.loadgen.coordinator import worker_pool
+from connector_tax.run.loadgen.issuer import SampleEvent, SampleIssuer, SessionEvent
+from connector_tax.run.loadgen.messages import Job, Observe
 from connector_tax.run.loadgen.outputs import collect_outputs
-from connector_tax.run.loadgen.pool import worker_pool
-from connector_tax.run.loadgen.session import BenchmarkSession
 from connector_tax.run.loadgen.worker import _what_to_send
-from connector_tax.run.measure.priming import prime_cache
+from connector_tax.run.measure.checks import prime_cache
 from connector_tax.run.workload.schedulers import Scheduler, Share
 
 CAMPAIGN = Path(__file__).parent / "campaign.yaml"

@@ -13,9 +13,8 @@ from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.files import to_json, write_json
+from connector_tax.base.files import read_document, to_json, write_json
 from connector_tax.base.parallel import each_in
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.records.cell import Phase
@@ -28,10 +27,10 @@ from connector_tax.fleet.study import given_profiles, load_study
 from connector_tax.load.choices import load_of
 from connector_tax.load.sources import write_prompts, write_trace
 from connector_tax.read.analysis import analyse
-from connector_tax.read.bundle.archive import unpack
+from connector_tax.read.bundle import unpack
 from connector_tax.run.rehearsal.campaign import rehearse
-from connector_tax.run.rehearsal.put_in import taxes_put_in
-from connector_tax.run.workload.datasets import read_prompts
+from connector_tax.run.rehearsal.cell import taxes_put_in
+from connector_tax.run.workload.prompts import read_prompts
 
 __all__ = ["PROJECT_ROOT", "CampaignConfig", "ConfigError", "Phase", "read_yaml", "unpack"]
 
@@ -100,8 +99,3 @@ def check_load(options: list[str], out: Path) -> None:
     """What ``connector-tax load`` refuses before it asks a server."""
     given = [*options, "--base-url", "http://127.0.0.1:8000", "--model", "m", "--out", str(out)]
     load_of(command("load").parser().parse_args(given))
-
-
-def step_table(root: Path, cell_id: str) -> Path:
-    folder = CampaignFolder(root)
-    return folder.step_table(folder.run("2026-11-20", "plain", "a").cell(cell_id))

@@ -54,8 +54,3 @@ def test_the_record_is_right(fault: str, tmp_path: Path, capsys: pytest.CaptureF
         assert found == given["found"]
     said = capsys.readouterr().err
     assert [part for part in given.get("said", []) if part not in said] == []
-
-
-def test_cells_whose_rates_differ_behind_the_point_have_tables_of_their_own(tmp_path: Path) -> None:
-    tables = [product.step_table(tmp_path, f"r{rate}_64x8") for rate in ("2", "2.25", "2.5")]
-    assert len(set(tables)) == 3

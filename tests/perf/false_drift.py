@@ -13,7 +13,7 @@ import numpy as np
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.seeds import stream
 from connector_tax.read.stats.launches import Launch, Launches
-from connector_tax.read.stats.spread import drift
+from connector_tax.read.stats.repeats import drift
 
 CONFIGS = ("plain", PLAIN_AGAIN, "a", "b", "c")
 BLOCKS = (3, 4, 5, 10)

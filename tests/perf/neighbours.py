@@ -28,11 +28,11 @@ import yaml
 from scipy import stats
 
 from connector_tax.base.config import CampaignConfig, load_campaign
+from connector_tax.run.engine.gpus import slots_of
 from connector_tax.run.engine.process import LaunchRequest, running_engine
-from connector_tax.run.engine.slots import slots_of
-from connector_tax.run.loadgen.placement import discover, place
-from connector_tax.run.measure.cpu_sets import share_of
-from connector_tax.run.measure.locks import first_free, holder_words
+from connector_tax.run.loadgen.descriptors import discover, place
+from connector_tax.run.measure.launch import share_of
+from connector_tax.run.measure.locks import Waiting, first_free, holder_words
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulated"))
 from checkout import Project
@@ -72,7 +72,7 @@ def neighbour(config: CampaignConfig, folder: Path, rate: float) -> Iterator[Non
     request = LaunchRequest(
         slot.engine, config.connector("plain"), folder, cpus=engine_cpus, cards=slot.cards, place=1, of=2
     )
-    with first_free([slot], who, wait_s=60, say=print) as _, running_engine(request) as engine:
+    with first_free([slot], who, Waiting(60, say=print)) as _, running_engine(request) as engine:
         engine.wait_ready()
         shape = config.phase_a_shape
         command = [

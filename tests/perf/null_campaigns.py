@@ -41,8 +41,7 @@ from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.aggregate import aggregate
 from connector_tax.read.stats.reference import select_reference_rates
-from connector_tax.run.rehearsal.artifacts import write_not_needed, write_preflight, write_run
-from connector_tax.run.rehearsal.campaign import DATE, GAP_NS
+from connector_tax.run.rehearsal.campaign import DATE, GAP_NS, write_not_needed, write_preflight, write_run
 from connector_tax.run.rehearsal.cell import SimulatedCell, simulate_cell
 
 METRICS = {"ttft_p90": "ttft_ms", "tpot_p90": "tpot_ms"}

@@ -26,13 +26,12 @@ from numpy.typing import NDArray
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CampaignFolder
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.documents.settings import Settings, differences
+from connector_tax.base.documents.identity import Settings, differences
 from connector_tax.base.errors import ConnectorTaxError
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.plan import campaign_document, cells_of
 from connector_tax.base.records.target import target_of
-from connector_tax.base.steptime import cut
-from connector_tax.base.steptime.device_clock import cut_clock
+from connector_tax.base.steptime.share import cut, cut_clock
 from connector_tax.read.ingest.steps import KIND_NAMES, StepTable, read_steps
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.engine.settings import resolved_settings

@@ -31,7 +31,7 @@ from connector_tax.base.vllm_model.costs import NO_CONNECTOR, EngineCosts, load_
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import CellData
 from connector_tax.read.ingest.samples import Samples
-from connector_tax.read.stats.saturation import MIN_THROUGHPUT_RATIO, Saturation, judge_saturation, rate_point
+from connector_tax.read.stats.reference import MIN_THROUGHPUT_RATIO, Saturation, judge_saturation, rate_point
 from connector_tax.run.rehearsal.cell import SimulatedCell, simulate_cell
 
 # Half as fast again as the fastest of these is still below the highest rate, half as slow above the lowest.
@@ -194,13 +194,15 @@ def show_campaigns(outcomes: list[Outcome]) -> None:
         numbers = {k: None if v is None else round(v, 3) for k, v in o.found.numbers[at].items()}
         print(
             f"    capacity {o.capacity:6.2f}/s, true {o.true_rate}, found {rate}; at {at:g}: capacity/rate "
-            f"{o.capacity / at:.2f}, fired {', '.join(o.found.fired(at)) or 'none'}, {numbers}"
+            f"{o.capacity / at:.2f}, fired {', '.join(o.found.criteria[at].fired) or 'none'}, {numbers}"
         )
 
 
 def show_healthy(outcomes: list[Outcome]) -> None:
     flagged = [o for o in outcomes if o.found.saturation_rate_per_s is not None]
-    fired = Counter((r, name) for o in flagged for r in o.found.criteria for name in o.found.fired(r))
+    fired = Counter(
+        (r, name) for o in flagged for r in o.found.criteria for name in o.found.criteria[r].fired
+    )
     lowest = min(n["throughput_ratio"] or 0.0 for o in outcomes for n in o.found.numbers.values())
     growth = max(n["ttft_growth"] or 0.0 for o in outcomes for n in o.found.numbers.values())
     print(

@@ -22,8 +22,7 @@ from connector_tax.base.statistics.p_values import p_of
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.launches import Launch, Launches
-from connector_tax.read.stats.power import smallest_detectable
-from connector_tax.read.stats.repeats import _drawn_jointly, mean_over_blocks, summarise
+from connector_tax.read.stats.repeats import _drawn_jointly, mean_over_blocks, smallest_detectable, summarise
 from connector_tax.read.stats.taxes import verdict
 
 BLOCKS, SDS = (3, 5, 10), (0.0, 0.005, 0.01, 0.02, 0.03)

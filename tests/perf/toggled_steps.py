@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from slices import Paired, Slices, paired_values
 
-from connector_tax.base.steptime import cut, read_step_columns
+from connector_tax.base.steptime.columns import read_step_columns
+from connector_tax.base.steptime.share import cut
 
 # Fewer steps of one kind in a slice have no median worth its name.
 MIN_STEPS = 5

@@ -29,8 +29,7 @@ from connector_tax.base.plan import cells_of
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.records.target import target_of
 from connector_tax.base.statistics.cell import in_window, latencies_ms
-from connector_tax.base.steptime import cut
-from connector_tax.base.steptime.device_clock import clock_health, cut_clock
+from connector_tax.base.steptime.share import clock_health, cut, cut_clock
 from connector_tax.read.ingest.steps import DECODE_ONLY, read_steps
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.loadgen.cell import measure_cell

@@ -25,7 +25,7 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.plan import cells_of
 from connector_tax.base.records.target import target_of
 from connector_tax.base.statistics.cell import in_window, latencies_ms
-from connector_tax.base.steptime.device_clock import clock_health, cut_clock
+from connector_tax.base.steptime.share import clock_health, cut_clock
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.loadgen.cell import measure_cell
 

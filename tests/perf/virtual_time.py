@@ -24,7 +24,7 @@ import yaml
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.identity import GpuDocument
 from connector_tax.base.records.connector import SidePort
-from connector_tax.base.records.gpu import HostCosts, StepCosts
+from connector_tax.base.records.host import HostCosts, StepCosts
 from connector_tax.virtual_time import (
     EngineSpec,
     Interval,

@@ -42,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "emulated"))
 from checkout import ROOT, Project
 from families import family
 
-from connector_tax.run.measure.verdict import DIED
+from connector_tax.run.measure.failure import DIED
 
 # Time for what was orphaned to notice and to end in order.
 SETTLE_S = 30.0

@@ -19,5 +19,6 @@ def engine_python() -> str:
 @pytest.fixture(scope="session")
 def tiny_model(engine_python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "tiny"
-    subprocess.run([engine_python, "scripts/make_tiny_model.py", str(folder)], cwd=ROOT, check=True)
+    made = [engine_python, "scripts/make_model_folder.py", "config/models/tiny-qwen3.json", str(folder)]
+    subprocess.run(made, cwd=ROOT, check=True)
     return folder

@@ -12,7 +12,7 @@ import pytest
 
 from connector_tax.base.documents.identity import GpuDocument
 from connector_tax.base.errors import EngineError
-from connector_tax.base.records.gpu import HostCosts, StepCosts
+from connector_tax.base.records.host import HostCosts, StepCosts
 from connector_tax.virtual_time import EngineSpec, Load, VirtualTime, compare, measure_many
 
 pytestmark = pytest.mark.vllm

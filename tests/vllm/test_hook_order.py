@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from virtual_gpu.hook_order import CASES, read_order
 
 pytestmark = pytest.mark.vllm
 ROOT = Path(__file__).parents[2]
@@ -158,26 +157,6 @@ def test_each_step_calls_the_same_hooks_in_the_same_place(
     assert {kind for kind, _ in steps(real)} == kinds
     assert steps(virtual) == steps(real)
     assert virtual["scheduler"] == real["scheduler"]
-
-
-@pytest.mark.parametrize("runner", RUNNERS)
-def test_what_is_read_from_the_source_is_what_happens(traces: Any, site_packages: Path, runner: str) -> None:
-    vllm = site_packages / "vllm"
-    read = dict(read_order(vllm, runner.upper()).hooks)
-    assert set(read) == set(CASES)
-    cases: dict[str, tuple[str, ...]] = {
-        "eager": ("prefill", "decode", "mixed"),
-        "nothing to compute": ("empty",),
-    }
-    if knows_loads_in_a_step(vllm):
-        cases["loads that the step needs"] = ("prefill with loads",)
-    for case, kinds in cases.items():
-        found = [calls for kind, calls in steps(traces[runner, "real"]["sync"]) if kind in kinds]
-        assert found
-        for calls in found:
-            # get_transfer_results of vLLM's base class asks get_finished.
-            inner = {"get_finished"} if "get_transfer_results" in calls else set()
-            assert [n for n in without_layers(calls) if n not in inner] == list(read[case])
 
 
 @pytest.mark.parametrize("runner", RUNNERS)

@@ -17,11 +17,11 @@ import pytest
 from connector_tax.base.config import load_campaign
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.target import target_of
-from connector_tax.run.engine.marks import Marked
 from connector_tax.run.engine.ports import family, listeners
 from connector_tax.run.engine.process import LaunchRequest, RunningEngine, running_engine
+from connector_tax.run.engine.supervised import Marked
 from connector_tax.run.loadgen.cell import measure_cell
-from connector_tax.run.measure.warmup import ask
+from connector_tax.run.measure.checks import ask
 from connector_tax.run.sampler.sampler import scrape_once
 
 pytestmark = pytest.mark.vllm

@@ -73,13 +73,10 @@ def _cache_dtype(name: str, of_the_model: torch.dtype) -> torch.dtype:
 
 def narrow(specs: dict[str, Any]) -> dict[str, Any]:
     """The same layers with one small head."""
-    return {name: _narrow(spec) for name, spec in specs.items()}
-
-
-def _narrow(spec: Any) -> Any:
-    # Values have a size of their own where a release lets them differ from keys.
-    values = {"head_size_v": HEAD_SIZE} if getattr(spec, "head_size_v", 0) else {}
-    return replace(spec, num_kv_heads=HEADS, head_size=HEAD_SIZE, **values)
+    return {
+        name: replace(spec, num_kv_heads=HEADS, head_size=HEAD_SIZE, head_size_v=HEAD_SIZE)
+        for name, spec in specs.items()
+    }
 
 
 def scale_of(specs: dict[str, Any]) -> Scale:

@@ -1,4 +1,4 @@
-"""What of a vLLM release the virtual GPU is built on, looked for in its source; and whether its connectors can be called in its order.
+"""What of a vLLM release the virtual GPU is built on, looked for in its source.
 
 ``python -m virtual_gpu.needed VLLM`` prints ``{"reason": ...}``. Preflight asks before an engine is launched, where each of these would
 be a traceback. Standard library only.
@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from virtual_gpu.hook_order import RUNNERS, fits
-
+# Oldest and newest of the releases whose model runners call a connector's hooks where this device's does.
+COMPARED_WITH = ((0, 25), (0, 33))
 # File -> functions, classes and their attributes; in parentheses what they are called with: their first parameters, by name.
 NEEDED: Mapping[str, tuple[str, ...]] = {
     # The engine core's side: two calls a step, of which the second gives a result that is waited for.
@@ -34,6 +34,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
         "Worker._maybe_get_memory_pool_context(tag)",
         "init_worker_distributed_environment(vllm_config, rank, distributed_init_method, local_rank, backend)",
     ),
+    "v1/worker/worker_base.py": ("CompilationTimes",),
     # Connector code that ClockModelRunner turns to.
     "v1/worker/kv_connector_model_runner_mixin.py": (
         "KVConnectorModelRunnerMixin.maybe_get_kv_connector_output(scheduler_output)",
@@ -64,25 +65,28 @@ NEEDED_FOR_V2: Mapping[str, tuple[str, ...]] = {
         "ActiveKVConnector.no_forward(scheduler_output)",
     ),
 }
-_WANTED = re.compile(r"(?:(?P<owner>\w+)\.)?(?P<name>\w+)(?:\((?P<parameters>.*)\))?")
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def lacks(vllm: Path) -> str | None:
     """Why the virtual GPU cannot run in a release; None where its source has nothing against it.
 
-    Hooks that one of the two model runners calls elsewhere are no reason: the worker refuses when that runner is the one in use.
-
     Args:
         vllm: the folder ``vllm`` of an installation or an unpacked wheel.
     """
     needed = dict(NEEDED)
-    if (vllm / RUNNERS["V2"].file).is_file():
+    if (vllm / "v1/worker/gpu/model_runner.py").is_file():
         needed |= NEEDED_FOR_V2
-    if missing := missing_in(vllm, needed):
-        return missing
-    reasons = [fits(vllm, runner) for runner in RUNNERS]
-    return None if None in reasons else " And: ".join(map(str, reasons))
+    return missing_in(vllm, needed) or _not_compared(vllm)
+
+
+def _not_compared(vllm: Path) -> str | None:
+    """Why nobody knows that a release calls hooks in this device's order; None where somebody does."""
+    file = vllm / "_version.py"
+    found = re.search(r"version = ['\"](\d+)\.(\d+)", file.read_text()) if file.is_file() else None
+    if found and COMPARED_WITH[0] <= (int(found[1]), int(found[2])) <= COMPARED_WITH[1]:
+        return None
+    first, last = (".".join(map(str, release)) for release in COMPARED_WITH)
+    return f"where its model runners call hooks was compared for {first} to {last} only"
 
 
 def missing_in(vllm: Path, needed: Mapping[str, tuple[str, ...]]) -> str | None:
@@ -100,39 +104,28 @@ def _missing(path: Path, file: str, wanted: tuple[str, ...]) -> Iterator[str]:
     except SyntaxError as error:
         yield f"{file} is not Python of this interpreter ({sys.version.split()[0]}): {error}"
         return
+    names = dict(_defined(tree.body))
     for words in wanted:
-        match = _WANTED.fullmatch(words)
-        assert match is not None, words
-        owner, name, parameters = match["owner"], match["name"], match["parameters"]
-        names = _names(tree.body if owner is None else _class_body(tree, owner))
-        if name not in names:
-            yield f"{file} has no {words.partition('(')[0]}"
-            continue
-        found, expected = names[name], (parameters or "").split(", ")
-        if parameters and isinstance(found, _Function) and _parameters(found)[: len(expected)] != expected:
-            yield f"{file}: {owner + '.' if owner else ''}{name} takes ({', '.join(_parameters(found))}), not ({parameters})"
+        name, _, parameters = words.rstrip(")").partition("(")
+        expected, found = parameters.split(", ") if parameters else [], names.get(name)
+        if found is None:
+            yield f"{file} has no {name}"
+        elif found[: len(expected)] != expected:
+            yield f"{file}: {name} takes ({', '.join(found)}), not ({parameters})"
 
 
-def _class_body(tree: ast.Module, name: str) -> list[ast.stmt]:
-    return next((n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), [])
-
-
-def _names(body: list[ast.stmt]) -> dict[str, ast.stmt]:
-    """What a module or class defines or assigns itself."""
-    found: dict[str, ast.stmt] = {}
+def _defined(body: list[ast.stmt], owner: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield what a module, or a class ``Owner.``, defines or assigns itself, and what it is called with."""
     for node in body:
-        if isinstance(node, ast.ClassDef | _Function):
-            found[node.name] = node
-        elif isinstance(node, ast.Assign):
-            found |= {t.id: node for t in node.targets if isinstance(t, ast.Name)}
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found[node.target.id] = node
-    return found
-
-
-def _parameters(function: _Function) -> list[str]:
-    names = [a.arg for a in function.args.posonlyargs + function.args.args]
-    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+        if isinstance(node, ast.ClassDef):
+            yield owner + node.name, []
+            yield from _defined(node.body, f"{owner}{node.name}.")
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            names = [a.arg for a in node.args.posonlyargs + node.args.args]
+            yield owner + node.name, names[1:] if names[:1] in (["self"], ["cls"]) else names
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from ((owner + target.id, []) for target in targets if isinstance(target, ast.Name))
 
 
 def main() -> None:

@@ -1,7 +1,5 @@
 """A step's result, which is there when the clock says so."""
 
-from typing import Any
-
 from vllm.v1.outputs import AsyncModelRunnerOutput, ModelRunnerOutput
 
 from virtual_gpu.clock import Clock, Launched
@@ -25,14 +23,6 @@ class ClockedOutput(AsyncModelRunnerOutput):
 
 
 def model_runner_output(req_ids: list[str]) -> ModelRunnerOutput:
-    """Without tokens yet; fields that this release does not have a default for are empty."""
-    fields: dict[str, Any] = {
-        "req_ids": req_ids,
-        "req_id_to_index": {request_id: index for index, request_id in enumerate(req_ids)},
-    }
-    try:
-        return ModelRunnerOutput(**fields)
-    except TypeError:
-        return ModelRunnerOutput(
-            **fields, sampled_token_ids=[], logprobs=None, prompt_logprobs_dict={}, pooler_output=[]
-        )
+    """Without tokens yet."""
+    index = {request_id: k for k, request_id in enumerate(req_ids)}
+    return ModelRunnerOutput(req_ids=req_ids, req_id_to_index=index)

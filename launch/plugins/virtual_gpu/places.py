@@ -5,7 +5,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from vllm.forward_context import set_forward_context
 from vllm.model_executor.layers.attention.kv_transfer_utils import maybe_transfer_kv_layer
 
 from virtual_gpu.batches import Batch
@@ -21,14 +20,11 @@ class Layers:
 
     Attributes:
         metadata: by layer; connectors skip a step without any. What a GPU's metadata holds belongs to its kernels.
-        slot_mapping: what else ``set_forward_context`` is given, where this release takes it.
     """
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
         self.metadata = dict.fromkeys(names, SimpleNamespace())
-        takes = "slot_mapping" in inspect.signature(set_forward_context).parameters
-        self.slot_mapping: dict[str, Any] = {"slot_mapping": {}} if takes else {}
 
     def run(self) -> None:
         for name in self.names:
@@ -39,27 +35,21 @@ def pre_forward_of(connector: Any) -> Callable[[Any, Batch, Any], None]:
     """``connector.pre_forward`` as this release's model runner V2 calls it, with (scheduler's output, batch, metadata or None)."""
     call = connector.pre_forward
     parameters = inspect.signature(call).parameters
-    if "input_batch" in parameters:  # 0.32
+    takes_batch = "input_batch" in parameters  # 0.32
+    takes_names = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())  # 0.30 and 0.31
 
-        def of_batch(scheduler_output: Any, batch: Batch, metadata: Any) -> None:
-            call(scheduler_output, batch, attn_metadata=metadata)
+    def pre_forward(scheduler_output: Any, batch: Batch, metadata: Any) -> None:
+        given: dict[str, Any] = {}
+        if takes_batch:
+            given = {"input_batch": batch}
+        elif takes_names:
+            names = {"request_state_indices": batch.idx_mapping, "request_ids": batch.req_ids}
+            given = {**names, "num_tokens": batch.num_tokens}
+        if given and metadata is not None:
+            given["attn_metadata"] = metadata
+        call(scheduler_output, **given)
 
-        return of_batch
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):  # 0.30 and 0.31
-
-        def of_keywords(scheduler_output: Any, batch: Batch, metadata: Any) -> None:
-            given = {"request_state_indices": batch.idx_mapping, "request_ids": batch.req_ids}
-            given |= {"num_tokens": batch.num_tokens} | (
-                {} if metadata is None else {"attn_metadata": metadata}
-            )
-            call(scheduler_output, **given)
-
-        return of_keywords
-
-    def of_output(scheduler_output: Any, batch: Batch, metadata: Any) -> None:
-        call(scheduler_output)
-
-    return of_output
+    return pre_forward
 
 
 def largest_full_graph(vllm_config: Any) -> int:

@@ -19,8 +19,7 @@ def let_runner_v2_be_chosen() -> None:
     """vLLM runs its model runner V2 only beside Triton, whose kernels a clock does not need."""
     import vllm.config.vllm
 
-    if hasattr(vllm.config.vllm, "HAS_TRITON"):
-        vllm.config.vllm.HAS_TRITON = True
+    vllm.config.vllm.HAS_TRITON = True
 
 
 class VirtualGpuPlatform(CpuPlatform):
@@ -70,7 +69,7 @@ class VirtualGpuPlatform(CpuPlatform):
             )
         if parallel.worker_cls == "auto":
             parallel.worker_cls = WORKER
-        if cache.block_size is None or not getattr(cache, "user_specified_block_size", True):
+        if cache.block_size is None or not cache.user_specified_block_size:
             cache.block_size = BLOCK_SIZE
 
     @classmethod

@@ -1,8 +1,8 @@
 """The model runner of a device that is a clock: vLLM's steps, its connector code and its order of calls, without a model.
 
 What a connector is asked, and in which order, is vLLM's own code: ``ActiveKVConnector`` under model runner V2,
-``KVConnectorModelRunnerMixin`` under V1. This file only has the places at which a model runner calls it, which
-``hook_order.py`` compares with the release's own model runner.
+``KVConnectorModelRunnerMixin`` under V1. This file only has the places at which a model runner calls it. Traces of both are
+compared for each release that is taken (``tests/vllm/test_hook_order.py``).
 """
 
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ class ClockModelRunner:
         self.clock = Clock(device.clock_log)
         self._batches = Batches()
         self._connector: Any = None
-        self._v2 = bool(getattr(vllm_config, "use_v2_model_runner", False))
+        self._v2 = vllm_config.use_v2_model_runner
         self._pending: tuple[Any, Batch, Launched, Any] | None = None
         self._largest_graph = largest_full_graph(vllm_config)
         self._pre_forward: Any = None
@@ -128,7 +128,7 @@ class ClockModelRunner:
 
     def _forward_context(self, batch: Batch) -> Any:
         return set_forward_context(
-            self._layers.metadata, self.vllm_config, num_tokens=batch.num_tokens, **self._layers.slot_mapping
+            self._layers.metadata, self.vllm_config, num_tokens=batch.num_tokens, slot_mapping={}
         )
 
     def _launch(self, batch: Batch) -> Launched:

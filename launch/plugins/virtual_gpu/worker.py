@@ -4,16 +4,14 @@
 """
 
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
-import vllm
 from vllm.platforms import current_platform
 from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environment
+from vllm.v1.worker.worker_base import CompilationTimes
 
 from virtual_gpu.device import ATTENTION, read_device
-from virtual_gpu.hook_order import fits
 from virtual_gpu.kv_cache import narrow_bytes, scale_of
 from virtual_gpu.platform import let_runner_v2_be_chosen
 from virtual_gpu.runner import ClockModelRunner
@@ -27,12 +25,6 @@ class VirtualGpuWorker(Worker):
     """One worker in the engine core's process, under vLLM's ``uni`` executor."""
 
     def init_device(self) -> None:
-        """Raises:
-        RuntimeError: this release's model runner calls its connector at other places than the virtual GPU would.
-        """
-        reason = fits(Path(vllm.__file__).parent, "V2" if self.use_v2_model_runner else "V1")
-        if reason is not None:
-            raise RuntimeError(f"the virtual GPU does not fit this vLLM: {reason}")
         self.device = torch.device("cpu")
         init_worker_distributed_environment(
             self.vllm_config,
@@ -65,11 +57,7 @@ class VirtualGpuWorker(Worker):
         ]
 
     def compile_or_warm_up_model(self) -> Any:
-        """Nothing to compile, in the form that this release's executor reads."""
-        try:
-            from vllm.v1.worker.worker_base import CompilationTimes
-        except ImportError:
-            return 0.0
+        """Nothing to compile."""
         return CompilationTimes(language_model=0.0, encoder=0.0)
 
     def supports_draft_weight_updates(self) -> bool:

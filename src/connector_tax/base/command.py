@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from connector_tax.base.door import run_door
 from connector_tax.base.units import ratio_of
@@ -28,6 +28,26 @@ def ratio(text: str) -> float:
         return ratio_of(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def add_options(parser: Any, *options: tuple[Any, ...]) -> None:
+    """Add options to a parser or a group of it.
+
+    Args:
+        options: names=METAVAR; the type, the choices, or bool for a switch; help; the default where there is one, [] for what may be repeated,
+            and ... for what has to be given.
+    """
+    for names, kind, about, *given in options:
+        flags, _, metavar = names.partition("=")
+        default = given[0] if given else None
+        how: dict[str, Any] = {"type": kind, "metavar": metavar or None}
+        if kind is bool:
+            how, default = {"action": "store_true"}, False
+        elif isinstance(kind, tuple):
+            how = {"choices": kind}
+        if default == []:
+            how["action"] = "append"
+        parser.add_argument(*flags.split(), default=default, required=default is ..., help=about, **how)
 
 
 class Parser(argparse.ArgumentParser):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.base.errors import ConnectorTaxError
-from connector_tax.base.opening import lines_of, open_regular, printable
+from connector_tax.base.files import lines_of, open_regular, printable
 
 # What `connector-tax run` tells the Snakefile: the command that goes on, and that Snakemake is not to be heard.
 COMMAND_VARIABLE, QUIET_VARIABLE = "CONNECTOR_TAX_COMMAND", "CONNECTOR_TAX_QUIET"

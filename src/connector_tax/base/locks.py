@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from connector_tax.base.errors import IN_THE_WAY, EngineError
-from connector_tax.base.opening import in_the_way
+from connector_tax.base.files import in_the_way
 
 
 def cache_folder() -> Path:

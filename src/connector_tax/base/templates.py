@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 
 MOST_CHARACTERS = 20_000
 

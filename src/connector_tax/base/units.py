@@ -2,6 +2,7 @@
 
 import re
 
+LAST_PORT = 65535
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
 # 146 years: beyond it nothing is a time, and what is below can be added and subtracted in 64 bits.

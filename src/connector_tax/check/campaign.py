@@ -12,7 +12,7 @@ from connector_tax.base.files import write_json, write_text
 from connector_tax.base.plan import campaign_document
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.connector import ConnectorSpec
-from connector_tax.base.records.gpu import StepCosts
+from connector_tax.base.records.host import StepCosts
 from connector_tax.check.request import CheckRequest, longest_model_len
 from connector_tax.run.engine.virtual_gpu import gpu_document, step_costs
 from connector_tax.virtual_time import EngineSpec

@@ -9,7 +9,7 @@ from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.connector_off import said_in
-from connector_tax.base.documents.settings import Settings, differences
+from connector_tax.base.documents.identity import Settings, differences
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.check.document import Launched, Switched
 from connector_tax.run.measure.preflight import run_preflight

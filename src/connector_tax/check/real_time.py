@@ -8,7 +8,7 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.check.document import RealTime
 from connector_tax.read.analysis import analyse
-from connector_tax.read.figures.labels import problem_text
+from connector_tax.read.figures.words import problem_text
 from connector_tax.read.stats.taxes import LATENCY_METRICS
 from connector_tax.run.measure.preflight import run_preflight
 from connector_tax.run.measure.run import measure_run
@@ -30,7 +30,7 @@ def measure_real_time(
         receipt = read_receipt(folder.run(date, connector.id, "a"))
         if connector.id == own_id and (deaths or receipt.status != "measured"):
             return RealTime((), (), deaths[0].cause if deaths else receipt.reason)
-    found = analyse(folder.root).aggregate
+    found = analyse(folder.root)
     taxes = {(t.config, t.metric): t for t in found.main_taxes if t.metric in LATENCY_METRICS}
     lost = (f"{c.config}: {'; '.join(map(problem_text, c.reasons))}" for c in found.cells if not c.usable)
     return RealTime(tuple(taxes.values()), tuple(lost), None)

@@ -1,38 +1,31 @@
-"""One archive of a campaign for a reviewer: raw results, what is made of them, the code, and checksums."""
+"""One archive of a campaign for a reviewer: raw results, what is made of them, and checksums."""
 
 import argparse
 import sys
 from pathlib import Path
 
 from connector_tax.base.artifacts.thinning import RULE
-from connector_tax.base.command import Command
+from connector_tax.base.command import Command, add_options
 from connector_tax.base.plan.named import add_campaign
 from connector_tax.base.units import how_many
-from connector_tax.read.bundle.packing import bundle
-from connector_tax.read.figures.labels import problem_text
+from connector_tax.read.bundle import bundle
+from connector_tax.read.figures.words import problem_text
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
-    parser.add_argument(
-        "--to",
-        type=Path,
-        metavar="FILE",
-        help="the archive, replaced if it is there; default CAMPAIGN.tar.xz here",
+    add_options(
+        parser,
+        ("--to=FILE", Path, "the archive, replaced if it is there; default CAMPAIGN.tar.xz here"),
+        ("--partial", bool, "bundle a campaign that is not finished, too"),
+        ("--compact", bool, f"small enough for a repository. Kept: {RULE}"),
     )
-    parser.add_argument("--partial", action="store_true", help="bundle a campaign that is not finished, too")
-    parser.add_argument(
-        "--results-only",
-        action="store_true",
-        help="leave out code and lock file, for a bundle that lies in a checkout of both",
-    )
-    parser.add_argument("--compact", action="store_true", help=f"small enough for a repository. Kept: {RULE}")
 
 
 def _run(args: argparse.Namespace) -> int:
     root = args.campaign.measured_root
     to = args.to or Path(f"{root.resolve().name}.tar.xz")
-    done = bundle(root, to, partial=args.partial, results_only=args.results_only, compact=args.compact)
+    done = bundle(root, to, partial=args.partial, compact=args.compact)
     for name in done.left_out:
         print(f"left out: {name!a}: its name cannot be shown, or it is no regular file", file=sys.stderr)
     if done.problems:

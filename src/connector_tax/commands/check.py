@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from connector_tax.base.command import Command, one_or_more, ratio
+from connector_tax.base.command import Command, add_options, one_or_more, ratio
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_text
 from connector_tax.base.secrets import masked
@@ -59,44 +59,42 @@ def _minutes(text: str) -> float:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--kv-transfer-config", metavar="JSON", help="as vLLM takes it")
-    what.add_argument("--connector", metavar="ID", help="an entry of config/connectors.yaml")
-    what.add_argument(
-        "--connectors", metavar="A,B", help="entries of config/connectors.yaml, with --releases"
+    add_options(
+        parser.add_mutually_exclusive_group(required=True),
+        ("--kv-transfer-config=JSON", str, "as vLLM takes it"),
+        ("--connector=ID", str, "an entry of config/connectors.yaml"),
+        ("--connectors=A,B", str, "entries of config/connectors.yaml, with --releases"),
     )
     add_engine_python(parser)
-    add("--gpu", default="h200", help="a file of config/gpus/, or a path to one; default %(default)s")
-    add("--model-config", default=MODEL, metavar="FILE", help="a file of config/models/, or a path")
-    add("--engine-args", metavar="JSON", help='engine arguments, such as {"max_num_seqs": 128}')
-    variable = "variable of the engine; may be repeated"
-    add("--env", action="append", type=_variable, default=[], metavar="NAME=VALUE", help=variable)
-    how = parser.add_mutually_exclusive_group()
-    both = "synchronous scheduling as well, where the engine is asynchronous"
-    how.add_argument("--both", action="store_true", help=both)
-    real = "plain, the connector and plain again in real time"
-    how.add_argument("--real-time", action="store_true", help=real)
-    add(
-        "--fail-above",
-        type=ratio,
-        metavar="TAX",
-        help="2%% or 0.02: exit code 1 where a tax is shown to be above it",
+    add_options(
+        parser,
+        ("--gpu", str, "a file of config/gpus/, or a path to one; default %(default)s", "h200"),
+        ("--model-config=FILE", str, "a file of config/models/, or a path", MODEL),
+        ("--engine-args=JSON", str, 'engine arguments, such as {"max_num_seqs": 128}'),
+        ("--env=NAME=VALUE", _variable, "variable of the engine; may be repeated", []),
     )
-    metric = "a latency whose tax decides; may be repeated; default all four"
-    add("--metric", action="append", choices=METRICS, help=metric)
-    add("--max-minutes", type=_minutes, metavar="N", help="end after so many minutes with what is known")
-    add("--json", action="store_true", help="one JSON object instead of text")
-    add("--markdown", type=Path, metavar="FILE", help="append a summary, as to $GITHUB_STEP_SUMMARY")
-    add("--junit", type=Path, metavar="FILE", help="write a JUnit report")
-    add("--to", type=Path, metavar="FOLDER", help="keep raw artifacts in this new folder; the record's")
-    add(
-        "--releases",
-        metavar="A,B",
-        help="the record over these releases of vLLM; needs --to",
+    add_options(
+        parser.add_mutually_exclusive_group(),
+        ("--both", bool, "synchronous scheduling as well, where the engine is asynchronous"),
+        ("--real-time", bool, "plain, the connector and plain again in real time"),
     )
-    starts = f"of each engine of the record; default {RECORD_STARTS}"
-    add("--starts", type=one_or_more, default=RECORD_STARTS, metavar="N", help=starts)
+    add_options(
+        parser,
+        ("--fail-above=TAX", ratio, "2%% or 0.02: exit code 1 where a tax is shown to be above it"),
+        ("--metric", METRICS, "a latency whose tax decides; may be repeated; default all four", []),
+        ("--max-minutes=N", _minutes, "end after so many minutes with what is known"),
+        ("--json", bool, "one JSON object instead of text"),
+        ("--markdown=FILE", Path, "append a summary, as to $GITHUB_STEP_SUMMARY"),
+        ("--junit=FILE", Path, "write a JUnit report"),
+        ("--to=FOLDER", Path, "keep raw artifacts in this new folder; the record's"),
+        ("--releases=A,B", str, "the record over these releases of vLLM; needs --to"),
+        (
+            "--starts=N",
+            one_or_more,
+            f"of each engine of the record; default {RECORD_STARTS}",
+            RECORD_STARTS,
+        ),
+    )
 
 
 def _run(args: argparse.Namespace) -> int:

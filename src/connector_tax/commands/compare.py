@@ -7,9 +7,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from connector_tax.base.command import Command, ratio
+from connector_tax.base.command import Command, add_options, ratio
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.plan.named import find_campaign
 from connector_tax.read.compare.comparison import LATENCIES, compare, read_side
 from connector_tax.read.compare.text import comparison_json_text, comparison_text, sentence
@@ -26,21 +26,17 @@ before it or since the first; 2: some tax cannot be compared (see --allow-missin
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
     campaigns = "the earlier one first; with --history also folders of campaigns"
-    add("campaigns", nargs="+", metavar="CAMPAIGN", help=campaigns)
-    add(
-        "--fail-above",
-        type=ratio,
-        default=0.05,
-        metavar="TAX",
-        help="how far a tax may rise, 2%% or 0.02; default 5%%",
+    parser.add_argument("campaigns", nargs="+", metavar="CAMPAIGN", help=campaigns)
+    add_options(
+        parser,
+        ("--fail-above=TAX", ratio, "how far a tax may rise, 2%% or 0.02; default 5%%", 0.05),
+        ("--metric", LATENCIES, "the latency that decides; default both"),
+        ("--allow-missing", bool, "pass although some tax cannot be compared"),
+        ("--json", bool, "one JSON object instead of text"),
+        ("--history", bool, "all campaigns in order of time; needs --to"),
+        ("--to=FOLDER", Path, "where --history writes index.html and history.json"),
     )
-    add("--metric", choices=LATENCIES, help="the latency that decides; default both")
-    add("--allow-missing", action="store_true", help="pass although some tax cannot be compared")
-    add("--json", action="store_true", help="one JSON object instead of text")
-    add("--history", action="store_true", help="all campaigns in order of time; needs --to")
-    add("--to", type=Path, metavar="FOLDER", help="where --history writes index.html and history.json")
 
 
 def _run(args: argparse.Namespace) -> int:

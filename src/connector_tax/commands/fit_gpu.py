@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from connector_tax.base.command import Command
+from connector_tax.base.command import Command, add_options
 from connector_tax.base.config.checked import PROJECT_ROOT, checked, read_yaml
 from connector_tax.base.config.gpu import GPUS, profile_path
 from connector_tax.base.documents.identity import kinds_of
@@ -21,20 +21,16 @@ MODELS = PROJECT_ROOT / "config" / "models"
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
-    parser.add_argument(
-        "--gpu",
-        help="profile of that card, a file of config/gpus/ or a path; all but the costs of a step is taken from it. "
-        "Default: the one with the name of the card that was measured",
-    )
-    parser.add_argument(
-        "--model-config",
-        help="a file of config/models/ or a config.json, to work out the KV cache's size",
-    )
-    parser.add_argument(
-        "--to",
-        type=Path,
-        metavar="FILE",
-        help="write the profile there, e.g. config/gpus/mine.yaml; default: print it",
+    add_options(
+        parser,
+        (
+            "--gpu",
+            str,
+            "profile of that card, a file of config/gpus/ or a path; all but the costs of a step is taken from it. "
+            "Default: the one with the name of the card that was measured",
+        ),
+        ("--model-config", str, "a file of config/models/ or a config.json, to work out the KV cache's size"),
+        ("--to=FILE", Path, "write the profile there, e.g. config/gpus/mine.yaml; default: print it"),
     )
 
 

@@ -3,13 +3,13 @@
 import argparse
 from pathlib import Path
 
-from connector_tax.base.command import Command
+from connector_tax.base.command import Command, add_options
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json, write_text
 from connector_tax.base.parallel import cores, each_in
 from connector_tax.base.plan.named import find_campaign
 from connector_tax.fleet.campaign import Source, members_of
-from connector_tax.fleet.document import document, lines, table
+from connector_tax.fleet.document import document, table, text
 from connector_tax.fleet.run import Member, run_study, slos
 from connector_tax.fleet.study import given_profiles, load_study
 from connector_tax.read.figures.fleet import draw_fleet
@@ -23,13 +23,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CAMPAIGN",
         help="engines are fitted to its step records; without one the study has profiles of its own",
     )
-    parser.add_argument(
-        "--fleet", type=Path, default=Path("config/fleet.yaml"), help="the study (default: %(default)s)"
+    add_options(
+        parser,
+        ("--fleet", Path, "the study (default: %(default)s)", Path("config/fleet.yaml")),
+        ("--to=FOLDER", Path, "where to write; default fleet/ in the campaign's results"),
+        ("--processes", int, "default: one per core, at most four"),
     )
-    parser.add_argument(
-        "--to", type=Path, metavar="FOLDER", help="where to write; default fleet/ in the campaign's results"
-    )
-    parser.add_argument("--processes", type=int, help="default: one per core, at most four")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -57,7 +56,7 @@ def _run(args: argparse.Namespace) -> int:
     write_text(out / "fleet.json", to_json(fleet))
     write_text(out / "fleet.csv", table(fleet))
     draw_fleet(fleet, out)
-    print("\n".join([*lines(fleet), "", f"wrote {out}/fleet.json, .csv, .svg and .png"]))
+    print(f"{text(fleet)}\nwrote {out}/fleet.json, .csv, .svg and .png")
     return 0
 
 

@@ -13,8 +13,8 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.imports import closure
 from connector_tax.base.plan.named import add_campaign
 from connector_tax.base.plan.start import take_over_analysis
-from connector_tax.read.analysis import analyse
-from connector_tax.read.bundle.packing import raw_files
+from connector_tax.read.analysis import analyse, counts
+from connector_tax.read.bundle import raw_files
 from connector_tax.read.figures.draw_all import draw_figures
 from connector_tax.read.report.page import build_report, closing_lines, taxes_markdown
 from connector_tax.read.report.view import page_view
@@ -29,7 +29,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         dest="purpose",
         choices=["page", "paper"],
         default="page",
-        help="paper: also draw figures for one and two columns, with captions for LaTeX, into figures/paper/",
+        help="paper: also draw figures for one and two columns into figures/paper/",
     )
     add("--processes", type=int, help="of the analysis; default one per core for a large campaign, else one")
 
@@ -63,7 +63,7 @@ def _analyse(folder: CampaignFolder, processes: int | None) -> None:
     if not _older(made, [*raw, *closure("connector_tax.read.analysis")]) and _is_of_all(folder):
         return
     # Beside a table that may be redirected.
-    print(analyse(folder.root, processes).text, file=sys.stderr)
+    print(counts(analyse(folder.root, processes)), file=sys.stderr)
     # One that came out the same is not written again; nor is it in a folder that may only be read.
     with suppress(OSError):
         for path in made:

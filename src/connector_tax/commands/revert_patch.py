@@ -1,6 +1,6 @@
 """Check that the engine's vLLM holds nothing of connector-tax, and take out what an earlier version wrote into its files.
 
-Step timing is applied in memory today, so there is usually nothing to take out. Refuses while somebody records steps with that vLLM.
+Step timing is applied in memory today, so there is usually nothing to take out.
 """
 
 import argparse
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from connector_tax.base.command import Command
 from connector_tax.base.plan import config_of, read_campaign_file
-from connector_tax.run.engine.patching import revert
+from connector_tax.run.engine.settings import revert
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.command import Command, one_or_more
+from connector_tax.base.command import Command, add_options, one_or_more
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
@@ -46,21 +46,32 @@ examples:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
-    add = parser.add_argument
-    add("stages", nargs="*", metavar="STAGE", help="stages or files; default all")
-    add("--cores", type=one_or_more, default=1, help="engines side by side; default %(default)s")
-    add("--verbose", action="store_true", help="show what Snakemake says as well")
-    add("--minutes", type=float, metavar="N", help="end after so many minutes; needs no Snakemake")
-    add("--take", type=Path, nargs="+", metavar="FILE", help="take over what --save packed elsewhere")
-    add("--save", type=Path, metavar="FOLDER", help="with --minutes: pack what is new into a file there")
-    asked = "with --minutes: who is launched and asked beforehand; default all"
-    add("--preflight", choices=get_args(Launching), default="all", help=asked)
-    add("--launch-s", type=float, metavar="S", help="with --minutes: seconds that a launch takes here")
-    add("--end-with-parent", action="store_true", help=argparse.SUPPRESS)
-    add("--smoke", action="store_true", help="ten minutes in place of a campaign: does this host work?")
-    add("--on", choices=[GPU, VIRTUAL], default=GPU, help="with --smoke; default %(default)s")
-    add("--connectors", metavar="A,B", help="with --smoke; default noop_connector,nixl_both")
-    add("--model-config", metavar="FILE", help="with --smoke: of config/models/, or a config.json")
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help="stages or files; default all")
+    parser.add_argument("--end-with-parent", action="store_true", help=argparse.SUPPRESS)
+    add_options(
+        parser,
+        ("--cores", one_or_more, "engines side by side; default %(default)s", 1),
+        ("--verbose", bool, "show what Snakemake says as well"),
+        ("--minutes=N", float, "end after so many minutes; needs no Snakemake"),
+    )
+    parser.add_argument(
+        "--take", type=Path, nargs="+", metavar="FILE", help="take over what --save packed elsewhere"
+    )
+    add_options(
+        parser,
+        ("--save=FOLDER", Path, "with --minutes: pack what is new into a file there"),
+        (
+            "--preflight",
+            get_args(Launching),
+            "with --minutes: who is launched and asked beforehand; default all",
+            "all",
+        ),
+        ("--launch-s=S", float, "with --minutes: seconds that a launch takes here"),
+        ("--smoke", bool, "ten minutes in place of a campaign: does this host work?"),
+        ("--on", (GPU, VIRTUAL), "with --smoke; default %(default)s", GPU),
+        ("--connectors=A,B", str, "with --smoke; default noop_connector,nixl_both"),
+        ("--model-config=FILE", str, "with --smoke: of config/models/, or a config.json"),
+    )
     add_engine_python(parser)
 
 

@@ -13,16 +13,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.artifacts.parcel import Standing, pack, take
+from connector_tax.base.artifacts.parcel import pack, take
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.locks import started_once
 from connector_tax.base.plan.named import Named
 from connector_tax.base.plan.start import open_campaign
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.run.engine.leftovers import end_all_leftovers
 from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
-from connector_tax.run.engine.logs import clean_logs
+from connector_tax.run.engine.supervised import clean_logs, end_all_leftovers
 from connector_tax.run.measure.locks import held, holder_words
 from connector_tax.run.measure.sitting import Sitting, sit
 
@@ -85,7 +84,7 @@ def _take(archive: Path, folder: CampaignFolder) -> None:
 
 @contextmanager
 def _saved(config: CampaignConfig, folder: CampaignFolder, save: Path | None) -> Iterator[None]:
-    """Whatever ends the sitting, what is new since the last archive is packed: an earlier sitting may have been killed, or had none."""
+    """Whatever ends the sitting, the campaign is packed."""
     try:
         yield
     finally:
@@ -94,7 +93,7 @@ def _saved(config: CampaignConfig, folder: CampaignFolder, save: Path | None) ->
             # The last part, since clocks are stepped and hosts share a folder: an archive replaces no other.
             name = f"{folder.root.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}.tar.gz"
             archive = save / name
-            names = pack(folder, Standing.packed(folder), archive)
+            names = pack(folder, archive)
             mib = archive.stat().st_size / 2**20
             print(f"{archive}: {len(names)} documents and runs, {mib:.1f} MiB", file=sys.stderr)
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from connector_tax.base.command import Command, one_or_more
+from connector_tax.base.command import Command, add_options, one_or_more
 
 if TYPE_CHECKING:
     from connector_tax.sweep import Sweep
@@ -40,41 +40,35 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action("status", "say where each campaign stands"),
         table := action("table", "print the taxes of all campaigns in Markdown"),
     ):
-        own.add_argument(
-            "--results",
-            type=Path,
-            metavar="DIR",
-            help="where results are read; default results/ of the checkout",
-        )
-    plan.add_argument(
-        "--gpus",
-        type=one_or_more,
-        help="engines side by side at most, as run takes --resources gpu=N; default: as many as a campaign has cards",
+        add_options(own, ("--results=DIR", Path, "where results are read; default results/ of the checkout"))
+    add_options(
+        plan,
+        (
+            "--gpus",
+            one_or_more,
+            "engines side by side at most, as run takes --resources gpu=N; default: as many as a campaign has cards",
+        ),
     )
     action("write", "write each campaign's config, and measure nothing")
     run = action("run", "measure one campaign after another, or go on")
-    run.add_argument(
-        "--cores",
-        type=one_or_more,
-        help="Snakemake's; default: as many as the campaign has engines side by side",
-    )
-    run.add_argument(
-        "--profile",
-        metavar="DIR",
-        help="Snakemake's --workflow-profile, seen from the checkout: profiles/slurm",
+    add_options(
+        run,
+        (
+            "--cores",
+            one_or_more,
+            "Snakemake's; default: as many as the campaign has engines side by side",
+        ),
+        ("--profile=DIR", str, "Snakemake's --workflow-profile, seen from the checkout: profiles/slurm"),
     )
     run.add_argument(
         "more", nargs="*", metavar="SNAKEMAKE", help="stages, and further arguments of Snakemake"
     )
-    table.add_argument(
-        "--across",
-        metavar="AXIS",
-        help="the columns; default: the first axis",
+    add_options(
+        table,
+        ("--across=AXIS", str, "the columns; default: the first axis"),
+        ("--reference", ("ref_safe", "ref_load"), "default %(default)s", "ref_safe"),
+        ("--page=FILE", Path, "write an HTML page as well"),
     )
-    table.add_argument(
-        "--reference", choices=("ref_safe", "ref_load"), default="ref_safe", help="default %(default)s"
-    )
-    table.add_argument("--page", type=Path, metavar="FILE", help="write an HTML page as well")
 
 
 # It imports what it needs when it is called, so that help comes at once.
@@ -100,7 +94,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def overview(sweep: "Sweep", results: Path, gpus: int | None = None) -> str:
     """Return a line for each campaign in the order of measuring, and the sum."""
-    from connector_tax.base.opening import printable
+    from connector_tax.base.files import printable
     from connector_tax.base.plan import SIDE_BY_SIDE
     from connector_tax.base.templates import columns
     from connector_tax.base.units import duration_text

@@ -10,12 +10,10 @@ from connector_tax.base.artifacts.cells import damage
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.command import Command
-from connector_tax.base.files import sha256_of
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, sha256_of
 from connector_tax.base.plan.named import find_campaign
 from connector_tax.base.units import how_many
-from connector_tax.read.bundle.reproducing import reproduce
-from connector_tax.read.bundle.verifying import verify
+from connector_tax.read.bundle import reproduce, verify
 
 _EXIT = """\
 exit code:
@@ -59,12 +57,6 @@ def _run(args: argparse.Namespace) -> int:
     if not args.reproduce:
         return 0
     done = reproduce(path, verified)
-    if done.other_code:
-        its, mine = done.other_code
-        print(
-            f"the bundle's code is another ({its}) than the installed one that runs here ({mine}); to use the bundle's, "
-            "unpack it and there: PYTHONPATH=code python -B -m connector_tax verify . --reproduce"
-        )
     for finding in done.findings:
         print(finding)
     print(f"{done.compared - len(done.findings)} of {done.compared} files came out the same, byte for byte")

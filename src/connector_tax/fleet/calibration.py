@@ -22,7 +22,7 @@ from connector_tax.fleet.patterns import Pattern
 from connector_tax.fleet.resolved import Resolved
 from connector_tax.fleet.simulation import Day
 from connector_tax.read.ingest.cells import CellData
-from connector_tax.read.ingest.step_costs import fit_step_costs, step_features
+from connector_tax.read.stats.capacity import fit_step_costs, step_features
 from connector_tax.run.workload.arrivals import Schedule
 
 Floats = NDArray[np.float64]
@@ -61,6 +61,23 @@ class Calibration:
         return float(np.median([abs(c.error) for c in self.checks]))
 
 
+def steps_of(cells: Sequence[CellData], resolved: Resolved) -> tuple[list[CellData], list[Floats]]:
+    """Return the cells of a configuration whose steps can be fitted, and the features of each one's steps.
+
+    Raises:
+        AnalysisError: there are too few, or too few of sequences that decode together.
+    """
+    usable = [c for c in cells if c.usable and c.phase not in WITHOUT and c.steps is not None]
+    tables = [step_features(c, resolved.batched_tokens) for c in usable]
+    steps, together = sum(map(len, tables)), sum(int((table[:, 2] >= 2).sum()) for table in tables)
+    if steps < FEWEST_STEPS or together < FEWEST_TOGETHER:
+        raise AnalysisError(
+            f"it has {steps} step records in valid cells, {together} of them of two sequences or more; {FEWEST_STEPS} and "
+            f"{FEWEST_TOGETHER} are needed to fit a step. Measure with engine.step_timing: true, at higher rates or with longer answers."
+        )
+    return usable, tables
+
+
 def calibrate(cells: Sequence[CellData], resolved: Resolved, seed: int) -> Calibration:
     """Fit one configuration.
 
@@ -70,20 +87,8 @@ def calibrate(cells: Sequence[CellData], resolved: Resolved, seed: int) -> Calib
     Raises:
         AnalysisError: there are too few step records, or nothing to hold the model against.
     """
-    usable = [c for c in cells if c.usable and c.phase not in WITHOUT and c.steps is not None]
-    parts = [step_features(c, resolved.batched_tokens) for c in usable]
-    table = np.concatenate([np.empty((0, 6)), *parts])
-    if len(table) < FEWEST_STEPS:
-        raise AnalysisError(
-            f"{len(table)} step records of valid cells, {FEWEST_STEPS} are needed to fit an engine. "
-            "Measure with engine.step_timing: true, on a release that step timing fits."
-        )
-    together = table[table[:, 2] >= 2, 2]
-    if together.size < FEWEST_TOGETHER:
-        raise AnalysisError(
-            f"in {together.size} of its {len(table)} steps two sequences or more decoded together, {FEWEST_TOGETHER} are needed "
-            "to know what another one costs. Measure at higher rates, or longer answers."
-        )
+    usable, parts = steps_of(cells, resolved)
+    table = np.concatenate(parts)
     lengths = sorted({c.spec.input_tokens for c in usable})
     if len(lengths) == 1:
         # What a prompt costs and what its tokens cost are then one and the same.
@@ -103,7 +108,7 @@ def calibrate(cells: Sequence[CellData], resolved: Resolved, seed: int) -> Calib
     checks = tuple(c for cell in usable for c in _checks(engine, cell, seed))
     if not checks:
         raise AnalysisError("no valid cell has a TTFT p90 or a TPOT p90 to hold its model against.")
-    return Calibration(engine, len(table), tuple(lengths), int(together.max()), checks)
+    return Calibration(engine, len(table), tuple(lengths), int(table[:, 2].max()), checks)
 
 
 def fit_costs(features: Floats, duration_us: Floats) -> tuple[EngineCosts, ConnectorCosts]:

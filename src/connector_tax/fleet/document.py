@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from msgspec.structs import asdict as fields_of
 
@@ -15,14 +16,15 @@ from connector_tax.base.documents.fleet import (
     Profile,
     ProfileRow,
     Study,
-    TaxRow,
 )
-from connector_tax.base.templates import columns
+from connector_tax.base.templates import template
 from connector_tax.fleet.calibration import Calibration
 from connector_tax.fleet.campaign import Source
 from connector_tax.fleet.outcome import METRICS, mean_of, mean_of_shares
 from connector_tax.fleet.patterns import Pattern
-from connector_tax.fleet.run import PLAIN, Found, Setting, ratio_less_one, taxes
+from connector_tax.fleet.run import PLAIN, Found, ratio_less_one, taxes
+
+TEMPLATE = Path(__file__).with_name("fleet.txt.j2")
 
 
 def document(
@@ -49,10 +51,7 @@ def document(
             for name, days in own.items()
         ),
         fleets=tuple(_fleet(f, study.confidence) for f in found),
-        taxes=tuple(
-            TaxRow(t.config, *_setting(t.setting), t.metric, **fields_of(t.mean))
-            for t in taxes(found, study.confidence)
-        ),
+        taxes=tuple(taxes(found, study.confidence)),
     )
 
 
@@ -71,50 +70,21 @@ def table(fleet: Fleet) -> str:
     return out.getvalue()
 
 
-def lines(fleet: Fleet) -> list[str]:
+def text(fleet: Fleet) -> str:
     """The same for a person: SLOs, models, profiles, then a row for each fleet, policy, load and configuration."""
-    worst = [max(e.checks, key=lambda c: abs(c.error)) for e in fleet.engines]
     on_e2e = {(t.config, t.fleet, t.load): t.mean for t in fleet.taxes if t.metric == "e2e_p90_s"}
     capacities = [
         [p.config, p.pattern, _text(p.rate_per_s), _text(p.e2e_s), _text(p.capacity), _text(p.rate_tax, 100)]
         for p in fleet.profiles
     ]
-    rows = [
-        [
-            *(str(row.instances), row.router, row.queue, f"{row.load:g}", row.config),
-            "no request"
-            if row.missed is None
-            else _text(row.missed, 100)
-            if row.keeps_up
-            else "does not keep up",
-            _text(on_e2e.get((row.config, row.fleet, row.load)), 100),
-        ]
-        for row in fleet.fleets
-    ]
-    return [
-        *(f"note: {note}" for note in fleet.notes),
-        *(
-            f"{p.name}: {p.input_tokens} + {p.output_tokens} tokens, SLO {p.slo_s:.3g} s (E2E)"
-            for p in fleet.patterns
-        ),
-        *(
-            f"model of {e.config}: {e.typical_error:.1%} off at the median of {len(e.checks)} latencies, at most "
-            f"{w.error:+.0%} ({w.metric} of {w.phase}/{w.cell_id})"
-            for e, w in zip(fleet.engines, worst, strict=True)
-        ),
-        *(f"left out: {config}: {reason}" for config, reason in fleet.left_out.items()),
-        "",
-        *columns(
-            [["one instance", "pattern", "req/s", "E2E s", "in flight", "against plain, %"], *capacities]
-        ),
-        "",
-        *columns(
-            [
-                ["instances", "router", "queue", "load", "configuration", "miss SLO, %", "tax on E2E p90, %"],
-                *rows,
-            ]
-        ),
-    ]
+    rows = []
+    for row in fleet.fleets:
+        missed = "no request" if row.missed is None else _text(row.missed, 100)
+        tax = _text(on_e2e.get((row.config, row.fleet, row.load)), 100)
+        setting = (str(row.instances), row.router, row.queue, f"{row.load:g}", row.config)
+        rows.append([*setting, missed if row.keeps_up else "does not keep up", tax])
+    models = [(e, max(e.checks, key=lambda c: abs(c.error))) for e in fleet.engines]
+    return template(TEMPLATE).render(fleet=fleet, models=models, capacities=capacities, rows=rows)
 
 
 def _text(mean: Mean | None, scale: float = 1.0) -> str:
@@ -163,7 +133,7 @@ def _profile(
 def _fleet(found: Found, confidence: float) -> FleetRow:
     return FleetRow(
         found.config,
-        *_setting(found.setting),
+        *found.setting.flat,
         keeps_up=found.kept_up,
         metrics={m: found.mean(m, confidence) for m in METRICS},
         violations_by_pattern={
@@ -171,7 +141,3 @@ def _fleet(found: Found, confidence: float) -> FleetRow:
             for name, days in found.by_pattern.items()
         },
     )
-
-
-def _setting(found: Setting) -> tuple[int, str, str, float]:
-    return found.instances, found.policy.router, found.policy.queue, found.load

@@ -12,14 +12,14 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from connector_tax.base.documents.settings import differences
+from connector_tax.base.documents.identity import differences
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.templates import columns
 from connector_tax.base.vllm_model.shape import ModelShape
-from connector_tax.fleet.calibration import FEWEST_STEPS, FEWEST_TOGETHER, WITHOUT
+from connector_tax.fleet.calibration import steps_of
 from connector_tax.fleet.resolved import Resolved, resolved_of
 from connector_tax.read.ingest import CampaignData, CellData
-from connector_tax.read.ingest.step_costs import StepCosts, fit_step_costs, step_features
+from connector_tax.read.stats.capacity import StepCosts, fit_step_costs
 
 Floats = NDArray[np.float64]
 PLAIN = "plain"
@@ -85,27 +85,19 @@ def fit_gpu(data: CampaignData) -> GpuFit:
     Raises:
         AnalysisError: plain has too few step records, too few of sequences that decode together, or launches with other settings.
     """
-    cells = [
-        c
-        for c in data.cells()
-        if c.config == PLAIN and c.usable and c.phase not in WITHOUT and c.steps is not None
-    ]
     resolved = resolved_of(data, PLAIN)
     _refuse_several_cards(resolved)
+    try:
+        cells, tables = steps_of([c for c in data.cells() if c.config == PLAIN], resolved)
+    except AnalysisError as error:
+        raise AnalysisError(f"plain: {error}") from error
     told = [c.document.engine.settings for c in cells if c.document.engine.settings]
     if changed := {name for own in told for name in differences(told[0], own)}:
         raise AnalysisError(
             f"plain's launches differ in {', '.join(sorted(changed))} (engine.settings in their cells), and a profile is of one engine. "
             "Remove the runs of one of the two and start again."
         )
-    tables = [step_features(c, resolved.batched_tokens) for c in cells]
-    table = np.concatenate([np.empty((0, 6)), *tables])
-    together = int((table[:, 2] >= 2).sum())
-    if len(table) < FEWEST_STEPS or together < FEWEST_TOGETHER:
-        raise AnalysisError(
-            f"plain has {len(table)} step records in valid cells, {together} of them of two sequences or more; {FEWEST_STEPS} and "
-            f"{FEWEST_TOGETHER} are needed to fit a step. Measure with engine.step_timing: true, at higher rates or with longer answers."
-        )
+    table = np.concatenate(tables)
     table[:, 4] = 0.0
     one_shape = len({c.spec.shape for c in cells}) == 1
     if one_shape:

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec.structs import asdict
 from numpy.typing import ArrayLike
 
-from connector_tax.base.documents.fleet import Mean, Policy, Profile, Study
+from connector_tax.base.documents.fleet import Mean, Policy, Profile, Study, TaxRow
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.parallel import Each
 from connector_tax.base.seeds import derive_seed
@@ -57,6 +58,11 @@ class Setting:
     policy: Policy
     load: float
 
+    @property
+    def flat(self) -> tuple[int, str, str, float]:
+        """As rows of ``fleet.json`` have it."""
+        return self.instances, self.policy.router, self.policy.queue, self.load
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -83,16 +89,6 @@ class Found:
         if metric in SHARES:
             return mean_of_shares(days, self.by_day["requests"], confidence)
         return mean_of(days, confidence)
-
-
-@dataclass(frozen=True, slots=True)
-class Tax:
-    """What a configuration adds to plain's figure in one setting, over the same days."""
-
-    config: str
-    setting: Setting
-    metric: str
-    mean: Mean
 
 
 def slos(study: Study, plain: FittedEngine | None) -> tuple[Pattern, ...]:
@@ -180,7 +176,7 @@ def run_study(
     ]
 
 
-def taxes(found: Sequence[Found], confidence: float) -> list[Tax]:
+def taxes(found: Sequence[Found], confidence: float) -> list[TaxRow]:
     """Every configuration but plain against plain, day by day: ratios less one, and differences of shares.
 
     None where one of the two does not keep up: its waiting then says how long a day was.
@@ -195,7 +191,7 @@ def taxes(found: Sequence[Found], confidence: float) -> list[Tax]:
             a, b = (np.array(f.by_day[metric]) for f in (own, base))
             mean = ratio_less_one(a, b, confidence) if metric in RELATIVE else mean_of(a - b, confidence)
             if mean is not None:
-                rows.append(Tax(own.config, own.setting, metric, mean))
+                rows.append(TaxRow(own.config, *own.setting.flat, metric, **asdict(mean)))
     return rows
 
 

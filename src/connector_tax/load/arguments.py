@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from connector_tax.base.command import add_options
 from connector_tax.base.units import ratio_of
 
 # Of a server's key, where no other variable is named.
@@ -61,8 +62,7 @@ _SECONDS, _SECONDS_OR_0 = number(float, None, MOST_SECONDS), number(float, 0, MO
 
 # Of these groups one option may be given, or has to be.
 _ONE_OF = {"load (one of)": True, "what is sent (one of)": False}
-# Group -> options: names=METAVAR; the type, the choices, or bool for a switch; help; the default where there is one, [] for what may be
-# repeated, and ... for what has to be given.
+# Group -> options, as ``add_options`` takes them.
 _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
     "server": [
         ("--base-url", str, "http(s)://host:port, with a path and /v1 or without", ...),
@@ -193,14 +193,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         group: Any = parser.add_argument_group(title)
         if title in _ONE_OF:
             group = group.add_mutually_exclusive_group(required=_ONE_OF[title])
-        for names, kind, about, *given in options:
-            flags, _, metavar = names.partition("=")
-            default = given[0] if given else None
-            how: dict[str, Any] = {"type": kind, "metavar": metavar or None}
-            if kind is bool:
-                how, default = {"action": "store_true"}, False
-            elif isinstance(kind, tuple):
-                how = {"choices": kind}
-            elif default == []:
-                how["action"] = "append"
-            group.add_argument(*flags.split(), default=default, required=default is ..., help=about, **how)
+        add_options(group, *options)

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.files import parse_json
-from connector_tax.base.opening import shown
+from connector_tax.base.files import parse_json, shown
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec, Shape
 from connector_tax.base.records.target import RequestForm, target_of

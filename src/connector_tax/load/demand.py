@@ -4,7 +4,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -17,12 +16,10 @@ from connector_tax.base.records.sessions import read_sessions
 from connector_tax.base.statistics.cell import in_window
 from connector_tax.base.statistics.overload import MIN_THROUGHPUT_RATIO
 from connector_tax.base.units import MOST_NS, s_to_ns
-from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.words import label
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.workload.arrivals import OPEN_LOOP
 
-# Requests by which it is told how long answers are, where the first tenth of a cell has fewer.
-FEW = 24
 # The end of what is not over.
 NEVER_NS = MOST_NS
 # Four that are all longer than four others are so by chance in one of 70 cases.
@@ -88,18 +85,15 @@ def ended_ns(request: RequestRecord) -> int:
 
 
 def _fills_s(spans: list[Span], window: CellWindow) -> float | UnsetType:
-    """How long the longest lasted of those that began in the cell's first tenth, in which no queue had much time to grow; unset where that
-    was over by the window's middle. A tenth in which hardly anything came due says little: then the first ``FEW`` are asked, of the
-    first quarter. Behind a server that is asked for several times of what it can, the first tenth is a queue already.
+    """Return how long the longest lasted of those that began in the cell's first quarter, where it was over after the window's middle.
+
+    Unset elsewhere, and where answers get longer from one to the next: so they do behind a queue, and not by their length.
     """
-    whole_ns = window.t_stop_ns - window.t0_ns
-    few = [span for span in spans[:FEW] if span[0] < window.t0_ns + whole_ns // 4]
-    early_ns = window.t0_ns + whole_ns // 10
-    asked_ns = max([early_ns, *(due_ns + 1 for due_ns, _ in few)])
-    if _gets_longer(_lengths_ns(spans, asked_ns)):
+    lengths_ns = _lengths_ns(spans, window.t0_ns + (window.t_stop_ns - window.t0_ns) // 4)
+    longest_ns = max(lengths_ns, default=0)
+    if _gets_longer(lengths_ns) or window.t0_ns + longest_ns <= _middle_ns(window):
         return UNSET
-    longest_ns = max(_lengths_ns(spans, early_ns if _is_queue(few) else asked_ns), default=0)
-    return longest_ns / 1e9 if window.t0_ns + longest_ns > _middle_ns(window) else UNSET
+    return longest_ns / 1e9
 
 
 def _middle_ns(window: CellWindow) -> int:
@@ -109,13 +103,6 @@ def _middle_ns(window: CellWindow) -> int:
 def _lengths_ns(spans: list[Span], before_ns: int) -> list[int]:
     """Of what came due before that time and was over at some time."""
     return [over_ns - due_ns for due_ns, over_ns in spans if over_ns < NEVER_NS and due_ns < before_ns]
-
-
-def _is_queue(spans: list[Span]) -> bool:
-    """Whether answers grow from nearly each request to the next one, as they do behind a queue and not by their length."""
-    e2e_ns = _lengths_ns(spans, NEVER_NS)
-    longer = sum(later > earlier for earlier, later in pairwise(e2e_ns))
-    return len(e2e_ns) > 3 and longer >= 0.8 * (len(e2e_ns) - 1)
 
 
 def _gets_longer(e2e_ns: list[int]) -> bool:

@@ -17,7 +17,7 @@ from connector_tax.base.documents.load import (
     RequestLimit,
     Throughput,
 )
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.seeds import stream
@@ -29,7 +29,7 @@ from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import s_to_ns
 from connector_tax.load.demand import NEVER_NS, cut_of, demand_of, done_in, ended_ns, planned_of, unserved
 from connector_tax.load.slo import percentile_name
-from connector_tax.read.figures.labels import label, reason_text
+from connector_tax.read.figures.words import label, reason_text
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.loadgen.health import LIMIT_P50, LIMIT_P99
 from connector_tax.run.loadgen.prefix_hits import said_of
@@ -38,6 +38,17 @@ CONFIDENCE = 0.95
 DRAWS = 2000
 # Of the text of a failure so much is shown.
 MOST_CHARS = 200
+# Remarks that are flags of a cell; ``remarks_of`` says when.
+FLAGS = frozenset(
+    (
+        "not_all_sent",
+        "client_limited",
+        "client_stalled",
+        "resends",
+        "prefix_cache_hits",
+        "prefix_cache_unchecked",
+    )
+)
 # Why a percentile has no interval.
 ONE_BATCH = "requests of one offline batch wait for one another: the batch is one observation"
 CHANGES = "the rate changes while the cell lasts: its requests are of no one load"
@@ -68,6 +79,9 @@ def result_of(
     if spec.sessions is None:
         hit = None if hits is None else bool(hits["hit_tokens"] or hits["store_hit_tokens"])
     planned, cut, demand = planned_of(spec), cut_of(spec, outcome), demand_of(spec, outcome)
+    remarks = remarks_of(spec, outcome, cut, demand=demand, hits=hits, hit=hit)
+    # Of a fixed number ``not_all_sent`` stands for the other.
+    own = [f for f in window.flags if planned is None or f != "min_completed_not_reached"]
     done, over_s = _completed(spec, requests, window)
     per_s = over_s or math.inf
     output = sum(r.completion_tokens or 0 for r in done)
@@ -93,14 +107,14 @@ def result_of(
         prompt_tokens_mean=_mean([r.prompt_tokens for r in ok]),
         output_tokens_mean=_mean([r.completion_tokens for r in ok]),
         prefix_cache=None if hits is None else dict(hits),
-        flags=flags_of(spec, outcome, cut=cut, hit=hit),
+        flags=(*own, *(code for code in remarks if code in FLAGS)),
         not_believed=not_believed(spec, outcome),
         health=outcome.health,
         window=window,
         demand=demand,
         cut=cut,
         first_failure=first_failure(requests),
-        remarks=remarks_of(spec, outcome, cut, demand=demand, hits=hits, hit=hit),
+        remarks=tuple(remarks.values()),
         failed=_share([r.status != "ok" for r in chosen], why),
     )
 
@@ -209,53 +223,29 @@ def _mean(values: Sequence[int | None]) -> float | None:
 # --- In words
 
 
-def said(*rows: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return the words of the codes that hold: each row is whether it does, the code, and what its words name."""
-    return tuple(label("load", code).format(*named) for holds, code, *named in rows if holds)
+def worded(*rows: tuple[Any, ...]) -> dict[str, str]:
+    """Return the codes that hold and their words: each row is whether it does, the code, and what its words name."""
+    return {code: label("load", code).format(*named) for holds, code, *named in rows if holds}
 
 
 def not_believed(spec: CellSpec, outcome: CellOutcome) -> tuple[str, ...]:
     """Why the numbers are the client's or nobody's."""
     session, requests = outcome.session, outcome.requests
     some_ok = any(r.status == "ok" for r in requests)
-    words = said(
+    words = worded(
         (session.aborted, "aborted", session.aborted),
         # A server that does not keep up is what was measured, and has its flag.
         (session.given_up and not outcome.window.overloaded, "given_up", session.given_up),
         (not some_ok, "none_ok", first_failure(requests) or "-"),
         (some_ok and not in_window(requests, outcome.window), "none_counted", len(requests), spec.warmup_s),
     )
-    return (*words, *(outcome.health.bottleneck or ()))
-
-
-def is_late(spec: CellSpec, outcome: CellOutcome) -> bool:
-    """Whether the client's own lateness shows; all of an offline batch is due at T0, and no client sends it at once."""
-    return bool(outcome.health.client_limited) and spec.arrival != "offline"
+    return (*words.values(), *(outcome.health.bottleneck or ()))
 
 
 def first_failure(requests: Sequence[RequestRecord]) -> str | None:
     """As a status and the text of its error; of what the client itself dropped none."""
     failed = next((r for r in requests if r.status not in ("ok", "dropped")), None)
     return None if failed is None else f"{failed.status} ({printable(failed.error or '', MOST_CHARS)})"
-
-
-def flags_of(spec: CellSpec, outcome: CellOutcome, *, cut: Cut | None, hit: bool | None) -> tuple[str, ...]:
-    """
-    Args:
-        hit: whether the server's prefix cache had some of the prompts, and should not have had; None where nobody knows.
-
-    Of a fixed number ``not_all_sent`` stands for ``min_completed_not_reached``."""
-    health = outcome.health
-    own = [f for f in outcome.window.flags if spec.num_requests is None or f != "min_completed_not_reached"]
-    found = {
-        "not_all_sent": cut is not None,
-        "client_limited": is_late(spec, outcome),
-        "client_stalled": health.client_stalled,
-        "resends": health.resends,
-        "prefix_cache_hits": hit,
-        "prefix_cache_unchecked": hit is None,
-    }
-    return (*own, *(flag for flag, holds in found.items() if holds))
 
 
 def remarks_of(
@@ -266,8 +256,12 @@ def remarks_of(
     demand: Demand | None = None,
     hits: Mapping[str, float | None] | None = None,
     hit: bool | None = False,
-) -> tuple[str, ...]:
-    """In words for table and page. A client that was late is a remark, as its flag is in a campaign; one that was the bottleneck is not believed."""
+) -> dict[str, str]:
+    """Return codes and their words for table and page; those of ``FLAGS`` are flags of the cell.
+
+    Args:
+        hit: whether the server's prefix cache had some of the prompts, and should not have had; None where nobody knows.
+    """
     requests, health, session = outcome.requests, outcome.health, outcome.session
     n, dropped = len(requests), sum(r.status == "dropped" for r in requests)
     overloaded, failure = outcome.window.overloaded, first_failure(requests)
@@ -278,16 +272,17 @@ def remarks_of(
         for name, value in (health.send_to_schedule_difference or {}).items()
         if value is not None and abs(value) > (LIMIT_P50 if name.endswith("p50") else LIMIT_P99)
     ]
-    is_remark = is_late(spec, outcome) and not health.bottleneck
-    return said(
+    # All of an offline batch is due at T0, and no client sends it at once.
+    is_late = health.client_limited and spec.arrival != "offline"
+    return worded(
         (overloaded and session.given_up, "given_up", session.given_up),
         (dropped, "dropped", dropped, n, spec.inflight_cap),
-        (cut, "cut", cut),
-        (health.client_stalled, "stalled", session.stall_max_us / 1e3),
-        (is_remark, "late", ", ".join(late), LIMIT_P50, LIMIT_P99),
-        (health.resends, "resent", sum(r.resends > 0 for r in requests), n, health.resends),
+        (cut, "not_all_sent", cut),
+        (is_late, "client_limited", ", ".join(late), LIMIT_P50, LIMIT_P99),
+        (health.client_stalled, "client_stalled", session.stall_max_us / 1e3),
+        (health.resends, "resends", sum(r.resends > 0 for r in requests), n, health.resends),
         (failure and any(r.status == "ok" for r in requests), "first_failure", failure),
         (served, "unserved", served),
-        (hit is None, "hits_unknown"),
-        (hit, "hits", said_of(hits)),
+        (hit, "prefix_cache_hits", said_of(hits)),
+        (hit is None, "prefix_cache_unchecked"),
     )

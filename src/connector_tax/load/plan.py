@@ -14,11 +14,10 @@ from connector_tax.base.records.target import RequestForm, Target
 from connector_tax.base.seeds import derive_seed
 from connector_tax.load.slo import CellLimit
 from connector_tax.load.sources import write_prompts, write_trace
-from connector_tax.run.loadgen.descriptors import in_flight
-from connector_tax.run.loadgen.placement import Core
+from connector_tax.run.loadgen.descriptors import Core, in_flight
 from connector_tax.run.workload.arrivals import OPEN_LOOP
-from connector_tax.run.workload.datasets import check_prompts, read_prompts
 from connector_tax.run.workload.lengths import parse_lengths
+from connector_tax.run.workload.prompts import check_prompts, read_prompts
 
 # A worker takes some 65,000 tokens a second on a slow core, each a read of its own. With more than a third of that its own work
 # would begin to show in what it stamps.

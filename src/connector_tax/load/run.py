@@ -35,11 +35,10 @@ from connector_tax.load.server import CacheCounters, measure_words, reach
 from connector_tax.load.sweep import find_rate, found_of, judge_cell, never_observed, too_short
 from connector_tax.load.table import cell_text, summary_rows
 from connector_tax.run.loadgen.cell import measure_cell
-from connector_tax.run.loadgen.descriptors import check_limit
+from connector_tax.run.loadgen.coordinator import WorkerPool, worker_pool
+from connector_tax.run.loadgen.descriptors import ENGINE_CORES, check_limit, discover, place
 from connector_tax.run.loadgen.interrupt import Interrupt, heed_interrupts
-from connector_tax.run.loadgen.observe import Observe
-from connector_tax.run.loadgen.placement import ENGINE_CORES, discover, place
-from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
+from connector_tax.run.loadgen.messages import Observe
 from connector_tax.run.loadgen.prefix_hits import hits_between
 from connector_tax.run.workload.prompts import takes_ids
 

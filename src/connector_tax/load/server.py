@@ -9,7 +9,7 @@ import msgspec
 
 from connector_tax.base import direct
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.records.target import ENDPOINTS, RequestForm, Target
 from connector_tax.base.secrets import excerpt
 from connector_tax.base.tls import tls_context

@@ -11,7 +11,7 @@ import numpy as np
 
 from connector_tax.base.documents.load import RequestLimit
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.opening import shown
+from connector_tax.base.files import shown
 
 _UNITS_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 # Neither a percentile nor a time is 0.

@@ -1,4 +1,4 @@
-"""Files of other tools -> files that workers read: prompts (``run.workload.datasets``) and traces, which become session files.
+"""Files of other tools -> files that workers read: prompts (``run.workload.prompts``) and traces, which become session files.
 
 Prompts. What a file is, is told by its content; one whose name ends in ``.gz`` is unpacked. Plain text has no name of a table or of JSON.
 Source: vLLM 0.32.0, vllm/benchmarks/datasets.
@@ -33,13 +33,12 @@ import msgspec
 from msgspec import Meta
 
 from connector_tax.base.errors import ArtifactError, ConfigError
-from connector_tax.base.files import parse_json, write_bytes
-from connector_tax.base.opening import MOST_BYTES, open_stream, shown
+from connector_tax.base.files import MOST_BYTES, open_stream, parse_json, shown, write_bytes
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.sessions import BLOCK_TOKENS, session_of
 from connector_tax.base.units import MOST_NS, NS_PER_MS, NS_PER_S, s_to_ns
-from connector_tax.run.workload.datasets import prompt_of
 from connector_tax.run.workload.lengths import MOST_TOKENS, Distribution, Lengths
+from connector_tax.run.workload.prompts import prompt_of
 
 Tokens = Annotated[int, Meta(ge=1, le=MOST_TOKENS)]
 JSON_LINES = re.compile(rb"\s*\{")
@@ -67,24 +66,20 @@ def at(source: Path, number: int, line: bytes) -> Iterator[None]:
 
 
 def read(source: Path, into: Path) -> bytes:
-    """Return what a file that a person named holds, links on the way to it followed.
+    """Return what a file that a person named holds.
 
     Raises:
         ConfigError: it cannot be read, or is what is to be written.
     """
     try:
-        path = source.resolve()
-        if path == into.resolve():
-            raise ConfigError(f"{source}: would be written over. Give another name.")
-        with open_stream(path) as file:
+        with open_stream(source) as file:
             content = file.read(MOST_BYTES + 1)
     except FileNotFoundError as error:
         raise ConfigError(f"{source}: no such file.") from error
     except ArtifactError as error:
         raise ConfigError(str(error)) from error
-    # RuntimeError: links in a circle; ValueError: a name that holds a null byte.
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"{source}: cannot be read ({error}).") from error
+    if into.exists() and into.samefile(source):
+        raise ConfigError(f"{source}: would be written over. Give another name.")
     if len(content) > MOST_BYTES:
         raise ConfigError(f"{source}: has more than {MOST_BYTES} bytes. Give a part of it.")
     return content.removeprefix(b"\xef\xbb\xbf")

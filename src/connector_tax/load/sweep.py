@@ -10,7 +10,7 @@ from connector_tax.load.demand import falls_short, scatter_of, served_text
 from connector_tax.load.plan import Sweep
 from connector_tax.load.slo import CellLimit, percentile_name
 from connector_tax.load.table import level_text
-from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.words import label
 
 
 def find_rate(sweep: Sweep, judge: Callable[[float], Judged | str], unit: str = "requests/s") -> Found:
@@ -73,7 +73,7 @@ def too_short(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
     demand = cell.demand
     if demand is None or not demand.fills_s or "overloaded" in cell.flags or "dropped" in cell.requests:
         return None
-    if not falls_short(demand)[0] or not all(_kept(cell, limit) for limit in limits):
+    if not falls_short(demand)[0] or any(_ends_ms(cell, limit)[1] > limit.limit_ms for limit in limits):
         return None
     return label("load", f"too_short_{demand.unit}").format(demand.fills_s, math.ceil(demand.fills_s))
 
@@ -92,12 +92,12 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
     stalled_ms = (cell.health.loop_stall_max_us or 0.0) / 1e3 if "client_stalled" in cell.flags else 0.0
     stalls = False
     for limit in limits:
-        level, kept = _level(cell, limit), _kept(cell, limit)
-        unsure = _reaches(level, limit.limit_ms) or _may_fail_by_chance(cell, limit)
-        if not (kept or unsure) and level.point is not None and _low(level) - stalled_ms <= limit.limit_ms:
-            unsure = stalls = True
+        low, point, high = _ends_ms(cell, limit)
+        kept, unsure = point <= limit.limit_ms, low - stalled_ms <= limit.limit_ms < high
+        stalls |= unsure and low > limit.limit_ms
         verdicts.append((kept, unsure))
         if not kept or unsure:
+            level = _level(cell, limit)
             found = f"{level_text(level)} ms"
             if level.point is None:
                 found = level.reason or "unavailable"
@@ -126,34 +126,21 @@ def _failed(cell: LoadCell) -> Level:
     return Level(None) if cell.failed is UNSET else cell.failed
 
 
-def _low(level: Level) -> float:
-    assert level.point is not None
-    return level.point if level.low is None else level.low
+def _ends_ms(cell: LoadCell, limit: CellLimit) -> tuple[float, float, float]:
+    """Return what a limit's percentile may be at least, what it is, and what it may be at most; an end that is not known is infinite.
 
-
-def _kept(cell: LoadCell, limit: CellLimit) -> bool:
-    point = _level(cell, limit).point
-    return point is not None and point <= limit.limit_ms
-
-
-def _reaches(level: Level, limit_ms: float) -> bool:
-    """Say whether the interval holds values on both sides of the limit, as far as is known."""
-    if level.point is None:
-        return False
-    low = -math.inf if level.low is None else level.low
-    high = math.inf if level.high is None else level.high
-    return low <= limit_ms < high
-
-
-def _may_fail_by_chance(cell: LoadCell, limit: CellLimit) -> bool:
-    """Say whether a percentile that falls on failures may be one that does not: so few requests may fail in the long run, as far as is known,
-    and no lower percentile is beyond the limit for sure.
+    One that falls on failures is infinite. Where so few requests may fail in the long run that another cell's would not, it may be as
+    little as the percentiles below it.
     """
-    failed = _failed(cell)
-    if _level(cell, limit).point is not None or failed.low is None:
-        return False
-    return failed.low < 1 - limit.q / 100 and all(
-        _low(level) <= limit.limit_ms
-        for q, level in cell.latencies[f"{limit.metric}_ms"].items()
-        if level.point is not None and float(q.removeprefix("p")) < limit.q
-    )
+    level, failed = _level(cell, limit), _failed(cell)
+    if level.point is not None:
+        low, high = level.low, level.high
+        return -math.inf if low is None else low, level.point, math.inf if high is None else high
+    if failed.low is None or failed.low >= 1 - limit.q / 100:
+        return math.inf, math.inf, math.inf
+    below = [
+        other.point if other.low is None else other.low
+        for q, other in cell.latencies[f"{limit.metric}_ms"].items()
+        if other.point is not None and float(q.removeprefix("p")) < limit.q
+    ]
+    return max(below, default=0.0), math.inf, math.inf

@@ -8,7 +8,7 @@ from connector_tax.base.documents.load import LATENCIES, Level, LoadCell
 from connector_tax.base.statistics.texts import digits_apart
 from connector_tax.base.templates import template
 from connector_tax.base.units import duration_text
-from connector_tax.load.measured import said
+from connector_tax.load.measured import worded
 
 NAMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2e_ms": "E2E"}
 UNKNOWN = "-"
@@ -41,9 +41,9 @@ def view(cell: LoadCell) -> dict[str, Any]:
     return {
         "cell": cell,
         "over": f"{seconds:.2f} s" if seconds < 10 else duration_text(seconds),
-        "asked": said(
+        "asked": worded(
             (ramped, "ramped", demand, ramp, rate), (rate is not None and not ramped, "asked", rate)
-        ),
+        ).values(),
         # A latency that no request has, failed or not, has no row.
         "rows": [
             [NAMES[name], *map(level_text, cell.latencies[name].values())]

@@ -1,6 +1,5 @@
 """Raw results of a campaign to ``aggregate.json`` and ``aggregate.csv``, on disk."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import CampaignFolder
@@ -9,34 +8,14 @@ from connector_tax.base.files import to_json, write_text_if_changed
 from connector_tax.base.parallel import cores, each_in
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.aggregate import aggregate
-from connector_tax.read.stats.table import aggregate_csv
+from connector_tax.read.stats.cell_rows import aggregate_csv
 
 # Below this a second process takes longer to begin than the work takes.
 LARGE_BYTES = 200_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Analysed:
-    """
-    Attributes:
-        tables_not_kept: why the next analysis reads step records again, by table.
-    """
-
-    aggregate: Aggregate
-    tables_not_kept: list[str]
-
-    @property
-    def text(self) -> str:
-        """Lines for a person."""
-        found, lost = self.aggregate, self.tables_not_kept
-        slow = "step tables are not kept, the next analysis takes as long again"
-        lines = [f"{len(lost)} {slow}: {lost[0]}"] if lost else []
-        counts = f"{len(found.cells)} cells, {len(found.taxes)} taxes, {len(found.problems)} problems"
-        return "\n".join([*lines, f"aggregate.json: {counts}"])
-
-
-def analyse(root: Path, processes: int | None = None) -> Analysed:
-    """Write both files of the campaign at ``root``.
+def analyse(root: Path, processes: int | None = None) -> Aggregate:
+    """Write both files of the campaign at ``root``, and return what is in them.
 
     Args:
         processes: default: one per core for a large campaign, else one.
@@ -50,7 +29,14 @@ def analyse(root: Path, processes: int | None = None) -> Analysed:
         value = aggregate(data, each)
     write_text_if_changed(folder.aggregate, to_json(written(value)))
     write_text_if_changed(folder.aggregate_csv, aggregate_csv(value))
-    return Analysed(value, data.tables_not_kept())
+    return value
+
+
+def counts(found: Aggregate) -> str:
+    """Say how much an analysis found, for a person."""
+    return (
+        f"aggregate.json: {len(found.cells)} cells, {len(found.taxes)} taxes, {len(found.problems)} problems"
+    )
 
 
 def processes_for(root: Path) -> int:

@@ -14,26 +14,23 @@ import msgspec
 
 from connector_tax.base.documents.aggregate import LatencyMetric
 from connector_tax.base.errors import ArtifactError, ConfigError
-from connector_tax.base.files import write_json, write_text
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, write_json, write_text
 from connector_tax.base.plan.named import is_campaign
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.templates import template
 from connector_tax.read.compare.comparison import LATENCIES, Comparison, Side, compare, number_of, read_side
-from connector_tax.read.compare.context import has_to_be_alike, identity
 from connector_tax.read.compare.text import (
     METRIC_WORDS,
     VERDICTS,
-    ComparisonDocument,
-    SideOfIt,
     change_text,
     comparison_document,
     comparison_text,
+    has_to_be_alike,
+    identity,
     number_text,
     side_document,
 )
-from connector_tax.read.figures.questions import reference_rate
-from connector_tax.read.figures.words import clean, listing
+from connector_tax.read.figures.words import clean, listing, reference_rate
 
 HERE = Path(__file__).parent
 STYLE = HERE / "report" / "report.css"
@@ -181,49 +178,30 @@ def _when(side: Side) -> str:
     return created if created is not None and _UTC.fullmatch(created) else side.aggregate.date
 
 
-class SeriesDocument(msgspec.Struct, frozen=True):
-    """One series of ``history.json``; ``steps`` and ``whole`` have the form of ``compare --json``."""
-
-    alike: dict[str, str]
-    campaigns: tuple[SideOfIt, ...]
-    steps: tuple[ComparisonDocument, ...]
-    whole: ComparisonDocument | None
-
-
-class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """``history.json``; ``docs/formats.md`` lists the keys."""
-
-    schema_version: int = 2
-    fail_above: float
-    series: tuple[SeriesDocument, ...]
-    left_out: tuple[LeftOut, ...]
-    exit_code: int
-    verdict: str
-
-
 def write_history(history: History, folder: Path) -> list[Path]:
     """Write ``index.html`` and ``history.json``; the same campaigns give the same bytes.
 
     Raises:
         ArtifactError: the folder cannot be written.
     """
-    document = HistoryDocument(
-        fail_above=history.fail_above,
-        series=tuple(
-            SeriesDocument(
-                dict(series.alike),
-                tuple(map(side_document, series.sides)),
-                tuple(map(comparison_document, series.steps)),
-                None if series.whole is None else comparison_document(series.whole),
-            )
+    document = {
+        "schema_version": 2,
+        "fail_above": history.fail_above,
+        "series": [
+            {
+                "alike": series.alike,
+                "campaigns": [*map(side_document, series.sides)],
+                "steps": [*map(comparison_document, series.steps)],
+                "whole": None if series.whole is None else comparison_document(series.whole),
+            }
             for series in history.series
-        ),
-        left_out=history.left_out,
-        exit_code=history.exit_code,
-        verdict=history.verdict,
-    )
+        ],
+        "left_out": history.left_out,
+        "exit_code": history.exit_code,
+        "verdict": history.verdict,
+    }
     page, data = folder / "index.html", folder / "history.json"
-    write_json(data, document)
+    write_json(data, msgspec.to_builtins(document))
     write_text(page, render(history))
     return [page, data]
 
@@ -262,29 +240,19 @@ def _labels(series: Series, metric: LatencyMetric) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One tax of one campaign.
-
-    Attributes:
-        change: what ``compare`` says since the campaign before; empty where no difference is significant.
-        mood: the page's class for it.
-    """
-
-    tax: str
-    known: bool
-    change: str = ""
-    mood: str = ""
-
-
-def _entry(side: Side, before: Comparison | None, config: str, metric: LatencyMetric) -> Entry:
+def _entry(side: Side, before: Comparison | None, config: str, metric: LatencyMetric) -> dict[str, object]:
+    """Return one tax of one campaign: what ``compare`` says since the campaign before, and the page's class for it, where the difference is significant."""
     rate_per_s = reference_rate(side.aggregate, "ref_safe")
     if config not in side.aggregate.configs or rate_per_s is None:
-        return Entry("no ref_safe" if rate_per_s is None else "-", known=False)
+        return {"tax": "no ref_safe" if rate_per_s is None else "-", "known": False, "change": ""}
     tax = number_of(side, config, metric, "ref_safe", rate_per_s)
-    text, known = number_text(tax, "ratio"), tax.value is not None
+    found: dict[str, object] = {"tax": number_text(tax, "ratio"), "known": tax.known, "change": ""}
     for change in before.changes if before is not None else ():
         if (change.config, change.metric) == (config, metric) and change.word in ("worse", "better"):
             mood = "bad" if change.regression else "open" if change.word == "worse" else "good"
-            return Entry(text, known, f"{change.word}, {change_text(change)}", mood)
-    return Entry(text, known)
+            said = f"{change.word}, {change_text(change)}"
+            if before is not None and before.rate.a_ref_safe_per_s != before.rate.b_ref_safe_per_s:
+                # Of other taxes than the two that stand here.
+                said += f" at {before.rate.per_s:g} req/s"
+            return found | {"change": said, "mood": mood}
+    return found

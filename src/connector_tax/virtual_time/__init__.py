@@ -8,16 +8,3 @@ from connector_tax.virtual_time.cells import Load, Measured, measure_many
 from connector_tax.virtual_time.engines import EngineSpec
 from connector_tax.virtual_time.estimate import compare
 from connector_tax.virtual_time.result import Bounds, HookCpu, Interval, Tax, VirtualTime
-
-__all__ = [
-    "Bounds",
-    "EngineSpec",
-    "HookCpu",
-    "Interval",
-    "Load",
-    "Measured",
-    "Tax",
-    "VirtualTime",
-    "compare",
-    "measure_many",
-]

@@ -13,7 +13,7 @@ from connector_tax.base.errors import EngineError
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.seeds import derive_seed, stream
-from connector_tax.base.steptime import cut
+from connector_tax.base.steptime.share import cut
 from connector_tax.base.units import NS_PER_S
 from connector_tax.read.ingest.steps import StepTable, read_steps
 from connector_tax.virtual_time.engines import Engine, Engines, EngineSpec, Stopped, interleaved

@@ -8,8 +8,7 @@ import pytest
 from connector_tax.base.artifacts.cells import open_cell, publish_cell, read_cell, reusable
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import read_receipt, write_receipt
-from connector_tax.base.documents.cell import CellDocument, ClockPair, CpuUse
-from connector_tax.base.documents.health import Health
+from connector_tax.base.documents.cell import CellDocument, ClockPair, CpuUse, Health
 from connector_tax.base.documents.identity import CodeVersion, EngineIdentity
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import sha256_of, write_json

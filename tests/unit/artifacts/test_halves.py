@@ -21,7 +21,7 @@ def slow():
     print("writing", flush=True)
     time.sleep(60)
 
-files._write(Path(sys.argv[1]), slow())
+files.write_pieces(Path(sys.argv[1]), slow())
 """
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from connector_tax.base.artifacts import parcel
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.artifacts.parcel import Standing, pack, put_back, standing, take
+from connector_tax.base.artifacts.parcel import pack, put_back, take
 from connector_tax.base.errors import ArtifactError, EngineError
 from connector_tax.base.locks import started_once
 from connector_tax.base.plan import named
@@ -44,16 +44,13 @@ def write(folder: CampaignFolder, name: str, text: str) -> None:
 
 def files(folder: CampaignFolder) -> dict[str, str]:
     return {
-        str(p.relative_to(folder.root)): p.read_text()
-        for p in sorted(folder.root.rglob("*"))
-        if p.is_file() and p != folder.packed
+        str(p.relative_to(folder.root)): p.read_text() for p in sorted(folder.root.rglob("*")) if p.is_file()
     }
 
 
-def test_only_what_changed_travels_and_replaces_what_was_there(there: CampaignFolder, tmp_path: Path) -> None:
+def test_a_run_that_changed_replaces_what_was_there(there: CampaignFolder, tmp_path: Path) -> None:
     here = CampaignFolder(tmp_path / "here" / "demo")
-    empty = standing(CampaignFolder(tmp_path / "nothing"))
-    assert pack(there, empty, tmp_path / "1.tar.gz") == [
+    assert pack(there, tmp_path / "1.tar.gz") == [
         "2026-01-31_noop_connector/phase_a",
         RUN,
         "campaign.json",
@@ -66,18 +63,17 @@ def test_only_what_changed_travels_and_replaces_what_was_there(there: CampaignFo
         "2026-01-31_noop_connector/phase_a/receipt.json",
     }
     # The next launch puts the log of the first aside: here it must not lie in both places.
-    before = standing(there)
     (there.root / RUN / "attempt_1").mkdir()
     (there.root / RUN / "vllm_stdout.log").rename(there.root / RUN / "attempt_1" / "vllm_stdout.log")
     write(there, f"{RUN}/receipt.json", "{}")
-    assert pack(there, before, tmp_path / "2.tar.gz") == [RUN, "campaign.json"]
+    pack(there, tmp_path / "2.tar.gz")
     take(tmp_path / "2.tar.gz", here)
     assert {n for n in files(here) if n.startswith(RUN)} == {
         f"{RUN}/attempt_1/vllm_stdout.log",
         f"{RUN}/cells/r1_8x8/cell.json",
         f"{RUN}/receipt.json",
     }
-    assert list(here.root.rglob(".*")) == [here.packed], "nothing temporary is left"
+    assert list(here.root.rglob(".*")) == [], "nothing temporary is left"
 
 
 def test_records_of_a_preflight_travel(there: CampaignFolder, tmp_path: Path) -> None:
@@ -85,12 +81,10 @@ def test_records_of_a_preflight_travel(there: CampaignFolder, tmp_path: Path) ->
     steps = "preflight/nixl_both/steps/engine_step.scheduler.1.jsonl"
     write(there, steps, "raw")
     write(there, "preflight/nixl_both/.decision.json.0123abcd.tmp", "{")
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
     take(tmp_path / "1.tar.gz", here)
     assert [name for name in files(here) if name.startswith("preflight")] == [steps]
-    write(there, steps, "raw of another try")
-    assert pack(there, Standing.packed(there), tmp_path / "2.tar.gz") == ["campaign.json", "preflight"]
 
 
 @pytest.mark.parametrize("name", ["../outside.json", "a/../../b", "link"])
@@ -115,7 +109,7 @@ def test_an_archive_that_leads_outside_is_refused(there: CampaignFolder, tmp_pat
 def test_a_parcel_of_another_campaign_is_refused(
     there: CampaignFolder, tmp_path: Path, key: str, other: object
 ) -> None:
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
     document = {**json.loads(there.campaign_file.read_text()), key: other}
     write(here, "campaign.json", json.dumps(document))
@@ -129,7 +123,7 @@ def test_a_parcel_from_a_host_with_another_interpreter_is_taken(
     there: CampaignFolder, tmp_path: Path
 ) -> None:
     """A start there wrote into campaign.json what may change at any time, and nothing of it could be taken home."""
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
     own = {"engine": {"python": "/home/me/python", "port": 9000}, "analysis": {"confidence": 0.9}}
     write(
@@ -146,7 +140,7 @@ def test_a_parcel_of_another_campaign_is_refused_where_there_is_none_yet(
     there: CampaignFolder, tmp_path: Path
 ) -> None:
     """It was taken into the folder of the campaign whose config file was given."""
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "h200")
     with pytest.raises(ArtifactError, match=r"is of campaign 'demo', and .*/here/h200 is another's"):
         take(tmp_path / "1.tar.gz", here)
@@ -162,7 +156,7 @@ def test_a_run_that_went_on_here_since_is_kept(there: CampaignFolder, tmp_path: 
     """``--take out/*.tar.gz`` takes every archive again; what was measured here after one of them is no less measured."""
     first = tmp_path / "1.tar.gz"
     launched(there, RUN, "there, once")
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), first)
+    pack(there, first)
     here = CampaignFolder(tmp_path / "here" / "demo")
     assert take(first, here).kept == []
     launched(here, RUN, "there, once", "here")
@@ -204,12 +198,12 @@ def test_a_take_that_is_killed_at_any_rename_loses_nothing(there: CampaignFolder
         launched(there, run, "there")
         write(there, f"{run}/receipt.json", "{}")
     write(there, "reference_rates.json", "once")
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     for run in (RUN, other):
         launched(there, run, "there", "there, again")
         write(there, f"{run}/cells/r2_8x8/cell.json", "{}")
     write(there, "reference_rates.json", "again")
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "2.tar.gz")
+    pack(there, tmp_path / "2.tar.gz")
     for n in count(1):
         here = CampaignFolder(tmp_path / f"{n}" / "demo")
         take(tmp_path / "1.tar.gz", here)
@@ -232,7 +226,7 @@ def test_a_take_into_an_empty_folder_that_is_killed_leaves_no_run_without_its_da
     there: CampaignFolder, tmp_path: Path
 ) -> None:
     """The next sitting took today for the campaign's date and measured all of it again; the archive was refused then."""
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     for n in count(1):
         here = CampaignFolder(tmp_path / f"{n}" / "demo")
         if not killed_at(n, tmp_path / "1.tar.gz", here):
@@ -245,11 +239,11 @@ def test_a_take_into_an_empty_folder_that_is_killed_leaves_no_run_without_its_da
 def test_a_disk_that_fills_in_a_take_leaves_every_run(
     there: CampaignFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
     take(tmp_path / "1.tar.gz", here)
     write(there, f"{RUN}/cells/r2_8x8/cell.json", "{}")
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "2.tar.gz")
+    pack(there, tmp_path / "2.tar.gz")
     before, replace, renames = files(here), os.replace, count(1)
 
     def full(*given: Any) -> None:
@@ -267,7 +261,7 @@ def test_a_disk_that_fills_while_an_archive_is_unpacked_is_no_fault_of_the_archi
     there: CampaignFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was to be brought once more."""
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
 
     def full(*given: Any, **named: Any) -> None:
@@ -283,7 +277,7 @@ def test_a_disk_that_fills_while_an_archive_is_unpacked_is_no_fault_of_the_archi
 
 def test_an_archive_is_taken_again_after_one_that_was_killed(there: CampaignFolder, tmp_path: Path) -> None:
     """It had put one run in its place and was removing the one that had been there, and had moved another one away."""
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
     take(tmp_path / "1.tar.gz", here)
     before = files(here)
@@ -294,7 +288,7 @@ def test_an_archive_is_taken_again_after_one_that_was_killed(there: CampaignFold
     assert take(tmp_path / "1.tar.gz", here).units == take(tmp_path / "1.tar.gz", here).units
     (own / "receipt.json").unlink()
     own.rmdir()
-    assert files(here) == before and list(here.root.rglob(".*")) == [here.packed]
+    assert files(here) == before and list(here.root.rglob(".*")) == []
 
 
 def test_a_preflight_that_was_made_again_here_is_kept(there: CampaignFolder, tmp_path: Path) -> None:
@@ -306,7 +300,7 @@ def test_a_preflight_that_was_made_again_here_is_kept(there: CampaignFolder, tmp
         write(there, name, decided["skip"])
     skipped = "2026-01-31_noop_connector/phase_a"
     write(there, f"{skipped}/receipt.json", json.dumps({"status": "skipped"}))
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), first)
+    pack(there, first)
     here = CampaignFolder(tmp_path / "here" / "demo")
     assert "preflight" in take(first, here).units
     launched(here, "preflight", "there", "here")
@@ -317,40 +311,13 @@ def test_a_preflight_that_was_made_again_here_is_kept(there: CampaignFolder, tmp
     # The receipt that followed from the other one comes back; it is void, and the next start removes it.
     assert taken.kept == ["preflight", "engine_diff.json"] and "preflight" not in taken.units
     assert here.preflight_status.read_text() == here.engine_diff.read_text() == decided["include"]
-    # One of a later sitting has no preflight, and none is said to be kept of it.
-    before = standing(there)
-    write(there, f"{RUN}/cells/r2_8x8/cell.json", "{}")
-    assert pack(there, before, tmp_path / "2.tar.gz") == [RUN, "campaign.json"]
-    assert take(tmp_path / "2.tar.gz", here).kept == []
-
-
-def test_receipts_of_what_was_left_out_travel_without_the_preflight(
-    there: CampaignFolder, tmp_path: Path
-) -> None:
-    """A second sitting packs no preflight: its receipts were said to be older than the one here, and the campaign had an end there alone."""
-    launched(there, "preflight", "there")
-    write(
-        there,
-        "preflight/preflight_status.json",
-        json.dumps({"configs": {"noop_connector": {"decision": "skip"}, "plain": {"decision": "include"}}}),
-    )
-    write(there, f"{RUN}/receipt.json", json.dumps({"status": "failed"}))
-    here, before = CampaignFolder(tmp_path / "here" / "demo"), standing(CampaignFolder(tmp_path / "nothing"))
-    left_out = [f"2026-01-31_{c}/phase_b" for c in ("noop_connector", "plain")]
-    for archive in ("1.tar.gz", "2.tar.gz"):
-        pack(there, before, tmp_path / archive)
-        assert take(tmp_path / archive, here).kept == []
-        before = standing(there)
-        for run in left_out:  # by preflight, and since it failed in Phase A
-            write(there, f"{run}/receipt.json", json.dumps({"status": "skipped"}))
-    assert all((here.root / run / "receipt.json").is_file() for run in left_out)
 
 
 def test_a_run_that_was_launched_here_in_vain_takes_a_guests_cells(
     there: CampaignFolder, tmp_path: Path
 ) -> None:
     """They were said to be older than a launch that measured nothing. What a launch here made of them since is kept."""
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
     write(here, "campaign.json", there.campaign_file.read_text())
     launched(here, RUN, "here")
@@ -365,7 +332,7 @@ def test_a_run_that_failed_here_is_not_given_for_one_that_was_only_launched(
 ) -> None:
     shutil.rmtree(there.root / RUN / "cells")
     launched(there, RUN, "there")
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
     write(here, "campaign.json", there.campaign_file.read_text())
     launched(here, RUN, "here")
@@ -380,7 +347,7 @@ def test_rates_of_a_phase_that_was_measured_again_here_are_kept(
     first = tmp_path / "1.tar.gz"
     launched(there, RUN, "there")
     write(there, "reference_rates.json", "there")
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), first)
+    pack(there, first)
     here = CampaignFolder(tmp_path / "here" / "demo")
     take(first, here)
     launched(here, RUN, "there", "here")
@@ -394,7 +361,7 @@ def test_rates_are_those_of_the_phase_a_that_is_there(
     there: CampaignFolder, tmp_path: Path, order: str
 ) -> None:
     """An archive of rates and of no run put those of an earlier Phase A in place of the ones that followed from the runs here."""
-    other, before = "2026-01-31_noop_connector/phase_a", standing(CampaignFolder(tmp_path / "nothing"))
+    other = "2026-01-31_noop_connector/phase_a"
     for run in (RUN, other):
         launched(there, run, "once")
         write(there, f"{run}/receipt.json", "{}")
@@ -403,8 +370,7 @@ def test_rates_are_those_of_the_phase_a_that_is_there(
             write(there, "reference_rates.json", rates)
         if rates == "again":
             launched(there, run, "once", "again")
-        pack(there, before, tmp_path / f"{n}.tar.gz")
-        before = standing(there)
+        pack(there, tmp_path / f"{n}.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
     for name in order:
         take(tmp_path / f"{name}.tar.gz", here)
@@ -414,7 +380,7 @@ def test_rates_are_those_of_the_phase_a_that_is_there(
     write(here, "reference_rates.json", "at home")
     launched(there, other, "once", "again", "once more")
     write(there, "reference_rates.json", "once more")
-    pack(there, before, tmp_path / "3.tar.gz")
+    pack(there, tmp_path / "3.tar.gz")
     taken = take(tmp_path / "3.tar.gz", here)
     assert (taken.kept, taken.removed) == ([RUN], ["reference_rates.json"])
     assert not here.reference_rates.exists()
@@ -431,7 +397,7 @@ def test_what_the_model_puts_in_is_taken_from_a_later_archive_than_the_rates(
         for made in ("reference_rates.json", "put_in.json"):
             write(there, made, again)
             archive = tmp_path / f"{again}_{made}.tar.gz"
-            pack(there, Standing.packed(there), archive)
+            pack(there, archive)
             taken = take(archive, here)
             assert taken.kept == [] and made in taken.units
             assert here.reference_rates.read_text() == again
@@ -448,19 +414,19 @@ def test_rates_go_where_an_archive_brings_another_phase_a_without_any(
 ) -> None:
     launched(there, RUN, "once")
     write(there, "reference_rates.json", "once")
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
-    here, before = CampaignFolder(tmp_path / "here" / "demo"), standing(there)
+    pack(there, tmp_path / "1.tar.gz")
+    here = CampaignFolder(tmp_path / "here" / "demo")
     take(tmp_path / "1.tar.gz", here)
     launched(there, RUN, "once", "again")
     there.reference_rates.unlink()
-    pack(there, before, tmp_path / "2.tar.gz")
+    pack(there, tmp_path / "2.tar.gz")
     assert take(tmp_path / "2.tar.gz", here).removed == ["reference_rates.json"]
     assert not here.reference_rates.exists()
 
 
 def test_what_was_read_before_is_read_again(there: CampaignFolder, tmp_path: Path) -> None:
     """Receipts bring the times of the other host. The report of the runs before passed for one of those that were taken."""
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
     take(tmp_path / "1.tar.gz", here)
     write(here, "aggregate.json", "of one launch")
@@ -468,7 +434,7 @@ def test_what_was_read_before_is_read_again(there: CampaignFolder, tmp_path: Pat
     write(there, f"{RUN}/receipt.json", "{}")
     os.utime(there.root / RUN / "receipt.json", (1e9, 1e9))
     write(there, "aggregate.json", "of the other host")
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "2.tar.gz")
+    pack(there, tmp_path / "2.tar.gz")
     take(tmp_path / "2.tar.gz", here)
     assert here.aggregate.read_text() == "of one launch"
     receipt = here.root / RUN / "receipt.json"
@@ -481,13 +447,9 @@ def test_what_was_read_before_is_read_again(there: CampaignFolder, tmp_path: Pat
 
 def test_logs_of_both_hosts_are_kept(there: CampaignFolder, tmp_path: Path) -> None:
     here = CampaignFolder(tmp_path / "here" / "demo")
-    empty = standing(CampaignFolder(tmp_path / "nothing"))
     for n, line in enumerate(("there, first\n", "there, first\nthere, second\n"), start=1):
         write(there, "logs/progress.log", line)
-        pack(there, empty, tmp_path / f"{n}.tar.gz")
-    for n in (1, 2, 1):  # one that goes on takes the place of its beginning, and is not cut again
-        take(tmp_path / f"{n}.tar.gz", here)
-    assert here.progress_log.read_text() == "there, first\nthere, second\n"
+        pack(there, tmp_path / f"{n}.tar.gz")
     write(here, "logs/progress.log", "here\n")
     write(here, "logs/measure_a_plain.log", "error: here\n")
     for n in (1, 2, 2):
@@ -501,45 +463,13 @@ def test_logs_of_both_hosts_are_kept(there: CampaignFolder, tmp_path: Path) -> N
     }
 
 
-def test_what_no_archive_has_is_in_the_next_one(there: CampaignFolder, tmp_path: Path) -> None:
-    """A sitting was killed and had packed nothing: what it had measured was in no later archive either."""
-    assert RUN in pack(there, Standing.packed(there), tmp_path / "1.tar.gz")
-    write(there, f"{RUN}/cells/r2_8x8/cell.json", "{}")  # a sitting that is killed
-    other = "2026-01-31_noop_connector/phase_b"
-    write(there, f"{other}/cells/r1_8x8/cell.json", "{}")  # and the next one
-    assert pack(there, Standing.packed(there), tmp_path / "2.tar.gz") == [other, RUN, "campaign.json"]
-    assert pack(there, Standing.packed(there), tmp_path / "3.tar.gz") == ["campaign.json"]
-    there.packed.write_text('{"2026-01-31_plain/phase_a": [1]}')
-    assert RUN in pack(there, Standing.packed(there), tmp_path / "4.tar.gz")
-    # What was taken lies elsewhere, too: a host that is given these results sends back what it measures.
-    here = CampaignFolder(tmp_path / "here" / "demo")
-    take(tmp_path / "4.tar.gz", here)
-    write(here, f"{other}/cells/r2_8x8/cell.json", "{}")
-    assert pack(here, Standing.packed(here), tmp_path / "5.tar.gz") == [other, "campaign.json"]
-
-
-def test_an_archive_is_durable_before_it_is_remembered(
-    there: CampaignFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A power cut took the archive's name and left what says that it has the runs: no later archive had them."""
-
-    def cut(folder: Path) -> None:
-        assert folder == tmp_path and not there.packed.exists()
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(parcel, "sync_folder", cut)
-    with pytest.raises(ArtifactError, match="cannot be written"):
-        pack(there, Standing.packed(there), tmp_path / "1.tar.gz")
-    assert not there.packed.exists()
-
-
 def test_what_was_left_out_with_another_reason_is_taken(there: CampaignFolder, tmp_path: Path) -> None:
     """A sitting's preflight was made again: nothing that was measured is in either receipt."""
     run = "2026-01-31_noop_connector/phase_a"
     here = CampaignFolder(tmp_path / "here" / "demo")
     for n, reason in enumerate(("no module", "too few cores")):
         write(there, f"{run}/receipt.json", json.dumps({"status": "skipped", "reason": reason}))
-        pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / f"{n}.tar.gz")
+        pack(there, tmp_path / f"{n}.tar.gz")
         assert take(tmp_path / f"{n}.tar.gz", here).kept == []
         assert reason in (here.root / run / "receipt.json").read_text()
 
@@ -551,7 +481,7 @@ def test_a_run_that_was_measured_on_both_hosts_is_refused_by_name(
     """A host that began anew, or a guest in another run's launch, which has no launch of its own."""
     if its:
         launched(there, RUN, *its)
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
     write(here, "campaign.json", there.campaign_file.read_text())
     write(here, f"{RUN}/cells/r2_8x8/cell.json", "{}")
@@ -573,7 +503,7 @@ def test_what_was_a_guests_and_went_on_there_in_a_launch_of_its_own_is_taken(
     launched(there, RUN, "there")
     write(there, f"{RUN}/cells/r2_8x8/cell.json", "{}")
     write(there, f"{RUN}/receipt.json", json.dumps({"status": "complete"}))
-    pack(there, standing(here), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     assert take(tmp_path / "1.tar.gz", here).kept == []
     assert f"{RUN}/cells/r2_8x8/cell.json" in files(here)
 
@@ -581,7 +511,7 @@ def test_what_was_a_guests_and_went_on_there_in_a_launch_of_its_own_is_taken(
 def test_what_failed_here_without_a_cell_gives_way(there: CampaignFolder, tmp_path: Path) -> None:
     """The host has what the connector wants, and this machine has not: nothing was measured on both."""
     launched(there, RUN, "there")
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
     launched(here, RUN, "here", "here, again")
     write(here, f"{RUN}/receipt.json", json.dumps({"status": "failed"}))
@@ -596,7 +526,7 @@ def test_a_configurations_folder_without_a_run_replaces_none(there: CampaignFold
         write(here, name, text)
     shutil.rmtree(there.root / RUN)
     write(there, "2026-01-31_plain/notes.txt", "removed, since its card was hot")
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     take(tmp_path / "1.tar.gz", here)
     assert f"{RUN}/cells/r1_8x8/cell.json" in files(here)
 
@@ -621,7 +551,7 @@ def test_nothing_is_taken_while_a_job_measures_whose_snakemake_was_killed(
 
 
 def test_settings_of_the_analysis_may_differ(there: CampaignFolder, tmp_path: Path) -> None:
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), tmp_path / "1.tar.gz")
+    pack(there, tmp_path / "1.tar.gz")
     here = CampaignFolder(tmp_path / "here" / "demo")
     document = {**json.loads(there.campaign_file.read_text()), "config": {"analysis": {"confidence": 0.9}}}
     write(here, "campaign.json", json.dumps(document))
@@ -646,7 +576,7 @@ def test_a_small_archive_that_holds_much_is_refused(
 
 def test_a_cut_archive_is_one_message(there: CampaignFolder, tmp_path: Path) -> None:
     archive = tmp_path / "1.tar.gz"
-    pack(there, standing(CampaignFolder(tmp_path / "nothing")), archive)
+    pack(there, archive)
     archive.write_bytes(archive.read_bytes()[:-40])
     here = CampaignFolder(tmp_path / "here" / "demo")
     with pytest.raises(ArtifactError, match=r"cannot be unpacked .*Bring it here once more"):

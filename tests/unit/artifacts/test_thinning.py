@@ -12,7 +12,7 @@ from connector_tax.base.artifacts.thinning import RULE, thin
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import read_json, sha256_of, write_json
 from connector_tax.cli import command
-from connector_tax.read.bundle.packing import bundle
+from connector_tax.read.bundle import bundle
 from connector_tax.read.figures.draw_all import draw_figures
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.report.page import build_report
@@ -101,52 +101,49 @@ def test_nobodys_home_is_published(whole: Campaign, tmp_path: Path, monkeypatch:
     assert read_campaign(tmp_path / "thin").problems == read_campaign(whole.root).problems
 
 
-def _truncated(cell: Path) -> Path:
+def _truncated(cell: Path) -> None:
     next(cell.glob("requests*.jsonl")).write_text("")
-    return next(cell.glob("requests*.jsonl"))
 
 
-def _without_requests(cell: Path) -> Path:
-    (requests,) = cell.glob("requests*.jsonl")
-    requests.unlink()
-    return requests
+def _without_requests(cell: Path) -> None:
+    next(cell.glob("requests*.jsonl")).unlink()
 
 
-def _without_cell(cell: Path) -> Path:
-    shutil.rmtree(cell)
-    return cell
-
-
-def _without_cell_json(cell: Path) -> Path:
+def _without_cell_json(cell: Path) -> None:
     (cell / "cell.json").unlink()
-    return cell / "cell.json"
 
 
-def _edited(cell: Path) -> Path:
+def _edited(cell: Path) -> None:
     document = read_json(cell / "cell.json")
     write_json(cell / "cell.json", {**document, "verdict": "suspect", "reasons": ["edited"]})
-    return cell / "cell.json"
+
+
+def _edited_in_place(cell: Path) -> None:
+    (requests,) = cell.glob("requests*.jsonl")
+    requests.write_text(requests.read_text().replace("1", "2"))
 
 
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (_truncated, "differs from its checksum"),
-        (_without_requests, "is missing"),
-        (_without_cell, "is in the receipt and not on disk"),
-        (_without_cell_json, "is missing"),
-        (_edited, "differs from its checksum"),
+        (_truncated, r"requests_\S+ has 0 bytes, and had \d+ when it was written"),
+        (_without_requests, r"requests_\S+ is missing"),
+        (shutil.rmtree, "is not there"),
+        (_without_cell_json, "cell.json is missing"),
+        (_edited, r"cell.json has \d+ bytes, and had \d+ when it was written"),
+        (_edited_in_place, r"requests_\S+ differs from its checksum"),
     ],
 )
 def test_a_damaged_campaign_is_one_message_and_leaves_no_half_bundle(
-    whole: Campaign, tmp_path: Path, damage: Callable[[Path], Path], said: str
+    whole: Campaign, tmp_path: Path, damage: Callable[[Path], None], said: str
 ) -> None:
     shutil.copytree(whole.root, tmp_path / "damaged")
-    where = damage(sorted((tmp_path / "damaged").glob("*_plain/phase_b/cells/*"))[-1])
+    cell = sorted((tmp_path / "damaged").glob("*_plain/phase_b/cells/*"))[-1]
+    damage(cell)
     for _ in range(2):
-        with pytest.raises(ArtifactError) as refused:
+        whole_message = rf"^{cell}: {said}; a damaged campaign is not published\.$"
+        with pytest.raises(ArtifactError, match=whole_message):
             bundle(tmp_path / "damaged", tmp_path / "b.tar.xz", compact=True)
-        assert str(refused.value) == f"{where}: {said}; a damaged campaign is not published."
         assert [p.name for p in tmp_path.iterdir()] == ["damaged"]
 
 

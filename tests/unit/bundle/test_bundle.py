@@ -20,15 +20,18 @@ from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import sha256_of
 from connector_tax.cli import command
-from connector_tax.read.bundle import packing, reproducing
-from connector_tax.read.bundle.code import CODE, code_files
-from connector_tax.read.bundle.listing import MANIFEST, manifest_text, read_manifest
-from connector_tax.read.bundle.packing import bundle, raw_files
-from connector_tax.read.bundle.reproducing import difference, reproduce
-from connector_tax.read.bundle.verifying import verify
-from connector_tax.read.figures import draw_all
-from connector_tax.read.figures.labels import problem_text
-from connector_tax.read.figures.style import save
+from connector_tax.read.bundle import (
+    MANIFEST,
+    bundle,
+    difference,
+    manifest_text,
+    raw_files,
+    read_manifest,
+    reproduce,
+    unfit,
+    verify,
+)
+from connector_tax.read.figures.words import problem_text
 from connector_tax.read.ingest import read_campaign
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -92,32 +95,7 @@ def test_round_trip(bundled: Path, folder: Path, capsys: pytest.CaptureFixture[s
         assert command("verify").call([str(path), "--reproduce"]) == 0
         out = capsys.readouterr().out
         assert "all as they were bundled" in out and "came out the same, byte for byte" in out
-        assert "code is another" not in out
     assert sha256_of(bundled) == before and f"sha256 {before}" not in out
-    assert verify(folder).findings == []
-
-
-def test_the_bundles_own_code_reproduces_it(
-    campaign: Campaign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the command of README.txt, from the unpacked folder; pictures among it."""
-    monkeypatch.setattr(draw_all, "save", save)
-    bundle(campaign.root, tmp_path / "demo.tar.xz")
-    folder = tmp_path / "unpacked"
-    folder.mkdir()
-    subprocess.run(["tar", "-xf", str(tmp_path / "demo.tar.xz")], cwd=folder, check=True)
-    (line,) = [x.strip() for x in (folder / "README.txt").read_text().splitlines() if "PYTHONPATH" in x]
-    assert line == "PYTHONPATH=code python -B -m connector_tax verify . --reproduce"
-    done = subprocess.run(
-        [sys.executable, *line.split()[2:]], cwd=folder, env={**os.environ, "PYTHONPATH": "code"},
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    where = subprocess.run(
-        [sys.executable, "-B", "-c", "import connector_tax as c; print(c.__file__)"], cwd=folder,
-        env={**os.environ, "PYTHONPATH": "code"}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert str(folder / "code") in where.stdout
     assert verify(folder).findings == []
 
 
@@ -152,7 +130,7 @@ def test_only_raw_results_and_what_is_made_of_them_are_in_it(campaign: Campaign,
     bundle(root, tmp_path / "b.tar.xz")
     found = names(tmp_path / "b.tar.xz")
     inside = [n.removeprefix("results/demo/") for n in found if n.startswith("results/demo/")]
-    raw = {p.relative_to(campaign.root).as_posix() for p in packing.raw_files(campaign.root)}
+    raw = {p.relative_to(campaign.root).as_posix() for p in raw_files(campaign.root)}
     made = {"aggregate.json", "aggregate.csv", *(n for n in inside if n.startswith("figures/"))}
     assert set(inside) == raw | made and "figures/old.svg" not in inside
     assert {Path(n).suffix for n in made} == {".json", ".csv", ".svg"}
@@ -169,10 +147,10 @@ def test_no_log_of_what_is_not_finished_is_in_it(tmp_path: Path) -> None:
     for path in (*logs, *ends):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
-    assert set(packing.raw_files(tmp_path)) == {*logs, *ends}
+    assert set(raw_files(tmp_path)) == {*logs, *ends}
     for path in ends:
         path.unlink()
-    assert packing.raw_files(tmp_path) == packing.unfit(tmp_path) == []
+    assert raw_files(tmp_path) == unfit(tmp_path) == []
 
 
 def test_a_bundle_is_not_put_into_its_campaign(campaign: Campaign) -> None:
@@ -180,37 +158,10 @@ def test_a_bundle_is_not_put_into_its_campaign(campaign: Campaign) -> None:
         bundle(campaign.root, campaign.root / "preflight" / "b.tar.xz")
 
 
-def test_code_lock_readme_and_nothing_of_this_machine(folder: Path) -> None:
-    for name, path in code_files().items():
-        assert (folder / name).read_bytes() == path.read_bytes()
-    lock = Path(__file__).parents[3] / "requirements.lock"
-    assert (folder / "requirements.lock").read_bytes() == lock.read_bytes()
-    assert len((folder / "README.txt").read_text().splitlines()) == 9
+def test_nothing_of_this_machine_is_in_it(folder: Path) -> None:
+    assert {path.name for path in folder.iterdir()} == {"README.txt", MANIFEST, "results"}
     for path in (folder / "README.txt", folder / MANIFEST):
         assert str(Path.home()) + "/" not in path.read_text() and str(Path.cwd()) not in path.read_text()
-
-
-def test_without_a_checkout_the_installed_packages_are_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from connector_tax.read.bundle import code
-
-    monkeypatch.setattr(code, "PROJECT_ROOT", tmp_path)
-    name, text = code.requirements()
-    assert name == "installed-packages.txt"
-    assert any(line.startswith("numpy==") for line in text.splitlines())
-
-
-def test_a_bundle_of_results_alone_is_made_again(
-    campaign: Campaign, bundled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "b.tar.xz"
-    assert command("bundle").call([str(campaign.root), "--to", str(path), "--results-only"]) == 0
-    found = set(names(path))
-    assert found == {n for n in names(bundled) if not n.startswith((CODE, "requirements"))}
-    assert "code" not in text_in(path, "README.txt")
-    assert command("verify").call([str(path), "--reproduce"]) == 0
-    assert "code is another" not in capsys.readouterr().out
 
 
 def test_a_damaged_archive_is_one_line(
@@ -242,8 +193,8 @@ def test_changed_missing_added_and_linked_files_each_have_a_line(
     copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (copy / "README.txt").write_text("other")
-    (copy / "requirements.lock").unlink()
-    (copy / "code" / "connector_tax" / "added.py").write_text("")
+    (copy / "results" / "demo" / "campaign.json").unlink()
+    (copy / "results" / "added.py").write_text("")
     (copy / "results" / "demo" / "aggregate.csv").unlink()
     (copy / "results" / "demo" / "aggregate.csv").symlink_to("/etc/passwd")
     shutil.move(copy / "results" / "demo" / "figures", copy.parent / "figures")
@@ -252,9 +203,9 @@ def test_changed_missing_added_and_linked_files_each_have_a_line(
     *lines, last = capsys.readouterr().out.splitlines()
     assert lines == [
         "README.txt: was changed",
-        "code/connector_tax/added.py: was added",
-        "requirements.lock: is missing",
+        "results/added.py: was added",
         "results/demo/aggregate.csv: is a link",
+        "results/demo/campaign.json: is missing",
         "results/demo/figures: is a link",
     ]
     assert last.endswith("5 findings; nothing was reproduced")
@@ -300,7 +251,7 @@ def test_a_compact_bundle_keeps_the_step_records_of_cells_that_do_not_count(
         )
         for run in found.runs
     )
-    monkeypatch.setattr(packing, "read_campaign", lambda root: replace(found, runs=runs))
+    monkeypatch.setattr("connector_tax.read.bundle.read_campaign", lambda root: replace(found, runs=runs))
     bundle(campaign.root, tmp_path / "b.tar.xz", compact=True)
     held = [n for n in verify(tmp_path / "b.tar.xz").sha256 if "/phase_b/" in n and "engine_step" in n]
     assert [n for n in held if lost.cell_id in n and f"_{lost.config}/" in n]
@@ -349,15 +300,6 @@ def test_a_campaign_before_its_reference_rates(tmp_path: Path) -> None:
     assert reproduce(tmp_path / "b.tar.xz", verify(tmp_path / "b.tar.xz")).findings == []
 
 
-def test_code_of_another_version_is_said_and_how_to_use_the_bundles(
-    bundled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(reproducing, "installed_sha256", lambda: "f" * 64)
-    assert command("verify").call([str(bundled), "--reproduce"]) == 0
-    (line,) = [x for x in capsys.readouterr().out.splitlines() if "code is another" in x]
-    assert "ffffffffffff" in line and "PYTHONPATH=code" in line
-
-
 def resealed(folder: Path, name: str, content: str) -> None:
     """A change by somebody who also wrote the checksums anew."""
     (folder / name).write_text(content)
@@ -383,12 +325,12 @@ def test_what_comes_out_otherwise_is_named_with_its_first_path(
 
 
 def test_the_first_difference() -> None:
-    assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}, "$") is None
-    assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, "$") == "at $.a[1].b: 2, today 3"
-    assert difference([1], [1, 2], "$") == "at $: 1 entries, today 2"
-    assert difference({"a": 1}, {}, "$") == "at $.a: not today"
-    assert difference({}, {"a": 1}, "$") == "at $.a: only today"
-    assert difference(1, 1.0, "$") == "at $: 1, today 1.0"
+    assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
+    assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}) == "at $.a[1].b: 2, today 3"
+    assert difference([1], [1, 2]) == "at $[1]: nothing, today 2"
+    assert difference({"a": 1}, {}) == "at $.a: 1, today nothing"
+    assert difference({}, {"a": 1}) == "at $.a: nothing, today 1"
+    assert difference(1, 1.0) == "at $: 1, today 1.0"
 
 
 def test_a_bundle_without_a_campaign_is_one_message(tmp_path: Path) -> None:

@@ -14,10 +14,7 @@ import pytest
 
 from connector_tax.base.errors import ArtifactError
 from connector_tax.cli import command
-from connector_tax.read.bundle import archive as archive_module
-from connector_tax.read.bundle.archive import write_archive
-from connector_tax.read.bundle.listing import MANIFEST, manifest_text
-from connector_tax.read.bundle.verifying import verify
+from connector_tax.read.bundle import MANIFEST, manifest_text, verify, write_archive
 
 Change = Callable[[tarfile.TarInfo], None]
 
@@ -94,7 +91,7 @@ def test_an_archive_that_unpacks_to_more_than_a_bundle_holds_is_refused(
 ) -> None:
     """And none that large is made."""
     path = packed(tmp_path / "b.tar.xz", [(f"a{n}", bytes(2 << 20)) for n in range(4)])
-    monkeypatch.setattr(archive_module, "MOST_BYTES", 7 << 20)
+    monkeypatch.setattr("connector_tax.read.bundle.MOST_BYTES", 7 << 20)
     assert said(path) == ["b.tar.xz: would unpack to more than the 7 MiB that a bundle holds"]
     (tmp_path / "large").write_bytes(bytes(8 << 20))
     with pytest.raises(ArtifactError, match=r"holds at most 7 MiB of files\. Thin the campaign first"):

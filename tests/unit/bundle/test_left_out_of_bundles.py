@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +10,7 @@ import pytest
 
 from connector_tax.base.errors import ArtifactError
 from connector_tax.cli import command
-from connector_tax.read.bundle.code import CODE, SUFFIXES, code_files
-from connector_tax.read.bundle.packing import bundle
-from connector_tax.read.bundle.verifying import verify
+from connector_tax.read.bundle import bundle, verify
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config
@@ -32,23 +29,6 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     found = Campaign(tmp_path_factory.mktemp("campaign"), config, max_steps=30)
     found.measure_everything()
     return found
-
-
-def test_the_code_is_python_and_package_data_and_nothing_that_lies_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "connector_tax"
-    (package / "read").mkdir(parents=True)
-    kept = ("__init__.py", "read/report.css", "read/track.html.j2", "read/report.js")
-    for name in (*kept, "notes.txt", "cli.py~", "cli.py.orig", "read/secret"):
-        (package / name).write_text("x")
-    monkeypatch.setattr("connector_tax.__file__", str(package / "__init__.py"))
-    found = {n.removeprefix(CODE) for n in code_files()}
-    assert {n for n in found if not n.startswith("project/")} == set(kept)
-    data = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["tool"]["setuptools"][
-        "package-data"
-    ]
-    assert {Path(pattern).suffix for pattern in data["connector_tax"]} <= SUFFIXES
 
 
 def test_a_place_beneath_a_file_is_one_message(

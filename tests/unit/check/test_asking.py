@@ -10,7 +10,7 @@ from made import NOOP, model_in, request
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.plan import config_of, read_campaign_file
-from connector_tax.base.records.gpu import StepCosts
+from connector_tax.base.records.host import StepCosts
 from connector_tax.base.units import ratio_of
 from connector_tax.check.campaign import AGAIN, LOAD_SHARE, rate_for, write_campaign
 from connector_tax.check.engine_python import engine_python_of

@@ -112,6 +112,32 @@ def test_a_known_connector_says_which_package_it_wants(tmp_path: Path, packages:
     assert "python -m pip install" in text_of("loads", {"fault": fault, "python": "python"})
 
 
+@pytest.mark.parametrize(("cuda", "package"), [(None, "for-any"), ("13.0", "for-13")])
+def test_what_to_install_is_for_the_cuda_of_the_engine(
+    tmp_path: Path, packages: Path, cuda: str | None, package: str
+) -> None:
+    """Its torch is asked without being loaded: here it would not load."""
+    (packages / "torch").mkdir()
+    (packages / "torch" / "__init__.py").write_text("raise ImportError")
+    (packages / "torch" / "version.py").write_text(f"cuda = {cuda!r}")
+    asking = request(tmp_path, engine_python=sys.executable, env={"PYTHONPATH": str(packages)})
+    own = {"module": "absent", "install": "pip install for-any", "by_cuda": {"13": "pip install for-13"}}
+    asking.entry["modules"] = [own]
+    fault = early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))
+    assert fault is not None and fault.install == f"pip install {package}"
+
+
+def test_native_parts_that_do_not_load_are_told_before_a_launch(tmp_path: Path, packages: Path) -> None:
+    """A class may do without its package until it is made."""
+    asking = request(tmp_path, engine_python=sys.executable, env={"PYTHONPATH": str(packages)})
+    asking.entry |= {
+        "kv_transfer_config": connector("Good", "own"),
+        "modules": [{"module": "breaks", "install": "pip install breaks"}],
+    }
+    fault = early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))
+    assert fault is not None and (fault.code, fault.subject) == ("broken", "breaks")
+
+
 def test_a_vllm_that_does_not_import_is_told_in_its_own_words(tmp_path: Path, packages: Path) -> None:
     (packages / "vllm" / "__init__.py").write_text("import torch_of_another_build")
     fault = asked(tmp_path, connector("NeedsOne"), packages)

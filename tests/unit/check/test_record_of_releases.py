@@ -10,7 +10,7 @@ import pytest
 
 from connector_tax.base.documents.identity import GpuDocument
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.records.gpu import HostCosts, StepCosts
+from connector_tax.base.records.host import HostCosts, StepCosts
 from connector_tax.check import releases
 from connector_tax.check.releases import (
     Asked,
@@ -108,6 +108,7 @@ def test_a_release_without_numbers_is_passed_over_and_said(tmp_path: Path) -> No
         ("0.2", "NIXL is not available"),
         ("0.3", ""),
     ]
+    assert {line["source"] for line in table} == {"virtual time: h200"}
     assert float(table[0]["over_plain_us_per_step"]) == pytest.approx(30, abs=3)
     page = (tmp_path / "record.html").read_text()
     assert "NIXL is not available" in page and "What was installed" in page

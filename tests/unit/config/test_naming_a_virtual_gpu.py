@@ -15,7 +15,7 @@ from connector_tax.base.documents.campaign import campaign_of
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json
 from connector_tax.base.plan import campaign_document, cells_of, config_of, launch_spec, spec_hash
-from connector_tax.base.records.gpu import HostCosts, StepCosts
+from connector_tax.base.records.host import HostCosts, StepCosts
 from connector_tax.base.records.launch import LaunchSpec
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

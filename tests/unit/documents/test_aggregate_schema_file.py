@@ -40,15 +40,6 @@ def test_every_part_is_there_and_is_asked_for() -> None:
     assert {r.removeprefix("#/$defs/") for r in references(schema)} == set(schema["$defs"])
 
 
-def test_words_of_docstrings_stand_beside_their_keys() -> None:
-    blocks = aggregate_schema()["$defs"]["TaxPart"]["properties"]["n_blocks"]
-    assert blocks == {
-        "description": "of the taxes that entered the number, the fewest; null where the number is unavailable, or where nothing was measured.",
-        "type": ["integer", "null"],
-        "minimum": 1,
-    }
-
-
 def test_a_key_that_is_always_written_is_required_and_no_other() -> None:
     parts = aggregate_schema()["$defs"]
     assert "host_speed_slope" in parts["Repeats"]["required"], "earlier versions lack it; this one writes it"

@@ -8,9 +8,8 @@ import pytest
 
 from connector_tax.base.documents.fleet import Fleet
 from connector_tax.base.documents.load import Summary
-from connector_tax.base.documents.reading import document_of, read_document
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json, to_json
+from connector_tax.base.files import document_of, read_document, read_json, to_json
 
 FROZEN = Path(__file__).parents[2] / "data" / "commands"
 DOCUMENTS: dict[str, Any] = {"fleet.json": Fleet, "load.json": Summary}

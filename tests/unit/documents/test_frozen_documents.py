@@ -10,16 +10,12 @@ from typing import Any
 import pytest
 
 from connector_tax.base.documents.campaign import asked_of, campaign_of
-from connector_tax.base.documents.cell import RunConfig, SummaryFile, cell_of
-from connector_tax.base.documents.identity import GpuFile
-from connector_tax.base.documents.outputs import OutputsFile
-from connector_tax.base.documents.preflight import Decision, PreflightStatus
+from connector_tax.base.documents.cell import OutputsFile, RunConfig, SummaryFile, cell_of
+from connector_tax.base.documents.identity import EngineSettings, GpuFile, engine_diff_of
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import document_of
-from connector_tax.base.documents.receipt import Launches, receipt_of
-from connector_tax.base.documents.settings import EngineSettings, engine_diff_of
+from connector_tax.base.documents.receipt import Decision, Launches, PreflightStatus, receipt_of
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json, to_json
+from connector_tax.base.files import document_of, read_json, to_json
 from connector_tax.base.plan import cells_of, config_of, spec_hash
 from connector_tax.base.records.rates import ReferenceRates
 

@@ -1,6 +1,6 @@
 """The embedded engine's prefix cache knows whole blocks that began the same way."""
 
-from connector_tax.run.emulator.prefix_cache import PrefixCache
+from connector_tax.run.emulator.server import PrefixCache
 
 A = list(range(100))
 

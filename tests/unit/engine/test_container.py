@@ -30,15 +30,17 @@ from connector_tax.base.config.model import ContainerConfig, Runtime
 from connector_tax.base.documents.identity import EngineIdentity, other_versions
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.plan import campaign_document, config_of
-from connector_tax.run.engine import container, container_end, identity
-from connector_tax.run.engine import image as image_module
+from connector_tax.run.engine import container, identity, supervised
+from connector_tax.run.engine import container as image_module
 from connector_tax.run.engine.command import engine_environment, engine_python, given_environment
 from connector_tax.run.engine.container import (
     INIT,
     PACKAGE,
     Contained,
+    Image,
     contained,
     gpu_words,
+    image_of,
     interpreter,
     launch_words,
     model_inside,
@@ -46,12 +48,11 @@ from connector_tax.run.engine.container import (
     passed_names,
     probe_words,
     refuse_a_model_elsewhere,
+    runtimes_of,
 )
-from connector_tax.run.engine.container_end import remove_container
 from connector_tax.run.engine.gpus import Cards, Gpu, visible_inside
-from connector_tax.run.engine.image import Image, image_of, runtimes_of
-from connector_tax.run.engine.leftovers import end_leftovers
-from connector_tax.run.engine.patching import revert
+from connector_tax.run.engine.settings import revert
+from connector_tax.run.engine.supervised import end_leftovers, remove_container
 
 CONFIG = Path(__file__).parents[3] / "config"
 DIGEST = "sha256:" + "ab" * 32
@@ -392,7 +393,7 @@ def test_a_runtime_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
         runtimes_of(ContainerConfig("i", "docker"))
     with pytest.raises(ConfigError, match=r"no container runtime on PATH \(looked for podman, docker\)"):
         image_of(ContainerConfig("i"))
-    monkeypatch.setattr("connector_tax.run.engine.container_end.REMOVE_WITHIN_S", 0.0)
+    monkeypatch.setattr("connector_tax.run.engine.supervised.REMOVE_WITHIN_S", 0.0)
     with pytest.raises(EngineError, match="container connector-tax-m may still be there"):
         remove_container("docker", "m")
     assert image_module.RUNTIMES == ("podman", "docker")
@@ -401,8 +402,8 @@ def test_a_runtime_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("runtime", ["podman", "docker"])
 def test_what_podman_has_lost_sight_of_is_ended(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that was killed while it made the container; another launch's is let alone, and so is who only talks of it."""
-    monkeypatch.setattr(container_end, "_removed", lambda runtime, name: None)
-    monkeypatch.setattr(container_end, "MONITOR_ENDS_WITHIN_S", 0.2)
+    monkeypatch.setattr(supervised, "_removed", lambda runtime, name: None)
+    monkeypatch.setattr(supervised, "MONITOR_ENDS_WITHIN_S", 0.2)
     waits = "sleep 60 > /dev/null & echo $!; wait"
 
     def stands_in(*words: str) -> "subprocess.Popen[str]":
@@ -425,8 +426,8 @@ def test_what_podman_has_lost_sight_of_is_ended(runtime: Runtime, monkeypatch: p
 
 
 def test_nobody_is_ended_who_has_the_number_of_a_conmon_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(container_end, "_removed", lambda runtime, name: None)
-    monkeypatch.setattr(container_end, "MONITOR_ENDS_WITHIN_S", 0)
+    monkeypatch.setattr(supervised, "_removed", lambda runtime, name: None)
+    monkeypatch.setattr(supervised, "MONITOR_ENDS_WITHIN_S", 0)
     words = ("conmon", "-c", "echo; read", "-n", "connector-tax-m")
     pipe = subprocess.PIPE
     with subprocess.Popen(words, executable="/bin/bash", stdin=pipe, stdout=pipe) as stranger:
@@ -439,7 +440,7 @@ def test_nobody_is_ended_who_has_the_number_of_a_conmon_that_ended(monkeypatch: 
             ticks = start_ticks(pid)
             return ticks - 1 if ticks is not None and asked == [pid] and pid == stranger.pid else ticks
 
-        monkeypatch.setattr(container_end, "start_ticks", of_another_then)
+        monkeypatch.setattr(supervised, "start_ticks", of_another_then)
         remove_container("podman", "m")
         time.sleep(0.1)
         lives = stranger.poll() is None

@@ -15,11 +15,12 @@ from launches import by_hand, launch_of
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.model import ContainerConfig
-from connector_tax.run.engine import image as image_module
+from connector_tax.run.engine import container as image_module
 from connector_tax.run.engine.container import (
     INIT,
     PACKAGE,
     Contained,
+    Image,
     contained,
     launch_words,
     leave_to_the_client,
@@ -27,7 +28,6 @@ from connector_tax.run.engine.container import (
     probe_words,
 )
 from connector_tax.run.engine.gpus import Cards
-from connector_tax.run.engine.image import Image
 from connector_tax.run.engine.supervisor import HANDED
 
 DIGEST = "sha256:" + "ab" * 32

@@ -24,8 +24,8 @@ from launches import launch_of
 from connector_tax.base.config import CampaignConfig, EngineConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.reserved import check_launch
+from connector_tax.base.documents.cell import Output
 from connector_tax.base.documents.identity import EngineIdentity
-from connector_tax.base.documents.outputs import Output
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.run.engine import process
 from connector_tax.run.engine.command import (
@@ -37,10 +37,9 @@ from connector_tax.run.engine.command import (
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.identity import env_text
 from connector_tax.run.engine.ports import free_port
-from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
+from connector_tax.run.engine.process import LaunchError, LaunchRequest, cpu_seconds, running_engine
 from connector_tax.run.engine.store import stores_folder
-from connector_tax.run.engine.usage import cpu_seconds
-from connector_tax.run.measure.accuracy import _death as died_of
+from connector_tax.run.measure.run import _death as died_of
 
 CONFIG = Path(__file__).parents[3] / "config"
 

@@ -16,15 +16,14 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json
-from connector_tax.run.engine.command import check_model, engine_environment, engine_python
+from connector_tax.run.engine.command import check_model, engine_environment, engine_python, missing_from_host
+from connector_tax.run.engine.gpu_host import too_large
 from connector_tax.run.engine.gpus import cards_of
 from connector_tax.run.engine.identity import engine_identity, env_text
 from connector_tax.run.engine.launch import instrument
-from connector_tax.run.engine.memory import too_large
-from connector_tax.run.engine.model_files import missing_from_host
-from connector_tax.run.engine.patching import Report, step_timing_of
 from connector_tax.run.engine.ports import taken_side_port
 from connector_tax.run.engine.process import LaunchRequest, running_engine
+from connector_tax.run.engine.settings import Report, step_timing_of
 from connector_tax.run.engine.virtual_gpu import VARIABLE, gpu_document, gpu_identity, remove_copy, write_gpu
 from connector_tax.run.measure.preflight import unusable_modules
 
@@ -182,7 +181,7 @@ def test_steps_are_timed_as_in_any_vllm(model: Path, monkeypatch: pytest.MonkeyP
         asked.append((engine.python, *flags))
         return Report(state="unpatched", step_timing_available=True)
 
-    monkeypatch.setattr("connector_tax.run.engine.patching._run", run)
+    monkeypatch.setattr("connector_tax.run.engine.settings._run", run)
     assert step_timing_of(clocked_campaign(model).engine).available
     assert asked == [("/bin/true",)]
 

@@ -15,11 +15,16 @@ import pytest
 
 from connector_tax.base.artifacts.supervisor import RECORD, record_supervisor
 from connector_tax.base.config import load_campaign
-from connector_tax.run.engine import leftovers, process
-from connector_tax.run.engine.leftovers import end_all_leftovers, end_leftovers
-from connector_tax.run.engine.marks import VARIABLE, Marked
+from connector_tax.run.engine import process, supervised
 from connector_tax.run.engine.process import LaunchRequest, running_engine
-from connector_tax.run.engine.supervised import start_supervised, stop_supervised
+from connector_tax.run.engine.supervised import (
+    VARIABLE,
+    Marked,
+    end_all_leftovers,
+    end_leftovers,
+    start_supervised,
+    stop_supervised,
+)
 
 CONFIG = Path(__file__).parents[3] / "config"
 MARK = "0123456789abcdef"
@@ -41,7 +46,7 @@ def gone(pid: int) -> bool:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftovers, "KILL_AFTER_S", 0.5)
+    monkeypatch.setattr(supervised, "KILL_AFTER_S", 0.5)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.run.engine.model_files import (
+from connector_tax.run.engine.command import (
     fetch_model,
     hub_cache,
     missing_from_host,
@@ -155,7 +155,7 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from dataclasses import replace
 from builders import campaign_config
-from connector_tax.run.engine.model_files import fetch_model
+from connector_tax.run.engine.command import fetch_model
 fetch_model(replace(campaign_config("config.yaml").engine, python=sys.argv[2], model="org/model"))
 """
 

@@ -10,7 +10,7 @@ import pytest
 
 from connector_tax.base.config import EngineConfig, load_campaign
 from connector_tax.base.errors import EngineError
-from connector_tax.run.engine.patching import PATCHER, recorder_heard, revert, step_timing_of
+from connector_tax.run.engine.settings import PATCHER, recorder_heard, revert, step_timing_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from stand_in_vllm import SCHEDULER, stand_in, tree, write_blocks

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from connector_tax.base.config import EngineConfig
@@ -168,20 +167,11 @@ def test_a_listener_of_ipv6_is_in_the_way_where_it_takes_ipv4_as_well(v6_only: b
     assert (found is None) == v6_only
 
 
-def test_an_engine_whose_sockets_are_hidden_is_told_from_another_users(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_listener_that_cannot_be_seen_is_the_hosts_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an interpreter with file capabilities the kernel tells its own user nothing."""
     monkeypatch.setattr(ports, "listeners", lambda: [Listener(LOOPBACK, 8000, None)])
-    assert "another user, which this launch did not start" in str(intruder(8000, os.getpid()))
-
-    def refuse(self: psutil.Process) -> int:
-        raise psutil.AccessDenied(self.pid)
-
-    monkeypatch.setattr(psutil.Process, "num_fds", refuse)
-    monkeypatch.setattr(ports, "family", lambda root: {root})
     said = str(intruder(8000, os.getpid()))
-    assert f"process {os.getpid()} of this launch" in said and "setcap -r" in said
+    assert "a process of another user" in said and "setcap -r" in said
     assert is_of_the_host(said)
 
 
@@ -200,4 +190,4 @@ def test_where_the_kernel_gives_all_ports_away_one_of_them_is_free(
     everything = tmp_path / "range"
     everything.write_text("1024\t65535\n")
     monkeypatch.setattr(ports, "KERNEL_CHOOSES", everything)
-    assert ports.FIRST_PORT <= free_port() <= ports.LAST_PORT
+    assert ports.FIRST_PORT <= free_port() <= 65535

@@ -16,10 +16,8 @@ from connector_tax.base import direct
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.run.engine.ports import free_port
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
-from connector_tax.run.measure import warmup
-from connector_tax.run.measure.checks import alive, cache_was_asked
-from connector_tax.run.measure.priming import cache_size
-from connector_tax.run.measure.warmup import ask
+from connector_tax.run.measure import checks
+from connector_tax.run.measure.checks import alive, ask, cache_size, cache_was_asked
 from connector_tax.run.sampler.sampler import scrape_once
 
 CONFIG = Path(__file__).parents[3] / "config"
@@ -153,9 +151,9 @@ def test_making_a_client_is_none_of_the_engines_time(
     campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    made, now = direct.Client.__init__, warmup.time.monotonic
+    made, now = direct.Client.__init__, checks.time.monotonic
     monkeypatch.setattr(direct.Client, "__init__", lambda *a, **k: (order.append("client"), made(*a, **k))[1])
-    monkeypatch.setattr(warmup.time, "monotonic", lambda: (order.append("clock"), now())[1])
+    monkeypatch.setattr(checks.time, "monotonic", lambda: (order.append("clock"), now())[1])
     with running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path)) as engine:
         engine.wait_ready()
         order.clear()

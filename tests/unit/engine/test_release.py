@@ -9,7 +9,7 @@ import pytest
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import EngineError
-from connector_tax.run.engine import release
+from connector_tax.run.engine import process
 from connector_tax.run.engine.gpus import cards_of
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
 
@@ -32,7 +32,7 @@ def engine(tmp_path: Path) -> EngineConfig:
 
 @pytest.fixture
 def launch(engine: EngineConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
-    monkeypatch.setattr(release, "POLL_S", 0.0)
+    monkeypatch.setattr(process, "RELEASE_POLL_S", 0.0)
     # The second card, so that asking about the first would be seen.
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-bb")
 

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config
 
 from connector_tax.run.engine.process import LaunchRequest, RunningEngine
-from connector_tax.run.engine.root_cause import last_error, root_cause, since_ready
+from connector_tax.run.engine.root_cause import error_in, root_cause, since_ready
 
 MOONCAKE_ON_CPU = """
 (EngineCore_DP0 pid=812) ERROR 11-20 10:00:00 [core.py:866] EngineCore failed to start.
@@ -82,7 +82,7 @@ def test_a_killed_process_is_the_cause_and_not_who_points_at_it(name: str, cause
     """Logs of vLLM 0.32 while it served: what its client got was "See stack trace (above)"."""
     log = (LOGS / name).read_text()
     assert "See stack trace (above)" in log
-    assert root_cause(log) == root_cause(log, exit_code=0) == last_error(log) == cause
+    assert root_cause(log) == root_cause(log, exit_code=0) == error_in(log) == cause
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,8 @@ def test_deaths_that_other_releases_log(log: str, cause: str) -> None:
     assert root_cause(log) == cause
 
 
-def test_an_engine_that_lives_on_is_in_trouble_for_its_last_error() -> None:
-    """It may have got over what it logged before."""
-    assert last_error("ValueError: first\nserving\nKeyError: 'second'\nserving") == "KeyError: 'second'"
-    assert last_error("serving\nRuntimeError: cancelled") is None
+def test_lines_of_accesses_and_of_progress_are_no_error() -> None:
+    assert error_in('INFO: "POST /v1/completions HTTP/1.1" 500 Internal Server Error\nserving') is None
 
 
 def test_an_answer_of_500_is_explained_by_the_engines_own_log(tmp_path: Path) -> None:
@@ -200,7 +198,7 @@ def test_an_engine_that_never_got_ready_died_of_what_it_said(tmp_path: Path) -> 
 def test_a_line_of_any_length_is_a_reason_of_one_printable_line() -> None:
     """It stands in tables, in receipts and on terminals; 300 kB of one line are no reason, and neither are its colours."""
     text = "INFO: starting\nValueError: \x1b[31mtoo many blocks: " + "7, " * 100_000 + "\n"
-    for cause in (root_cause(text), last_error(text)):
+    for cause in (root_cause(text), error_in(text)):
         assert cause is not None
         assert cause.startswith("ValueError:  [31mtoo many blocks: 7, 7")
         assert cause.isprintable() and len(cause) < 1100

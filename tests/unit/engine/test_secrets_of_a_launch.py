@@ -19,14 +19,14 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.records.target import bearing, target_of
 from connector_tax.base.secrets import MASKED, REFERRED_VARIABLE, know_references
-from connector_tax.run.engine import logs, process
+from connector_tax.run.engine import process, supervised
 from connector_tax.run.engine.command import api_key, engine_arguments, engine_environment
 from connector_tax.run.engine.gpus import Cards
-from connector_tax.run.engine.logs import clean_logs
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
+from connector_tax.run.engine.supervised import clean_logs
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.loadgen.outputs import collect_outputs
-from connector_tax.run.measure.warmup import ask
+from connector_tax.run.measure.checks import ask
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_a_secret_at_the_end_of_a_piece_of_a_log_is_gone(
     key = "-----BEGIN PRIVATE KEY-----\n" + "Zq8vT2xLk9Rw4nQ1\n" * 3 + "-----END PRIVATE KEY-----"
     monkeypatch.setenv("SIGNING_KEY", key)
     monkeypatch.setenv("DB_PASSWORD", "Kd7fHsQ1Zq8vT2xL")
-    monkeypatch.setattr(logs, "PIECE_CHARS", 50)
+    monkeypatch.setattr(supervised, "PIECE_CHARS", 50)
     log = tmp_path / "vllm_stderr.log"
     log.write_text(f"{'a' * 45} Kd7fHsQ1Zq8vT2xL b\r\n{key}\n" * 20)
     clean_logs(tmp_path)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connector_tax.base.documents.settings import differences
+from connector_tax.base.documents.identity import differences
 from connector_tax.run.engine.settings import matching_flags, pinned, resolved_settings
 
 LOG = """

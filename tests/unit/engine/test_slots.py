@@ -9,8 +9,8 @@ import pytest
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError
 from connector_tax.run.engine import gpus
+from connector_tax.run.engine.gpus import slots_of
 from connector_tax.run.engine.ports import api_port, side_port_environment
-from connector_tax.run.engine.slots import slots_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config
@@ -90,7 +90,7 @@ def test_the_last_port_is_not_passed(nvml: Nvml, engine: EngineConfig) -> None:
 def test_without_cards_places_are_numbers(engine: EngineConfig) -> None:
     found = slots_of(replace(engine, kind="emulator", gpus=(0, 5)), {})
     assert [s.cards.names for s in found] == [("gpu0",), ("gpu5",)]
-    assert [s.cards.words for s in found] == ["engine.gpu 0", "engine.gpu 5"]
+    assert [s.cards.words for s in found] == ["place 0 on this host", "place 5 on this host"]
 
 
 def test_free_ports_of_two_places_are_never_the_same() -> None:

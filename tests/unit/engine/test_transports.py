@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector_tax.run.engine.transports import CameUpWith, transports_of
+from connector_tax.run.engine.settings import CameUpWith, transports_of
 
 GLOG = "I20261120 10:00:00.123456 4711 "
 VLLM = "(Worker pid=9) INFO 11-20 10:00:00 "

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from connector_tax.base.documents.cell import IdleUse
-from connector_tax.run.engine.process import LaunchRequest, RunningEngine
-from connector_tax.run.engine.usage import cpu_seconds, idle_use, rss_mib
+from connector_tax.run.engine.process import LaunchRequest, RunningEngine, cpu_seconds, idle_use, rss_mib
 
 # One thread that never sleeps, beside a main thread that always does.
 SPINNER = """

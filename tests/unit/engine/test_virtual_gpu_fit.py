@@ -11,7 +11,7 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.errors import EngineError
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document
-from connector_tax.run.engine.virtual_gpu_fit import note_on, refuse_misfit
+from connector_tax.run.engine.virtual_gpu import note_on, refuse_misfit
 from connector_tax.run.measure.preflight import run_preflight
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -56,6 +56,15 @@ def test_preflight_says_which_release_and_why_and_launches_nothing(
 
 def test_a_release_that_has_all_of_it_is_not_refused(tmp_path: Path) -> None:
     refuse_misfit(campaign_with(tmp_path, "0.32.0").engine, "0.32.0")
+
+
+@pytest.mark.parametrize("version", ["0.24.0", "0.34.0", "1.0"])
+def test_a_release_whose_runners_nobody_compared_is_refused(tmp_path: Path, version: str) -> None:
+    """It may call hooks elsewhere, and nothing in its numbers would say so."""
+    with pytest.raises(
+        EngineError, match=rf"does not fit vLLM {version} in .* was compared for 0.25 to 0.33 only"
+    ):
+        refuse_misfit(campaign_with(tmp_path, version).engine, version)
 
 
 def test_another_kind_of_engine_is_not_asked(tmp_path: Path) -> None:

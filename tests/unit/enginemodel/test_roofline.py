@@ -9,16 +9,17 @@ import pytest
 
 from connector_tax.base.config.gpu import virtual_gpu
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.records.gpu import OperatingPoint, VirtualGpu
-from connector_tax.base.vllm_model.roofline import (
+from connector_tax.base.records.host import OperatingPoint, VirtualGpu
+from connector_tax.base.vllm_model.shape import (
+    ModelShape,
     StepLoad,
     context_token_us,
     kv_cache_bytes,
     linear_costs,
+    model_shape,
     roofline_us,
     touched_experts,
 )
-from connector_tax.base.vllm_model.shape import ModelShape, model_shape
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
@@ -43,7 +44,9 @@ def test_models_have_as_many_parameters_as_their_cards_say(
     config: dict[str, Any], total: float, active: float
 ) -> None:
     assert shape(config).total == pytest.approx(total, rel=2e-3)
-    assert shape(config).active == pytest.approx(active, rel=2e-3)
+    found = shape(config)
+    experts = found.moe_layers * found.experts_per_token * found.expert
+    assert found.always + experts + found.head + found.embedding == pytest.approx(active, rel=2e-3)
 
 
 def test_grouped_heads_make_the_kv_cache_small() -> None:
@@ -137,7 +140,11 @@ def test_the_line_meets_the_roofline_where_it_says() -> None:
         StepLoad(2 * at.decode_seqs, at.context_tokens),
         StepLoad(at.decode_seqs, at.context_tokens, at.prefill_tokens),
     ):
-        own = costs.of(load.prefill_tokens, load.decode_seqs, load.all_context_tokens)
+        own = costs.of(
+            load.prefill_tokens,
+            load.decode_seqs,
+            load.decode_seqs * load.context_tokens + load.prefill_context_tokens,
+        )
         assert own == pytest.approx(roofline_us(qwen, h200, load))
     assert costs.per_context_token_us == context_token_us(qwen, h200)
 
@@ -178,7 +185,11 @@ def line_errors(shape: ModelShape, gpu: VirtualGpu) -> tuple[LineError, ...]:
         LineError(
             load,
             roofline_us(shape, gpu, load),
-            costs.of(load.prefill_tokens, load.decode_seqs, load.all_context_tokens),
+            costs.of(
+                load.prefill_tokens,
+                load.decode_seqs,
+                load.decode_seqs * load.context_tokens + load.prefill_context_tokens,
+            ),
         )
         for load in loads_around(gpu.operating_point)
     )

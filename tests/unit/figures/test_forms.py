@@ -15,9 +15,8 @@ import pytest
 from matplotlib.font_manager import FontProperties, fontManager
 
 from connector_tax.cli import main
-from connector_tax.read.bundle.packing import made_files
+from connector_tax.read.bundle import made_files
 from connector_tax.read.figures import draw_all
-from connector_tax.read.figures.captions import tex_text
 from connector_tax.read.figures.draw_all import FIGURES, draw_figures
 from connector_tax.read.figures.style import FORMS, Form, drawing_style, new_figure, save, side_by_side
 
@@ -76,11 +75,11 @@ def test_a_layout_is_settled_before_it_is_drawn_in_every_form(form: Form, tmp_pa
     assert edges == pytest.approx([round(v, 6) for v in edges], abs=1e-12)
 
 
-def test_a_paper_has_both_widths_as_pdf_and_svg_and_captions(root: Path) -> None:
+def test_a_paper_has_both_widths_as_pdf_and_svg(root: Path) -> None:
     names = {
         f"{name}{width}.{kind}" for name in DRAWN for width in ("_1col", "_2col") for kind in ("pdf", "svg")
     }
-    assert set(contents(root / "figures" / "paper")) == names | {"captions.tex"}
+    assert set(contents(root / "figures" / "paper")) == names
 
 
 def test_pages_stay_where_they_were(root: Path) -> None:
@@ -118,14 +117,6 @@ def test_an_svg_needs_no_font(root: Path) -> None:
     for path in root.glob("figures/**/*.svg"):
         assert "<text" not in path.read_text()
         assert "<dc:date>" not in path.read_text()
-
-
-def test_captions_for_latex_have_all_that_stands_around_the_pages_pictures(root: Path) -> None:
-    page = {e["name"]: e for e in json.loads((root / "figures" / "index.json").read_text())["figures"]}
-    tex = (root / "figures" / "paper" / "captions.tex").read_text()
-    for name, entry in page.items():
-        assert f"\\csname connectorTaxCaption@{name}\\endcsname{{%" in tex
-        assert tex_text(entry["title"]) in tex and tex_text(entry["caption"]) in tex
 
 
 def test_text_of_a_pdf_is_text(root: Path) -> None:
@@ -184,22 +175,12 @@ def test_what_cannot_be_drawn_is_said_with_its_reason(tmp_path: Path, only: Call
     root = campaign(tmp_path / "example", no_steps)
     entries = {e.name: e for e in draw_figures(root, "paper")}
     assert not entries["fig6_step_cdf"].drawn and "step times" in entries["fig6_step_cdf"].reason
-    assert "fig6" not in (root / "figures" / "paper" / "captions.tex").read_text()
+    assert not [*(root / "figures" / "paper").iterdir()]
 
 
 def test_a_bundle_has_the_page_alone(root: Path) -> None:
     """``verify --reproduce`` makes what is in it again, with no word on forms."""
     assert not [path for path in made_files(root) if path.parent.name == "paper"]
-
-
-def test_what_latex_reads_as_its_own_is_escaped() -> None:
-    assert tex_text('50 % of & c#1 ~ {x} $5 \\ ^ <>|"`') == (
-        r"50 \% of \& c\#1 \textasciitilde{} \{x\} \$5 \textbackslash{} \textasciicircum{} "
-        r"\textless{}\textgreater{}\textbar{}''\textasciigrave{}"
-    )
-    # A name may break behind each of its lines.
-    assert tex_text("nixl_both") == r"nixl\_\discretionary{}{}{}both"
-    assert tex_text("\u22125 \u00b5s \u2026") == r"\ensuremath{-}5 \textmu{}s \ldots{}"
 
 
 def test_help_says_what_each_form_is() -> None:

@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from pictures import drawn
 from whole_aggregate import example
 
+from connector_tax.read.figures.bars import GAP
 from connector_tax.read.figures.style import FORMS, Drawn
-from connector_tax.read.figures.taxes import GAP
 
 
 def figure(name: str, aggregate: dict[str, Any]) -> Drawn:

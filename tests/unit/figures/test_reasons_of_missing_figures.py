@@ -9,8 +9,8 @@ import pytest
 
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.figures.draw_all import FIGURES
-from connector_tax.read.figures.labels import label
 from connector_tax.read.figures.style import Drawn, Omitted, drawing_style
+from connector_tax.read.figures.words import label
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from whole_aggregate import example

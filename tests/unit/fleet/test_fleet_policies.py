@@ -12,7 +12,7 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.fleet import Mean, Policy
 from connector_tax.fleet.outcome import figures_of, mean_of, mean_of_shares
 from connector_tax.fleet.patterns import Pattern, Request
-from connector_tax.fleet.queues import ByPattern, Fifo
+from connector_tax.fleet.queues import QUEUES
 from connector_tax.fleet.routers import ROUTERS, Placement
 from connector_tax.fleet.run import Found, Member, Setting, run_study, slos, taxes
 from connector_tax.fleet.simulation import Day
@@ -28,7 +28,7 @@ def request(seq: int, pattern: Pattern, at_s: float, expected_s: float) -> Reque
 
 
 def test_first_come_first_served_names_one_and_keeps_the_rest_behind_it() -> None:
-    queue = Fifo()
+    queue = QUEUES["fifo"]()
     first, second = request(0, LONG, 0, 5), request(1, SHORT, 1, 0.5)
     queue.put(first)
     queue.put(second)
@@ -40,7 +40,7 @@ def test_first_come_first_served_names_one_and_keeps_the_rest_behind_it() -> Non
 def test_the_head_that_would_miss_its_slo_by_most_is_named_first() -> None:
     """At 3 s: short waited 2.2 + 0.5 - 2 = 0.7 s too long; long 3 + 5 - 20 = 12 s to spare. At 16.2 s both miss nothing more
     urgently than short: 13.9 against 1.2."""
-    queue = ByPattern()
+    queue = QUEUES["by_pattern"]()
     long, short, shorter = request(0, LONG, 0, 5), request(1, SHORT, 0.8, 0.5), request(2, SHORT, 0.9, 0.5)
     for one in (long, short, shorter):
         queue.put(one)
@@ -54,7 +54,7 @@ def test_the_head_that_would_miss_its_slo_by_most_is_named_first() -> None:
 
 
 def test_a_request_that_waits_alone_in_its_line_is_not_forgotten() -> None:
-    queue = ByPattern()
+    queue = QUEUES["by_pattern"]()
     only = request(0, LONG, 0, 5)
     queue.put(only)
     assert queue.heads(S) == [only]

@@ -144,7 +144,7 @@ def test_launches_with_other_settings_give_no_profile(rehearsed: Path) -> None:
 def test_a_campaign_without_steps_is_refused(rehearsed: Path) -> None:
     data = read_campaign(rehearsed)
     without = replace(data, runs=tuple(r for r in data.runs if r.folder.connector_id != "plain"))
-    with pytest.raises(AnalysisError, match="plain has 0 step records"):
+    with pytest.raises(AnalysisError, match="plain: it has 0 step records"):
         fit_gpu(without)
 
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ENGINE, SMALL, Campaign, campaign_config
 
 from connector_tax.base.files import read_json, write_json
-from connector_tax.read.figures.labels import problem_text
+from connector_tax.read.figures.words import problem_text
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.provenance import provenance
 

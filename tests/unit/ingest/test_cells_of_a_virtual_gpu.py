@@ -16,7 +16,7 @@ from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.base.documents.cell import cell_of
 from connector_tax.base.errors import ArtifactError
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.stats.table import aggregate_csv
+from connector_tax.read.stats.cell_rows import aggregate_csv
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json

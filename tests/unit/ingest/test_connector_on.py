@@ -10,20 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CellFolder
 from connector_tax.base.connector_off import said_in
-from connector_tax.base.documents.preflight import Decision, PreflightStatus
+from connector_tax.base.documents.receipt import Decision, PreflightStatus
 from connector_tax.base.files import write_json
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.steptime.writer import SchedulerRow, WorkerRow, header_line
 from connector_tax.read.ingest import CellData, read_campaign
 from connector_tax.read.ingest.connector_on import with_proofs
-from connector_tax.read.stats.flags import flags_of
+from connector_tax.read.stats.cell_rows import flags_of
 from connector_tax.run.measure.cell import _risen
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import Campaign, campaign_config, reseal
+from builders import Campaign, campaign_config
 from invented_server import Behaviour
 
 NIXL = "nixl_both"
@@ -34,26 +33,12 @@ SECTIONS: dict[str, Any] = {
     "cell": {"warmup_s": 1, "duration_s": 20, "min_completed": 40, "max_cell_s": 40},
 }
 QUERIES = "external_prefix_cache_queries"
-# (seconds since the cell began, since the host did) -> the counter.
-Counter = Callable[[float, float], float]
 
 
-def rising(_: float, host_s: float) -> float:
-    return 1000 * host_s
-
-
-def flat(*_: float) -> float:
-    return 7.0
-
-
-def count(folder: CellFolder, counter: Counter, *, keep: slice = slice(None)) -> None:
-    """Put a counter into the cell's samples."""
-    window = read_cell(folder).window
-    rows = [json.loads(line) for line in folder.metrics.read_text().splitlines()][keep]
-    for row in rows:
-        row["values"][QUERIES] = counter((row["t_ns"] - window.t0_ns) / 1e9, row["t_ns"] / 1e9)
-    folder.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    reseal(folder)
+def count(folder: CellFolder, rise: float) -> None:
+    """Say by how much the counter rose over the cell."""
+    document = json.loads(folder.cell_json.read_text())
+    folder.cell_json.write_text(json.dumps({**document, "counters_delta": {QUERIES: rise}}))
 
 
 @pytest.fixture
@@ -117,9 +102,9 @@ def test_a_log_speaks_of_its_own_launch(campaign: Campaign) -> None:
 
 def test_a_counter_that_moves_in_other_cells_must_move_in_each(campaign: Campaign) -> None:
     first, *others = campaign.measure(NIXL)
-    count(first, rising)
+    count(first, 1000.0)
     for folder in others:
-        count(folder, lambda s, _: 100_000.0)  # what the end of the first cell added is in it
+        count(folder, 0.0)
     campaign.receipt(NIXL)
     assert of_all(campaign) == [[], ["counter"], ["counter"]]
 
@@ -131,49 +116,38 @@ def test_a_counter_that_moved_in_preflight_must_move_in_each(campaign: Campaign)
     ]
     campaign._write_preflight()
     for folder in campaign.measure(NIXL):
-        count(folder, flat)
+        count(folder, 0.0)
     campaign.receipt(NIXL)
     assert of_all(campaign) == [["counter"]] * 3
 
 
 def test_a_counter_that_no_launch_ever_moved_proves_nothing(campaign: Campaign) -> None:
     for folder in campaign.measure(NIXL):
-        count(folder, flat)
+        count(folder, 0.0)
     campaign.receipt(NIXL)
     assert of_all(campaign) == [[]] * 3
 
 
-def test_what_rose_between_the_samples_of_neighbours_has_risen(campaign: Campaign) -> None:
-    """A cell of a second has one sample; those of the cells beside it stand on both sides of it."""
-    first, middle, last = campaign.measure(NIXL)
-    count(first, rising)
-    count(middle, lambda s, _: 30_000.0, keep=slice(3, 4))
-    count(last, rising)
-    campaign.receipt(NIXL)
-    assert of_all(campaign) == [[]] * 3
-
-
-def test_under_two_samples_are_unknown_and_said(campaign: Campaign) -> None:
+def test_a_counter_that_nobody_read_is_unknown_and_said(campaign: Campaign) -> None:
     campaign.decisions[NIXL]["counters"] = {QUERIES: 32}
     campaign._write_preflight()
-    for folder in campaign.measure(NIXL):
-        count(folder, flat, keep=slice(0, 0))
-    campaign.receipt(NIXL)
+    campaign.measure(NIXL)
     assert of_all(campaign) == [[]] * 3
     assert {"connector_unproved" in flags_of(cell) for cell in cells(campaign)} == {True}
 
 
-def test_a_counter_that_stops_in_the_middle_of_a_cell_is_found(campaign: Campaign) -> None:
-    first, second, third = campaign.measure(NIXL)
-    count(first, rising)
-    seconds = (read_cell(second).window.drained_ns - read_cell(second).window.t0_ns) / 1e9
-    stopped = 100_000 + 1000 * seconds / 2
-    count(second, lambda s, _: min(100_000 + 1000 * s, stopped))
-    count(
-        third, lambda s, _: stopped + 1000 * min(s, 0.95 * seconds)
-    )  # behind the last prompt nothing is looked up
-    campaign.receipt(NIXL)
-    assert of_all(campaign) == [[], ["counter_stopped"], []]
+@pytest.mark.parametrize("rise", [0.0, -7.0])
+def test_a_cache_that_nobody_tried_beforehand_has_to_be_asked_all_the_same(
+    tmp_path: Path, rise: float
+) -> None:
+    """With ``--preflight plain`` no preflight says that the counter moves, and a store that never came up moves it in no cell."""
+    sections = {**SECTIONS, "connectors": ["plain", "lmcache_only"]}
+    campaign = Campaign(tmp_path / "demo", campaign_config(**sections))
+    campaign.measure("lmcache_only", counters_delta={QUERIES: rise})
+    found = [c for c in read_campaign(campaign.root).cells() if c.config == "lmcache_only"]
+    assert [codes(cell) for cell in found] == [["counter"]] * 3
+    campaign.measure("lmcache_only", counters_delta={QUERIES: 900.0})
+    assert all(c.usable for c in read_campaign(campaign.root).cells())
 
 
 def test_counters_of_its_own_are_asked_for_where_prompts_are_long_enough(campaign: Campaign) -> None:
@@ -208,7 +182,7 @@ def test_a_counter_that_may_rise_late_is_unknown_in_a_short_cell(
 def test_counters_are_asked_for_in_conversations_too(campaign: Campaign) -> None:
     """Their plan says nothing of the prompts' lengths, so counters that took a prompt of 32 tokens were asked of none of them."""
     for folder in campaign.measure(NIXL):
-        count(folder, flat)
+        count(folder, 0.0)
     campaign.receipt(NIXL)
     found = cells(campaign)
     talks = [replace(c, spec=replace(c.spec, input_tokens=0, sessions="talks.jsonl")) for c in found]
@@ -298,12 +272,11 @@ def test_each_child_of_a_stack_is_proved_by_its_hooks(
     tmp_path: Path, hooks_us: tuple[float, ...], members: tuple[str, ...], found: list[str]
 ) -> None:
     campaign = with_hooks(tmp_path, lambda window: hook_lines(window, hooks_us, members))
-    for _ in range(2):  # the second time from its tables
-        for cell in cells(campaign):
-            assert [m for m in MEMBERS[1:] if any(m[:-1] in r.subject for r in cell.off)] == [
-                f"{m}/" for m in found
-            ]
-            assert cell.usable == (not found)
+    for cell in cells(campaign):
+        assert [m for m in MEMBERS[1:] if any(m[:-1] in r.subject for r in cell.off)] == [
+            f"{m}/" for m in found
+        ]
+        assert cell.usable == (not found)
 
 
 @pytest.mark.parametrize(("light_us", "found"), [(0.0, ["hooks_idle"]), (1.0, [])])
@@ -324,7 +297,7 @@ def test_hooks_that_nobody_recorded_are_the_recorders_fault_where_a_counter_move
     campaign = with_hooks(tmp_path, lambda window: hook_lines(window, (), ()))
     if counted:
         for folder in campaign.run(NIXL, "a").finished_cells():
-            count(folder, rising)
+            count(folder, 1000.0)
         campaign.receipt(NIXL)
     assert of_all(campaign) == [[] if counted else ["hooks_missing"] * 3] * 3
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import Host
 from connector_tax.base.records.cell import CellWindow
-from connector_tax.read.ingest.host import HostState
 from connector_tax.read.ingest.samples import Samples, read_samples
 
 S = 1_000_000_000
@@ -26,7 +26,7 @@ def samples(tmp_path: Path, hosts: dict[float, Any]) -> Samples:
     return read_samples(path, WINDOW)
 
 
-def state(tmp_path: Path, hosts: dict[float, Any]) -> HostState:
+def state(tmp_path: Path, hosts: dict[float, Any]) -> Host:
     found = samples(tmp_path, hosts).host
     assert found is not None
     return found

@@ -10,7 +10,7 @@ import pytest
 
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.read.ingest.requests import MOST_FAULTS, read_requests
+from connector_tax.read.ingest.cells import MOST_FAULTS, read_requests
 from connector_tax.read.ingest.samples import read_samples
 
 WINDOW = CellWindow(0, 0, 10**9, 10**9, True)

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from connector_tax.base.artifacts.layout import CellFolder
-from connector_tax.base.documents.reading import as_json
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import write_json
-from connector_tax.read.figures.labels import problem_text
+from connector_tax.base.files import as_json, write_json
+from connector_tax.read.figures.words import problem_text
 from connector_tax.read.ingest import CampaignData, read_campaign
 from connector_tax.read.stats.completeness import lost_cells
 

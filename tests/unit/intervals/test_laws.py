@@ -5,7 +5,7 @@ import pytest
 from arch.bootstrap import optimal_block_length
 from scipy import optimize, stats
 
-from connector_tax.base.statistics.dependence import circular_block_length
+from connector_tax.base.statistics.bootstrap import circular_block_length
 from connector_tax.base.statistics.drift import straight_line
 from connector_tax.base.statistics.laws import (
     chi_square_quantile,
@@ -15,7 +15,7 @@ from connector_tax.base.statistics.laws import (
     student_two_sided_p,
 )
 from connector_tax.base.statistics.resampling import Floats
-from connector_tax.read.stats.power import smallest_detectable
+from connector_tax.read.stats.repeats import smallest_detectable
 
 P = np.array([1e-6, 0.005, 0.025, 0.1, 0.5, 0.8, 0.95, 0.975, 0.9995])
 FREEDOM = np.array([1.0, 2.0, 2.5, 4.0, 9.0, 37.2, 199.0, 5000.0])[:, None]

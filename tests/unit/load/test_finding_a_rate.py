@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
 from made_outcomes import summary_of
 
-from connector_tax.base.documents.health import Health
+from connector_tax.base.documents.cell import Health
 from connector_tax.base.documents.load import Demand, Judged, Level, LoadCell, RequestLimit, Throughput
 from connector_tax.base.errors import ConfigError
 from connector_tax.load.page import found_lines, page

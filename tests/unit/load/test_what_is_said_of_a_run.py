@@ -25,8 +25,8 @@ from connector_tax.load.plan import Content, workers_for
 from connector_tax.load.slo import parse_slo
 from connector_tax.load.sweep import never_observed
 from connector_tax.run.loadgen.cell import CellOutcome
-from connector_tax.run.loadgen.placement import Core
-from connector_tax.run.loadgen.pool import worker_pool
+from connector_tax.run.loadgen.coordinator import worker_pool
+from connector_tax.run.loadgen.descriptors import Core
 from connector_tax.run.workload.lengths import parse_lengths
 from connector_tax.run.workload.protocol import CellProtocol
 
@@ -41,7 +41,7 @@ def test_a_server_that_does_not_keep_up_is_a_result_and_a_remark() -> None:
     spec = spec_of()
     found = overloaded(outcome_of(spec, [record(k, k * 0.1) for k in range(100)]), "behind a growing queue")
     assert not any("given up" in why for why in not_believed(spec, found))
-    assert "given up: behind a growing queue" in remarks_of(spec, found, None)
+    assert "given up: behind a growing queue" in remarks_of(spec, found, None).values()
     hung = replace(found, window=replace(found.window, overloaded=False))
     assert "given up: behind a growing queue" in not_believed(spec, hung)
 
@@ -59,7 +59,7 @@ def test_what_the_client_did_not_send_is_said_to_be_its_own_cap() -> None:
     nothing = {"t_send_ns": None, "t_first_token_ns": None, "t_last_token_ns": None, "t_end_ns": None}
     dropped = [record(k, k * 0.1, status="dropped", completion_tokens=None, **nothing) for k in range(50, 60)]
     outcome = outcome_of(spec, [*(record(k, k * 0.1) for k in range(50)), *dropped])
-    said = remarks_of(spec, outcome, None)
+    said = remarks_of(spec, outcome, None).values()
     assert (
         "10 of 60 requests were not sent, since 8 were in flight, which is the client's own cap (--inflight-cap)"
         in said

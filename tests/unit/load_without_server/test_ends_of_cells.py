@@ -16,9 +16,9 @@ from connector_tax.base.files import write_lines
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import Status
 from connector_tax.load import run
+from connector_tax.run.loadgen.coordinator import in_time, lost_records, never_sent
 from connector_tax.run.loadgen.interrupt import Interrupt
 from connector_tax.run.loadgen.messages import Ended
-from connector_tax.run.loadgen.outcome import in_time, lost_records, never_sent
 from connector_tax.run.workload.schedulers import Share
 
 OVER = (10 * S, "unfinished 1 s after the last send")

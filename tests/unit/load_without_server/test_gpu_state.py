@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from connector_tax.run.sampler.gpu_state import CLOCK_REASONS, GpuReader, reason_names
+from connector_tax.run.sampler.sampler import CLOCK_REASONS, GpuReader, reason_names
 
 CALLS = {
     "sm_mhz": "nvmlDeviceGetClockInfo",

@@ -18,7 +18,7 @@ from connector_tax.run.loadgen.health import (
     health,
 )
 from connector_tax.run.loadgen.issuer import NO_SOCKET
-from connector_tax.run.loadgen.result import SessionResult
+from connector_tax.run.loadgen.messages import SessionResult
 
 MS = 1_000_000
 EVERY_MS = 50

@@ -9,8 +9,7 @@ import pytest
 
 from connector_tax.run.loadgen import connection as connection_module
 from connector_tax.run.loadgen.connection import MOST_HEAD_BYTES, Connection
-from connector_tax.run.loadgen.events import SILENT
-from connector_tax.run.loadgen.issuer import Flight
+from connector_tax.run.loadgen.issuer import SILENT, Flight
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from one_answer import Line

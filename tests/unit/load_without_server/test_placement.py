@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from connector_tax.run.loadgen.placement import Core, discover, place
-from connector_tax.run.measure.cpu_sets import share_of
+from connector_tax.run.loadgen.descriptors import Core, discover, place
+from connector_tax.run.measure.launch import share_of
 
 
 def fake_sysfs(root: Path, *, sockets: int = 2, cores: int = 4, threads: int = 2) -> Path:

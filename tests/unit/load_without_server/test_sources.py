@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.sessions import Session, Turn, read_sessions
 from connector_tax.load.sources import write_prompts, write_trace
-from connector_tax.run.workload.datasets import Prompt, read_prompts
 from connector_tax.run.workload.lengths import parse_lengths
+from connector_tax.run.workload.prompts import Prompt, read_prompts
 
 LENGTHS = parse_lengths("uniform:5,500")
 # As ShareGPT_V3_unfiltered_cleaned_split.json has it: parts of one conversation, some of which begin with an answer.

@@ -13,8 +13,7 @@ from connector_tax.cli import command
 from connector_tax.load.choices import load_of
 from connector_tax.load.plan import Load, cells_of, contents_of
 from connector_tax.load.sources import write_trace
-from connector_tax.run.workload.schedulers import Due, Share
-from connector_tax.run.workload.sessions import SessionScheduler
+from connector_tax.run.workload.schedulers import Due, SessionScheduler, Share
 
 
 def asked(tmp_path: Path, *arguments: str, url: str = "http://127.0.0.1:1") -> Load:

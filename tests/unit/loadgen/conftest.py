@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 import pytest
 
 from connector_tax.run.loadgen import cell
-from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
+from connector_tax.run.loadgen.coordinator import WorkerPool, worker_pool
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,8 @@ from hostile_wire import WELL, HostileServer, Peer, saying, well
 from connector_tax.base.records.target import RequestForm, Target
 from connector_tax.run.loadgen import http_issuer
 from connector_tax.run.loadgen.connection import Connection
-from connector_tax.run.loadgen.events import SampleEventHandler
 from connector_tax.run.loadgen.http_issuer import HttpIssuer
-from connector_tax.run.loadgen.issuer import Flight
+from connector_tax.run.loadgen.issuer import Flight, SampleEventHandler
 from connector_tax.run.loadgen.sse import EventScanner
 
 TOKEN = b'data: {"choices":[{"index":0,"text":"x"}]}\n\n'

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from session_graphs import linear
 from truth_server import DONE, Reply, truth_server, usage_event
 
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.base.records.sessions import linear, read_sessions
+from connector_tax.base.records.sessions import read_sessions
 from connector_tax.base.records.target import target_of
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
-from connector_tax.run.loadgen.pool import worker_pool
-from connector_tax.run.loadgen.session_health import session_health
+from connector_tax.run.loadgen.coordinator import worker_pool
+from connector_tax.run.loadgen.health import session_health
 
 TURN = {"new_tokens": 4, "output_tokens": 2, "after": [0], "history": 0, "wait_s": 0.05}
 SESSION = {"turns": [{"new_tokens": 9, "output_tokens": 3}, TURN, {**TURN, "after": [1], "history": 1}]}

@@ -16,8 +16,8 @@ from truth_server import Reply, answer_well, truth_server
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.target import target_of
 from connector_tax.run.loadgen.cell import measure_cell
+from connector_tax.run.loadgen.coordinator import worker_pool
 from connector_tax.run.loadgen.descriptors import check_limit, files_needed
-from connector_tax.run.loadgen.pool import worker_pool
 
 FAN = (
     '{"turns": [{"new_tokens": 9, "output_tokens": 3}, {"new_tokens": 4, "output_tokens": 2, "after": [0]}, '

@@ -81,7 +81,7 @@ def test_the_requests_of_a_fixed_number_whose_worker_dies_have_records(tmp_path:
     import os
     import signal
 
-    from connector_tax.run.loadgen.pool import worker_pool
+    from connector_tax.run.loadgen.coordinator import worker_pool
 
     spec = cell_spec(**FINITE, rate_per_s=50.0, num_requests=60, workers=2, inflight_cap=64)
     with worker_pool(2) as pool:

@@ -9,8 +9,7 @@ import msgspec
 import psutil
 import pytest
 
-from connector_tax.run.sampler.host_state import PROC_STAT, HostReader, cpu_ticks, work_us
-from connector_tax.run.sampler.sampler import sampling
+from connector_tax.run.sampler.sampler import PROC_STAT, HostReader, cpu_ticks, sampling, work_us
 
 # 100 + 10 + 50 + 800 + 20 + 5 + 5 + 10 = 1000; the guests' 30 and 3 are in user and nice already.
 STAT = "cpu  100 10 50 800 20 5 5 10 30 3\ncpu0 50 5 25 400 10 2 3 5 15 1\nintr 17 0\nbtime 1763000000\n"

@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 
 from connector_tax.base.records.target import RequestForm, Target
 from connector_tax.run.loadgen import http_issuer
-from connector_tax.run.loadgen.answer import MAX_ERROR_CHARS
-from connector_tax.run.loadgen.connection import LONG_READ, Connection
+from connector_tax.run.loadgen.connection import LONG_READ, MAX_ERROR_CHARS, Connection
 from connector_tax.run.loadgen.http_issuer import HttpIssuer
 from connector_tax.run.loadgen.issuer import Flight
 

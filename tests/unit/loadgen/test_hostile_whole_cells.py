@@ -21,8 +21,8 @@ from truth_server import answer_well, truth_server
 from connector_tax.base.errors import EngineError
 from connector_tax.base.records.target import target_of
 from connector_tax.run.loadgen.cell import measure_cell
-from connector_tax.run.loadgen.observe import Observe
-from connector_tax.run.loadgen.pool import worker_pool
+from connector_tax.run.loadgen.coordinator import worker_pool
+from connector_tax.run.loadgen.messages import Observe
 
 FOUR = TOKEN * 4 + usage(b'{"prompt_tokens":8,"completion_tokens":4}') + DONE
 LOOP: dict[str, Any] = {"arrival": "concurrency", "rate_per_s": 0.0, "concurrency": 4}

@@ -13,11 +13,9 @@ import pytest
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import Status
 from connector_tax.run.loadgen import generator as module
-from connector_tax.run.loadgen.counters import Counters
-from connector_tax.run.loadgen.generator import LoadGenerator
+from connector_tax.run.loadgen.generator import LoadGenerator, Part, Reports
 from connector_tax.run.loadgen.issuer import Flight, SampleIssuer
-from connector_tax.run.loadgen.messages import Ended
-from connector_tax.run.loadgen.parts import Part, Reports
+from connector_tax.run.loadgen.messages import Counters, Ended
 from connector_tax.run.workload.schedulers import WHOLE, scheduler_for
 
 OPEN = CellSpec("a", 1000.0, 8, 4, "fixed", 1, 2, 5, 9, 3, 64, 1, 10, 100)

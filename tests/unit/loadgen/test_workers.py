@@ -28,12 +28,20 @@ from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.target import RequestForm, target_of
 from connector_tax.run.loadgen import coordinator
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
+from connector_tax.run.loadgen.coordinator import WorkerPool, worker_pool
+from connector_tax.run.loadgen.descriptors import Placement
 from connector_tax.run.loadgen.health import STALL_US
-from connector_tax.run.loadgen.messages import Abandon, Ended, Hello, Job, Stopped, decode_for_coordinator
-from connector_tax.run.loadgen.observe import NOTHING, Observe
-from connector_tax.run.loadgen.placement import Placement
-from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
-from connector_tax.run.loadgen.stalls import StallWatch
+from connector_tax.run.loadgen.issuer import StallWatch
+from connector_tax.run.loadgen.messages import (
+    NOTHING,
+    Abandon,
+    Ended,
+    Hello,
+    Job,
+    Observe,
+    Stopped,
+    decode_for_coordinator,
+)
 from connector_tax.run.loadgen.worker import Mailbox
 
 SPEC = CellSpec("a", 100.0, 8, 4, "fixed", 0.05, 0.4, 10, 3.0, 1.0, 64, 1, 10, 100)
@@ -513,7 +521,7 @@ def test_workers_go_with_their_coordinator() -> None:
     """kill -9 of the process that measures: the kernel closes the lifeline, the workers end."""
     code = (
         "import sys, time\n"
-        "from connector_tax.run.loadgen.pool import worker_pool\n"
+        "from connector_tax.run.loadgen.coordinator import worker_pool\n"
         "with worker_pool(2) as pool:\n"
         "    pool.revive()\n"
         "    print(pool.pid(0), pool.pid(1), flush=True)\n"

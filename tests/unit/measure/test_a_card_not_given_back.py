@@ -8,7 +8,7 @@ import pytest
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.errors import EngineError
 from connector_tax.base.files import read_json, write_json
-from connector_tax.run.engine import process, release
+from connector_tax.run.engine import process
 from connector_tax.run.engine.gpus import Gpu
 from connector_tax.run.measure.run import measure_run
 
@@ -22,11 +22,11 @@ def test_a_card_that_is_not_given_back_costs_no_finished_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(release, "POLL_S", 0.0)
+    monkeypatch.setattr(process, "RELEASE_POLL_S", 0.0)
     # The driver alone is a stand-in: the embedded engine has no card.
     used_mib = [9000]
     monkeypatch.setattr(process, "memory_before", lambda _: {CARD: 100})
-    monkeypatch.setattr(release, "memory_used_mib", lambda _: used_mib[0])
+    monkeypatch.setattr(process, "memory_used_mib", lambda _: used_mib[0])
     folder = small_campaign(tmp_path, rates=(20.0, 40.0), connectors=("plain",))
     run = folder.run(DATE, "plain", "a")
     document = read_json(folder.campaign_file)

@@ -15,18 +15,17 @@ from msgspec import UNSET
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CampaignFolder, RunFolder
 from connector_tax.base.config import load_campaign
-from connector_tax.base.documents.cell import CellDocument, IdleUse
-from connector_tax.base.documents.health import Health
+from connector_tax.base.documents.cell import CellDocument, Health, IdleUse
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.plan import cells_of
 from connector_tax.base.records.cell import CellWindow
-from connector_tax.base.steptime import NO_RECORD
+from connector_tax.base.steptime.share import NO_RECORD
 from connector_tax.run.engine.process import LaunchRequest, RunningEngine, running_engine
-from connector_tax.run.loadgen.pool import worker_pool
+from connector_tax.run.loadgen.coordinator import worker_pool
 from connector_tax.run.measure.cell import Bench, measure_one_cell
 from connector_tax.run.measure.checks import clock_at_work
+from connector_tax.run.measure.failure import judge
 from connector_tax.run.measure.preflight import _reason_before_launch
-from connector_tax.run.measure.verdict import judge
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ABOUT

@@ -12,7 +12,7 @@ from connector_tax.base.config import load_campaign
 from connector_tax.base.documents.cell import IdleUse
 from connector_tax.base.plan import cells_of
 from connector_tax.run.engine.process import LaunchRequest, running_engine
-from connector_tax.run.loadgen.pool import worker_pool
+from connector_tax.run.loadgen.coordinator import worker_pool
 from connector_tax.run.measure.cell import Bench, measure_one_cell
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -12,7 +12,7 @@ import pytest
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.files import Lines
-from connector_tax.run.measure.queue import QueueTail
+from connector_tax.run.measure.cell import QueueTail
 from connector_tax.run.measure.run import measure_run
 from connector_tax.run.sampler import sampler
 from connector_tax.run.sampler.sampler import sampling

@@ -8,9 +8,9 @@ from typing import Any
 import psutil
 import pytest
 
-from connector_tax.base.documents.outputs import OutputsFile
-from connector_tax.base.documents.reading import read_document
-from connector_tax.run.measure import accuracy
+from connector_tax.base.documents.cell import OutputsFile
+from connector_tax.base.files import read_document
+from connector_tax.run.measure import run as run_module
 from connector_tax.run.measure.run import measure_run
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -32,7 +32,7 @@ def test_an_engine_killed_in_the_accuracy_pass_is_asked_again_once(
     """
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
     killed, finished = [], set[int]()
-    collect = accuracy.collect_outputs
+    collect = run_module.collect_outputs
 
     def after_a_kill(*given: Any, **named: Any) -> Any:
         (cell,) = run.finished_cells()
@@ -52,7 +52,7 @@ def test_an_engine_killed_in_the_accuracy_pass_is_asked_again_once(
             killed.append(engine)
         return collect(*given, **named)
 
-    monkeypatch.setattr(accuracy, "collect_outputs", after_a_kill)
+    monkeypatch.setattr(run_module, "collect_outputs", after_a_kill)
     folder = small_campaign(tmp_path)
     run = folder.run(DATE, "noop_connector", "a")
     measure_run(folder.campaign_file, "noop_connector", "a")

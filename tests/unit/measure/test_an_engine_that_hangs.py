@@ -11,7 +11,7 @@ from connector_tax.base.config import load_campaign
 from connector_tax.base.files import read_json, write_json
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.loadgen import outputs
-from connector_tax.run.measure import hanging
+from connector_tax.run.measure import cell
 from connector_tax.run.measure.run import measure_run
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -25,7 +25,7 @@ def test_an_engine_that_hangs_costs_its_cell_two_launches_and_no_other_cell(
 ) -> None:
     """It hangs at its 14th request: in each launch's first cell of many requests, and never in one of few, which comes after it here."""
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(hanging, "HUNG_AFTER_S", 0.5)
+    monkeypatch.setattr(cell, "HUNG_AFTER_S", 0.5)
     folder = small_campaign(tmp_path, rates=(60.0, 10.0))
     document = read_json(folder.campaign_file)
     document["config"]["accuracy"]["prompts"] = 0
@@ -45,7 +45,7 @@ def test_an_engine_that_hangs_costs_its_cell_two_launches_and_no_other_cell(
 
 def test_who_left_nothing_unanswered_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a queue the client gives requests up itself; an engine that answers now was only busy."""
-    monkeypatch.setattr(hanging, "HUNG_AFTER_S", 0.5)
+    monkeypatch.setattr(cell, "HUNG_AFTER_S", 0.5)
     campaign = load_campaign(ROOT / "config" / "demo.yaml")
 
     def said(fault: str, status: str) -> str | None:
@@ -53,7 +53,7 @@ def test_who_left_nothing_unanswered_is_not_asked(tmp_path: Path, monkeypatch: p
         request = LaunchRequest(campaign.engine, campaign.connector("plain"), folder, fault=fault)
         with running_engine(request) as engine:
             engine.wait_ready()
-            return hanging.hangs(engine, cell_spec(), [record(0, 0.0, status=status)])
+            return cell.hangs(engine, cell_spec(), [record(0, 0.0, status=status)])
 
     assert said("hang_after:1", "ok") is None
     for status in ("timeout", "aborted"):

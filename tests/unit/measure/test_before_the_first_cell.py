@@ -21,7 +21,7 @@ from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document
 from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.engine.supervised import start_supervised
-from connector_tax.run.measure import has_model
+from connector_tax.run.measure import preflight
 from connector_tax.run.measure import preflight as preflight_module
 from connector_tax.run.measure import run as measure_module
 from connector_tax.run.measure.launch import archive_earlier_attempt
@@ -155,7 +155,7 @@ def test_an_interpreter_without_vllm_is_told_before_anything_is_downloaded(
     def fetch(engine: object) -> None:
         raise AssertionError("a model is downloaded for an interpreter that cannot serve it")
 
-    monkeypatch.setattr(has_model, "fetch_model", fetch)
+    monkeypatch.setattr(preflight, "fetch_model", fetch)
     with pytest.raises(ConfigError, match="this interpreter has no vLLM"):
         run_preflight(campaign.campaign_file)
 

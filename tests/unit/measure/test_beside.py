@@ -18,12 +18,10 @@ from builders import SMALL, Campaign, campaign_config
 from connector_tax.base.artifacts.layout import RunFolder
 from connector_tax.base.artifacts.supervisor import RECORD
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.run.engine.gpus import Cards
-from connector_tax.run.engine.slots import Slot
+from connector_tax.run.engine.gpus import Cards, Slot
 from connector_tax.run.engine.supervised import Supervisor, start_supervised, stop_supervised
 from connector_tax.run.measure import locks
-from connector_tax.run.measure.beside import CLEARING, on_a_card
-from connector_tax.run.measure.locks import held, measuring_alone, wait_for_card_s
+from connector_tax.run.measure.locks import CLEARING, held, measuring_alone, on_a_card, wait_for_card_s
 from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
 
 CONNECTORS = ["plain", "noop_connector", "mooncake_both"]
@@ -49,7 +47,7 @@ def measuring(
     found: Campaign, connector: str, said: list[str] | None = None, limit: TimeLimit | None = None
 ) -> Iterator[Slot]:
     run, say = found.run(connector, "a"), (said if said is not None else []).append
-    with on_a_card(found.folder, run.path.parent.name[:10], found.config, run, say, limit) as slot:
+    with on_a_card(found.folder, found.config, run, say, limit) as slot:
         yield slot
 
 
@@ -69,8 +67,11 @@ def test_each_run_takes_a_place_of_its_own_and_a_third_is_told_who_has_them(tmp_
             pytest.fail("three on two cards")
     who = f"process {os.getpid()}, which measures phase A of"
     words = str(told.value)
-    assert f"engine.gpu 0 is in use by {who} plain of campaign demo in {found.folder.root} since 20" in words
-    assert f"engine.gpu 1 is in use by {who} noop_connector of campaign demo" in words
+    assert (
+        f"place 0 on this host is in use by {who} plain of campaign demo in {found.folder.root} since 20"
+        in words
+    )
+    assert f"place 1 on this host is in use by {who} noop_connector of campaign demo" in words
     with measuring(found, "mooncake_both") as again:
         assert again.cards.slot == 0
 
@@ -92,7 +93,7 @@ def test_who_waited_for_its_run_waits_for_a_card_as_long_as_is_left(tmp_path: Pa
         ends.start()
         limit = TimeLimit(begun_s + 2.0, 0.0)
         with (
-            pytest.raises(OutOfTime, match=r"waited for engine\.gpu 0, in use by"),
+            pytest.raises(OutOfTime, match=r"waited for place 0 on this host, in use by"),
             measuring(found, "mooncake_both", limit=limit),
         ):
             pytest.fail("three on two cards")
@@ -116,7 +117,7 @@ def test_who_clears_up_is_waited_for_no_longer_than_is_left(tmp_path: Path) -> N
 
 def test_preflight_has_the_campaign_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = campaign(tmp_path)
-    alone = measuring_alone(found.folder.root, "demo", Cards((), 7), wait_s=0.0)
+    alone = measuring_alone(found.folder.root, "demo", Cards((), 7), waiting=locks.Waiting(0.0))
     with measuring(found, "plain"), pytest.raises(EngineError, match="campaign demo is in use by process"):
         with alone:
             pytest.fail("beside a measurement")
@@ -151,7 +152,7 @@ def test_who_waits_says_for_whom_since_when_and_how_long(
         assert slot.cards.slot == 0
     thread.join()
     assert len(said) >= 2
-    assert all("waiting for engine.gpu 0, in use by process" in line for line in said)
+    assert all("waiting for place 0 on this host, in use by process" in line for line in said)
     assert all("which works on campaign other in" in line and " since 20" in line for line in said)
     assert all(line.endswith("so far, for 60 s at most") for line in said)
 
@@ -208,10 +209,10 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     """However it ended: the kernel drops its locks."""
     found = campaign(tmp_path, gpus=(0, 1))
     code = (
-        "import sys, time; from pathlib import Path; from connector_tax.run.measure.locks import first_free, _lock_file;"
-        "from connector_tax.run.engine.slots import Slot; from connector_tax.run.engine.gpus import Cards;"
+        "import sys, time; from pathlib import Path; from connector_tax.run.measure.locks import first_free, Waiting, _lock_file;"
+        "from connector_tax.run.engine.gpus import Slot; from connector_tax.run.engine.gpus import Cards;"
         "from connector_tax.base.config import load_campaign; engine = load_campaign(Path('config/demo.yaml')).engine;"
-        "context = first_free([Slot(engine, Cards((), 0))], 'x', wait_s=0, say=print); context.__enter__();"
+        "context = first_free([Slot(engine, Cards((), 0))], 'x', Waiting(0)); context.__enter__();"
         "print('held', flush=True); time.sleep(600)"
     )
     holder = subprocess.Popen(
@@ -226,32 +227,16 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
         assert slot.cards.slot == 0
 
 
-def test_all_of_a_phase_stays_on_one_card_and_goes_on_where_it_was_begun(tmp_path: Path) -> None:
+def test_all_of_a_phase_stays_on_one_card(tmp_path: Path) -> None:
     found = campaign(tmp_path, mix_cards=False)
     with measuring(found, "plain") as slot:
         assert slot.cards.slot == 0
         with pytest.raises(
-            EngineError, match=r"engine\.gpu 0 is in use by process \d+, which measures phase A of plain"
+            EngineError,
+            match=r"place 0 on this host is in use by process \d+, which measures phase A of plain",
         ):
             with measuring(found, "noop_connector"):
                 pytest.fail("on another card")
-
-
-def test_a_phase_that_was_begun_on_a_card_that_is_no_more_is_refused_by_name(tmp_path: Path) -> None:
-    """The cells on disk say on which: GPU-1, and this campaign has places without a card."""
-    found = campaign(tmp_path, mix_cards=False)
-    found.measure("plain", receipt=False)
-    with pytest.raises(ConfigError) as told, measuring(found, "noop_connector"):
-        pytest.fail("mixed")
-    words = str(told.value)
-    assert words.startswith(
-        "phase A was begun on GPU 0: NVIDIA H20 (UUID: GPU-1), and its cells are compared with one another."
-    )
-    assert "engine.mix_cards: true" in words and f"{found.folder.root}/2026-11-20_*/phase_a" in words
-    allowed = replace(found.config, engine=replace(found.config.engine, mix_cards=True))
-    found.config = allowed
-    with measuring(found, "noop_connector") as slot:
-        assert slot.cards.slot == 0
 
 
 def test_time_is_not_spent_on_waiting_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

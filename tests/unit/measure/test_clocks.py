@@ -12,8 +12,8 @@ import pytest
 from msgspec import UNSET
 
 from connector_tax.base.artifacts.cells import read_cell
-from connector_tax.base.clock import asleep_ns
 from connector_tax.base.documents.cell import CellDocument
+from connector_tax.base.timer import asleep_ns
 from connector_tax.run.measure import cell
 from connector_tax.run.measure.run import measure_run
 

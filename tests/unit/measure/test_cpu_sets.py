@@ -2,8 +2,8 @@
 
 import pytest
 
-from connector_tax.run.loadgen.placement import Core, place
-from connector_tax.run.measure.cpu_sets import share_of
+from connector_tax.run.loadgen.descriptors import Core, place
+from connector_tax.run.measure.launch import share_of
 
 
 def host(*nodes: int, performance: float = 100.0) -> tuple[Core, ...]:

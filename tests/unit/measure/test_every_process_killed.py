@@ -14,7 +14,7 @@ import pytest
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.supervisor import RECORD
-from connector_tax.run.loadgen.pool import WorkerPool
+from connector_tax.run.loadgen.coordinator import WorkerPool
 from connector_tax.run.measure.run import measure_run
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

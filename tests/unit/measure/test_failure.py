@@ -9,17 +9,22 @@ from typing import Any
 import pytest
 
 from connector_tax.base.artifacts.cells import read_cell
-from connector_tax.base.artifacts.launches import read_launches, write_failure
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
-from connector_tax.base.artifacts.receipts import Receipt, read_receipt, write_receipt
+from connector_tax.base.artifacts.receipts import (
+    Receipt,
+    read_launches,
+    read_receipt,
+    write_failure,
+    write_receipt,
+)
 from connector_tax.base.config import load_campaign
 from connector_tax.base.documents.receipt import Launch, Launches
 from connector_tax.base.errors import ArtifactError, EngineError
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.plan import campaign_document, cells_of, config_of, read_campaign_file
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.run.measure.deaths import Death, deaths
 from connector_tax.run.measure.failure import HostFailed, blame_the_host, earlier_failure
+from connector_tax.run.measure.launch import Death, deaths
 from connector_tax.run.measure.run import measure_run
 from connector_tax.run.measure.time_left import OutOfTime, TimeLimit
 

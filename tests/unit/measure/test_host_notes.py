@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.run.measure.host_notes import cpu_by_session
+from connector_tax.run.measure.preflight import cpu_by_session
 
 
 @pytest.mark.parametrize(("content", "said"), [("1\n", True), ("0\n", False), (None, False)])

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.base.documents.preflight import PreflightStatus
-from connector_tax.base.documents.reading import read_document
+from connector_tax.base.documents.receipt import PreflightStatus
+from connector_tax.base.files import read_document
 from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.measure.preflight import run_preflight
 

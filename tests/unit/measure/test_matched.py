@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.documents.preflight import Decision, MatchedLaunch, PreflightStatus
+from connector_tax.base.documents.receipt import Decision, MatchedLaunch, PreflightStatus
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import launch_spec
-from connector_tax.run.measure.matched import engine_diff, matched_launch, with_matched_launches
+from connector_tax.run.measure.launch import engine_diff, matched_launch, with_matched_launches
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config

@@ -24,8 +24,7 @@ from connector_tax.base.plan import campaign_document
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.ports import is_taken
 from connector_tax.run.measure import preflight as module
-from connector_tax.run.measure.bootstrap_server import bootstrap_beside
-from connector_tax.run.measure.preflight import Launching, run_preflight
+from connector_tax.run.measure.preflight import Launching, bootstrap_beside, run_preflight
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT, campaign_config
@@ -180,7 +179,7 @@ sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from builders import campaign_config
 from connector_tax.run.engine.gpus import Cards
-from connector_tax.run.measure.bootstrap_server import bootstrap_beside
+from connector_tax.run.measure.preflight import bootstrap_beside
 config = campaign_config("demo.yaml")
 with bootstrap_beside(config.engine, config.connector("mooncake_consumer"), Cards((), 0), Path(sys.argv[2])) as beside:
     print(beside.env["VLLM_MOONCAKE_BOOTSTRAP_PORT"], flush=True)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from connector_tax.base.documents.cell import Cache
-from connector_tax.run.measure.priming import cache_flags, computed_tokens, parse_cache_size, prime_cache
+from connector_tax.run.measure.checks import cache_flags, computed_tokens, parse_cache_size, prime_cache
 from connector_tax.run.sampler.sampler import scrape_once
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

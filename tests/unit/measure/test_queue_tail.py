@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from connector_tax.run.measure.queue import QueueTail
+from connector_tax.run.measure.cell import QueueTail
 
 
 def line(t_ns: int, waiting: float | None, ok: str = "true") -> str:

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.run.engine.patching import StepTiming
-from connector_tax.run.measure.recorders import STEP_LOG, recorders_heard
+from connector_tax.run.engine.settings import StepTiming
+from connector_tax.run.measure.preflight import STEP_LOG, recorders_heard
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config

@@ -12,8 +12,8 @@ from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_json, write_json
+from connector_tax.run.measure.launch import refuse_another_engine
 from connector_tax.run.measure.run import measure_run
-from connector_tax.run.measure.same_engine import refuse_another_engine
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ENGINE, Campaign, campaign_config

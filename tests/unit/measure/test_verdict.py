@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from connector_tax.base.documents.health import Health
+from connector_tax.base.documents.cell import Health
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.run.measure.verdict import death_of, judge, refused
+from connector_tax.run.measure.failure import death_of, judge, refused
 
 WINDOW = CellWindow(0, 1, 2, 3, min_completed_reached=True)
 

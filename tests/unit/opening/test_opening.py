@@ -8,16 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.base import opening
+from connector_tax.base import files
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import (
-    parse_json,
-    parse_lines,
-    read_json,
-    sha256_of,
-    write_text_if_changed,
-)
-from connector_tax.base.opening import (
     bare,
     each_line_of,
     is_bare,
@@ -25,8 +18,13 @@ from connector_tax.base.opening import (
     is_date,
     lines_of,
     open_regular,
+    parse_json,
+    parse_lines,
     printable,
+    read_json,
     read_whole,
+    sha256_of,
+    write_text_if_changed,
 )
 
 
@@ -180,6 +178,6 @@ def test_a_small_file_that_holds_too_much_is_refused_before_it_is_in_memory(
 ) -> None:
     packed = tmp_path / "a.jsonl.gz"
     packed.write_bytes(gzip.compress(bytes(10 << 20)))
-    monkeypatch.setattr(opening, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(files, "MOST_BYTES", 1 << 20)
     with pytest.raises(ArtifactError, match="holds more than 1048576 bytes"):
         list(each_line_of(packed))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from connector_tax.base.steptime import cut
+from connector_tax.base.steptime.share import cut
 
 PROFILE = Path(__file__).parents[3] / "patches" / "_step_profile.py"
 MS = 1_000_000

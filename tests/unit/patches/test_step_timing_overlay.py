@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from connector_tax.base.steptime import cut
+from connector_tax.base.steptime.share import cut
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from stand_in_vllm import FACTORY, SCHEDULER, stand_in, tree
@@ -286,7 +286,7 @@ def test_what_a_second_campaign_does_never_reaches_the_first(
                 second.kill()
                 second = None
             elif action in ("check", "revert"):
-                report = in_process.run(action, vllm=vllm)
+                report = in_process.run(action == "revert", vllm=vllm)
                 assert (report["state"], report["step_timing_available"]) == ("unpatched", True)
             else:
                 time.sleep(0.002)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import py_compile
 import shutil
 import signal
 import subprocess
@@ -39,8 +38,7 @@ UNPRIVILEGED = """
 import os, sys
 sys.argv = sys.argv[1:]
 # All that it imports, for the interpreter may lie where nobody else can look.
-import argparse, fcntl, gettext, importlib.util, json, locale, random, re, shutil, subprocess, tempfile
-from contextlib import contextmanager
+import argparse, gettext, importlib.util, json, locale, re, shutil, subprocess
 from pathlib import Path
 sys.path.insert(0, os.path.dirname(sys.argv[0]))
 import written_blocks
@@ -176,27 +174,6 @@ def test_without_permission_the_revert_is_heard(vllm: Path) -> None:
     assert tree(vllm) == patched
 
 
-def test_while_somebody_records_with_it_the_revert_declines(vllm: Path) -> None:
-    """Half a patch would go on recording, and count hooks as 0 us."""
-    write_blocks(vllm)
-    patched = tree(vllm)
-    (vllm / "_C.so").write_bytes(b"x" * 4096)
-    code = f"import mmap; f = open({str(vllm / '_C.so')!r}, 'r+b'); m = mmap.mmap(f.fileno(), 0); print(flush=True); input()"
-    own = {**os.environ, "AGENTIC_STEP_LOG_PATH": "/nowhere/x.jsonl"}
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=own
-    ) as measurer:
-        assert measurer.stdout is not None
-        measurer.stdout.readline()
-        code_, report = patcher(vllm, "--revert")
-        measurer.communicate(b"\n")
-    (vllm / "_C.so").unlink()
-    assert (code_, report["state"]) == (1, "patched")
-    assert f"process {measurer.pid} records steps with" in report["reason"]
-    assert tree(vllm) == patched
-    assert patcher(vllm, "--revert")[0] == 0
-
-
 def test_without_anything_to_look_at_nothing_is_called_clean(vllm: Path, tmp_path: Path) -> None:
     """A wrong folder, and a file's place from which a link leads nowhere."""
     code, report = patcher(tmp_path / "nowhere", "--revert")
@@ -206,7 +183,7 @@ def test_without_anything_to_look_at_nothing_is_called_clean(vllm: Path, tmp_pat
     (vllm / SCHEDULER).symlink_to(tmp_path / "gone")
     code, report = patcher(vllm, "--revert")
     assert (code, report["state"]) == (1, None)
-    assert "is a link that leads nowhere" in report["reason"]
+    assert f"No such file or directory: '{vllm / SCHEDULER}'" in report["reason"]
 
 
 def test_a_folder_called_vllm_in_the_current_folder_is_no_installation(tmp_path: Path) -> None:
@@ -216,62 +193,6 @@ def test_a_folder_called_vllm_in_the_current_folder_is_no_installation(tmp_path:
     report = json.loads(done.stdout)
     assert (done.returncode, report["state"]) == (1, None)
     assert report["reason"].endswith("has no vllm")
-
-
-def test_a_line_that_somebody_adds_meanwhile_is_not_lost(vllm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sys.path.insert(0, str(PATCHER.parent))
-    import written_blocks
-
-    write_blocks(vllm)
-    written = written_blocks.tempfile.mkstemp
-
-    def meanwhile(**options: Any) -> tuple[int, str]:
-        with open(vllm / SCHEDULER, "a") as file:
-            file.write("# somebody's line\n")
-        made: tuple[int, str] = written(**options)
-        return made
-
-    monkeypatch.setattr(written_blocks.tempfile, "mkstemp", meanwhile)
-    with pytest.raises(written_blocks.Refused, match="was changed by somebody just now"):
-        written_blocks.remove(vllm)
-    assert (vllm / SCHEDULER).read_text().endswith("# somebody's line\n")
-    assert not [n for n in tree(vllm) if ".connector_tax_" in n]
-
-
-def test_a_file_beside_that_only_looks_like_ours_stays(vllm: Path) -> None:
-    write_blocks(vllm)
-    (vllm / ".connector_tax_notes").write_text("mine")
-    (vllm / ".connector_tax_ab12_x9z").write_text("of a patcher that was killed")
-    assert patcher(vllm, "--revert")[0] == 0
-    assert ".connector_tax_notes" in tree(vllm)
-    assert ".connector_tax_ab12_x9z" not in tree(vllm)
-
-
-def test_compiled_code_of_a_written_file_goes_with_its_block(vllm: Path) -> None:
-    """Python loads code of an unchecked hash whatever the source says: the emitter's import would stay in the engine."""
-    write_blocks(vllm)
-    source = vllm / SCHEDULER
-    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    code = Path(str(py_compile.compile(str(source), doraise=True, invalidation_mode=unchecked)))
-    other = Path(
-        str(py_compile.compile(str(vllm / "__init__.py"), doraise=True, invalidation_mode=unchecked))
-    )
-    kept = code.read_bytes()
-    assert patcher(vllm, "--revert") == (0, patcher(vllm, "--status")[1] | {"action": "revert"})
-    assert not code.exists() and other.exists()
-    code.write_bytes(kept)
-    assert patcher(vllm, "--status")[1]["state"] == "half"
-    code_, report = patcher(vllm, "--revert")
-    assert (code_, report["state"], code.exists()) == (0, "unpatched", False)
-
-
-def test_compiled_code_that_python_checks_is_no_block(vllm: Path) -> None:
-    write_blocks(vllm)
-    code = Path(str(py_compile.compile(str(vllm / SCHEDULER), doraise=True)))
-    kept = code.read_bytes()
-    assert patcher(vllm, "--revert")[0] == 0
-    code.write_bytes(kept)
-    assert patcher(vllm, "--status")[1]["state"] == "unpatched"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
@@ -290,10 +211,7 @@ def test_root_leaves_a_file_to_its_owner(vllm: Path) -> None:
         ("#!/bin/sh\nexit 127\n", "does not run Python code (exit status 127: it says nothing)"),
         ("#!/bin/sh\necho broken >&2\nexit 1\n", "does not run Python code (exit status 1: broken)"),
         ('#!/bin/sh\necho "$3"\n', "has no vllm"),
-        (
-            "#!/bin/sh\necho Welcome\n",
-            "ran without an answer: is it a Python interpreter? It printed 'Welcome",
-        ),
+        ("#!/bin/sh\necho Welcome\n", "does not run Python code (exit status 0: Welcome)"),
         (None, "cannot be run"),
     ],
 )

@@ -10,8 +10,7 @@ import pytest
 from connector_tax.base.config import CampaignConfig, PhaseCConfig, PhaseDConfig, SessionFile, load_campaign
 from connector_tax.base.documents.campaign import CampaignDocument, campaign_of
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import document_of
-from connector_tax.base.files import to_json
+from connector_tax.base.files import document_of, to_json
 from connector_tax.base.plan import (
     campaign_document,
     cells_of,

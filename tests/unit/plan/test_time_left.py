@@ -11,8 +11,8 @@ from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import read_document
 from connector_tax.base.plan import config_of, read_campaign_file, wall_s
 from connector_tax.base.plan.duration import GAP_S, expected_run_s
 from connector_tax.base.plan.guess import Expected, expected_of, guessed_rates

@@ -1,17 +1,21 @@
 """Session files: what a conversation is, and what is said of one that is none."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from session_graphs import fan_out_and_in, linear
+
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.base.records.sessions import Session, Turn, fan_out_and_in, linear, read_sessions
+from connector_tax.base.records.sessions import Session, Turn, read_sessions
 from connector_tax.base.records.target import Target
-from connector_tax.run.workload.conversations import ConversationRenderer
+from connector_tax.run.workload.prompts import ConversationRenderer
 
 SPEC = CellSpec("a", 1, 0, 0, "fixed", 1, 1, 1, 9, 1, 9, 7, 1000, 9000)
 

@@ -12,8 +12,7 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S
 from connector_tax.base.vllm_model.costs import load_costs
-from connector_tax.run.rehearsal.campaign import rehearse
-from connector_tax.run.rehearsal.clocked import clocked_model
+from connector_tax.run.rehearsal.campaign import clocked_model, rehearse
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from virtual_gpus import clocked_campaign, model_in

@@ -9,7 +9,7 @@ from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.errors import ConfigError
-from connector_tax.run.rehearsal.put_in import taxes_put_in
+from connector_tax.run.rehearsal.cell import taxes_put_in
 
 DEMO = load_campaign(PROJECT_ROOT / "config" / "demo.yaml")
 RATES = ReferenceRatesFile(ref_safe_per_s=20.0, ref_load_per_s=40.0, b_prime_needed=True)

@@ -17,10 +17,10 @@ from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import read_campaign
 from connector_tax.run.rehearsal.campaign import analyse, rehearse
 from connector_tax.run.rehearsal.cell import simulate_cell
-from connector_tax.run.rehearsal.truth import true_tax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
+from true_taxes import true_tax
 
 COSTS = EngineCosts(1000, 10, 20, 0, 40, 20, 0.0, 0.0, 64, 1000, 16)
 MS = 1_000_000

@@ -6,7 +6,7 @@ import pytest
 from two_campaigns import Aggregate, compared, over_blocks, rows, set_tax, two_days
 
 from connector_tax.read.compare.comparison import InNeither
-from connector_tax.read.compare.text import comparison_document, comparison_text, sentence
+from connector_tax.read.compare.text import comparison_text, sentence
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_configuration_that_failed_in_both_is_named_and_withholds_the_verdict(
     assert ". Without a tax in A and in B: nixl_both (nixl_both failed: the engine died)." in said
     assert "Planned, and without a tax in A and in B:" in comparison_text(found)
     assert "nixl_both: nixl_both failed: the engine died" in comparison_text(found)
-    assert comparison_document(found).in_neither[-1] == InNeither(
+    assert found.in_neither[-1] == InNeither(
         config="nixl_both",
         reason="nixl_both failed: the engine died",
         skipped=False,

@@ -22,7 +22,7 @@ def test_taxes_over_blocks_are_compared_with_their_like(pair: tuple[Aggregate, A
     value = change_of(found).change
     assert value is not None and value.low == pytest.approx(0.1 - 0.08 * 2**0.5)
     assert found.exit_code == 0
-    (row,) = [c for c in comparison_document(found).changes if (c.config, c.metric) == ("mooncake_both", "ttft_p90")]  # fmt: skip
+    (row,) = [c for c in found.changes if (c.config, c.metric) == ("mooncake_both", "ttft_p90")]  # fmt: skip
     assert [row.a.n_blocks, row.b.n_blocks] == [5, 4]
 
 
@@ -71,7 +71,7 @@ def test_a_change_without_a_bound_withholds_the_verdict(
     set_tax(pair[1], 0.42, low, high)
     found = compared(*pair)
     assert (found.exit_code, replace(found, allow_missing=True).exit_code) == (2, 2)
-    assert comparison_document(found).verdict == "not comparable"
+    assert comparison_document(found)["verdict"] == "not comparable"
     assert "Changes without a bound: TTFT p90 of mooncake_both by +12 pp" in sentence(found)
     set_tax(pair[1], 0.9, 0.85, 0.95, config="nixl_both")
     assert compared(*pair).exit_code == 1
@@ -98,9 +98,9 @@ def test_settings_that_shape_a_measurement_are_compared_by_name(pair: tuple[Aggr
     pair[1]["provenance"] |= {"config_hash": "1" * 16, "seed": 7, "arrival": "poisson"}
     text = comparison_text(compared(*pair))
     for line in (
-        "setting cell.arrival: fixed / poisson",
-        "setting cell.min_completed: 40 / 200",
-        "setting connectors.mooncake_both.kv_transfer_config.kv_role: - / kv_producer",
+        "settings.cell.arrival: fixed / poisson",
+        "settings.cell.min_completed: 40 / 200",
+        "settings.connectors.mooncake_both.kv_transfer_config.kv_role: - / kv_producer",
         "seed: 20260526 / 7",
     ):
         assert f"  {line}\n" in text

@@ -18,7 +18,7 @@ import pytest
 from connector_tax.base.artifacts.layout import CellFolder
 from connector_tax.base.plan import cells_of
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.words import label
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, Campaign, campaign_config, fail, reseal

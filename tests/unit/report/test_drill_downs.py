@@ -23,14 +23,14 @@ from connector_tax.base.artifacts.thinning import RULE, thin
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.statistics.overload import MAX_WAITING, MIN_THROUGHPUT_RATIO
-from connector_tax.read.figures.labels import WORDS, labels
+from connector_tax.read.figures.words import WORDS, labels
 from connector_tax.read.ingest import CellData, read_campaign
 from connector_tax.read.report import drill
 from connector_tax.read.report.drill import MOST_ROWS, drill_down, read_drill_downs, table
 from connector_tax.read.report.page import build_report, render
 from connector_tax.read.report.view import page_view
 from connector_tax.read.stats.aggregate import aggregate
-from connector_tax.read.stats.saturation import MAX_TTFT_GROWTH
+from connector_tax.read.stats.reference import MAX_TTFT_GROWTH
 
 CELL = "plain vLLM, rates, 4/s, 256 × 16"
 FOLDER = f"{DATE}_plain/phase_a/cells/r4_256x16"

@@ -208,6 +208,16 @@ def test_a_campaign_of_ones_own_leaves_the_page_under_version_control_alone(tmp_
     assert "results/mine/2026-11-20_plain/phase_a" in published.read_text()
 
 
+def test_a_part_of_a_page_is_replaced_and_nothing_else() -> None:
+    page = "# Title\n\n<!-- begin campaign x -->\nold\n<!-- end campaign x -->\n\nend\n"
+    before, after = page.split("old")
+    changed = with_section(page, "x", [])
+    assert changed.startswith(before) and changed.endswith(after) and "old" not in changed
+    added = with_section("# Title\n", "x", [])
+    assert added.startswith("# Title\n\n<!-- begin campaign x -->\n## x\n")
+    assert added.endswith("\n<!-- end campaign x -->\n")
+
+
 def test_campaigns_with_a_common_beginning_do_not_mix() -> None:
     """``demo`` is not ``demo-vllm``."""
     text = with_section(with_section("# Runs\n", "demo-vllm", []), "demo", [])

@@ -10,7 +10,7 @@ from made_pages import text_of, view_of
 from mutations import MUTATIONS
 from page_reader import check_numbers
 
-from connector_tax.read.figures.labels import labels
+from connector_tax.read.figures.words import labels
 
 STATES = (
     "sound over blocks",

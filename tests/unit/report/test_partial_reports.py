@@ -27,7 +27,7 @@ from connector_tax.read.ingest import read_campaign
 from connector_tax.read.report.page import build_report, unfinished
 from connector_tax.read.report.status import seconds_left, status_text
 from connector_tax.read.stats.reference import select_reference_rates
-from connector_tax.run.measure.progress import Progress
+from connector_tax.run.measure.launch import Progress
 
 COMMAND = "connector-tax run mine.yaml"
 

@@ -10,9 +10,8 @@ import pytest
 
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.cli import command
-from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.words import label
 from connector_tax.read.report.page import render, taxes_markdown
-from connector_tax.read.report.sections import with_part
 from connector_tax.read.report.view import page_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -116,12 +115,3 @@ def test_report_prints_it_and_writes_nothing(
     assert command("report").call([str(tmp_path), "--markdown"]) == 0
     assert capsys.readouterr().out == table(aggregate) + "\n"
     assert [p.name for p in tmp_path.iterdir()] == ["aggregate.json"]
-
-
-def test_a_part_of_a_page_is_replaced_and_nothing_else() -> None:
-    page = "# Title\n\n<!-- begin taxes x -->\nold\n<!-- end taxes x -->\n\nend\n"
-    changed = with_part(page, "taxes x", "new \\1\nlines")
-    assert changed == page.replace("old", "new \\1\nlines")
-    assert with_part("# Title\n", "taxes x", "new").endswith(
-        "\n\n<!-- begin taxes x -->\nnew\n<!-- end taxes x -->\n"
-    )

@@ -15,8 +15,8 @@ from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.read.compare.comparison import Comparison, Side, compare
 from connector_tax.read.compare.text import comparison_text
 from connector_tax.read.figures.draw_all import FIGURES
-from connector_tax.read.figures.questions import source_note
 from connector_tax.read.figures.style import Drawn, drawing_style
+from connector_tax.read.figures.words import source_note
 from connector_tax.read.report.manifest import _gpu
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -69,7 +69,7 @@ def test_two_days_on_one_virtual_gpu_are_one_engine(virtual: Aggregate) -> None:
     text = comparison_text(compared(virtual, other))
     assert "two engines" not in text and "virtual GPU:" not in text
     assert text.splitlines()[-1].startswith(
-        "No regression: no tax of 12 rose by more than 5 pp (Virtual GPU NVIDIA H200)"
+        "No regression: no tax of 12 is known to have risen by more than 5 pp (Virtual GPU NVIDIA H200)"
     )
 
 

@@ -16,7 +16,7 @@ import pytest
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.read.compare.comparison import Side, compare
-from connector_tax.read.compare.context import notes
+from connector_tax.read.compare.text import notes
 from connector_tax.read.stats.trends import _mean
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -16,8 +16,8 @@ import pytest
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.base.files import to_json
 from connector_tax.read.ingest import CellData, read_campaign
+from connector_tax.read.stats.cell_rows import aggregate_csv
 from connector_tax.read.stats.cells import estimate_cells, no_kinds
-from connector_tax.read.stats.table import aggregate_csv
 from connector_tax.read.stats.taxes import taxes_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -141,7 +141,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_it_is_a_schema_and_names_the_version_that_is_written_and_read() -> None:
     Draft202012Validator.check_schema(SCHEMA)
-    assert SCHEMA["properties"]["schema_version"] == {"const": SCHEMA_VERSION}
+    assert SCHEMA["properties"]["schema_version"] == {"enum": [SCHEMA_VERSION]}
     assert SCHEMA["$id"].endswith(f":{SCHEMA_VERSION}")
 
 
@@ -237,9 +237,7 @@ def first(value: dict[str, Any], part: str, **wanted: Any) -> dict[str, Any]:
         (lambda a: a.update(extra={}), "additional"),
         (lambda a: a["taxes"][0].update(verdict="no_tax"), "taxes/0/verdict"),
         (lambda a: a["taxes"][0].update(point="0.3"), "taxes/0/point"),
-        (lambda a: a["taxes"][0].update(verdict="unavailable", reason=None), "taxes/0"),
         (lambda a: a["taxes"][0].update(reference="ref_high"), "taxes/0/reference"),
-        (lambda a: a["cells"][0]["ttft_ms"]["p90"].update(low=None), "cells/0"),
         (lambda a: a["cells"][0].update(verdict="fine"), "cells/0"),
         (lambda a: a["cells"][0].update(usable="yes"), "cells/0"),
         (lambda a: a["cells"][0].update(n_ok=True), "cells/0"),

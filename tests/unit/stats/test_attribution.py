@@ -35,7 +35,6 @@ def table(
         "hooks": Hooks(names, us, calls, np.where(np.arange(N)[:, None] % 16 == 0, us / 4, np.nan)),
         "n_empty": 0,
         "n_unjoined": 0,
-        "n_joined_by_order": 0,
         "torn": False,
         **change,
     }

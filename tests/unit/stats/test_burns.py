@@ -14,8 +14,8 @@ from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.student import mean_interval
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.stats.burns import FIRST_TOKEN, HIDDEN, OVERLAP, burns, known_burns_us
 from connector_tax.read.stats.cells import CellEstimates, Estimates, estimate_cells
+from connector_tax.read.stats.put_in import FIRST_TOKEN, HIDDEN, OVERLAP, burns, known_burns_us
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config

@@ -13,7 +13,7 @@ from connector_tax.base.statistics.looks import pocock_factor
 from connector_tax.read.ingest.steps import Hooks, StepTable
 from connector_tax.read.stats.attribution import attribute
 from connector_tax.read.stats.cells import _steps, _Wide
-from connector_tax.read.stats.power import smallest_detectable
+from connector_tax.read.stats.repeats import smallest_detectable
 from connector_tax.read.stats.taxes import difference, relative, verdict
 
 
@@ -86,7 +86,6 @@ def steps_of(durations: np.ndarray[Any, Any], kind: np.ndarray[Any, Any]) -> Ste
         hooks=Hooks((), np.empty((n, 0)), np.empty((n, 0)), np.empty((n, 0))),
         n_empty=0,
         n_unjoined=0,
-        n_joined_by_order=0,
         torn=False,
         **dict.fromkeys(parts, ones),
     )

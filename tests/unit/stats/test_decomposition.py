@@ -13,7 +13,6 @@ from connector_tax.base.documents.aggregate import Decomposition, TaxPart
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.student import LogMean
 from connector_tax.read.stats.decomposition import decompose
-from connector_tax.read.stats.main_taxes import MainTax
 from connector_tax.read.stats.taxes import Tax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -32,9 +31,9 @@ def parts(points: dict[str, float | None], diff: dict[str, Any]) -> Decompositio
     return row
 
 
-def _main(config: str, point: float | None) -> MainTax:
+def _main(config: str, point: float | None) -> Tax:
     estimate = unavailable("its cell died") if point is None else Estimate(point, np.full(50, point), 200)
-    return MainTax(Tax(config, "ref_safe", "a", spec_of(2.0, 4096, 256), "ttft_p90", estimate, 200, 200))
+    return Tax(config, "ref_safe", "a", spec_of(2.0, 4096, 256), "ttft_p90", estimate, 200, 200)
 
 
 def test_a_part_that_is_missing_says_why() -> None:
@@ -55,15 +54,12 @@ def test_a_part_that_is_missing_says_why() -> None:
             assert (row.framework.point, row.framework.n_blocks) == (NOOP, 1)
 
 
-def over(config: str, point: float, blocks: int) -> MainTax:
+def over(config: str, point: float, blocks: int) -> Tax:
     """Over blocks of 200 requests, with a standard error of 0.01 of the log ratio."""
     main = _main(config, point)
     mean = LogMean(math.log1p(point), 0.01, blocks - 1)
-    return replace(
-        main,
-        n_blocks=blocks,
-        tax=replace(main.tax, n=200 * blocks, estimate=replace(main.estimate, over_blocks=mean)),
-    )
+    estimate = replace(main.estimate, over_blocks=mean)
+    return replace(main, n_blocks=blocks, n=200 * blocks, estimate=estimate)
 
 
 def test_each_part_has_the_blocks_that_entered_it() -> None:

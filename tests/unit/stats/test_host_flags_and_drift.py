@@ -4,34 +4,48 @@ import csv
 import io
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy import stats
 
-from connector_tax.base.documents.aggregate import aggregate_of
+from connector_tax.base.documents.aggregate import Gpu, Host, aggregate_of
 from connector_tax.base.statistics.drift import line_through_blocks, straight_line
 from connector_tax.read.ingest import read_campaign
-from connector_tax.read.ingest.host import GpuState, HostState
+from connector_tax.read.stats.cell_rows import aggregate_csv
 from connector_tax.read.stats.host import host_changes, host_flags
-from connector_tax.read.stats.table import aggregate_csv
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json
 from builders import SMALL, Campaign, campaign_config
 from invented_server import Behaviour
 
-GPU = GpuState(1980.0, 2619.0, 60.0, 400.0, 0.9, {}, 0, ())
-HOST = HostState(60, 0.0, None, None, GPU)
+GPU = Gpu(
+    sm_mhz_p50=1980.0,
+    mem_mhz_p50=2619.0,
+    temperature_c_max=60.0,
+    power_w_mean=400.0,
+    utilisation_mean=0.9,
+    clock_reasons={},
+    n_failed=0,
+    errors=(),
+)
+
+
+def host_with(steal_share: float | None, gpu: Gpu | None = None) -> Host:
+    return Host(n=60, steal_share=steal_share, cpu_mhz_p50=None, cpu_mhz_min=None, gpu=gpu)
+
+
+HOST = host_with(0.0, GPU)
 S = 1_000_000_000
 
 
 def test_a_quiet_host_qualifies_nothing_and_neither_does_an_unknown_one() -> None:
     assert host_flags(HOST) == host_flags(None) == []
-    assert host_flags(HostState(60, None, None, None, None)) == []
+    assert host_flags(host_with(None)) == []
     assert host_flags(replace(HOST, gpu=replace(GPU, clock_reasons=None))) == []
 
 
@@ -106,9 +120,8 @@ def test_blocks_that_lie_beside_one_another_are_no_line() -> None:
 
 def test_sources_that_too_few_launches_know_are_absent() -> None:
     steal = [0.001, 0.002, 0.004, 0.003]
-    launches: list[tuple[str, float, HostState | None]] = [
-        (f"r{k}", float(k), HostState(60, share, None, None, GPU if k < 2 else None))
-        for k, share in enumerate(steal)
+    launches: list[tuple[str, float, Host | None]] = [
+        (f"r{k}", float(k), host_with(share, GPU if k < 2 else None)) for k, share in enumerate(steal)
     ]
     (found,) = host_changes([*launches, ("r4", 4.0, None)], 0.95)
     by_scipy = stats.linregress([0, 1, 2, 3], steal)

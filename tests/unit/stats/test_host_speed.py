@@ -6,22 +6,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from connector_tax.base.documents.aggregate import Blocks, BlockTax
-from connector_tax.read.ingest.host import HostState
-from connector_tax.read.stats.evidence import hypotheses_of
-from connector_tax.read.stats.host_speed import speed_slope
-from connector_tax.read.stats.hypotheses import judge_hypotheses
+from connector_tax.base.documents.aggregate import Blocks, BlockTax, Host
+from connector_tax.read.stats.host import speed_slope
+from connector_tax.read.stats.hypotheses import Evidence, hypotheses_of, judge_hypotheses
 from connector_tax.read.stats.launches import Launch, own_blocks
 from connector_tax.read.stats.repeats import _drawn_jointly, mean_over_blocks, summarise
-from connector_tax.read.stats.verdicts import Evidence
 
 CONFIGS = ("plain", "plain_again", "a", "b", "c", "d", "e", "f", "heavy")
 BLOCKS = tuple(f"r{k}" for k in range(1, 5))
 SLOPE = 0.3
 
 
-def host(work_us: float | None) -> HostState:
-    return HostState(100, 0.0, None, None, None, work_us)
+def host(work_us: float | None) -> Host:
+    return Host(
+        n=100, steal_share=0.0, cpu_mhz_p50=None, cpu_mhz_min=None, gpu=None, cpu_work_us_mean=work_us
+    )
 
 
 def campaign(

@@ -1,20 +1,24 @@
 """Verdicts worked out by hand: supported, refuted, undetermined, not testable."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from connector_tax.base.documents.aggregate import Missing
+from connector_tax.base.documents.aggregate import Hypothesis, Missing
 from connector_tax.base.statistics.bootstrap import Estimate, student_factor, unavailable
 from connector_tax.base.statistics.p_values import p_of
 from connector_tax.base.statistics.shares import shares
-from connector_tax.read.stats.hypotheses import judge_hypotheses
-from connector_tax.read.stats.trends import ShapeTax, Trend, trend_of
-from connector_tax.read.stats.verdicts import Evidence, Verdict
+from connector_tax.read.stats.hypotheses import Evidence, judge_hypotheses
+from connector_tax.read.stats.trends import Trend, trend_of
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from specs import tax_of_shape
 
 
 def tax(point: float, half_width: float = 0.01) -> Estimate:
@@ -26,11 +30,11 @@ def tax(point: float, half_width: float = 0.01) -> Estimate:
 
 def trend(lengths: dict[int, Estimate]) -> dict[str, Trend]:
     """Of Mooncake, with one other length and one rate."""
-    shapes = [ShapeTax(k, 64, 2.0, e) for k, e in lengths.items()]
+    shapes = {(k, 64): tax_of_shape(e) for k, e in lengths.items()}
     return {"mooncake_both": trend_of(shapes, queueing_allowed=True)}
 
 
-def verdicts(headline: dict[str, Estimate], **more: object) -> dict[str, Verdict]:
+def verdicts(headline: dict[str, Estimate], **more: object) -> dict[str, Hypothesis]:
     values = {"by_input": {}, "by_output": {}, "absent": {}, "stacks": {}, **more}
     return {
         v.id: v for v in reversed(judge_hypotheses(Evidence(headline=headline, confidence=0.95, **values)))
@@ -200,7 +204,7 @@ def test_a_tax_grows_only_in_order_and_with_every_length(
 
 def test_each_length_has_its_rate() -> None:
     points = {512: (0.031, 2.0), 4096: (0.035, 2.0), 32768: (0.04, 0.25)}
-    shapes = [ShapeTax(k, o, rate, tax(p, 0.001)) for k, (p, rate) in points.items() for o in (64, 256)]
+    shapes = {(k, o): tax_of_shape(tax(p, 0.001), rate) for k, (p, rate) in points.items() for o in (64, 256)}
     for allowed, name in ((True, "by_input"), (False, "by_output")):
         given = {name: {"mooncake_both": trend_of(shapes, queueing_allowed=allowed)}}
         found = verdicts({"mooncake_both": tax(0.2)}, **given)["H5" if allowed else "H6"]
@@ -209,11 +213,13 @@ def test_each_length_has_its_rate() -> None:
 
 def test_h6_says_over_which_input_lengths_it_is_averaged() -> None:
     """At 32768 tokens nobody kept up with outputs of 1024: that input length is in none of the three means."""
-    shapes = [
-        ShapeTax(o, i, 2.0, tax(0.1 if i == 32768 else 0.01 * n), ("own",) if (i, o) == (32768, 1024) else ())
+    shapes = {
+        (o, i): tax_of_shape(
+            tax(0.1 if i == 32768 else 0.01 * n), overloaded=("own",) if (i, o) == (32768, 1024) else ()
+        )
         for n, o in enumerate((64, 256, 1024), start=1)
         for i in (512, 4096, 32768)
-    ]
+    }
     given = {"by_output": {"mooncake_both": trend_of(shapes, queueing_allowed=False)}}
     found = verdicts({"mooncake_both": tax(0.2)}, **given)["H6"]
     assert (found.outcome, found.numbers.averaged_over) == ("supported", (512, 4096))
@@ -222,10 +228,10 @@ def test_h6_says_over_which_input_lengths_it_is_averaged() -> None:
 
 
 def test_a_trend_over_cells_that_did_not_keep_up_says_so() -> None:
-    shapes = [
-        ShapeTax(k, 64, 2.0, tax(p), ("own",) if k == 32768 else ())
+    shapes = {
+        (k, 64): tax_of_shape(tax(p), overloaded=("own",) if k == 32768 else ())
         for k, p in ((512, 0.1), (4096, 0.2), (32768, 0.9))
-    ]
+    }
     given = {"by_input": {"mooncake_both": trend_of(shapes, queueing_allowed=True)}}
     found = verdicts({"mooncake_both": tax(0.2)}, **given)["H5"]
     assert found.outcome == "supported"
@@ -243,12 +249,12 @@ def test_one_length_makes_no_trend() -> None:
 
 
 def test_a_length_that_plain_lost_is_said_to_be_plains() -> None:
-    lost = [
-        ShapeTax(512, 64, 2.0, tax(0.3)),
-        ShapeTax(1024, 64, 2.0, unavailable("no_cell", subject="plain")),
-        ShapeTax(2048, 64, 2.0, tax(0.3), ("plain",)),
-        ShapeTax(4096, 64, 2.0, tax(0.3), ("own", "plain")),
-    ]
+    lost = {
+        (512, 64): tax_of_shape(tax(0.3)),
+        (1024, 64): tax_of_shape(unavailable("no_cell", subject="plain")),
+        (2048, 64): tax_of_shape(tax(0.3), overloaded=("plain",)),
+        (4096, 64): tax_of_shape(tax(0.3), overloaded=("own", "plain")),
+    }
     given = {"by_output": {"mooncake_both": trend_of(lost, queueing_allowed=False)}}
     assert verdicts({"mooncake_both": tax(0.3)}, **given)["H6"].missing == (
         Missing("no_cell", "plain, 1024"),

@@ -19,7 +19,7 @@ from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.style import Drawn
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.report.view import page_view
-from connector_tax.read.stats.table import aggregate_csv
+from connector_tax.read.stats.cell_rows import aggregate_csv
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json

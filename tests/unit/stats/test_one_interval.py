@@ -9,10 +9,9 @@ from scipy import stats
 from connector_tax.base.statistics.bootstrap import LEAST_P
 from connector_tax.base.statistics.p_values import p_of
 from connector_tax.base.statistics.student import log_mean
-from connector_tax.read.stats.hypotheses import H1_THRESHOLD, judge_hypotheses
+from connector_tax.read.stats.hypotheses import H1_THRESHOLD, Evidence, judge_hypotheses
 from connector_tax.read.stats.repeats import _drawn_jointly, mean_over_blocks
 from connector_tax.read.stats.taxes import verdict
-from connector_tax.read.stats.verdicts import Evidence
 
 CONFIG, DRAWS = "mooncake_both", 2000
 

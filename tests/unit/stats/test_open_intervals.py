@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from connector_tax.base.documents.aggregate import Hypothesis
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.base.statistics.outcomes import against, grows, inside, told
-from connector_tax.read.stats.hypotheses import judge_hypotheses
-from connector_tax.read.stats.labels import dominated, prior_label
+from connector_tax.read.stats.hypotheses import Evidence, dominated, judge_hypotheses, prior_label
 from connector_tax.read.stats.taxes import Tax, relative, verdict
-from connector_tax.read.stats.verdicts import Evidence, Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from specs import spec_of
@@ -69,7 +68,7 @@ def test_a_closed_one_is_told() -> None:
     ]
 
 
-def judged(**taxes: Estimate) -> dict[str, Verdict]:
+def judged(**taxes: Estimate) -> dict[str, Hypothesis]:
     sound = {"noop_connector": 0.05, "mooncake_both": 0.3, "nixl_both": 0.2, "lmcache_only": 0.1, STACK: 0.4}
     headline = {c: estimate(v, 0.01) for c, v in sound.items()} | taxes
     found = judge_hypotheses(

@@ -20,7 +20,7 @@ from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.base.statistics.resampling import draw_starts
 from connector_tax.base.steptime.columns import HookLists, Rows
-from connector_tax.read.figures.labels import label
+from connector_tax.read.figures.words import label
 from connector_tax.read.report.view import page_view
 from connector_tax.read.stats import phases
 from connector_tax.read.stats.phases import Averaged

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from connector_tax.read.stats.power import smallest_detectable
+from connector_tax.read.stats.repeats import smallest_detectable
 
 
 def test_a_normal_estimate_needs_two_point_eight_standard_errors() -> None:

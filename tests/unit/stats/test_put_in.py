@@ -5,10 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from connector_tax.base.documents.put_in import PutInFile, PutInTax
-from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.documents.rates import PutInFile, PutInTax, ReferenceRatesFile
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.read.stats.main_taxes import MainTax
 from connector_tax.read.stats.put_in import put_in
 from connector_tax.read.stats.taxes import Tax
 
@@ -18,9 +16,9 @@ from specs import spec_of
 DRAWS = np.linspace(0.2, 0.4, 1001)
 
 
-def found(config: str, rate_per_s: float = 2.0, *, known: bool = True) -> MainTax:
+def found(config: str, rate_per_s: float = 2.0, *, known: bool = True) -> Tax:
     estimate = Estimate(0.3, DRAWS, 80) if known else unavailable("its cell died")
-    return MainTax(Tax(config, "ref_safe", "a", spec_of(rate_per_s, 256, 16), "ttft_p90", estimate, 80, 80))
+    return Tax(config, "ref_safe", "a", spec_of(rate_per_s, 256, 16), "ttft_p90", estimate, 80, 80)
 
 
 def model(*taxes: tuple[str, float | None], rate_per_s: float = 2.0) -> PutInFile:
@@ -63,9 +61,7 @@ def test_one_rate_under_two_names_is_counted_once() -> None:
 
 def test_a_tax_at_another_rate_or_shape_is_not_set_beside_it() -> None:
     assert put_in(model(("x", 0.3)), rates(2.0, 4.0), [found("x", 4.0)], 0.95).asked == 0  # type: ignore[union-attr]
-    other = MainTax(
-        Tax("x", "ref_safe", "b", spec_of(2.0, 512, 16), "ttft_p90", Estimate(0.3, DRAWS, 80), 80, 80)
-    )
+    other = Tax("x", "ref_safe", "b", spec_of(2.0, 512, 16), "ttft_p90", Estimate(0.3, DRAWS, 80), 80, 80)
     assert put_in(model(("x", 0.3)), rates(2.0, 4.0), [other], 0.95).asked == 0  # type: ignore[union-attr]
 
 

@@ -11,21 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector_tax.base.documents.aggregate import VerdictNumbers
-from connector_tax.base.documents.preflight import Decision
+from connector_tax.base.documents.aggregate import Hypothesis, VerdictNumbers
+from connector_tax.base.documents.receipt import Decision
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.files import write_json
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE, UNDETERMINED
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.attribution import _share
-from connector_tax.read.stats.criteria import judge_criteria
+from connector_tax.read.stats.completeness import judge_criteria
 from connector_tax.read.stats.decomposition import decompose
-from connector_tax.read.stats.main_taxes import MainTax
 from connector_tax.read.stats.reference import select_reference_rates
 from connector_tax.read.stats.taxes import Tax
-from connector_tax.read.stats.time_spent import TimeSpent
-from connector_tax.read.stats.verdicts import Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json
@@ -86,8 +83,8 @@ def estimate(point: float) -> Estimate:
 
 
 def test_the_no_op_connectors_reason_is_not_taken_for_the_connectors() -> None:
-    def main(config: str, found: Estimate) -> MainTax:
-        return MainTax(Tax(config, "ref_safe", "a", spec_of(2.0, 256, 16), "ttft_p90", found, 50, 50))
+    def main(config: str, found: Estimate) -> Tax:
+        return Tax(config, "ref_safe", "a", spec_of(2.0, 256, 16), "ttft_p90", found, 50, 50)
 
     lost_one = unavailable("cell_lost")
     chosen = [main("mooncake_both", estimate(0.3)), main("noop_connector", lost_one)]
@@ -174,12 +171,20 @@ def test_over_blocks_it_has_none_either(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 # Criteria.
-def verdict(hypothesis: Any, outcome: Any, subject: str = "mooncake_both") -> Verdict:
-    return Verdict(hypothesis, subject, outcome, (), VerdictNumbers())
+def verdict(hypothesis: Any, outcome: Any, subject: str = "mooncake_both") -> Hypothesis:
+    return Hypothesis(
+        id=hypothesis,
+        subject=subject,
+        outcome=outcome,
+        conclusions=(),
+        numbers=VerdictNumbers(),
+        p_value=None,
+        p_holm=None,
+    )
 
 
 def criteria(
-    skipped: tuple[str, ...] = (), lengths: int = 2, more: Sequence[Verdict] = (), **outcomes: str
+    skipped: tuple[str, ...] = (), lengths: int = 2, more: Sequence[Hypothesis] = (), **outcomes: str
 ) -> dict[int, str]:
     verdicts = [*(verdict(f"H{k}", outcomes.get(f"h{k}", UNDETERMINED)) for k in range(1, 7)), *more]
     ids = ("plain", "noop_connector", "mooncake_both", "nixl_both")
@@ -233,15 +238,6 @@ def test_a_criterion_that_names_nobody_takes_the_answer_about_another_stack() ->
         criteria(("noop_connector",), h3=NOT_TESTABLE, more=[verdict("H3", "refuted", "nixl_both")])[3]
         == "met"
     )
-
-
-# Time.
-def test_the_budgets_parts_add_up_and_what_is_not_in_it_is_listed_too() -> None:
-    """Seconds are whole, so that the sum is that of its parts as they are printed."""
-    total, *parts = TimeSpent(100, {"a": 100, "b": 100, "c": 61, "r1": 60}, 3, 0).evidence
-    seconds = {p.subject or p.code: p.numbers["time_s"] for p in parts}
-    assert list(seconds) == ["preflight_took", "a", "b", "c", "r1"]
-    assert total.numbers["time_s"] == sum(seconds[k] for k in ("preflight_took", "a", "b")) == 300
 
 
 # Shares.

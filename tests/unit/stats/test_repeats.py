@@ -16,8 +16,13 @@ from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.aggregate import aggregate
 from connector_tax.read.stats.launches import Launch
-from connector_tax.read.stats.power import found_by_blocks, smallest_detectable
-from connector_tax.read.stats.repeats import _drawn_jointly, mean_over_blocks, summarise
+from connector_tax.read.stats.repeats import (
+    _drawn_jointly,
+    found_by_blocks,
+    mean_over_blocks,
+    smallest_detectable,
+    summarise,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json

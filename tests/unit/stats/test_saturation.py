@@ -9,7 +9,7 @@ from connector_tax.base.vllm_model.costs import NO_CONNECTOR, EngineCosts
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import CellData
 from connector_tax.read.ingest.samples import Samples
-from connector_tax.read.stats.saturation import RatePoint, Saturation, judge_saturation, rate_point
+from connector_tax.read.stats.reference import RatePoint, Saturation, judge_saturation, rate_point
 from connector_tax.run.rehearsal.cell import simulate_cell
 
 
@@ -22,7 +22,7 @@ def point(
 def test_a_healthy_sweep_has_no_saturation_rate() -> None:
     found = judge_saturation([point(1), point(2), point(4)])
     assert found.saturation_rate_per_s is None
-    assert found.fired(4) == ()
+    assert found.criteria[4].fired == ()
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_healthy_sweep_has_no_saturation_rate() -> None:
 def test_each_criterion_fires_alone(saturated: RatePoint, name: str) -> None:
     found = judge_saturation([point(1), point(2), saturated])
     assert found.saturation_rate_per_s == 4
-    assert found.fired(4) == (name,)
+    assert found.criteria[4].fired == (name,)
 
 
 @pytest.mark.parametrize("healthy", [point(4, throughput=0.95), point(4, waiting=1.0), point(4, ttft=150.0)])
@@ -47,16 +47,16 @@ def test_a_value_on_the_threshold_does_not_fire(healthy: RatePoint) -> None:
 def test_growth_is_unknown_where_half_the_rate_was_not_measured() -> None:
     """Null, not false: an unmeasured baseline is no evidence of health."""
     found = judge_saturation([point(3), point(4)])
-    assert found.criteria[4]["ttft_growth"] is None
+    assert found.criteria[4].ttft_growth is None
 
 
 def test_a_p90_lost_to_failures_has_grown_without_bound() -> None:
     found = judge_saturation([point(2), point(4, ttft=None)])
-    assert found.criteria[4]["ttft_growth"] is True
+    assert found.criteria[4].ttft_growth is True
 
 
 def test_waiting_is_unknown_without_samples() -> None:
-    assert judge_saturation([point(2, waiting=None)]).criteria[2]["waiting"] is None
+    assert judge_saturation([point(2, waiting=None)]).criteria[2].waiting is None
 
 
 def test_a_healthy_rate_above_a_saturated_one_is_flagged() -> None:
@@ -69,10 +69,10 @@ def test_growth_is_not_judged_where_arrivals_are_random() -> None:
     """At random twice the load is far more than half as long again in the queue, and the engine keeps up."""
     points = [RatePoint(r, 1.0, 0.0, ttft, random_arrivals=True) for r, ttft in ((2, 100.0), (4, 900.0))]
     found = judge_saturation(points)
-    assert (found.criteria[4]["ttft_growth"], found.numbers[4].ttft_growth) == (None, None)
+    assert (found.criteria[4].ttft_growth, found.numbers[4].ttft_growth) == (None, None)
     assert found.saturation_rate_per_s is None
     lost = [points[0], RatePoint(4, 1.0, 0.0, None, random_arrivals=True)]
-    assert judge_saturation(lost).criteria[4]["ttft_growth"] is None
+    assert judge_saturation(lost).criteria[4].ttft_growth is None
 
 
 STEP_US = 10_000
@@ -144,4 +144,4 @@ def test_random_arrivals_are_held_against_what_was_sent(arrival: str) -> None:
 def test_an_engine_that_falls_behind_random_arrivals_is_saturated() -> None:
     """Two places that serve ten requests per second each, against 32."""
     found = sweep([8, 32], output_tokens=10, at_once=2, warmup_s=1.0, seed=1, arrival="poisson")
-    assert {"throughput", "waiting"} <= set(found.fired(32))
+    assert {"throughput", "waiting"} <= set(found.criteria[32].fired)

@@ -14,8 +14,7 @@ from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.read.ingest import CellData, read_campaign
-from connector_tax.read.stats.cells import CellEstimates, estimate_cells
-from connector_tax.read.stats.schedules import common_arrivals
+from connector_tax.read.stats.cells import CellEstimates, common_arrivals, estimate_cells
 from connector_tax.read.stats.taxes import relative
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -8,8 +8,7 @@ import pytest
 from connector_tax.base.capacity import Limits
 from connector_tax.base.documents.rates import ShapeRate
 from connector_tax.base.records.cell import Shape
-from connector_tax.read.ingest.step_costs import StepCosts
-from connector_tax.read.stats.capacity import Capacity
+from connector_tax.read.stats.capacity import Capacity, StepCosts
 from connector_tax.read.stats.reference import load_rates, shape_rates
 
 OWN, SHORT, LONG = Shape(4096, 256), Shape(512, 64), Shape(32768, 256)

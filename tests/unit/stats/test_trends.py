@@ -7,29 +7,29 @@ import numpy as np
 import pytest
 
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.read.stats.evidence import evidence_of
+from connector_tax.read.stats.hypotheses import evidence_of
 from connector_tax.read.stats.taxes import Tax
-from connector_tax.read.stats.trends import ShapeTax, Trend, trend_of
+from connector_tax.read.stats.trends import Trend, trend_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from specs import spec_of
+from specs import spec_of, tax_of_shape
 
 
-def grid(lost: dict[tuple[int, int], str], queued: set[tuple[int, int]] = frozenset()) -> list[ShapeTax]:  # type: ignore[assignment]
+def grid(
+    lost: dict[tuple[int, int], str],
+    queued: set[tuple[int, int]] = frozenset(),  # type: ignore[assignment]
+) -> dict[tuple[int, int], Tax]:
     """Three lengths by three others; the tax of (length, other) is length + other / 1000."""
-    return [
-        ShapeTax(
-            length,
-            other,
-            2.0,
+    return {
+        (length, other): tax_of_shape(
             unavailable(lost[length, other])
             if (length, other) in lost
             else Estimate(length + other / 1000, np.full(50, length + other / 1000), 200),
-            ("own",) if (length, other) in queued else (),
+            overloaded=("own",) if (length, other) in queued else (),
         )
         for length in (1, 2, 4)
         for other in (10, 20, 30)
-    ]
+    }
 
 
 def points(trend: Trend) -> dict[int, float | None]:
@@ -97,7 +97,16 @@ def test_h6_never_averages_what_did_not_keep_up_and_h5_only_where_nothing_else_i
             ("plain",) if i == 32768 else ())
         for metric in ("ttft_p90", "tpot_p90") for i in (512, 32768) for o in (64, 256)
     ]  # fmt: skip
-    evidence = evidence_of(found, [], {}, {"connectors": [{"id": "x", "kv_transfer_config": None}]}, 0.95)
+    evidence = evidence_of(
+        found,
+        [],
+        {},
+        {
+            "connectors": [{"id": "x", "kv_transfer_config": None}],
+            "phase_a_shape": {"input_tokens": 8192, "output_tokens": 128},
+        },
+        0.95,
+    )
     h6, h5 = evidence.by_output["x"], evidence.by_input["x"]
     assert (h6.averaged_over, h6.queueing) == ((512,), ())
     assert h6.left_out == {32768: {64: "overloaded", 256: "overloaded"}}

@@ -12,9 +12,8 @@ from scipy.stats import t
 from connector_tax.base.documents.aggregate import Metric, TwoParts
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.student import LogMean
-from connector_tax.read.stats.main_taxes import MainTax
+from connector_tax.read.stats.decomposition import two_parts
 from connector_tax.read.stats.taxes import Tax
-from connector_tax.read.stats.two_parts import two_parts
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from specs import spec_of
@@ -22,18 +21,16 @@ from specs import spec_of
 SPREAD = np.linspace(-0.02, 0.02, 201)
 
 
-def main(
-    config: str, point: float | None, metric: Metric = "ttft_p90", blocks: int = 1, n: int = 200
-) -> MainTax:
+def main(config: str, point: float | None, metric: Metric = "ttft_p90", blocks: int = 1, n: int = 200) -> Tax:
     """Over blocks with a standard error of 0.02 of the log ratio; ``n``: of the tax, while plain's side has 200."""
     estimate = unavailable("its cell died") if point is None else Estimate(point, point + SPREAD, 200)
     if blocks > 1 and point is not None:
         estimate = replace(estimate, over_blocks=LogMean(math.log1p(point), 0.02, blocks - 1))
-    tax = Tax(config, "ref_safe", "a", spec_of(2.0, 4096, 256), metric, estimate, n, 210)
-    return MainTax(tax, blocks)
+    shape = spec_of(2.0, 4096, 256)
+    return Tax(config, "ref_safe", "a", shape, metric, estimate, n, 210, n_blocks=blocks)
 
 
-def rows(*chosen: MainTax) -> list[TwoParts]:
+def rows(*chosen: Tax) -> list[TwoParts]:
     return two_parts(list(chosen), 0.95)
 
 

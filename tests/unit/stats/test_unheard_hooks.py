@@ -11,13 +11,13 @@ import pytest
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.records.cell import CellSpec, CellWindow
-from connector_tax.base.steptime import cut
+from connector_tax.base.steptime.share import cut
 from connector_tax.base.vllm_model.costs import ConnectorCosts, Member, load_costs
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.ingest.steps import read_steps
 from connector_tax.run.emulator.steplog import StepLog
-from connector_tax.run.rehearsal import artifacts
+from connector_tax.run.rehearsal import campaign
 from connector_tax.run.rehearsal.cell import simulate_cell
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -103,7 +103,7 @@ def test_the_rehearsals_records_are_heard(
     connector = ConnectorCosts()
     cell = simulate_cell(spec, EngineModel(costs, connector, max_num_batched_tokens=2048, seed=1), 0)
     path = tmp_path / "engine_step.jsonl"
-    path.write_text("\n".join(artifacts._step_lines(cell, (costs, connector), kv_transfer_config)) + "\n")
+    path.write_text("\n".join(campaign._step_lines(cell, (costs, connector), kv_transfer_config)) + "\n")
     assert (read_steps(path, cell.window, connector=True).unheard == ()) == (kv_transfer_config is not None)
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.base.documents.health import MAX_LATE_SHARE
-from connector_tax.base.steptime.device_clock import clock_health, cut_clock
+from connector_tax.base.documents.cell import MAX_LATE_SHARE
+from connector_tax.base.steptime.share import clock_health, cut_clock
 
 US, MS = 1_000, 1_000_000
 HEADER = '{"kind": "header", "schema": 1, "pid": 7}\n'

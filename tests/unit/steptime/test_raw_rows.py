@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from connector_tax.base.steptime import cut, headers_of
-from connector_tax.base.steptime.raw import rows_of
+from connector_tax.base.steptime.raw import headers_of, rows_of
+from connector_tax.base.steptime.share import cut
 
 SCHEDULER = {
     "kind": "header",

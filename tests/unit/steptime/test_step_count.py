@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.base.steptime import StepCount, count_steps
+from connector_tax.base.steptime.share import StepCount, count_steps
 
 
 @pytest.mark.parametrize(

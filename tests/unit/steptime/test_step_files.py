@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.steptime import columns, cut, read_step_columns
+from connector_tax.base.steptime import columns
+from connector_tax.base.steptime.columns import read_step_columns
 from connector_tax.base.steptime.raw import rows_of
+from connector_tax.base.steptime.share import cut
 from connector_tax.base.steptime.writer import SchedulerRow, WorkerRow, header_line
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.base.steptime import recording
+from connector_tax.base.steptime.share import recording
 
 
 def test_off_for_the_time_of_the_body(tmp_path: Path) -> None:

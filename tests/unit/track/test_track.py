@@ -116,28 +116,28 @@ def test_campaigns_lie_in_order_of_their_first_start(tmp_path: Path) -> None:
 
 TWO_PLACES = {"engine.gpu 0": ["a"], "engine.gpu 1": ["b"]}
 UNLIKE = {
-    "engine": lambda p: p.update(engine_kind="emulator"),
+    "engine_kind": lambda p: p.update(engine_kind="emulator"),
     "device": lambda p: p.update(gpu=["GPU 0: NVIDIA H200 (UUID: GPU-1)"]),
     "model": lambda p: p.update(model="another/model"),
-    "host CPU": lambda p: p["host"].update(cpu="EPYC 9654"),
-    "host cores": lambda p: p["host"].update(cores=8),
-    "arrivals": lambda p: p.update(arrival="poisson"),
-    "engine argument max_model_len": lambda p: p["engine_args"].update(max_model_len=8192),
-    "setting engine.extra_args": lambda p: p["settings"]["engine"].update(extra_args=["--enforce-eager"]),
-    "setting cell.gamma_shape": lambda p: p["settings"]["cell"].update(gamma_shape=0.25),
-    "setting cell.duration_s": lambda p: p["settings"]["cell"].update(duration_s=5),
-    "setting cell.warmup_s": lambda p: p["settings"]["cell"].update(warmup_s=0),
-    "setting cell.inflight_cap": lambda p: p["settings"]["cell"].update(inflight_cap=4),
-    "setting engine.env.OMP_NUM_THREADS": lambda p: p["settings"]["engine"].update(
+    "host.cpu": lambda p: p["host"].update(cpu="EPYC 9654"),
+    "host.cores": lambda p: p["host"].update(cores=8),
+    "arrival": lambda p: p.update(arrival="poisson"),
+    "engine_args.max_model_len": lambda p: p["engine_args"].update(max_model_len=8192),
+    "settings.engine.extra_args": lambda p: p["settings"]["engine"].update(extra_args=["--enforce-eager"]),
+    "settings.cell.gamma_shape": lambda p: p["settings"]["cell"].update(gamma_shape=0.25),
+    "settings.cell.duration_s": lambda p: p["settings"]["cell"].update(duration_s=5),
+    "settings.cell.warmup_s": lambda p: p["settings"]["cell"].update(warmup_s=0),
+    "settings.cell.inflight_cap": lambda p: p["settings"]["cell"].update(inflight_cap=4),
+    "settings.engine.env.OMP_NUM_THREADS": lambda p: p["settings"]["engine"].update(
         env={"OMP_NUM_THREADS": "1"}
     ),
-    "setting engine.pin_cpus": lambda p: p["settings"]["engine"].update(pin_cpus=False),
-    "setting engine.step_timing": lambda p: p["settings"]["engine"].update(step_timing=False),
-    "engine argument rope_theta": lambda p: p["engine_args"].update(rope_theta=1000001.0),
+    "settings.engine.pin_cpus": lambda p: p["settings"]["engine"].update(pin_cpus=False),
+    "settings.engine.step_timing": lambda p: p["settings"]["engine"].update(step_timing=False),
+    "engine_args.rope_theta": lambda p: p["engine_args"].update(rope_theta=1000001.0),
     "engines side by side": lambda p: p.update(cards=TWO_PLACES, mixed_cards=[], side_by_side=2),
     "cards, or places without one": lambda p: p.update(cards=TWO_PLACES, mixed_cards=[], side_by_side=1),
     "comparisons across cards": lambda p: p.update(cards=TWO_PLACES, mixed_cards=["a"], side_by_side=1),
-    "confidence of the intervals": lambda p: p.update(confidence=0.9),
+    "confidence": lambda p: p.update(confidence=0.9),
 }
 
 
@@ -281,6 +281,16 @@ def test_the_page_says_where_a_tax_rose_and_where_it_fell(tmp_path: Path) -> Non
         ("good", "better, −15 pp"),
         ("open", "worse, +3.0 pp"),
     ]
+
+
+def test_a_change_at_another_rate_than_the_taxes_above_it_says_so(tmp_path: Path) -> None:
+    def faster(k: int, value: Aggregate) -> None:
+        if k:
+            value["reference_rates"]["ref_safe_per_s"] = value["reference_rates"]["ref_load_per_s"]
+
+    page = render(track([nights(tmp_path, [0.05, 0.2], faster)], LIMIT))
+    (found,) = re.findall(r'<small class="tag bad">([^<]*)<', page)
+    assert found.startswith("worse, +15 pp") and found.endswith("] at 2 req/s")
 
 
 def test_the_same_campaigns_give_the_same_bytes(tmp_path: Path) -> None:

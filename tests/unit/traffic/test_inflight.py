@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import connector_tax
-from connector_tax.run.workload.inflight import may_send
+from connector_tax.run.workload.protocol import may_send
 
 PACKAGE = Path(connector_tax.__file__).parent
 

@@ -1,13 +1,17 @@
 """Conversations on a schedule: turns wait for what they need, sessions arrive whatever happens."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from session_graphs import fan_out_and_in, linear
+
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.base.records.sessions import Session, Turn, fan_out_and_in, linear
-from connector_tax.run.workload.schedulers import Share
-from connector_tax.run.workload.sessions import SessionScheduler
+from connector_tax.base.records.sessions import Session, Turn
+from connector_tax.run.workload.schedulers import SessionScheduler, Share
 
 MS = 1_000_000
 SPEC = CellSpec("a", 10.0, 0, 0, "fixed", 1, 2, 5, 9, 3, 64, 1, 10, 100)

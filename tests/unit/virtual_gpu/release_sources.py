@@ -190,6 +190,7 @@ def maybe_transfer_kv_layer(func):
     return wrapper
 """
 FILES = {
+    "_version.py": "__version__ = version = '0.32.0'\n",
     "v1/worker/gpu/model_runner.py": V2_RUNNER,
     "v1/worker/gpu/kv_connector.py": V2_HOOKS,
     "v1/worker/gpu_model_runner.py": V1_RUNNER,
@@ -281,6 +282,7 @@ AROUND = {
     "platforms/interface.py": PLATFORM,
     "platforms/cpu.py": "class CpuPlatform(Platform): ...",
     "v1/outputs.py": OUTPUTS,
+    "v1/worker/worker_base.py": "class CompilationTimes: ...",
     "v1/kv_cache_interface.py": "class FullAttentionSpec: ...\nclass SlidingWindowSpec: ...",
     "v1/attention/backends/flash_attn.py": "class FlashAttentionBackend: ...",
     "distributed/kv_transfer/kv_connector/utils.py": "def copy_kv_blocks(src_kv_caches, dst_kv_caches): ...",

@@ -10,7 +10,7 @@ import virtual_gpu.clock
 from virtual_gpu.clock import Clock
 from virtual_gpu.streams import Instead, Scale, Streams
 
-from connector_tax.base.steptime import cut_clock, stand_ins
+from connector_tax.base.steptime.share import cut_clock, stand_ins
 
 MS = 1_000_000
 # Of Qwen3-Coder-30B-A3B: 48 layers, keys and values, 16 tokens, heads of two bytes a number; 4 of 128 numbers, and 1 of 8.

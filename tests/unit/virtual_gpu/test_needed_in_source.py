@@ -12,11 +12,6 @@ from release_sources import whole_release
 from virtual_gpu.needed import lacks
 
 PLUGINS = Path(__file__).parents[3] / "launch" / "plugins"
-FIRST_OF_V1 = (
-    "            get_kv_transfer_group().handle_preemptions(scheduler_output.kv_connector_metadata)\n"
-)
-V1_MOVED = (FIRST_OF_V1, "            pass\n")
-V2_MOVED = ("        kv_connector_output = self.kv_connector.post_forward(finished_req_ids)\n", "")
 
 
 def test_a_release_with_all_of_it_lacks_nothing(tmp_path: Path) -> None:
@@ -61,18 +56,6 @@ def test_a_release_without_model_runner_v2_is_not_asked_for_its_parts(tmp_path: 
     (vllm / "v1/worker/gpu/model_runner.py").unlink()
     (vllm / "v1/worker/gpu/kv_connector.py").unlink()
     assert lacks(vllm) is None
-
-
-def test_one_runner_that_calls_hooks_elsewhere_leaves_the_other(tmp_path: Path) -> None:
-    """Which of the two runs is known when the engine starts; the worker refuses then."""
-    assert lacks(whole_release(tmp_path / "1", gpu_model_runner=V1_MOVED)) is None
-    assert lacks(whole_release(tmp_path / "2", model_runner=V2_MOVED)) is None
-
-
-def test_no_runner_with_hooks_in_a_known_order_is_a_reason_that_names_both(tmp_path: Path) -> None:
-    found = str(lacks(whole_release(tmp_path, gpu_model_runner=V1_MOVED, model_runner=V2_MOVED)))
-    assert "(model runner V1), step of kind 'one graph': handle_preemptions is no longer called" in found
-    assert "(model runner V2), step of kind 'one graph': post_forward is no longer called" in found
 
 
 @pytest.mark.parametrize("gone", ["", "v1/worker/gpu_worker.py"])

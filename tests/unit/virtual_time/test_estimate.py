@@ -10,7 +10,7 @@ import pytest
 from virtual_gpus import IDENTITY
 
 from connector_tax.base.documents.identity import GpuDocument
-from connector_tax.base.records.gpu import HostCosts, StepCosts
+from connector_tax.base.records.host import HostCosts, StepCosts
 from connector_tax.read.ingest.steps import Hooks
 from connector_tax.virtual_time import EngineSpec, Load, Measured, compare
 from connector_tax.virtual_time.cells import Cell, Start

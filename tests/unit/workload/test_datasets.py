@@ -8,7 +8,7 @@ import pytest
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.target import Target
-from connector_tax.run.workload.datasets import DatasetRenderer, read_prompts
+from connector_tax.run.workload.prompts import DatasetRenderer, read_prompts
 
 TARGET = Target("h", 80, "m")
 SPEC = CellSpec("a", 1.0, 0, 0, "fixed", 1, 1, 1, 10, 1, 4, 7, 5, 1000, prompts="p.jsonl")

@@ -6,6 +6,7 @@ which is not pinned, waits likewise; the engine's thread does so here.
 
 from typing import Any
 
+from virtual_gpu.kv_cache import HEAD_SIZE, HEADS
 from virtual_gpu.stand_ins.replacing import replace, said_of
 from virtual_gpu.streams import Scale, Streams
 
@@ -16,11 +17,8 @@ def put_in(streams: Streams, scale: Scale) -> str:
     save, load = ExampleConnector.save_kv_layer, ExampleConnector.start_load_kv
 
     def wait_for_copy(slots: int, layer: Any) -> None:
-        """Of ``slots`` tokens of a layer: blocks, heads, slots and values, or in older releases 2, blocks, slots, heads and values."""
-        sides, heads, values = (
-            (layer.shape[0], *layer.shape[3:]) if layer.dim() == 5 else (1, layer.shape[1], layer.shape[3])
-        )
-        streams.compute.copy(scale.true(slots * sides * heads * values * layer.element_size()))
+        """Wait for keys and values of ``slots`` tokens of a layer."""
+        streams.compute.copy(scale.true(slots * 2 * HEADS * HEAD_SIZE * layer.element_size()))
         streams.compute.synchronize()
 
     def save_kv_layer(self: Any, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:

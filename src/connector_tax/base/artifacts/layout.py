@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import PACKED, bare, is_bare, is_date, is_regular, shown
+from connector_tax.base.files import PACKED, bare, is_bare, is_date, is_regular, shown
 from connector_tax.base.records.cell import Phase, is_phase, phase_label
 
 # What an engine prints itself, secrets among it until somebody has gone through it when the launch is over.
@@ -18,94 +18,52 @@ VIRTUAL_GPU = "virtual_gpu.json"
 DEVICE_CLOCK = Path("steps") / "device_clock.jsonl"
 
 
+class _At:
+    """What lies in a folder under a name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: "CampaignFolder | RunFolder | CellFolder", kind: object) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class CampaignFolder:
     """``results/<campaign>/``."""
 
     root: Path
 
-    @property
-    def campaign_file(self) -> Path:
-        return self.root / "campaign.json"
+    campaign_file = _At("campaign.json")
+    preflight = _At("preflight")
+    preflight_status = _At("preflight/preflight_status.json")
+    # How long each preflight took.
+    preflight_launches = _At("preflight/launches.json")
+    # Held by the Snakemake process that works on the campaign; holds its pid.
+    start_lock = _At(".start.lock")
+    # Held by whoever measures; shared where several engines may run.
+    lock = _At(".lock")
+    # Held by who ends what killed measurements left, where several engines may run.
+    clearing_lock = _At(".locks/clearing.lock")
+    reference_rates = _At("reference_rates.json")
+    # What the model of the embedded engine gives; of campaigns on that engine alone.
+    put_in = _At("put_in.json")
+    aggregate = _At("aggregate.json")
+    aggregate_csv = _At("aggregate.csv")
+    figures = _At("figures")
+    report = _At("report.html")
+    manifest = _At("MANIFEST.tsv")
+    logs = _At("logs")
+    progress_log = _At("logs/progress.log")
+    engine_diff = _At("engine_diff.json")
 
     @property
-    def preflight(self) -> Path:
-        return self.root / "preflight"
-
-    @property
-    def preflight_status(self) -> Path:
-        return self.preflight / "preflight_status.json"
-
-    @property
-    def preflight_launches(self) -> Path:
-        """How long each preflight took."""
-        return self.preflight / "launches.json"
-
-    @property
-    def start_lock(self) -> Path:
-        """Held by the Snakemake process that works on the campaign; holds its pid."""
-        return self.root / ".start.lock"
-
-    @property
-    def lock(self) -> Path:
-        """Held by whoever measures; shared where several engines may run."""
-        return self.root / ".lock"
+    def path(self) -> Path:
+        return self.root
 
     def run_lock(self, run: "RunFolder") -> Path:
         """Held by who measures ``run``, where several engines may run."""
         return self.root / ".locks" / f"{run.path.parent.name}_{run.path.name}.lock"
-
-    @property
-    def clearing_lock(self) -> Path:
-        """Held by who ends what killed measurements left, where several engines may run."""
-        return self.root / ".locks" / "clearing.lock"
-
-    @property
-    def reference_rates(self) -> Path:
-        return self.root / "reference_rates.json"
-
-    @property
-    def put_in(self) -> Path:
-        """What the model of the embedded engine gives; of campaigns on that engine alone."""
-        return self.root / "put_in.json"
-
-    @property
-    def aggregate(self) -> Path:
-        return self.root / "aggregate.json"
-
-    @property
-    def aggregate_csv(self) -> Path:
-        return self.root / "aggregate.csv"
-
-    @property
-    def figures(self) -> Path:
-        return self.root / "figures"
-
-    def step_table(self, cell: "CellFolder") -> Path:
-        """Columns of a cell's step records; can be removed at any time and is made again from them."""
-        own = self.root / "tables" / cell.path.relative_to(self.root)
-        return own.with_name(own.name + ".parquet")  # the name of a cell may hold a dot of its own
-
-    @property
-    def report(self) -> Path:
-        return self.root / "report.html"
-
-    @property
-    def manifest(self) -> Path:
-        return self.root / "MANIFEST.tsv"
-
-    @property
-    def logs(self) -> Path:
-        return self.root / "logs"
-
-    @property
-    def progress_log(self) -> Path:
-        return self.logs / "progress.log"
-
-    @property
-    def packed(self) -> Path:
-        """How what is elsewhere, too, stood when it was packed last, or taken."""
-        return self.root / ".packed.json"
 
     def run(self, date: str, connector_id: str, phase: Phase) -> "RunFolder":
         """
@@ -121,10 +79,6 @@ class CampaignFolder:
     def engine_settings(self, connector_id: str) -> Path:
         """What the engine of a configuration resolved, as preflight saw it."""
         return self.preflight / bare(connector_id, "configuration") / "engine_settings.json"
-
-    @property
-    def engine_diff(self) -> Path:
-        return self.root / "engine_diff.json"
 
     def runs(self) -> list["RunFolder"]:
         """Every run folder on disk, in name order, finished or not."""
@@ -173,57 +127,22 @@ class RunFolder:
     connector_id: str
     phase: Phase
 
-    @property
-    def receipt(self) -> Path:
-        return self.path / RECEIPT
-
-    @property
-    def launches(self) -> Path:
-        """How long each launch of this run took."""
-        return self.path / "launches.json"
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.json"
-
-    @property
-    def launch_sh(self) -> Path:
-        return self.path / "launch.sh"
-
-    @property
-    def stdout(self) -> Path:
-        return self.path / "vllm_stdout.log"
-
-    @property
-    def stderr(self) -> Path:
-        return self.path / "vllm_stderr.log"
-
-    @property
-    def env(self) -> Path:
-        return self.path / "env.txt"
-
-    @property
-    def summary(self) -> Path:
-        return self.path / "summary.json"
-
-    @property
-    def outputs(self) -> Path:
-        """The accuracy pass of this run."""
-        return self.path / "accuracy.json"
-
-    @property
-    def step_log(self) -> Path:
-        """What AGENTIC_STEP_LOG_PATH is set to; each engine process adds its own name to it."""
-        return self.path / "steps" / "engine_step.jsonl"
-
-    @property
-    def raw_metrics(self) -> Path:
-        """Samples of the whole launch; each cell gets its share."""
-        return self.path / "steps" / "metrics.jsonl"
-
-    @property
-    def cells(self) -> Path:
-        return self.path / "cells"
+    receipt = _At(RECEIPT)
+    # How long each launch of this run took.
+    launches = _At("launches.json")
+    config = _At("config.json")
+    launch_sh = _At("launch.sh")
+    stdout = _At("vllm_stdout.log")
+    stderr = _At("vllm_stderr.log")
+    env = _At("env.txt")
+    summary = _At("summary.json")
+    # The accuracy pass of this run.
+    outputs = _At("accuracy.json")
+    # What AGENTIC_STEP_LOG_PATH is set to; each engine process adds its own name to it.
+    step_log = _At("steps/engine_step.jsonl")
+    # Samples of the whole launch; each cell gets its share.
+    raw_metrics = _At("steps/metrics.jsonl")
+    cells = _At("cells")
 
     def cell(self, cell_id: str) -> "CellFolder":
         """
@@ -252,9 +171,7 @@ class CellFolder:
     def temporary(self) -> "CellFolder":
         return CellFolder(self.path.with_name(f".{self.cell_id}.partial"), self.phase, self.cell_id)
 
-    @property
-    def cell_json(self) -> Path:
-        return self.path / "cell.json"
+    cell_json = _At("cell.json")
 
     @property
     def requests(self) -> Path:

@@ -1,7 +1,7 @@
-"""What a sitting on another host left behind, as one archive: packed there, taken over here.
+"""A campaign as one archive: packed where a sitting measured it, taken over here.
 
-The units are a campaign's documents and its run folders; what is made of them by reading is none. A unit that changed travels whole and
-replaces the one here, so that no file of an earlier launch is left between those of a later one. A run that went on here since is newer
+The units are a campaign's documents and its run folders; what is made of them by reading is none. A unit that is taken replaces the one
+here whole, so that no file of an earlier launch is left between those of a later one. A run that went on here since is newer
 than the archive's and stays. Raw step logs and samples of a launch under way stay where they are: each finished cell has its share of them.
 """
 
@@ -12,16 +12,14 @@ import tarfile
 import tempfile
 import uuid
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path, PurePath
 from typing import Any
 
-from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.receipts import read_launches
 from connector_tax.base.config.model import without_free_keys
 from connector_tax.base.errors import OF_THE_DISK, ArtifactError
-from connector_tax.base.files import read_json, sync_beneath, sync_folder, to_json, write_text, writing_failed
-from connector_tax.base.opening import MOST_BYTES, read_whole, shown
+from connector_tax.base.files import MOST_BYTES, read_json, read_whole, shown, sync_beneath, writing_failed
 
 # Of a run; those of a preflight are what later cells are held against.
 _UNDER_WAY = "steps"
@@ -29,50 +27,15 @@ _UNDER_WAY = "steps"
 _TAKEN = ".taken."
 # How the name of a unit ends that another is put in place of.
 _ASIDE = ".replaced"
-# Name -> size and time of change, of every file of a unit.
-Stamps = dict[str, tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How a campaign's folder stood at one moment: unit -> its files."""
-
-    units: dict[str, Stamps]
-
-    @classmethod
-    def packed(cls, folder: CampaignFolder) -> "Standing":
-        """What is elsewhere, too: as it was when it was packed last, or taken. Without units where that is not known."""
-        try:
-            units = read_json(folder.packed)
-            return cls(
-                {u: {n: (size, ns) for n, (size, ns) in stamps.items()} for u, stamps in units.items()}
-            )
-        except (ArtifactError, AttributeError, TypeError, ValueError):
-            return cls({})
-
-    def remember(self, folder: CampaignFolder) -> None:
-        write_text(folder.packed, to_json(self.units))
-
-
-def standing(folder: CampaignFolder) -> Standing:
-    """As it is now; a folder that is not there has no units."""
-    return Standing({name: _stamps(folder.root / name) for name in _units(folder)})
-
-
-def pack(folder: CampaignFolder, since: Standing, archive: Path) -> list[str]:
-    """Write the units that are not as they stood, and ``campaign.json``; returns their names.
-
-    What is made of Phase A travels with all of it: who takes it sees whether it is of the runs that are there.
+def pack(folder: CampaignFolder, archive: Path) -> list[str]:
+    """Write every unit into ``archive``; returns their names.
 
     Raises:
         ArtifactError: the archive cannot be written.
     """
-    now = standing(folder)
-    changed = {n for n, stamps in now.units.items() if since.units.get(n) != stamps}
-    made = now.units.keys() & _made_of_phase_a(folder)
-    if changed & made:
-        changed |= made | {_name(run, folder) for run in folder.runs() if run.phase == "a"}
-    names = sorted({*changed, folder.campaign_file.name})
+    names = _units(folder)
     temporary = archive.with_name(f".{archive.name}.partial")
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
@@ -82,13 +45,11 @@ def pack(folder: CampaignFolder, since: Standing, archive: Path) -> list[str]:
                     tar.add(folder.root / name, name, filter=_without_what_is_under_way)
             os.fsync(file.fileno())
         os.replace(temporary, archive)
-        sync_folder(archive.parent)  # what is remembered as packed is in no later archive
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise ArtifactError(
             f"{archive}: cannot be written ({error.strerror or error}). Results are in {folder.root}; take them from there."
         ) from error
-    now.remember(folder)
     return names
 
 
@@ -136,11 +97,6 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
         _put_in_place(archive, there, folder, taken)
     finally:
         put_back(folder)
-    # Of the logs some may be of this host alone.
-    elsewhere = {
-        n: s for n, s in standing(folder).units.items() if n in taken.units and n != folder.logs.name
-    }
-    Standing({**Standing.packed(folder).units, **elsewhere}).remember(folder)
     return taken
 
 
@@ -161,30 +117,30 @@ def put_back(folder: CampaignFolder) -> None:
 
 
 def _decide(archive: Path, there: CampaignFolder, folder: CampaignFolder) -> Taken:
-    """What of ``there``, which was unpacked, is taken."""
+    """Return what of ``there``, which was unpacked, is taken."""
     ours = {_name(run, folder): run for run in folder.runs()}
     theirs = {_name(run, there): run for run in there.runs()}
     names = _units(there)
     kept = [n for n in theirs if n in ours and _stays(ours[n], theirs[n], f"{archive}: {ours[n].path}")]
-    documents: list[str] = []
-    if there.preflight.name in names and _launches(folder.preflight_launches) > _launches(
-        there.preflight_launches
-    ):
-        documents = [folder.preflight.name, folder.engine_diff.name]
+    documents = [folder.campaign_file.name] if folder.campaign_file.exists() else []
+    if _launches(folder.preflight_launches) > _launches(there.preflight_launches):
+        documents += [folder.preflight.name, folder.engine_diff.name]
     phase_a = [n for n, run in theirs.items() if run.phase == "a"]
     kept_a = any(n in kept for n in phase_a)
-    new_a = any(n not in kept and not (n in ours and _same_run(ours[n], theirs[n])) for n in phase_a)
+    new_a = any(n not in kept and not _is_same(there.root / n, folder.root / n) for n in phase_a)
     made = _made_of_phase_a(folder)
     here = [n for n in made if (folder.root / n).exists()]
     # Those here are of another Phase A, and so are the archive's where some of it was kept.
     removed = [n for n in here if new_a and (kept_a or n not in names)]
     documents += made if kept_a else [] if new_a else here
-    if folder.campaign_file.exists():
-        names.remove(folder.campaign_file.name)
-    other = [n for n in documents if n in names and not _is_same(there.root / n, folder.root / n)]
-    units = [n for n in names if n not in kept and n not in other]
-    kept += [n for n in other if n not in removed and (folder.root / n).exists()]
+    units = [n for n in names if n not in (*kept, *documents)]
+    kept += [n for n in documents if n in names and n not in removed and _differs(there, folder, n)]
     return Taken(units, kept, removed)
+
+
+def _differs(there: CampaignFolder, folder: CampaignFolder, name: str) -> bool:
+    own = folder.root / name
+    return own.exists() and name != folder.campaign_file.name and not _is_same(there.root / name, own)
 
 
 def _stays(ours: RunFolder, theirs: RunFolder, where: str) -> bool:
@@ -214,10 +170,6 @@ def _progress(run: RunFolder) -> tuple[bool, int]:
     return run.receipt.is_file(), _launches(run.launches)
 
 
-def _same_run(ours: RunFolder, theirs: RunFolder) -> bool:
-    return _cells(ours) == _cells(theirs) and _progress(ours) == _progress(theirs)
-
-
 def _launches(file: Path) -> int:
     return len(read_launches(file))
 
@@ -238,27 +190,11 @@ def _put_in_place(archive: Path, there: CampaignFolder, folder: CampaignFolder, 
     for name in order:
         _replace(there.root / name, folder.root / name)
     for log in sorted(p for p in there.logs.rglob("*") if p.is_file()):
-        _put_log(log, folder.logs, log.relative_to(there.logs), archive.name.removesuffix(".tar.gz"))
-
-
-def _put_log(log: Path, logs: Path, name: Path, beside: str) -> None:
-    """One that goes on from the one here takes its place. Any other stands beside it, in a folder that is called as its archive."""
-    for n in count():
-        place = logs / (beside if n == 1 else f"{beside}-{n}" if n else "") / name
-        if not place.exists() or (place.is_file() and _begins_with(log, place)):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(log, place)
-            return
-        if place.is_file() and _begins_with(place, log):
-            return
-
-
-def _begins_with(file: Path, other: Path) -> bool:
-    with open(file, "rb") as whole, open(other, "rb") as begin:
-        while block := begin.read(1 << 20):
-            if whole.read(len(block)) != block:
-                return False
-    return True
+        place = folder.logs / log.relative_to(there.logs)
+        if place.exists() and not filecmp.cmp(log, place, shallow=False):
+            place = folder.logs / archive.name.removesuffix(".tar.gz") / log.relative_to(there.logs)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(log, place)
 
 
 def _units(folder: CampaignFolder) -> list[str]:
@@ -285,15 +221,14 @@ def _name(run: RunFolder, folder: CampaignFolder) -> str:
 
 
 def _is_same(new: Path, old: Path) -> bool:
-    """Whether the two have the same files with the same contents."""
-    names = _stamps(new).keys()
-    return names == _stamps(old).keys() and all(filecmp.cmp(new / n, old / n, shallow=False) for n in names)
+    """Return whether the two have the same files with the same contents."""
+    names = _files(new)
+    return names == _files(old) and all(filecmp.cmp(new / n, old / n, shallow=False) for n in names)
 
 
-def _stamps(unit: Path) -> Stamps:
+def _files(unit: Path) -> set[PurePath]:
     files = [unit] if unit.is_file() else [p for p in unit.rglob("*") if p.is_file()]
-    kept = [p for p in files if not _is_under_way(unit.name / p.relative_to(unit))]
-    return {str(p.relative_to(unit)): (p.stat().st_size, p.stat().st_mtime_ns) for p in kept}
+    return {p.relative_to(unit) for p in files if not _is_under_way(unit.name / p.relative_to(unit))}
 
 
 def _is_under_way(path: PurePath) -> bool:

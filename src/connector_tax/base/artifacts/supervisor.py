@@ -5,26 +5,24 @@ ticks since boot, and that boot it does. The record also names its folder, by de
 the original's engine, which is none of the copy's business.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from connector_tax.base.config.model import Runtime
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import parse_json, write_json
-from connector_tax.base.opening import read_whole
+from connector_tax.base.files import parse_json, read_whole, write_json
 
 RECORD = "engine.pid.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Supervisor:
+class Supervisor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who was recorded.
 
     Attributes:
         start_ticks: None if it had ended before it was recorded.
-        mark: what the environment of everything that it launched holds; see ``run/engine/marks.py``.
+        mark: what the environment of everything that it launched holds; see ``run/engine/supervised.py``.
+        folder: device and inode of the one that it was written into.
         cards: what it was launched on, by the names of their locks.
         container: the runtime of the container that it was launched in; None without one.
     """
@@ -33,6 +31,7 @@ class Supervisor:
     start_ticks: int | None
     boot: str
     mark: str
+    folder: tuple[int, int]
     cards: tuple[str, ...] = ()
     container: Runtime | None = None
 
@@ -47,22 +46,6 @@ class Supervisor:
         )
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``engine.pid.json``.
-
-    Attributes:
-        folder: device and inode of the one that it was written into.
-    """
-
-    pid: int
-    start_ticks: int | None
-    boot: str
-    mark: str
-    folder: tuple[int, int]
-    cards: tuple[str, ...] = ()
-    container: Runtime | None = None
-
-
 def record_supervisor(
     folder: Path,
     pid: int,
@@ -72,7 +55,7 @@ def record_supervisor(
 ) -> None:
     """Note in the run's folder which process looks after its engine."""
     folder.mkdir(parents=True, exist_ok=True)
-    process = _Record(
+    process = Supervisor(
         pid=pid,
         start_ticks=start_ticks(pid),
         boot=_boot_id(),
@@ -87,12 +70,10 @@ def record_supervisor(
 def recorded_supervisor(folder: Path) -> Supervisor | None:
     """None where no record lies, or one that is torn, of another version or of another folder: it names nobody for certain."""
     try:
-        found = msgspec.convert(parse_json(read_whole(folder / RECORD)), _Record)
+        found = msgspec.convert(parse_json(read_whole(folder / RECORD)), Supervisor)
     except (FileNotFoundError, ArtifactError, ValueError):  # msgspec.ValidationError is a ValueError
         return None
-    if found.folder != _identity(folder):
-        return None
-    return Supervisor(found.pid, found.start_ticks, found.boot, found.mark, found.cards, found.container)
+    return found if found.folder == _identity(folder) else None
 
 
 def start_ticks(pid: int) -> int | None:

@@ -14,17 +14,23 @@ from pathlib import Path
 
 import msgspec
 
-from connector_tax.base.artifacts.cells import file_entry, read_cell
+from connector_tax.base.artifacts.cells import damage, file_entry, read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.documents.campaign import CampaignDocument, Thinned, campaign_of
 from connector_tax.base.documents.cell import FileEntry
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
-from connector_tax.base.documents.receipt import ReceiptCell
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import copy_file, read_json, sha256_of, write_bytes, write_json
-from connector_tax.base.opening import PACKED, read_whole
+from connector_tax.base.files import (
+    PACKED,
+    copy_file,
+    read_document,
+    read_json,
+    read_whole,
+    sha256_of,
+    write_bytes,
+    write_json,
+)
 from connector_tax.base.records.cell import Shape
 
 RULE = (
@@ -133,38 +139,18 @@ def _thin_run(
         elif path.is_dir() and path.name.startswith("attempt_"):
             _copy_beneath(path, copy.path / path.name)
     receipt = read_receipt(run)
-    wanted = {c.cell_id: c for c in receipt.cells}
-    cells_here = run.finished_cells()
-    if missing := sorted(wanted.keys() - {cell.cell_id for cell in cells_here}):
-        raise _damaged(run.cell(missing[0]).path, "is in the receipt and not on disk")
+    # What the thinned receipt says of a cell would hide an edit.
+    listed = {cell.cell_id: cell.files for cell in receipt.cells}
     files = {}
-    for cell in cells_here:
-        _check_cell_json(cell, wanted.get(cell.cell_id))
-        whole = (run.connector_id, run.phase, cell.cell_id) in left_out
-        files[cell.cell_id] = _thin_cell(cell, copy.cell(cell.cell_id), kept, whole=whole)
+    for cell_id in sorted({*listed, *(cell.cell_id for cell in run.finished_cells())}):
+        cell = run.cell(cell_id)
+        fault = damage(cell, listed[cell_id] if cell_id in listed else read_cell(cell).files, contents=True)
+        if fault is not None:
+            raise ArtifactError(f"{cell.path}: {fault}; a damaged campaign is not published.")
+        whole = (run.connector_id, run.phase, cell_id) in left_out
+        files[cell_id] = _thin_cell(cell, copy.cell(cell_id), kept, whole=whole)
     cells = tuple(msgspec.structs.replace(c, files=files[c.cell_id]) for c in receipt.cells)
     write_json(copy.receipt, msgspec.structs.replace(receipt, cells=cells))
-
-
-def _check_cell_json(cell: CellFolder, entry: ReceiptCell | None) -> None:
-    """The thinned receipt gets a checksum of its own of it, which would hide an edit."""
-    if not cell.cell_json.is_file():
-        raise _damaged(cell.cell_json, "is missing")
-    if entry is not None and (listed := entry.files.get("cell.json")) is not None:
-        _check(cell.cell_json, listed)
-
-
-def _check(path: Path, entry: FileEntry) -> None:
-    try:
-        sha256 = sha256_of(path)
-    except FileNotFoundError as error:
-        raise _damaged(path, "is missing") from error
-    if sha256 != entry.sha256:
-        raise _damaged(path, "differs from its checksum")
-
-
-def _damaged(path: Path, fault: str) -> ArtifactError:
-    return ArtifactError(f"{path}: {fault}; a damaged campaign is not published.")
 
 
 def _thin_cell(cell: CellFolder, copy: CellFolder, kept: _Kept, *, whole: bool) -> dict[str, FileEntry]:
@@ -175,7 +161,6 @@ def _thin_cell(cell: CellFolder, copy: CellFolder, kept: _Kept, *, whole: bool) 
     left_out = []
     for name, entry in document.files.items():
         source = cell.path / name
-        _check(source, entry)
         if not name.startswith(_LARGE):
             copy_file(source, copy.path / name)
             files[name] = entry

@@ -5,7 +5,7 @@ from pathlib import Path
 from connector_tax.base.config.checked import PROJECT_ROOT, checked, read_yaml
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.records.gpu import HostCosts, OperatingPoint, StepCosts, VirtualGpu
+from connector_tax.base.records.host import HostCosts, OperatingPoint, StepCosts, VirtualGpu
 
 # Not a path that imports.py finds: profiles are data of a campaign, in its document and its hashes, and no code of who reads results.
 GPUS = PROJECT_ROOT.joinpath("config", "gpus")

@@ -8,7 +8,7 @@ import msgspec
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import PHASES, Phase, Shape, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN, ConnectorSpec
-from connector_tax.base.records.gpu import VirtualGpu
+from connector_tax.base.records.host import VirtualGpu
 
 ONLY_WHERE_SET = ("model_sha256", "virtual_gpu", "gpus", "mix_cards", "wait_for_card_s", "container")
 Runtime = Literal["podman", "docker"]

@@ -5,11 +5,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from connector_tax.base.documents.reading import document_of
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import is_bare, is_campaign_name, is_date, shown
+from connector_tax.base.files import document_of, is_bare, is_campaign_name, is_date, shown
 from connector_tax.base.records.bounds import Foreign, Length, Rate
-from connector_tax.base.records.record import Record
+from connector_tax.base.records.rates import Record
 from connector_tax.base.units import token_count
 
 

@@ -5,9 +5,8 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from connector_tax.base.documents.reading import read_document
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import is_bare, shown
+from connector_tax.base.files import is_bare, read_document, shown
 
 
 class Files(msgspec.Struct, frozen=True, kw_only=True):

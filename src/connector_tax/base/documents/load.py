@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from connector_tax.base.documents.health import Health
+from connector_tax.base.documents.cell import Health
 from connector_tax.base.records.cell import CellSpec, CellWindow
 
 LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")

@@ -12,7 +12,7 @@ from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.opening import is_campaign_name, printable
+from connector_tax.base.files import is_campaign_name, printable
 from connector_tax.base.plan.campaign import config_of, read_campaign_file
 
 # As Snakemake has it: config/config.yaml.

@@ -21,13 +21,10 @@ from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.model import without_free_keys
 from connector_tax.base.documents.campaign import CampaignDocument
-from connector_tax.base.documents.preflight import PreflightStatus
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
-from connector_tax.base.documents.receipt import Receipt
+from connector_tax.base.documents.receipt import PreflightStatus, Receipt
 from connector_tax.base.errors import ArtifactError, ConfigError
-from connector_tax.base.files import to_json, write_text_if_changed
-from connector_tax.base.opening import shown
+from connector_tax.base.files import read_document, shown, to_json, write_text_if_changed
 from connector_tax.base.plan.campaign import campaign_document, config_of, read_campaign_file
 from connector_tax.base.plan.cells import cells_of, spec_hash
 from connector_tax.base.records.cell import Phase

@@ -3,8 +3,8 @@
 from msgspec import UNSET, UnsetType
 
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.records.gpu import VirtualGpu
-from connector_tax.base.records.record import Record
+from connector_tax.base.records.host import VirtualGpu
+from connector_tax.base.records.rates import Record
 
 
 class LaunchSpec(Record, frozen=True, kw_only=True):

@@ -3,7 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from connector_tax.base.records.cell import Shape
+
+# What is told of an engine's settings and is none: it follows from the others and from the memory that is left.
+
+# A connector that holds GPU memory leaves fewer KV blocks, and no flag of vLLM's was switched by that.
+CONSEQUENCES = frozenset({"cache_config.num_gpu_blocks", "log.kv_cache_tokens"})
+
+
+# The base of everything that is written down: frozen, its fields named in the JSON as here.
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a document. A field whose value is ``UNSET`` is not in the file; one that is None is null there."""
 
 
 @dataclass(frozen=True, slots=True)

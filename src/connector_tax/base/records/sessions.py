@@ -65,24 +65,6 @@ class Session:
         return max(tokens + sum(own[h] for h in self.said_before(k)) for k, tokens in enumerate(own))
 
 
-def linear(turns: int, *, first_tokens: int, next_tokens: int, output_tokens: int, wait_s: float) -> Session:
-    """A conversation: each turn after the one before, with everything said so far in front."""
-    first = Turn(first_tokens, output_tokens)
-    rest = (Turn(next_tokens, output_tokens, (k - 1,), (k - 1,), wait_s) for k in range(1, turns))
-    return Session((first, *rest))
-
-
-def fan_out_and_in(
-    width: int, *, first_tokens: int, next_tokens: int, output_tokens: int, wait_s: float
-) -> Session:
-    """An agent's round: one turn, ``width`` at once that know it, one that waits for all of them."""
-    root = Turn(first_tokens, output_tokens)
-    branches = (Turn(next_tokens, output_tokens, (0,), (0,), wait_s) for _ in range(width))
-    return Session(
-        (root, *branches, Turn(next_tokens, output_tokens, tuple(range(1, width + 1)), (1,), wait_s))
-    )
-
-
 def read_sessions(path: Path) -> tuple[Session, ...]:
     """A session file, or a Mooncake trace: told apart by their keys.
 

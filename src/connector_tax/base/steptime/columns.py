@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import open_stream
+from connector_tax.base.files import open_stream
 from connector_tax.base.steptime.heard import Unheard, unheard
 from connector_tax.base.units import MOST_NS
 

@@ -13,9 +13,11 @@ import msgspec
 
 from connector_tax.base.documents.aggregate import (
     Aggregate,
+    Ends,
     Interval,
     LatencyMetric,
     Metric,
+    TaxRow,
     Unit,
     read_aggregate,
 )
@@ -24,18 +26,50 @@ from connector_tax.base.errors import NotComparable
 from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
 from connector_tax.base.statistics.mover import change
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
-from connector_tax.read.figures.flags import flags_behind
-from connector_tax.read.figures.labels import label, launches_text, reason_text
-from connector_tax.read.figures.questions import (
-    Tax,
+from connector_tax.read.figures.words import (
+    blocks_of,
+    label,
+    launches_text,
+    listing,
     phase_a_shape,
     rated_cells,
+    reason_text,
     reference_flags,
     reference_rate,
     why_absent,
 )
-from connector_tax.read.figures.words import listing
 from connector_tax.read.figures.words import rate as rate_text
+
+
+def flags_behind(aggregate: Aggregate, tax: TaxRow) -> set[str]:
+    """Of the cells that a tax is made of: the usable ones of its launch, or of the blocks that it is a mean over.
+
+    Plain's second launches are in blocks alone.
+    """
+    over_blocks = blocks_of(tax) is not None
+    phases = _own_blocks(aggregate, tax) if over_blocks else {tax.phase}
+    sides = {tax.config}
+    if tax.metric != "callback_p50_us":  # plain has no hooks
+        sides |= {"plain", PLAIN_AGAIN} if over_blocks else {"plain"}
+    return {
+        flag
+        for cell in aggregate.measured()
+        if cell.phase in phases and cell.cell_id == tax.cell_id and cell.config in sides
+        for flag in cell.flags
+    }
+
+
+def _own_blocks(aggregate: Aggregate, tax: TaxRow) -> set[str]:
+    """Phases of the blocks in which its configuration and plain have a number; equal rates have one entry of blocks."""
+    entries = (
+        set(row.by_block)
+        for entry in aggregate.repeats
+        if (entry.rate_per_s, entry.metric) == (tax.rate_per_s, tax.metric)
+        for row in entry.taxes
+        if row.config == tax.config
+    )
+    return next(entries, set())
+
 
 # Decide; steps are shown beside them where both campaigns recorded them.
 LATENCIES: tuple[LatencyMetric, ...] = ("ttft_p90", "tpot_p90")
@@ -62,23 +96,16 @@ class Rate(msgspec.Struct, frozen=True):
     sentence: str
 
 
-class Number(msgspec.Struct, frozen=True):
+class Number(Ends, frozen=True, kw_only=True):
     """One tax of one campaign, a ratio less one or microseconds; ``reason`` is null where there is a number."""
 
-    point: float | None
-    low: float | None
-    high: float | None
     reason: str | None
     n_blocks: int = 1
     overloaded: bool = False
 
-    @property
-    def value(self) -> Interval | None:
-        return None if self.point is None else Interval(self.point, self.low, self.high)
-
 
 def no_number(reason: str) -> Number:
-    return Number(None, None, None, reason)
+    return Number(point=None, low=None, high=None, reason=reason)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -316,9 +343,9 @@ def _changes(
         first, second = (tax_at(side.aggregate, config, metric, rate_per_s) for side in (a, b))
         why_not = _why_not(first, second)
         timed = all(side.aggregate.step_timing_available for side in (a, b))
-        if metric in STEPS and why_not and not (timed and (first.value or second.value)):
+        if metric in STEPS and why_not and not (timed and (first.known or second.known)):
             continue  # not every release can be timed; where one was not there is nothing to say
-        value = None if why_not else _difference(first.value, second.value)
+        value = None if why_not else _difference(first, second)
         rose = value is not None and value.point > fail_above and value.low is not None and value.low > 0
         regression = metric in deciding and rose and is_connector(config)
         unit: Unit = "ratio" if metric in LATENCIES else "us"
@@ -339,18 +366,17 @@ def _ttft_is_no_tax(aggregate: Aggregate, config: str) -> bool:
 
 def _why_not(a: Number, b: Number) -> str:
     """Empty where the two can be compared; else in which campaign there is no number, and why."""
-    lost = {name: found.reason for name, found in (("A", a), ("B", b)) if found.value is None}
+    lost = {name: found.reason for name, found in (("A", a), ("B", b)) if not found.known}
     if lost or (a.n_blocks == 1) == (b.n_blocks == 1):
         return "; ".join(f"in {name} {reason}" for name, reason in lost.items())
     return f"{launches_text(a.n_blocks)} in A, {launches_text(b.n_blocks)} in B"
 
 
-def _difference(a: Interval | None, b: Interval | None) -> Interval | None:
-    return (
-        None
-        if a is None or b is None
-        else Interval(*change((a.point, a.low, a.high), (b.point, b.low, b.high)))
-    )
+def _difference(a: Number, b: Number) -> Interval | None:
+    first, second = a.interval, b.interval
+    if first is None or second is None:
+        return None
+    return Interval(*change((first.point, first.low, first.high), (second.point, second.low, second.high)))
 
 
 def _measured(aggregate: Aggregate, config: str, rate_per_s: float | None) -> bool:
@@ -360,7 +386,7 @@ def _measured(aggregate: Aggregate, config: str, rate_per_s: float | None) -> bo
     return any(True for _ in _standing(aggregate, config, rate_per_s))
 
 
-def _standing(aggregate: Aggregate, config: str, rate_per_s: float) -> Iterator[Tax]:
+def _standing(aggregate: Aggregate, config: str, rate_per_s: float) -> Iterator[TaxRow]:
     """The taxes that stand at that rate, at the reference rates first."""
     return (t for t in aggregate.main_taxes if (t.config, t.rate_per_s) == (config, rate_per_s))
 
@@ -370,12 +396,11 @@ def tax_at(aggregate: Aggregate, config: str, metric: Metric, rate_per_s: float)
     tax = next((t for t in _standing(aggregate, config, rate_per_s) if t.metric == metric), None)
     if tax is None:
         return no_number(f"no {metric} at {rate_text(rate_per_s)}")
-    known = tax.interval
     return Number(
-        None if known is None else known.point,
-        None if known is None else known.low,
-        None if known is None else known.high,
-        reason=(reason_text(tax.reason, tax.subject) or "not available") if known is None else None,
+        point=tax.point,
+        low=tax.low,
+        high=tax.high,
+        reason=None if tax.known else reason_text(tax.reason, tax.subject) or "not available",
         n_blocks=tax.n_blocks,
         overloaded=bool(tax.overloaded),
     )
@@ -384,7 +409,7 @@ def tax_at(aggregate: Aggregate, config: str, metric: Metric, rate_per_s: float)
 def flags_at(aggregate: Aggregate, config: str, metric: Metric, rate_per_s: float | None) -> list[str]:
     """Flags of the cells behind the campaign's own tax at that rate."""
     standing = () if rate_per_s is None else _standing(aggregate, config, rate_per_s)
-    return [flag for tax in standing if tax.metric == metric for flag in flags_behind(aggregate, tax)]
+    return sorted({flag for tax in standing if tax.metric == metric for flag in flags_behind(aggregate, tax)})
 
 
 def number_of(
@@ -396,7 +421,4 @@ def number_of(
         return no_number(f"{reference} is a fallback")
     if not any(t.metric == metric for t in _standing(aggregate, config, rate_per_s)):
         return no_number(why_absent(aggregate, config))
-    found = tax_at(aggregate, config, metric, rate_per_s)
-    return (
-        no_number("it is no ratio of latencies") if found.point is not None and found.point <= -1 else found
-    )
+    return tax_at(aggregate, config, metric, rate_per_s)

@@ -1,20 +1,190 @@
-"""A comparison as text that ends with its verdict, and as one JSON object; ``docs/formats.md`` lists the keys."""
+"""A comparison as text that ends with its verdict, and as one JSON object (``docs/formats.md`` lists the keys); and what else differs between the two
+campaigns, which must be known before their taxes are compared.
+"""
 
 import json
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from connector_tax.base.documents.aggregate import Metric, Scalar, Unit
-from connector_tax.base.files import to_json
-from connector_tax.base.opening import printable
+from connector_tax.base.documents.identity import kinds_of
+from connector_tax.base.documents.rates import REFERENCES
+from connector_tax.base.files import printable, to_json
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.templates import template
-from connector_tax.read.compare.comparison import Change, Comparison, InNeither, Number, OnlyIn, Rate, Side
-from connector_tax.read.compare.context import Difference, differences, identity, notes
-from connector_tax.read.figures.labels import label, labels, launches_text
-from connector_tax.read.figures.questions import reference_flags
-from connector_tax.read.figures.words import clean, listing, with_interval
+from connector_tax.read.compare.comparison import (
+    Change,
+    Comparison,
+    Number,
+    Side,
+    flags_at,
+)
+from connector_tax.read.figures.words import (
+    clean,
+    label,
+    labels,
+    launches_text,
+    listing,
+    on_embedded_engine,
+    phase_a_shape,
+    reference_flags,
+    reference_rate,
+    source_note,
+    virtual_name,
+    with_interval,
+)
+
+# What taxes depend on beside connector, versions and rate, by its name in ``provenance``.
+_ALIKE = (
+    *("engine_kind", "model", "arrival", "confidence", "host.cpu", "host.cores"),
+    *(
+        "settings.cell.gamma_shape",
+        "settings.cell.duration_s",
+        "settings.cell.warmup_s",
+        "settings.cell.inflight_cap",
+    ),
+    *("settings.engine.extra_args", "settings.engine.model_file", "settings.engine.model_sha256"),
+    *("settings.engine.pin_cpus", "settings.engine.step_timing"),
+)
+_ALIKE_BENEATH = ("engine_args.", "settings.engine.env.")
+# Whose campaign it is, and in which order it ran.
+_UNASKED = ("config_hash", "created_utc", "order", "cards")
+# The same host reports a few MiB more or less after a reboot.
+PASSING = {"host.memory_mib"}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not the same; ``-`` where a campaign does not say."""
+
+    what: str
+    a: str
+    b: str
+
+
+def differences(comparison: Comparison) -> list[Difference]:
+    """What ``provenance`` says otherwise of the two, by its names there; reference rates and flags."""
+    configs = {c.config for c in comparison.changes}
+    first, second = (_facts(side, configs) | _flags(side, comparison) for side in comparison.sides)
+    pairs = [Difference(n, first.get(n, "-"), second.get(n, "-")) for n in dict.fromkeys([*first, *second])]
+    return [d for d in pairs if d.a != d.b and d.what not in PASSING]
+
+
+def _flags(side: Side, comparison: Comparison) -> dict[str, str]:
+    """Those of the reference rates, and of the cells behind the taxes that are compared."""
+    at = comparison.rate.per_s
+    behind = {f for c in comparison.changes for f in flags_at(side.aggregate, c.config, c.metric, at)}
+    return {
+        "flags of the reference rates": _text(reference_flags(side.aggregate)),
+        "flags of the cells": _text(sorted(behind)),
+    }
+
+
+def has_to_be_alike(side: Side) -> dict[str, str]:
+    """What taxes depend on beside connector, versions and rate, in words: campaigns that differ in one of these are different series."""
+    provenance, shape = side.aggregate.provenance, phase_a_shape(side.aggregate)
+    return {
+        "device": _device_of_series(side),
+        "shape of Phase A": "-" if shape is None else f"{shape[0]} prompt and {shape[1]} output tokens",
+        # Neighbours take from a host what its cores, memory and buses are shared of, and cards of one kind differ.
+        "engines side by side": str(provenance.engines_at_once),
+        "cards, or places without one": str(len(provenance.cards or ()) or 1),
+        "comparisons across cards": "some" if provenance.mixed_cards else "none",
+        # What is null or empty is as good as not said.
+        **{
+            name: text
+            for name, text in _facts(side, ()).items()
+            if (name in _ALIKE or name.startswith(_ALIKE_BENEATH)) and text not in ("-", "none")
+        },
+    }
+
+
+def _device_of_series(side: Side) -> str:
+    """Cards count by their names, since another card of the same kind is no other device."""
+    if on_embedded_engine(side.aggregate):
+        return "the embedded engine"
+    if (clock := side.aggregate.provenance.clock) is not None:
+        return f"virtual {virtual_name(clock)}"
+    cards = Counter(kinds_of(side.aggregate.provenance.gpu))
+    return ", ".join(f"{n} x {card}" for card, n in sorted(cards.items())) or "no GPU"
+
+
+def _facts(side: Side, configs: Collection[str]) -> dict[str, str]:
+    """
+    Args:
+        configs: connectors of which it is said how they were launched.
+    """
+    given: dict[str, Any] = msgspec.to_builtins(side.aggregate.provenance)
+    every = given["settings"].get("connectors") or {}
+    given["settings"] |= {"connectors": {c: own for c, own in every.items() if c in configs}}
+    if (clock := side.aggregate.provenance.clock) is not None:
+        given["virtual_gpu"] = virtual_name(clock)
+    found = _flat({name: value for name, value in given.items() if name not in _UNASKED})
+    found["step times"] = "recorded" if side.aggregate.step_timing_available else "not recorded"
+    rates = {f"{r}, req/s": _text(reference_rate(side.aggregate, r)) for r in REFERENCES}
+    return found | rates
+
+
+def _flat(value: Mapping[str, object], before: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, inner in value.items():
+        name = f"{before}{key}"
+        found |= _flat(inner, f"{name}.") if isinstance(inner, Mapping) else {name: _text(inner)}
+    return found
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return "-" if value is None else str(value)
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """Return what qualifies every number."""
+    a, b = (side.aggregate.provenance for side in comparison.sides)
+    found = []
+    for side in comparison.sides:
+        flags = reference_flags(side.aggregate)
+        about = [source_note(side.aggregate), *(f"{flag}: {label('rate_flag', flag)}" for flag in flags)]
+        found += [f"{side.name}: {text}" for text in about if text]
+    clocks = [None if (clock := p.clock) is None else clock.sha256 for p in (a, b)]
+    codes = {
+        "same_campaign": identity(comparison.a) == identity(comparison.b),
+        "two_engines": a.measured_on.kind != b.measured_on.kind or clocks[0] != clocks[1],
+        "one_launch": any(n.known and n.n_blocks == 1 for c in comparison.changes for n in (c.a, c.b)),
+    }
+    return [*(label("comparison_note", code) for code, holds in codes.items() if holds), *found]
+
+
+def identity(side: Side) -> tuple[object, ...]:
+    """Its launches, and not what was made of them: of one campaign before and after a loss both sides share launches.
+
+    Two hosts may start a campaign of one name in the same second, and not every campaign says when it started.
+    """
+    aggregate, provenance = side.aggregate, side.aggregate.provenance
+    host = {f"host {name}": value for name, value in provenance.host.items()}
+    return (
+        aggregate.campaign,
+        aggregate.date,
+        provenance.config_hash,
+        provenance.created_utc,
+        provenance.seed,
+        provenance.engine_kind,
+        provenance.gpu,
+        *(
+            tuple(sorted((n, _text(v)) for n, v in own.items() if n not in PASSING))
+            for own in (host, provenance.versions)
+        ),
+    )
+
 
 TEMPLATE = Path(__file__).with_name("compare.txt.j2")
 # In the verdict, of a kind.
@@ -28,60 +198,36 @@ METRIC_WORDS: dict[Metric, str] = {
 VERDICTS = {0: "no regression", 1: "regression", 2: "not comparable"}
 
 
-class SideOfIt(msgspec.Struct, frozen=True):
-    path: str
-    campaign: str
-    date: str
-    vllm: Scalar
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "a": side_document(comparison.a),
+        "b": side_document(comparison.b),
+        "confidence": comparison.confidence,
+        "fail_above": comparison.fail_above,
+        "deciding": comparison.deciding,
+        "rate": comparison.rate,
+        "notes": notes(comparison),
+        "changes": comparison.changes,
+        "differences": differences(comparison),
+        "only_in": comparison.only_in,
+        "in_neither": comparison.in_neither,
+        "verdict": VERDICTS[comparison.exit_code],
+        "exit_code": comparison.exit_code,
+        "sentence": sentence(comparison),
+    }
 
 
-class ComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
-    schema_version: int = 1
-    a: SideOfIt
-    b: SideOfIt
-    confidence: float
-    fail_above: float
-    deciding: tuple[Metric, ...]
-    rate: Rate
-    notes: tuple[str, ...]
-    changes: tuple[Change, ...]
-    differences: tuple[Difference, ...]
-    only_in: tuple[OnlyIn, ...]
-    in_neither: tuple[InNeither, ...]
-    verdict: str
-    exit_code: int
-    sentence: str
-
-
-def comparison_document(comparison: Comparison) -> ComparisonDocument:
-    return ComparisonDocument(
-        a=side_document(comparison.a),
-        b=side_document(comparison.b),
-        confidence=comparison.confidence,
-        fail_above=comparison.fail_above,
-        deciding=comparison.deciding,
-        rate=comparison.rate,
-        notes=tuple(notes(comparison)),
-        changes=comparison.changes,
-        differences=tuple(differences(comparison)),
-        only_in=comparison.only_in,
-        in_neither=comparison.in_neither,
-        verdict=VERDICTS[comparison.exit_code],
-        exit_code=comparison.exit_code,
-        sentence=sentence(comparison),
-    )
-
-
-def side_document(side: Side) -> SideOfIt:
+def side_document(side: Side) -> dict[str, Scalar]:
     found = side.aggregate
     # A name that is no UTF-8 would leave a document that nobody can write.
-    path = printable(str(side.path))
-    return SideOfIt(path, found.campaign, found.date, found.provenance.versions.get("vllm"))
+    path, vllm = printable(str(side.path)), found.provenance.versions.get("vllm")
+    return {"path": path, "campaign": found.campaign, "date": found.date, "vllm": vllm}
 
 
 def comparison_json_text(found: Comparison) -> str:
     """The document in ASCII: a terminal takes U+009B, which JSON leaves as it is, for the beginning of a command."""
-    return json.dumps(json.loads(to_json(comparison_document(found))), indent=2)
+    return json.dumps(json.loads(to_json(msgspec.to_builtins(comparison_document(found)))), indent=2)
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -102,7 +248,7 @@ def comparison_text(comparison: Comparison) -> str:
 
 def _columns(change: Change) -> list[str]:
     marks = ["REGRESSION"] * change.regression + ["decides nothing"] * (not change.decides)
-    both = change.a.value and change.b.value and change.reason
+    both = change.a.known and change.b.known and change.reason
     return [
         change.config,
         f"A {number_text(change.a, change.unit)}",
@@ -114,9 +260,9 @@ def _columns(change: Change) -> list[str]:
 
 def number_text(found: Number, unit: Unit) -> str:
     """A tax with its interval and launches, or why there is none."""
-    if found.value is None:
+    if (value := found.interval) is None:
         return f"not available ({clean(found.reason or '')})"
-    return f"{with_interval(found.value, unit)} {launches_text(found.n_blocks)}{', saturated' * found.overloaded}"
+    return f"{with_interval(value, unit)} {launches_text(found.n_blocks)}{', saturated' * found.overloaded}"
 
 
 def change_text(change: Change) -> str:

@@ -1,7 +1,7 @@
 """Every figure of a campaign: ``aggregate.json`` in, ``figures/`` out, replaced as a whole.
 
 ``index.json`` lists all of them with their captions, or with the reason for leaving them out. Figures for papers lie in
-``figures/paper/``, with their captions for LaTeX; drawing the page's draws those that are there anew, so that none of an earlier
+``figures/paper/``; drawing the page's draws those that are there anew, so that none of an earlier
 aggregate stays beside them.
 """
 
@@ -18,24 +18,22 @@ from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.documents.aggregate import Aggregate, read_aggregate
 from connector_tax.base.documents.figures import Entry, FigureIndex, Files
 from connector_tax.base.files import publish_folder, write_json, write_text
-from connector_tax.read.figures import rates, stacks, steps, taxes
-from connector_tax.read.figures.captions import captions_tex
-from connector_tax.read.figures.questions import source_note
+from connector_tax.read.figures import bars, lines
 from connector_tax.read.figures.style import FORMS, Drawn, Omitted, Row, drawing_style, save
 from connector_tax.read.figures.words import clean
 
 FIGURES: dict[str, Callable[[Aggregate], Drawn | Omitted]] = {
     name: partial(draw, name=name)
     for name, draw in {
-        "fig1_ttft_vs_rate": rates.draw_latency,
-        "fig2_tpot_vs_rate": rates.draw_latency,
-        "fig3_throughput": rates.draw_throughput,
-        "fig4_tax_bars": taxes.draw_bars,
-        "fig5_shape_heatmaps": taxes.draw_shapes,
-        "fig6_step_cdf": steps.draw_durations,
-        "fig7_decomposition": stacks.draw_decomposition,
-        "fig8_additivity": stacks.draw_additivity,
-        "fig9_attribution": steps.draw_attribution,
+        "fig1_ttft_vs_rate": lines.draw_latency,
+        "fig2_tpot_vs_rate": lines.draw_latency,
+        "fig3_throughput": lines.draw_throughput,
+        "fig4_tax_bars": bars.draw_bars,
+        "fig5_shape_heatmaps": bars.draw_shapes,
+        "fig6_step_cdf": lines.draw_durations,
+        "fig7_decomposition": bars.draw_decomposition,
+        "fig8_additivity": bars.draw_additivity,
+        "fig9_attribution": lines.draw_attribution,
     }.items()
 }
 
@@ -81,8 +79,6 @@ def _draw(aggregate: Aggregate, folder: Path, purpose: str) -> list[Entry]:
     if purpose == "page":
         write_json(folder / "index.json", msgspec.to_builtins(FigureIndex(figures=tuple(entries))))
         write_json(folder / "omitted.json", {e.name: e.reason for e in entries if not e.drawn})
-    else:
-        write_text(folder / "captions.tex", captions_tex(entries, source_note(aggregate)))
     return entries
 
 

@@ -13,9 +13,8 @@ from matplotlib.ticker import PercentFormatter
 
 from connector_tax.base.documents.aggregate import Interval
 from connector_tax.base.documents.fleet import Fleet
-from connector_tax.read.figures.labels import label
 from connector_tax.read.figures.style import drawing_style, error_bar, look_of, new_figure, save, set_around
-from connector_tax.read.figures.words import clean, short_label
+from connector_tax.read.figures.words import clean, label, short_label
 
 NAME = "fleet"
 ROUTER_LOOKS = {

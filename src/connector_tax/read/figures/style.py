@@ -1,4 +1,5 @@
-"""The one look of all figures: a colour and a marker per configuration, axes, keys, and how files are written.
+"""The one look of all figures: a colour and a marker per configuration, axes, keys, and how files are written; and what stands above and below a picture:
+codes with names in, the words of ``labels.yaml`` out.
 
 Colours are Okabe and Ito's (2008), which people with any common colour vision tell apart; markers carry the same information in
 grey. Both are fixed per id, so a configuration looks the same in every figure of every campaign. One code draws a figure for the
@@ -7,7 +8,7 @@ report's page and for a paper; a ``Form`` says how wide it is there and how larg
 
 import hashlib
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -23,8 +24,18 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.ticker import AutoLocator, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from connector_tax.base.documents.aggregate import Interval
-from connector_tax.read.figures.words import MINUS
+from connector_tax.base.documents.aggregate import Aggregate, Interval, MeasuredCell, TaxRow
+from connector_tax.base.records.cell import is_repeat, phase_word
+from connector_tax.base.records.connector import is_connector
+from connector_tax.read.figures.words import (
+    MINUS,
+    blocks_of,
+    label,
+    listing,
+    phase_a_shape,
+    problem_text,
+    source_note,
+)
 
 # Of the CSV beside a figure.
 Row = dict[str, str | int | float | None]
@@ -276,7 +287,9 @@ def percent_axis(axis: Axis) -> None:
     axis.set_major_formatter(lambda ratio, _: f"{100 * ratio:,.6g} %".replace("-", MINUS))
 
 
-def row_axis(axes: Axes, names: Sequence[str], ends: Sequence[float], texts: Iterable[str]) -> None:
+def row_axis(
+    axes: Axes, names: Sequence[str], ends: Sequence[float], texts: Iterable[str], label: str
+) -> None:
     """Lay out bars to the right of names: a row each from above, and an x axis from the lowest end to the highest.
 
     Args:
@@ -288,6 +301,9 @@ def row_axis(axes: Axes, names: Sequence[str], ends: Sequence[float], texts: Ite
     axes.set_xlim(low - span * (0.06 if low < 0 else 0.02), high + span * room)
     axes.axvline(0, color="#333333", linewidth=0.9)
     axes.xaxis.set_major_locator(MaxNLocator(3 if FORM.get().narrow else 6, steps=[1, 2, 5, 10]))
+    if label.endswith("(%)"):
+        percent_axis(axes.xaxis)
+    axes.set_xlabel(label)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.grid(axis="y", visible=False)
@@ -322,3 +338,126 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     for suffix in form.formats:
         file = folder / f"{name}{form.suffix}.{suffix}"
         figure.savefig(file, format=suffix, metadata=_METADATA[suffix])
+
+
+# Statuses of configurations that have a number somewhere.
+MEASURED = ("measured", "partial")
+# Names in one list.
+MOST_LISTED = 12
+# By code.
+Lists = Mapping[str, Sequence[str]]
+
+
+def finished(
+    aggregate: Aggregate,
+    name: str,
+    figure: Figure,
+    data_rows: list[Row],
+    *,
+    lists: Lists,
+    taxes: Sequence[TaxRow] = (),
+    n: Iterable[int] = (),
+    legend: Sequence[Artist] = (),
+    rate_per_s: float | None = None,
+    shape: bool = True,
+) -> Drawn:
+    """Put title, keys and source around the panels, and write the caption.
+
+    Args:
+        lists: what is left out, or of other launches than the rest.
+        taxes: those drawn; the caption has how many observations are behind them, and which of their sides were saturated.
+        n: observations behind each number, where these are no taxes.
+        rate_per_s: the only rate that the figure is of; None where it is of several.
+        shape: whether it is of Phase A's shape alone.
+    """
+    title = label("title", name)
+    if rate_per_s is not None:
+        title += label("condition", "rate").format(rate=rate_per_s)
+    if shape and (own := phase_a_shape(aggregate)) is not None:
+        title += label("condition", "shape").format(input=own[0], output=own[1])
+    caption = label("caption", name).format(
+        confidence=100 * aggregate.provenance.confidence,
+        n=span(n or [tax.n for tax in taxes]),
+        n_plain=span(tax.n_plain for tax in taxes),
+    )
+    lists = {**lists, **saturated(aggregate, taxes)} if taxes else lists
+    listed = [
+        label("listed", code).format(listing(names, MOST_LISTED)) for code, names in lists.items() if names
+    ]
+    set_around(figure, title, source_note(aggregate), legend)
+    return Drawn(figure, title, " ".join([caption, *listed]), data_rows)
+
+
+def omitted(code: str, **values: Any) -> Omitted:
+    return Omitted(label("omitted", code).format(**values))
+
+
+def span(counts: Iterable[int]) -> str:
+    """``"200 to 1,920"``."""
+    known = [n for n in counts if n]
+    ends = [min(known), max(known)] if known else []
+    return " to ".join(dict.fromkeys(f"{n:,}" for n in ends)) or "unknown"
+
+
+def launches(taxes: Sequence[TaxRow]) -> Lists:
+    """List over how many blocks of launches taxes are, and where some are, which are not; and those that are not of Phase A."""
+    blocks = sorted({n for tax in taxes if (n := blocks_of(tax)) is not None})
+    once = {tax.config: str(tax.phase) for tax in taxes if blocks_of(tax) is None}
+    return {
+        "blocks": [*map(str, blocks)],
+        "once": list(once) if blocks else [],
+        "other_phase": [f"{c} (phase {phase_word(p)})" for c, p in once.items() if p not in ("a", "None")],
+    }
+
+
+def saturated(aggregate: Aggregate, taxes: Iterable[TaxRow]) -> Lists:
+    """List which sides of these taxes did not keep up."""
+    found = {"plain" if side == "plain" else tax.config for tax in taxes for side in tax.overloaded}
+    return {"saturated": [c for c in aggregate.config_ids if c in found]}
+
+
+def left_out(
+    aggregate: Aggregate,
+    phase: str,
+    drawn: Collection[str] | None = None,
+    *,
+    taxes: Iterable[TaxRow] = (),
+    rate_per_s: float | None = None,
+    among: Collection[str] | None = None,
+    every: bool = False,
+) -> Lists:
+    """List what is not in the picture: skipped configurations, those without a number, and cells that do not count.
+
+    Args:
+        drawn: the configurations that the figure has a number of; None where the figure names the others by itself.
+        taxes: those drawn; of one over blocks of launches the cells of its blocks count as well, and of one of another phase that phase's.
+        rate_per_s: the rate that the figure is of; None where it is of several.
+        among: the configurations that the figure is about; None where it is about all.
+        every: whether plain vLLM belongs in the picture, too.
+    """
+    status = {c: aggregate.configs[c].status for c in aggregate.config_ids if among is None or c in among}
+    at = {(tax.rate_per_s, tax.shape, blocks_of(tax) or str(tax.phase)) for tax in taxes}
+    over_blocks = {(rate, shape) for rate, shape, which in at if isinstance(which, int)}
+    cells = [
+        f"{cell.config} {'' if cell.phase == phase else f'{cell.phase}/'}{cell.cell_id} "
+        f"({'; '.join(map(problem_text, cell.reasons)) or label('listed', 'unreadable')})"
+        for cell in aggregate.cells
+        if (
+            cell.phase == phase
+            or (cell.rate_per_s, cell.shape, cell.phase) in at
+            or (
+                (cell.rate_per_s, cell.shape) in over_blocks
+                and (cell.phase in ("a", "b") or is_repeat(cell.phase))
+            )
+        )
+        and not isinstance(cell, MeasuredCell)
+        and cell.recorded
+        and rate_per_s in (None, cell.rate_per_s)
+        and (among is None or cell.config in among)
+    ]
+    without = [c for c, s in status.items() if s in MEASURED and (every or is_connector(c))]
+    return {
+        "absent": [f"{c} ({s})" for c, s in status.items() if s not in MEASURED],
+        "no_number": [] if drawn is None else [c for c in without if c not in drawn],
+        "excluded": cells,
+    }

@@ -1,10 +1,32 @@
-"""Numbers as people read them: percent, microseconds, rates, intervals; and lists of names."""
+"""What figures, page and comparison say: the table that turns codes into words (``workflow/report/labels.yaml``), numbers as people read them, and questions
+that they ask of a campaign, beside those that its aggregate answers itself.
 
-from collections.abc import Sequence
+Nothing is computed but look-ups; what is not known is None, so that a figure asks once and leaves out what it is not told.
+"""
 
-from connector_tax.base.documents.aggregate import Interval, LatencyMetric
-from connector_tax.base.opening import printable
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from functools import cache
+
+import yaml
+
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.aggregate import (
+    Aggregate,
+    Interval,
+    LatencyMetric,
+    MeasuredCell,
+    Problem,
+    TaxRow,
+    VirtualGpu,
+)
+from connector_tax.base.documents.identity import DeviceIdentity
+from connector_tax.base.documents.rates import Reference
+from connector_tax.base.files import printable
+from connector_tax.base.records.cell import is_phase, is_repeat, phase_word
+from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.texts import digits_apart
+from connector_tax.base.units import exact_duration
 
 METRICS: dict[LatencyMetric, str] = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}
 MINUS = "\N{MINUS SIGN}"
@@ -16,9 +38,9 @@ def clean(text: str, limit: int = 400) -> str:
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
-def short_label(label: str) -> str:
+def short_label(text: str) -> str:
     """A legend entry; Matplotlib hides labels that start with an underscore, so that goes."""
-    return clean(label, 26).lstrip("_ ") or "?"
+    return clean(text, 26).lstrip("_ ") or "?"
 
 
 def percent(ratio: float) -> str:
@@ -69,3 +91,130 @@ def listing(items: Sequence[str], most: int = 3) -> str:
     if len(items) > most:
         return ", ".join(items[:most]) + f" and {len(items) - most} more"
     return ", ".join(items[:-1]) + " and " + items[-1] if len(items) > 1 else "".join(items)
+
+
+WORDS = PROJECT_ROOT / "workflow" / "report"
+
+
+@cache
+def labels() -> dict[str, dict[str, str]]:
+    """Return kind -> code -> words."""
+    text = (WORDS / "labels.yaml").read_text(encoding="utf-8")
+    # libyaml's, where PyYAML has it, takes a tenth of the time.
+    found: dict[str, dict[str, str]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # nosec B506  # both loaders are safe ones
+    return found
+
+
+def label(kind: str, code: str) -> str:
+    """Return the words of a code; a code of another version stands for itself."""
+    return labels()[kind].get(code, code.replace("_", " "))
+
+
+def phase_text(phase: str) -> str:
+    """Return what a phase is about: ``rates``, ``repeat 2``."""
+    return f"{label('phase', 'repeat')} {phase[1:]}" if is_repeat(phase) else label("phase", phase)
+
+
+def reason_text(reason: str | None, subject: str = "") -> str:
+    """Return the words of why a number is missing; whose it is stands in front."""
+    said = labels()["missing"].get(reason or "", reason or "")
+    return f"{labels()['subject'].get(subject, subject)}: {said}" if subject else said
+
+
+def problem_text(problem: Problem | None) -> str:
+    """Return the words of a problem, then what somebody else says of it and what it follows from; nothing of None."""
+    if problem is None:
+        return ""
+    facts = defaultdict(lambda: "?")
+    for name, value in problem.numbers.items():
+        facts[name] = exact_duration(round(value)) if name.endswith("_s") else f"{value:,.10g}"
+    facts["subject"] = phase_word(problem.subject) if is_phase(problem.subject) else problem.subject
+    facts["names"] = ", ".join(problem.names)
+    said = label("problem", problem.code).format_map(facts).strip()
+    return printable(": ".join(filter(None, (said, problem.detail, problem_text(problem.because)))))
+
+
+def launches_text(n_blocks: int) -> str:
+    """Return over how many launches a number is taken: ``of one launch``, ``over 4 blocks``."""
+    return label("n_blocks", "one" if n_blocks == 1 else "several").format(n=n_blocks)
+
+
+def why_absent(aggregate: Aggregate, config: str) -> str:
+    """``"mooncake_both was skipped: <reason>"``, for a configuration a figure needs and does not have."""
+    state = aggregate.configs.get(config)
+    words = f"{config} {label('absent', 'not_asked' if state is None else state.status)}"
+    why = problem_text(None if state is None else state.reason)
+    return f"{words}: {why}" if why else words
+
+
+def connectors_or_all(configs: Collection[str]) -> list[str]:
+    """Return the connectors among them; where there is none, all: plain vLLM with a connector's settings is no connector."""
+    return [c for c in configs if is_connector(c)] or list(configs)
+
+
+def rated_cells(aggregate: Aggregate, phase: str, config: str) -> list[MeasuredCell]:
+    """Usable cells of one configuration and phase that have a rate, in order of rate."""
+    return sorted(
+        (cell for cell in aggregate.measured(phase, config) if cell.rate_per_s > 0),
+        key=lambda cell: cell.rate_per_s,
+    )
+
+
+def phase_a_shape(aggregate: Aggregate) -> tuple[int, int] | None:
+    return next((cell.shape for cell in aggregate.cells if cell.phase == "a"), None)
+
+
+def reference_rate(aggregate: Aggregate, reference: Reference) -> float | None:
+    return None if aggregate.reference_rates is None else aggregate.reference_rates.per_s(reference)
+
+
+def reference_flags(aggregate: Aggregate) -> tuple[str, ...]:
+    return () if aggregate.reference_rates is None else aggregate.reference_rates.flags
+
+
+def blocks_of(tax: TaxRow) -> int | None:
+    """Over how many blocks of launches it was taken; None for one launch."""
+    return None if tax.of_one_launch else tax.n_blocks
+
+
+def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, TaxRow]:
+    """Per configuration, the one tax that stands for ``reference``, as the analysis chose it; those with a number."""
+    found = {
+        tax.config: tax
+        for tax in aggregate.main_taxes
+        if (tax.metric, tax.reference) == (metric, reference) and tax.known
+    }
+    return {c: found[c] for c in aggregate.config_ids if c in found}
+
+
+def standing_tax(aggregate: Aggregate, row: TaxRow) -> TaxRow:
+    """The tax that stands for the configuration, rate and shape of one cell's: another where the analysis chose another, also one
+    that has a reason in place of a number. A cell that is lost empties no place in which another one stands."""
+    chosen = next((tax for tax in aggregate.main_taxes if tax.place == row.place), row)
+    instead = not _is_there(aggregate, row) and _is_there(aggregate, chosen)
+    return chosen if chosen.known or row.known or instead else row
+
+
+def _is_there(aggregate: Aggregate, tax: TaxRow) -> bool:
+    """Whether its cell counts; one over blocks has no single cell."""
+    if tax.phase is None:
+        return True
+    return any(cell.cell_id == tax.cell_id for cell in aggregate.measured(tax.phase, tax.config))
+
+
+def virtual_name(gpu: VirtualGpu | DeviceIdentity) -> str:
+    """``NVIDIA H200 (profile h200, 0123456789abcdef)``; names come from files that people write."""
+    name, profile, sha256 = (printable(text or "unknown", 96) for text in (gpu.name, gpu.profile, gpu.sha256))
+    return f"{name} (profile {profile}, {sha256})"
+
+
+def on_embedded_engine(aggregate: Aggregate) -> bool:
+    """Whether its numbers are those of a model of a server."""
+    return aggregate.provenance.measured_on.kind == "embedded_engine"
+
+
+def source_note(aggregate: Aggregate) -> str:
+    """What every picture of this campaign must say about itself; empty for a campaign on a GPU."""
+    provenance = aggregate.provenance
+    gpu = "" if (clock := provenance.clock) is None else virtual_name(clock)
+    return label("note", provenance.measured_on.kind).format(gpu=gpu)

@@ -5,41 +5,50 @@ campaign's file) is kept out and named in ``problems``; everything else is read.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec.structs import replace as replace_fields
 
-from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
-from connector_tax.base.artifacts.receipts import read_receipt
+from connector_tax.base.artifacts.receipts import read_launches
+from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import Problem, ProblemCode
 from connector_tax.base.documents.campaign import CampaignDocument, asked_of
-from connector_tax.base.documents.identity import kinds_of, other_versions
-from connector_tax.base.documents.outputs import Output, OutputsFile
-from connector_tax.base.documents.preflight import Decision, PreflightStatus
-from connector_tax.base.documents.put_in import PutInFile
-from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import document_of, read_document
-from connector_tax.base.documents.receipt import Launch, Receipt
-from connector_tax.base.documents.settings import Change, EngineDiff, Settings, differences, engine_diff_of
+from connector_tax.base.documents.cell import Output, OutputsFile
+from connector_tax.base.documents.identity import (
+    Change,
+    EngineDiff,
+    Settings,
+    differences,
+    engine_diff_of,
+    kinds_of,
+    other_versions,
+)
+from connector_tax.base.documents.rates import PutInFile, ReferenceRatesFile
+from connector_tax.base.documents.receipt import (
+    Decision,
+    Launch,
+    PreflightStatus,
+    Receipt,
+    ReceiptCell,
+    receipt_of,
+)
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, read_document, read_json
 from connector_tax.base.parallel import Each
-from connector_tax.base.plan import read_campaign_file
+from connector_tax.base.plan import config_of, read_campaign_file
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import PHASES, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.read.ingest.belonging import Belonging
-from connector_tax.read.ingest.cells import CellData, OpenedCell, open_cell, read_cell_data
-from connector_tax.read.ingest.checks import Checked, check_files
+from connector_tax.read.ingest.cells import CellData, read_cell_data, unread
 from connector_tax.read.ingest.connector_on import with_proofs
 
 T = TypeVar("T")
-# What a file of another form than expected makes its readers raise.
-UNREADABLE = (ArtifactError, LookupError, AttributeError, TypeError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +65,23 @@ class RunData:
     outputs: list[Output] | None = None
     launches: tuple[Launch, ...] = ()
 
+    @property
+    def status(self) -> str:
+        """How it ended; empty where it has not."""
+        return "" if self.receipt is None else self.receipt.status
+
+    @property
+    def reason(self) -> str:
+        return "" if self.receipt is None else self.receipt.reason or ""
+
 
 @dataclass(frozen=True, slots=True)
 class CampaignData:
-    """Everything the analysis reads."""
+    """Everything the analysis reads.
+
+    Attributes:
+        plan: None where ``campaign.json`` is of another version.
+    """
 
     root: Path
     document: CampaignDocument
@@ -69,6 +91,21 @@ class CampaignData:
     put_in: PutInFile | None
     runs: tuple[RunData, ...]
     problems: tuple[Problem, ...]
+    plan: CampaignConfig | None = None
+
+    @property
+    def config(self) -> Foreign:
+        """Of ``campaign.json``."""
+        return self.document.config
+
+    @property
+    def connector_ids(self) -> list[str]:
+        return [c["id"] for c in self.config["connectors"]]
+
+    @property
+    def skipped(self) -> set[str]:
+        """Configurations that preflight took out."""
+        return {config for config, found in self.decisions.items() if found.decision == "skip"}
 
     @property
     def decisions(self) -> dict[str, Decision]:
@@ -108,22 +145,6 @@ class CampaignData:
     def cells(self) -> list[CellData]:
         return [cell for run in self.runs for cell in run.cells]
 
-    def tables_not_kept(self) -> list[str]:
-        """Why step tables could not be written, one reason per cell without."""
-        return [
-            c.steps.not_kept for c in self.cells() if c.steps is not None and c.steps.not_kept is not None
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenedRun:
-    """A run of which receipt and ``cell.json`` alone were read; a cell that cannot be read is a problem."""
-
-    folder: RunFolder
-    receipt: Receipt | None
-    cells: tuple[OpenedCell | Problem, ...]
-    problems: tuple[Problem, ...]
-
 
 def read_campaign(
     root: Path,
@@ -145,21 +166,31 @@ def read_campaign(
     document = read_campaign_file(folder.campaign_file)
     engine = asked_of(document, str(folder.campaign_file)).engine
     problems: list[Problem] = []
-    campaign, unknown = Belonging.to(document)
-    if unknown is not None:
-        problems.append(Problem("plan_unknown", str(folder.campaign_file), detail=unknown))
-    opened = []
+    plan = None
+    try:
+        plan = config_of(document)
+    except ArtifactError as error:
+        problems.append(Problem("plan_unknown", str(folder.campaign_file), detail=str(error)))
+    listed = []
     for run_folder in folder.runs():
         wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
         if wanted and run_folder.path.parent.name.startswith(document.date + "_"):
-            opened.append(_open_run(folder, run_folder, document.campaign, steps))
+            own_run = (document.campaign, run_folder.connector_id, run_folder.phase)
+            receipt = _optional(
+                run_folder.receipt, lambda path: receipt_of(read_json(path), str(path)), problems, own_run
+            )
+            listed.append((run_folder, receipt, _cells_of(run_folder, receipt, problems)))
         elif wanted:
             problems.append(Problem("other_date", str(run_folder.path), (document.date,)))
-    files = [cell.files for run in opened for cell in run.cells if isinstance(cell, OpenedCell)]
-    checked = iter(each(check_files, files))
-    runs = [_read_run(run, checked, campaign, problems) for run in opened]
-    preflight = _optional(folder.preflight_status, _preflight, problems)
-    proved = with_proofs([(run.folder, run.cells) for run in runs], preflight, folder)
+    places = [(run_folder, *place) for run_folder, _, own in listed for place in own]
+    cells = iter(each(partial(read_cell_data, campaign=document.campaign, plan=plan, steps=steps), places))
+    runs = [
+        _run(run_folder, receipt, list(islice(cells, len(own))), document.campaign, problems)
+        for run_folder, receipt, own in listed
+    ]
+    preflight = _optional(folder.preflight_status, partial(read_document, kind=PreflightStatus), problems)
+    caches = {c["id"] for c in document.config["connectors"] if c.get("verify") == "long_prompt"}
+    proved = with_proofs([(run.folder, run.cells) for run in runs], preflight, folder, caches)
     runs = [replace(run, cells=cells) for run, cells in zip(runs, proved, strict=True)]
     problems += _mixed(runs, several=engine.several)
     runs = _only_comparable(runs, problems, may_mix=engine.mixes_cards)
@@ -167,53 +198,51 @@ def read_campaign(
         root=root,
         document=document,
         preflight=preflight,
-        reference_rates=_optional(folder.reference_rates, _rates, problems),
-        engine_diff=_optional(folder.engine_diff, engine_diff_of, problems),
-        put_in=_optional(folder.put_in, _put_in, problems),
+        reference_rates=_optional(
+            folder.reference_rates, partial(read_document, kind=ReferenceRatesFile), problems
+        ),
+        engine_diff=_optional(
+            folder.engine_diff, lambda path: engine_diff_of(read_json(path), str(path)), problems
+        ),
+        put_in=_optional(folder.put_in, partial(read_document, kind=PutInFile), problems),
         runs=tuple(runs),
         problems=tuple(replace_fields(p, subject=printable(_where(Path(p.subject), root))) for p in problems),
+        plan=plan,
     )
 
 
-def _open_run(campaign: CampaignFolder, folder: RunFolder, name: str, steps: bool) -> _OpenedRun:
-    problems: list[Problem] = []
-    receipt = _receipt(folder, name, problems)
-    wanted = {c.cell_id: c for c in receipt.cells} if receipt is not None else None
-    cells: list[OpenedCell | Problem] = []
-    for cell in folder.finished_cells():
-        if wanted is not None and cell.cell_id not in wanted:
-            cells.append(Problem("cell_left_out", str(cell.path), because=Problem("not_planned")))
-            continue
-        entry = wanted[cell.cell_id] if wanted is not None else None
-        try:
-            cells.append(open_cell(campaign, folder, cell, entry, steps))
-        except UNREADABLE as error:
-            cells.append(_unread(cell.path, error))
-    return _OpenedRun(folder, receipt, tuple(cells), tuple(problems))
+def _cells_of(
+    folder: RunFolder, receipt: Receipt | None, problems: list[Problem]
+) -> list[tuple[CellFolder, ReceiptCell | None]]:
+    """Return the finished cells of a run, each as its receipt lists it; None where the run has not ended."""
+    finished = {cell.cell_id: cell for cell in folder.finished_cells()}
+    if receipt is None:
+        return [(cell, None) for cell in finished.values()]
+    wanted = {entry.cell_id: entry for entry in receipt.cells}
+    unplanned = Problem("not_planned")
+    problems += [
+        Problem("cell_left_out", str(c.path), because=unplanned)
+        for i, c in finished.items()
+        if i not in wanted
+    ]
+    problems += [Problem("cell_gone", str(folder.cells / i)) for i in sorted(wanted.keys() - finished.keys())]
+    return [(cell, wanted[i]) for i, cell in finished.items() if i in wanted]
 
 
-def _read_run(
-    opened: _OpenedRun, checked: Iterator[Checked], campaign: Belonging, problems: list[Problem]
+def _run(
+    folder: RunFolder,
+    receipt: Receipt | None,
+    read: Sequence[CellData | Problem],
+    campaign: str,
+    problems: list[Problem],
 ) -> RunData:
-    folder, receipt = opened.folder, opened.receipt
-    problems += opened.problems
-    cells = []
-    for opened_cell in opened.cells:
-        if isinstance(opened_cell, Problem):
-            problems.append(opened_cell)
-            continue
-        try:
-            cell = read_cell_data(opened_cell, next(checked), campaign)
-        except UNREADABLE as error:
-            problems.append(_unread(opened_cell.folder.path, error))
-            continue
-        problems += _problems_of(cell, opened_cell.folder)
-        cells.append(cell)
-    on_disk = {c.cell_id for c in folder.finished_cells()}
-    for cell_id in sorted({c.cell_id for c in receipt.cells} - on_disk if receipt is not None else ()):
-        problems.append(Problem("cell_gone", str(folder.cells / cell_id)))
-    outputs = _outputs(folder, campaign.campaign, problems)
-    return RunData(folder, receipt, tuple(cells), outputs, _launches(folder, receipt, problems))
+    for found in read:
+        problems += [found] if isinstance(found, Problem) else _problems_of(found, folder.cell(found.cell_id))
+    cells = tuple(found for found in read if isinstance(found, CellData))
+    read_outputs = partial(read_document, kind=OutputsFile)
+    outputs = _optional(folder.outputs, read_outputs, problems, (campaign, folder.connector_id))
+    answers = None if outputs is None else outputs.outputs
+    return RunData(folder, receipt, cells, answers, _launches(folder, receipt, problems))
 
 
 def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem]) -> tuple[Launch, ...]:
@@ -221,7 +250,7 @@ def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem
     try:
         return read_launches(folder.launches) if receipt is None else receipt.launches or ()
     except ArtifactError as error:
-        problems.append(_unread(folder.launches, error, "launches_untimed"))
+        problems.append(unread(folder.launches, error, "launches_untimed"))
         return ()
 
 
@@ -233,36 +262,6 @@ def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
     if cell.steps is not None and cell.steps.torn:
         problems.append(Problem("line_torn", str(folder.engine_step)))
     return problems
-
-
-def _outputs(folder: RunFolder, campaign: str, problems: list[Problem]) -> list[Output] | None:
-    """None where this run had no accuracy pass, or what lies there is not one of this run."""
-    if not os.path.lexists(folder.outputs):
-        return None
-    try:
-        document = read_document(folder.outputs, OutputsFile)
-        named = (document.campaign, document.connector)
-        if named == (campaign, folder.connector_id):
-            return document.outputs
-        problems.append(Problem("of_other_run", str(folder.outputs), named))
-    except ArtifactError as error:
-        problems.append(_unread(folder.outputs, error))
-    return None
-
-
-def _receipt(folder: RunFolder, campaign: str, problems: list[Problem]) -> Receipt | None:
-    """None where the run has not ended, or its receipt is not one of this run."""
-    if not os.path.lexists(folder.receipt):
-        return None
-    try:
-        receipt = read_receipt(folder)
-        named = (receipt.campaign, receipt.connector, receipt.phase)
-        if named == (campaign, folder.connector_id, folder.phase):
-            return receipt
-        problems.append(Problem("of_other_run", str(folder.receipt), named))
-    except ArtifactError as error:
-        problems.append(_unread(folder.receipt, error))
-    return None
 
 
 def _mixed(runs: list[RunData], *, several: bool) -> list[Problem]:
@@ -297,20 +296,16 @@ def _only_comparable(runs: list[RunData], problems: list[Problem], *, may_mix: b
     baseline = {
         (c.phase, c.cell_id): c for run in runs for c in run.cells if c.config == "plain" and c.usable
     }
-    found = []
-    for run in runs:
-        cells = []
-        for cell in run.cells:
-            plain = baseline.get((cell.phase, cell.cell_id))
-            differing = _differing(cell, plain, may_mix) if plain is not None else []
-            if differing:
-                fault = Problem("not_comparable", names=tuple(differing))
-                where = str(run.folder.cells / cell.cell_id)
-                problems.append(Problem("cell_left_out", where, because=fault))
-                cell = replace(cell, left_out=(*cell.left_out, fault))
-            cells.append(cell)
-        found.append(replace(run, cells=tuple(cells)))
-    return found
+
+    def judged(run: RunData, cell: CellData) -> CellData:
+        plain = baseline.get((cell.phase, cell.cell_id))
+        if plain is None or not (differing := _differing(cell, plain, may_mix)):
+            return cell
+        fault = Problem("not_comparable", names=tuple(differing))
+        problems.append(Problem("cell_left_out", str(run.folder.cells / cell.cell_id), because=fault))
+        return replace(cell, left_out=(*cell.left_out, fault))
+
+    return [replace(run, cells=tuple(judged(run, cell) for cell in run.cells)) for run in runs]
 
 
 def _differing(cell: CellData, plain: CellData, may_mix: bool) -> list[str]:
@@ -341,32 +336,26 @@ def _engine(cell: CellData, any_of_kind: bool) -> dict[str, dict[str, object]]:
     return {"versions": {**engine.versions}, "host": host, "gpu": gpu}
 
 
-def _optional(path: Path, of: Callable[[Any, str], T], problems: list[Problem]) -> T | None:
+def _optional(
+    path: Path, read: Callable[[Path], T], problems: list[Problem], own: tuple[str, ...] = ()
+) -> T | None:
+    """None where nothing lies there, or nothing that can be read and is of this run.
+
+    Args:
+        own: campaign, configuration and phase that the document has to name; fewer where it names fewer.
+    """
     if not os.path.lexists(path):
         return None
     try:
-        return of(read_json(path), str(path))
+        found = read(path)
     except ArtifactError as error:
-        problems.append(_unread(path, error))
+        problems.append(unread(path, error))
         return None
-
-
-def _unread(path: Path, error: Exception, code: ProblemCode = "unreadable") -> Problem:
-    """The error without the path that is the subject; a missing key says only its name."""
-    said = f"no {error}" if isinstance(error, KeyError) else str(error)
-    return Problem(code, str(path), detail=said.removeprefix(f"{path}: ").replace(f"{path}/", ""))
-
-
-def _preflight(value: Any, where: str) -> PreflightStatus:
-    return document_of(value, PreflightStatus, where)
-
-
-def _rates(value: Any, where: str) -> ReferenceRatesFile:
-    return document_of(value, ReferenceRatesFile, where)
-
-
-def _put_in(value: Any, where: str) -> PutInFile:
-    return document_of(value, PutInFile, where)
+    named = tuple(getattr(found, name) for name in ("campaign", "connector", "phase")[: len(own)])
+    if named == own:
+        return found
+    problems.append(Problem("of_other_run", str(path), named))
+    return None
 
 
 def _where(path: Path, root: Path) -> str:

@@ -1,20 +1,122 @@
-"""One cell's folder to ``CellData``: what is wrong with its files stands beside what they say."""
+"""One cell's folder to ``CellData``: what is wrong with its files, and whether it is of this campaign, stands beside what they say."""
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
 
 from connector_tax.base.artifacts.cells import read_cell
-from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
-from connector_tax.base.documents.aggregate import Problem
-from connector_tax.base.documents.cell import CellDocument
+from connector_tax.base.artifacts.layout import CellFolder, RunFolder
+from connector_tax.base.config import CampaignConfig
+from connector_tax.base.documents.aggregate import Problem, ProblemCode
+from connector_tax.base.documents.cell import CellDocument, FileEntry
 from connector_tax.base.documents.receipt import ReceiptCell
 from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import as_json, bare, each_line_of, sha256_of
+from connector_tax.base.plan.cells import cells_of, launch_spec
 from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.read.ingest.belonging import Belonging
-from connector_tax.read.ingest.checks import CellFiles, Checked
-from connector_tax.read.ingest.requests import read_requests
+from connector_tax.base.units import MOST_NS
 from connector_tax.read.ingest.samples import Samples, read_samples
-from connector_tax.read.ingest.tables import StepRecords
+from connector_tax.read.ingest.steps import StepRecords, open_steps
+
+# Of the faults of one file, so many are named.
+SHOWN = 5
+# Whatever a sound writer left of a request is one faulty line at its end.
+MOST_FAULTS = 1000
+# Holds every field against its type.
+_DECODER = msgspec.json.Decoder(RequestRecord)
+
+
+def read_requests(path: Path) -> tuple[list[RequestRecord], list[Problem]]:
+    """Records in order of ``seq``, and what is wrong: torn or foreign lines, duplicates, gaps (the first five).
+
+    A file with a fault costs its cell, so reading ends after ``MOST_FAULTS`` of them; the records are those up to there.
+    """
+    if not path.exists():
+        return [], []  # named by the checksum check already
+    by_seq: dict[int, RequestRecord] = {}
+    faults: list[tuple[ProblemCode, int, str]] = []
+    for number, line in enumerate(each_line_of(path), 1):
+        try:
+            record = _DECODER.decode(line.decode("utf-8", errors="replace"))
+        except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
+            faults.append(("line_no_request", number, str(error)[:80]))
+        else:
+            if not _times_are_there(record):
+                faults.append(("line_without_time", number, ""))
+            elif record.seq in by_seq:
+                faults.append(("request_twice", record.seq, ""))
+            else:
+                by_seq[record.seq] = record
+        if len(faults) == MOST_FAULTS:
+            break
+    turns = Counter((r.session, r.turn) for r in by_seq.values() if r.session is not None)
+    faults += [("turn_twice", session or 0, "") for (session, _), n in turns.items() if n > 1]
+    # A turn gets its number when it becomes ready; those that were not yet due when sending ended left gaps.
+    if not turns and (missing := next((k for k in range(len(by_seq)) if k not in by_seq), None)) is not None:
+        faults.append(("request_missing", missing, ""))
+    named = [Problem(code, path.name, numbers={"at": at}, detail=said) for code, at, said in faults[:SHOWN]]
+    return [by_seq[s] for s in sorted(by_seq)], named
+
+
+def _times_are_there(r: RequestRecord) -> bool:
+    needed = (r.seq, r.t_sched_ns, *((r.t_first_token_ns, r.t_last_token_ns) if r.status == "ok" else ()))
+    optional = (r.t_send_ns, r.t_end_ns, r.prompt_tokens, r.completion_tokens, r.session, r.turn)
+    return None not in needed and all(v is None or 0 <= v < MOST_NS for v in (*needed, *optional))
+
+
+# What preflight puts into the launch of a matched baseline, once it has seen the other engine.
+MATCHED = {"extra_args", "env"}
+
+
+def other_campaign(
+    campaign: str, plan: CampaignConfig | None, run: RunFolder, folder: CellFolder, document: CellDocument
+) -> list[Problem]:
+    """Why the cell in ``folder`` is of another campaign; none if it is of this one.
+
+    Args:
+        plan: None where ``campaign.json`` is of another version, so that nothing but names can be compared.
+    """
+    named = (document.campaign, document.connector, document.phase, document.cell_id)
+    if named != (campaign, run.connector_id, run.phase, folder.cell_id):
+        return [Problem("of_other_campaign", names=named)]
+    if plan is None or run.connector_id not in (*plan.connector_ids, PLAIN_AGAIN):
+        return []
+    faults: list[Problem] = []
+    own, planned = (
+        as_json(launch or {}) for launch in (document.launch, launch_spec(plan, run.connector_id))
+    )
+    free = MATCHED if plan.connector(run.connector_id).matches is not None else set()
+    if different := [k for k in planned if k in own and k not in free and own[k] != planned[k]]:
+        faults.append(Problem("launched_otherwise", names=tuple(different)))
+    wanted = _planned(plan, run, document.spec)
+    if wanted is None:
+        faults.append(Problem("not_planned"))
+    elif different := [k for k, v in document.spec.to_json().items() if v != wanted.to_json().get(k)]:
+        faults.append(Problem("loaded_otherwise", names=tuple(different)))
+    return faults
+
+
+def _planned(config: CampaignConfig, run: RunFolder, spec: CellSpec) -> CellSpec | None:
+    """The campaign's own cell of this rate and shape; reference rates are taken from the cell, since they are found, not asked for."""
+    rates = [spec.rate_per_s]
+    if run.phase == "c":
+        rates = [spec.rate_per_s * f.turns_per_session for f in config.phase_c.sessions]
+    planned = [
+        cell
+        for rate in rates
+        for cell in cells_of(config, run.connector_id, run.phase, ReferenceRates(rate, rate))
+    ]
+    return next((cell for cell in planned if cell.cell_id == spec.cell_id), None)
+
+
+# What a file of another form than expected makes its readers raise.
+UNREADABLE = (ArtifactError, LookupError, AttributeError, TypeError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +142,15 @@ class CellData:
     off: tuple[Problem, ...] = ()
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        return self.config, self.phase, self.cell_id
+
+    @property
+    def began_utc_ns(self) -> int:
+        clock = self.document.clock
+        return clock.utc_ns - clock.monotonic_ns + self.window.t0_ns
+
+    @property
     def usable(self) -> bool:
         """Whether it may enter the statistics."""
         return not self.left_out and self.document.verdict == "valid"
@@ -51,66 +162,64 @@ class CellData:
         return (*measured, *self.off, *self.left_out)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedCell:
-    """A cell of which ``cell.json`` alone was read.
+def read_cell_data(
+    place: tuple[RunFolder, CellFolder, ReceiptCell | None],
+    campaign: str,
+    plan: CampaignConfig | None,
+    steps: bool,
+) -> CellData | Problem:
+    """Return what the files of a cell say; a problem where they say nothing. Cells can be read in other processes.
 
-    Attributes:
-        files: what is to be looked at before the rest is read.
+    Args:
+        place: the cell, and how its receipt lists it; None where there is no receipt.
+        steps: whether step records are wanted.
     """
+    run, folder, entry = place
+    try:
+        document = read_cell(folder)
+        faults = other_campaign(campaign, plan, run, folder, document)
+        faults += _changed_files(folder, (entry or document).files)
+        if folder.requests.name not in document.files:
+            faults.append(Problem("file_missing", folder.requests.name))
+        requests, wrong = read_requests(folder.requests)
+        faults += wrong
+        records = None
+        if steps and not faults and folder.engine_step.exists():
+            # As it was launched; a cell of before launches were described has none to say so.
+            connector = document.kv_transfer_config is not None
+            records = open_steps(folder.engine_step, document.window, connector=connector)
+        return CellData(
+            config=run.connector_id,
+            phase=run.phase,
+            cell_id=folder.cell_id,
+            spec=document.spec,
+            window=document.window,
+            document=document,
+            requests=requests,
+            samples=read_samples(folder.metrics, document.window),
+            steps=records,
+            left_out=tuple(faults),
+        )
+    except UNREADABLE as error:
+        return unread(folder.path, error)
 
-    run: RunFolder
-    folder: CellFolder
-    document: CellDocument
-    files: CellFiles
+
+def _changed_files(folder: CellFolder, files: Mapping[str, FileEntry]) -> list[Problem]:
+    """A file's time and size are no proof that it is the same, so every byte is read each time."""
+    faults = []
+    for name, expected in files.items():
+        try:
+            if sha256_of(folder.path / bare(name, "file")) != expected.sha256:
+                faults.append(Problem("file_changed", name))
+        except FileNotFoundError:
+            faults.append(Problem("file_missing", name))
+        except ArtifactError as error:
+            said = str(error).replace(f"{folder.path}/", "")
+            faults.append(Problem("file_unreadable", name, detail=said))
+    return faults
 
 
-def open_cell(
-    campaign: CampaignFolder, run: RunFolder, folder: CellFolder, entry: ReceiptCell | None, steps: bool
-) -> OpenedCell:
-    """Read ``cell.json``.
-
-    Raises:
-        ArtifactError: it is missing, not JSON, of an unknown version or of another form.
-    """
-    document = read_cell(folder)
-    files = CellFiles(
-        folder.path,
-        {name: expected.sha256 for name, expected in (entry or document).files.items()},
-        document.window,
-        folder.engine_step if steps else None,
-        campaign.step_table(folder),
-        # As it was launched; a cell of before launches were described has none to say so.
-        document.kv_transfer_config is not None,
-    )
-    return OpenedCell(run, folder, document, files)
-
-
-def read_cell_data(opened: OpenedCell, checked: Checked, campaign: Belonging) -> CellData:
-    """The rest of a cell, its files having been looked at.
-
-    Raises:
-        ArtifactError: its step records cannot be read.
-        LookupError, AttributeError, TypeError, ValueError: a file has another form.
-    """
-    run, folder, document = opened.run, opened.folder, opened.document
-    faults = [*campaign.faults(run, folder, document), *checked.faults]
-    if folder.requests.name not in document.files:
-        faults.append(Problem("file_missing", folder.requests.name))
-    requests, wrong = read_requests(folder.requests)
-    faults += wrong
-    if checked.unreadable is not None and not faults:
-        raise ArtifactError(checked.unreadable)
-    window = opened.files.window
-    return CellData(
-        config=run.connector_id,
-        phase=run.phase,
-        cell_id=folder.cell_id,
-        spec=document.spec,
-        window=window,
-        document=document,
-        requests=requests,
-        samples=read_samples(folder.metrics, window),
-        steps=checked.steps if not faults else None,
-        left_out=tuple(faults),
-    )
+def unread(path: Path, error: Exception, code: ProblemCode = "unreadable") -> Problem:
+    """The error without the path that is the subject; a missing key says only its name."""
+    said = f"no {error}" if isinstance(error, KeyError) else str(error)
+    return Problem(code, str(path), detail=said.removeprefix(f"{path}: ").replace(f"{path}/", ""))

@@ -1,19 +1,86 @@
-"""``metrics_*.jsonl`` to what the analysis asks of it."""
+"""``metrics_*.jsonl`` of a cell: what the analysis asks of the samples of its window, the host among them, and all of them in order of time. Nothing is filled in."""
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from connector_tax.base.connector_off import EXTERNAL_QUERIES
-from connector_tax.base.opening import each_line_of, shown
+from connector_tax.base.documents.aggregate import Gpu, Host
+from connector_tax.base.files import each_line_of
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellWindow
-from connector_tax.read.ingest.host import HostState, host_reading, host_state
+from connector_tax.base.records.host import GpuReading, HostReading
 
-# A counter over time: (t_ns, value) of each sample that has it.
-Counted = tuple[tuple[int, float], ...]
+
+def host_reading(row: Foreign) -> HostReading | None:
+    """Of one line of ``metrics_*.jsonl``; None where it holds none, as lines of older versions and of rehearsals, or a foreign one."""
+    try:
+        return msgspec.convert(row["host"], HostReading)
+    except (KeyError, msgspec.ValidationError):
+        return None
+
+
+def host_state(readings: Sequence[HostReading]) -> Host | None:
+    """The readings of one window, in time order; None without any."""
+    if not readings:
+        return None
+    medians = [float(np.median(r.cpu_mhz)) for r in readings if r.cpu_mhz]
+    return Host(
+        n=len(readings),
+        steal_share=_steal_share(readings),
+        cpu_mhz_p50=float(np.median(medians)) if medians else None,
+        cpu_mhz_min=min(medians, default=None),
+        cpu_work_us_mean=_mean([us for r in readings for us in r.cpu_work_us]),
+        gpu=_gpu_state([r.gpu for r in readings if r.gpu is not None]),
+    )
+
+
+def _steal_share(readings: Sequence[HostReading]) -> float | None:
+    known = [
+        (r.cpu_ticks, r.steal_ticks)
+        for r in readings
+        if r.cpu_ticks is not None and r.steal_ticks is not None
+    ]
+    if not known:
+        return None
+    total, stolen = (last - first for first, last in zip(known[0], known[-1], strict=True))
+    # No time lies between a sample and itself. Some hypervisors let the counter run backwards: nobody knows, then.
+    return stolen / total if 0 <= stolen <= total and total > 0 else None
+
+
+def _gpu_state(readings: Sequence[GpuReading]) -> Gpu | None:
+    if not readings:
+        return None
+    reasons = [r.clock_reasons for r in readings if r.clock_reasons is not None]
+    counts = Counter(name for names in reasons for name in names)
+    temperatures = _known(r.temperature_c for r in readings)
+    return Gpu(
+        sm_mhz_p50=median(_known(r.sm_mhz for r in readings)),
+        mem_mhz_p50=median(_known(r.mem_mhz for r in readings)),
+        temperature_c_max=max(temperatures, default=None),
+        power_w_mean=_mean(_known(r.power_w for r in readings)),
+        utilisation_mean=_mean(_known(r.utilisation for r in readings)),
+        clock_reasons={k: counts[k] / len(reasons) for k in sorted(counts)} if reasons else None,
+        n_failed=sum(bool(r.errors) for r in readings),
+        errors=tuple(dict.fromkeys(e for r in readings for e in r.errors)),
+    )
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [v for v in values if v is not None]
+
+
+def median(values: list[float]) -> float | None:
+    return float(np.median(values)) if values else None
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
 # Of tokens since the launch and of bytes alike.
 MOST_VALUE = 1e18
 
@@ -23,7 +90,6 @@ class Samples:
     """One cell's samples inside its window.
 
     Attributes:
-        external_queries: that counter in all samples from the cell's beginning to its drain.
         waiting_p50, running_p50: medians over the window's samples; None without any.
         n_waiting: samples that waiting_p50 is the median of.
         n, n_missed: samples in the window, and how many of them could not be taken.
@@ -34,55 +100,71 @@ class Samples:
     running_p50: float | None
     n: int
     n_missed: int
-    host: HostState | None = None
+    host: Host | None = None
     n_waiting: int = 0
-    external_queries: Counted = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One sample.
+
+    Attributes:
+        answered: whether the engine did.
+        running, waiting: requests; None where the engine did not say.
+        host: None where the sample holds no reading of the host.
+    """
+
+    t_ns: int
+    answered: bool
+    running: float | None
+    waiting: float | None
+    host: HostReading | None
 
 
 def read_samples(path: Path, window: CellWindow) -> Samples:
     """A line that does not parse counts as missed; so does a sample that failed."""
-    rows = []
-    readings = []
-    queries = []
-    missed = 0
-    if path.exists():
-        for line in each_line_of(path):
-            try:
-                row = msgspec.json.decode(line.decode("utf-8", errors="replace"))
-                inside = window.window_start_ns <= row["t_ns"] < window.t_stop_ns
-            except (msgspec.DecodeError, ValueError, KeyError, TypeError, RecursionError):
-                missed += 1
-                continue
-            if inside and (reading := host_reading(row)) is not None:
-                readings.append(reading)  # also where the engine did not answer
-            if row.get("ok") and EXTERNAL_QUERIES in _numbers(row["values"]):
-                queries.append((row["t_ns"], float(row["values"][EXTERNAL_QUERIES])))
-            if inside and row.get("ok"):
-                rows.append(_numbers(row["values"]))
-            elif inside:
-                missed += 1
+    inside, missed = list[Moment](), 0
+    for moment in _moments(path):
+        if moment is None:
+            missed += 1
+        elif window.window_start_ns <= moment.t_ns < window.t_stop_ns:
+            inside.append(moment)
+    waiting = [m.waiting for m in inside if m.waiting is not None]
+    running = [m.running for m in inside if m.running is not None]
     return Samples(
-        _median(rows, "num_requests_waiting"),
-        _median(rows, "num_requests_running"),
-        len(rows) + missed,
-        missed,
-        host_state(readings),
-        sum("num_requests_waiting" in row for row in rows),
-        tuple(queries),
+        waiting_p50=median(waiting),
+        running_p50=median(running),
+        n=len(inside) + missed,
+        n_missed=missed + sum(not m.answered for m in inside),
+        # Also where the engine did not answer.
+        host=host_state([m.host for m in inside if m.host is not None]),
+        n_waiting=len(waiting),
     )
 
 
-def _numbers(values: Foreign) -> dict[str, float]:
-    """
+def read_timeline(path: Path) -> list[Moment]:
+    """In order of time. A line that is no sample is left out here; ``read_samples`` counts it.
+
     Raises:
-        ValueError, AttributeError: they are none, or one is beyond all that a server counts.
+        ArtifactError: the file cannot be opened or unpacked.
     """
-    for name, value in values.items():
-        if not isinstance(value, int | float) or not abs(value) < MOST_VALUE:
-            raise ValueError(f"{shown(name)} of a sample is {shown(value)}, which is no number of a server")
-    return values
+    return sorted((m for m in _moments(path) if m is not None), key=lambda moment: moment.t_ns)
 
 
-def _median(rows: list[dict[str, float]], name: str) -> float | None:
-    values = [row[name] for row in rows if name in row]
-    return float(np.median(values)) if values else None
+def _moments(path: Path) -> Iterator[Moment | None]:
+    """Line by line; None for one that is no sample."""
+    for line in each_line_of(path) if path.exists() else ():
+        try:
+            row = msgspec.json.decode(line.decode("utf-8", errors="replace"))
+            t_ns = int(row["t_ns"])
+        except (msgspec.DecodeError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
+            yield None
+            continue
+        values = row.get("values") if row.get("ok") else None
+        running, waiting = (_number(values, f"num_requests_{what}") for what in ("running", "waiting"))
+        yield Moment(t_ns, values is not None, running, waiting, host_reading(row))
+
+
+def _number(values: object, name: str) -> float | None:
+    found = values.get(name) if isinstance(values, dict) else None
+    return float(found) if isinstance(found, int | float) and abs(found) < MOST_VALUE else None

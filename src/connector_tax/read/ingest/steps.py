@@ -1,6 +1,8 @@
-"""``engine_step_*.jsonl`` to columns, worker rows joined to the scheduler's steps."""
+"""``engine_step_*.jsonl`` to columns, worker rows joined to the scheduler's steps.
 
-from collections import deque
+The records of a large campaign do not fit into memory: a cell keeps a handle, and decodes them each time that they are asked for.
+"""
+
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from numpy.typing import NDArray
 
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.records.cell import CellWindow
-from connector_tax.base.steptime import HookLists, StepColumns, read_step_columns
+from connector_tax.base.steptime.columns import HookLists, StepColumns, read_step_columns
 from connector_tax.base.steptime.heard import Unheard
 from connector_tax.base.units import NS_PER_S
 
@@ -53,7 +55,6 @@ class StepTable:
         kind: DECODE_ONLY, MIXED or PREFILL_ONLY.
         n_empty: steps of the window without a token, which are left out.
         n_unjoined: steps of a configuration with a connector that no worker row belongs to.
-        n_joined_by_order: steps whose worker row carried no step id.
         torn: the file's last line was cut off.
         unheard: codes of why hook times are not known though there was a connector; NaN then.
     """
@@ -72,7 +73,6 @@ class StepTable:
     hooks: Hooks
     n_empty: int
     n_unjoined: int
-    n_joined_by_order: int
     torn: bool
     unheard: tuple[Unheard, ...] = ()
 
@@ -99,27 +99,45 @@ class StepTable:
 
 
 @dataclass(frozen=True, slots=True)
-class _WorkerParts:
-    """The worker's part of each step, before the window is cut out.
+class StepRecords:
+    """Step records of one cell, read when they are asked for.
 
     Attributes:
-        load_us, finished_us, total_us: shape (steps,); NaN where nothing is known.
-        row: the worker's row that was taken, -1 where there is none; shape (steps,).
-        by_order: whether a row was joined to it by order, shape (steps,).
+        connector: whether the launch had one.
+        n, torn, unheard: as ``StepTable`` has them.
+        members: median of what the hooks of each member of the connector took, microseconds; see ``StepTable.member_us``.
     """
 
-    load_us: Floats
-    finished_us: Floats
-    total_us: Floats
-    row: Ints
-    by_order: Bools
+    source: Path
+    window: CellWindow
+    connector: bool
+    n: int
+    torn: bool
+    unheard: tuple[Unheard, ...]
+    members: dict[str, dict[str, float]]
+
+    def load(self) -> StepTable:
+        return read_steps(self.source, self.window, connector=self.connector)
+
+
+def open_steps(source: Path, window: CellWindow, *, connector: bool) -> StepRecords:
+    """Read the records once, and keep what the analysis asks of each cell.
+
+    Raises:
+        ArtifactError: a line of ``source`` is not a step record.
+    """
+    found = read_steps(source, window, connector=connector)
+    members = {
+        member: {kind: float(np.median(us)) for kind, us in kinds.items()}
+        for member, kinds in found.member_us.items()
+    }
+    return StepRecords(source, window, connector, found.n, found.torn, found.unheard, members)
 
 
 def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> StepTable:
     """Read one cell's share; a step belongs to the window if its ``schedule()`` began in it.
 
-    Hook times of the worker come from, in this order: its rows, joined by ``step_id``; its rows without
-    one, joined by order; the scheduler's own row, where both share a process. Where no worker ever wrote
+    Hook times of the worker come from its rows, joined by ``step_id``; a row without one belongs to no step. Where no worker ever wrote
     there is no connector, and its hooks took no time.
 
     Args:
@@ -131,16 +149,16 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
     """
     found = read_step_columns(path)
     ints, floats = found.steps.ints, found.steps.floats
-    parts = _worker_parts(found, connector)
+    worker = _worker_parts(found, connector)
     order, inside = _in_window(ints, window)
     tokens = ints["prefill_tokens"] + ints["decode_tokens"]
     rows = order[inside & (tokens[order] > 0)]
     if untimed := int(np.isnan([floats[name][rows] for name in TIMES]).any(axis=0).sum()):
         raise ArtifactError(f"{path.name}: {untimed} steps with a token lack {' or '.join(TIMES)}")
     prefill, decode = ints["prefill_tokens"][rows], ints["decode_tokens"][rows]
-    build_meta, total = floats["build_meta_us"][rows], parts.total_us[rows]
-    load, finished = parts.load_us[rows], parts.finished_us[rows]
-    hooks = _hooks(found, rows, parts)
+    load, finished, total = (of_step[rows] for of_step in worker[:3])
+    build_meta = floats["build_meta_us"][rows]
+    hooks = _hooks(found, rows, worker[3][rows], total)
     all_us = hooks.us.sum(axis=1) if hooks.names else build_meta + total
     silent = _silent(found, rows, total) if connector else {}
     if silent:
@@ -163,17 +181,13 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
         hooks=hooks,
         n_empty=int(inside.sum() - rows.size),
         n_unjoined=int(np.isnan(total).sum()),
-        n_joined_by_order=int(parts.by_order[rows].sum()),
         torn=found.torn,
         unheard=tuple(silent.values()),
     )
 
 
 def _silent(found: StepColumns, rows: Ints, total: Floats) -> dict[str, Unheard]:
-    """``found.unheard`` and steps without rows; of a worker that shares the scheduler's process its rows may tell."""
-    told = [found.steps.floats[n][rows] for n in ("start_load_kv_us", "get_finished_us")]
-    if not np.isnan(told).all():
-        return {process: why for process, why in found.unheard.items() if process != "worker"}
+    """``found.unheard``, and steps without rows of a worker."""
     if rows.size and np.isnan(total).all():
         return {"worker": "worker_without_rows", **found.unheard}
     return found.unheard
@@ -186,28 +200,22 @@ def _in_window(ints: dict[str, Ints], window: CellWindow) -> tuple[Ints, Bools]:
     return order, (window.window_start_ns <= t_ns) & (t_ns < window.t_stop_ns)
 
 
-def _worker_parts(found: StepColumns, connector: bool) -> _WorkerParts:
+def _worker_parts(found: StepColumns, connector: bool) -> tuple[Floats, Floats, Floats, Ints]:
+    """Return of each step what the worker's hooks took (loading, finishing, all of them; NaN where nothing is known), and the worker's row, -1 without one."""
     ids = found.steps.ints["step_id"]
     workers = found.workers
     load, finished = (np.nan_to_num(workers.floats[n]) for n in ("start_load_kv_us", "get_finished_us"))
     total = _totals(found, load, finished)
-    joined_ids, joined_rows, by_order = _joined(found)
-    row = _slowest(ids, joined_ids, joined_rows, total)
-    own_load, own_finished, own_total = _own_hooks(found, connector)
-    hit = row >= 0
+    named = np.flatnonzero(found.named)
+    row = _slowest(ids, workers.ints["step_id"][named], named, total)
+    unknown = np.full(ids.size, np.nan if found.has_worker or connector else 0.0)
 
-    def chosen(theirs: Floats, own: Floats) -> Floats:
-        out = own.copy()
-        out[hit] = theirs[row[hit]]
+    def chosen(theirs: Floats) -> Floats:
+        out = unknown.copy()
+        out[row >= 0] = theirs[row[row >= 0]]
         return out
 
-    return _WorkerParts(
-        chosen(load, own_load),
-        chosen(finished, own_finished),
-        chosen(total, own_total),
-        row,
-        np.isin(ids, by_order),
-    )
+    return chosen(load), chosen(finished), chosen(total), row
 
 
 def _totals(found: StepColumns, load: Floats, finished: Floats) -> Floats:
@@ -217,19 +225,6 @@ def _totals(found: StepColumns, load: Floats, finished: Floats) -> Floats:
         return load + finished
     nanoseconds = lists.padded(int(lists.lengths.max()))[:, ::2].sum(axis=1)
     return np.where(lists.lengths > 0, nanoseconds / 1e3, load + finished)
-
-
-def _joined(found: StepColumns) -> tuple[Ints, Ints, Ints]:
-    """(step id, the worker's row) of each row that belongs to a step, and the ids that were joined by order."""
-    ids, t_ns, pids = (found.workers.ints[n] for n in ("step_id", "t_ns", "pid"))
-    named = np.flatnonzero(found.named)
-    unnamed = np.flatnonzero(~found.named)
-    in_order: list[tuple[int, int]] = []
-    for pid in dict.fromkeys(pids[unnamed].tolist()):
-        rows = unnamed[pids[unnamed] == pid]
-        in_order += _in_order(found, rows[np.argsort(t_ns[rows], kind="stable")])
-    more = np.array(in_order, dtype=np.int64).reshape(-1, 2)
-    return np.concatenate([ids[named], more[:, 0]]), np.concatenate([named, more[:, 1]]), more[:, 0]
 
 
 def _slowest(ids: Ints, joined_ids: Ints, joined_rows: Ints, total: Floats) -> Ints:
@@ -245,45 +240,20 @@ def _slowest(ids: Ints, joined_ids: Ints, joined_rows: Ints, total: Floats) -> I
     return np.where(known[place] == ids, joined_rows[order][first][place], -1)
 
 
-def _in_order(found: StepColumns, worker_rows: Ints) -> list[tuple[int, int]]:
-    """A worker binds once per step and in the same order, so the next row belongs to the oldest step open.
+def _hooks(found: StepColumns, rows: Ints, row: Ints, total: Floats) -> Hooks:
+    """Rows name no hooks, the headers do.
 
-    A step is open from its ``schedule()`` to its ``update_from_output()``; a row outside of every step
-    belongs to one beyond the ends of the cell.
+    Args:
+        row: the worker's of each step.
     """
-    ints = found.steps.ints
-    order = np.argsort(ints["t_ns"], kind="stable")
-    columns = (ints[n][order].tolist() for n in ("step_id", "t_ns", "t_update_ns"))
-    waiting = deque(zip(*columns, strict=True))
-    joined = []
-    for row, t_ns in zip(worker_rows.tolist(), found.workers.ints["t_ns"][worker_rows].tolist(), strict=True):
-        while waiting and waiting[0][2] < t_ns:
-            waiting.popleft()
-        if waiting and waiting[0][1] <= t_ns:
-            joined.append((waiting.popleft()[0], row))
-    return joined
-
-
-def _own_hooks(found: StepColumns, connector: bool) -> tuple[Floats, Floats, Floats]:
-    """What the scheduler's rows themselves say of the worker's hooks; nothing is unknown only if there is a worker."""
-    load, finished = (found.steps.floats[n] for n in ("start_load_kv_us", "get_finished_us"))
-    silent = np.isnan(load) & np.isnan(finished)
-    unknown = np.nan if found.has_worker or connector else 0.0
-    load, finished = (np.where(silent, unknown, np.nan_to_num(c)) for c in (load, finished))
-    return load, finished, load + finished
-
-
-def _hooks(found: StepColumns, rows: Ints, parts: _WorkerParts) -> Hooks:
-    """Rows name no hooks, the headers do."""
     lists = found.hook_names
     names = tuple(f"{side}/{name}" for side in ("scheduler", "worker") for name in lists[side])
     first, last = 2 * len(lists["scheduler"]), 2 * len(names)
     table = np.zeros((rows.size, last))
     table[:, :first] = found.steps.hooks.padded(first)[rows]
     theirs = found.workers.hooks.padded(last - first)
-    row = parts.row[rows]
     table[row >= 0, first:] = theirs[row[row >= 0]]
-    table[np.isnan(parts.total_us[rows]), first:] = np.nan
+    table[np.isnan(total), first:] = np.nan
     cpu = np.full((rows.size, len(names)), np.nan)
     cpu[:, : first // 2] = _cpu_us(found.steps.cpu, first // 2)[rows]
     cpu[row >= 0, first // 2 :] = _cpu_us(found.workers.cpu, (last - first) // 2)[row[row >= 0]]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from connector_tax.base.artifacts.layout import CellFolder
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.parallel import each_in
 from connector_tax.base.records.host import GpuReading, HostReading
 from connector_tax.base.records.request import RequestRecord
@@ -26,8 +26,8 @@ from connector_tax.base.statistics.cell import in_window
 from connector_tax.base.units import NS_PER_MS, NS_PER_S
 from connector_tax.read.analysis import processes_for
 from connector_tax.read.ingest import CellData, read_campaign
+from connector_tax.read.ingest.samples import Moment, read_timeline
 from connector_tax.read.ingest.steps import StepTable
-from connector_tax.read.ingest.timeline import Moment, read_timeline
 
 Key = tuple[str, str, str]
 Column = Sequence[float | None] | NDArray[np.float64]
@@ -97,9 +97,7 @@ def read_drill_downs(root: Path, order: Sequence[Key]) -> DrillDowns:
         with each_in(processes_for(root)) as each:
             campaign = read_campaign(root, each=each)
             raw = {
-                (cell.config, cell.phase, cell.cell_id): (cell, run.folder.cell(cell.cell_id))
-                for run in campaign.runs
-                for cell in run.cells
+                cell.key: (cell, run.folder.cell(cell.cell_id)) for run in campaign.runs for cell in run.cells
             }
             keys = [key for key in order if key in raw]
             drill = partial(drill_down, root=root, most_rows=MOST_ROWS // max(1, len(keys)))

@@ -12,7 +12,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,16 +21,13 @@ from connector_tax.base.artifacts.receipts import Receipt, read_receipt
 from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.cell import CellDocument, RunConfig
 from connector_tax.base.documents.identity import EngineIdentity, Versions
-from connector_tax.base.documents.reading import D, read_document
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import sha256_of, write_text
-from connector_tax.base.opening import lines_of, printable, read_whole
+from connector_tax.base.files import D, lines_of, printable, read_document, read_whole, sha256_of, write_text
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.records.bounds import Fact
 from connector_tax.base.records.cell import phase_label, phase_place
 from connector_tax.base.units import MOST_NS
-from connector_tax.read.figures.questions import virtual_name
-from connector_tax.read.report.sections import begin_line, with_part
+from connector_tax.read.figures.words import virtual_name
 
 NOT_KNOWN = "-"
 # Of one cell of a table; launch commands have some 2,000.
@@ -97,7 +93,7 @@ def _absolute(path: Path) -> Path:
 
 def _pages(results: Path, project: Path, campaign: str) -> list[Path]:
     published = project / "MANIFEST.md"
-    listed = published.is_file() and begin_line(_name(campaign)) in published.read_text(encoding="utf-8")
+    listed = published.is_file() and _begin(campaign) in published.read_text(encoding="utf-8")
     return [results / "MANIFEST.md", *[published] * listed]
 
 
@@ -211,19 +207,20 @@ def _launch_command(run: RunFolder, project: Path) -> str | None:
         lines = lines_of(read_whole(run.launch_sh))
     except ArtifactError as error:
         return f"not known: {str(error).replace(f'{run.path}/', '')}"
-    for mark in (AS_IT_RAN, "exec "):  # scripts of earlier versions have the command in their last line only
-        command = next((x.removeprefix(mark) for x in reversed(lines) if x.startswith(mark)), None)
-        if command is not None:
-            break
-    else:
+    command = next((x.removeprefix(AS_IT_RAN) for x in lines if x.startswith(AS_IT_RAN)), None)
+    if command is None:
         return None
-    home = ""
-    with suppress(RuntimeError):  # a user without one
-        home = str(Path.home())
-    shortened = command.replace('"$CONNECTOR_TAX_PROJECT"/', "").replace('"$HOME"/', "~/")
-    for place in (project, project.resolve()):
-        shortened = shortened.replace(f"{place}/", "")
-    return shortened.replace(f"{home}/", "~/") if len(home) > 1 else shortened
+    home = os.path.expanduser("~")  # noqa: PTH111 - raises nothing for a user without one
+    shorter = {
+        '"$CONNECTOR_TAX_PROJECT"': "",
+        '"$HOME"': "~/",
+        project: "",
+        project.resolve(): "",
+        home: "~/",
+    }
+    for place, short in shorter.items():
+        command = command.replace(f"{place}/", short) if str(place) != "/" else command
+    return command
 
 
 def tsv(found: Sequence[ManifestRow]) -> str:
@@ -234,12 +231,18 @@ def tsv(found: Sequence[ManifestRow]) -> str:
 
 
 def with_section(text: str, campaign: str, found: Sequence[ManifestRow]) -> str:
-    """``text`` with this campaign's table replaced or appended; all other text is kept as it is."""
-    return with_part(text, _name(campaign), _table(campaign, found))
+    """``text`` with this campaign's table replaced or appended; all other text, which belongs to people, is kept as it is."""
+    begin, end = _begin(campaign), f"<!-- end campaign {campaign} -->"
+    section = f"{begin}\n{_table(campaign, found)}\n{end}"
+    # Whole lines: a cell of a table may hold the same words.
+    pattern = re.compile(f"^{re.escape(begin)}\n.*?^{re.escape(end)}$", re.DOTALL | re.MULTILINE)
+    if pattern.search(text):
+        return pattern.sub(lambda _: section, text, count=1)
+    return f"{text.rstrip()}\n\n{section}\n"
 
 
-def _name(campaign: str) -> str:
-    return f"campaign {campaign}"
+def _begin(campaign: str) -> str:
+    return f"<!-- begin campaign {campaign} -->"
 
 
 def _table(campaign: str, found: Sequence[ManifestRow]) -> str:

@@ -19,17 +19,15 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.aggregate import Aggregate, read_aggregate
 from connector_tax.base.documents.figures import Entry, read_figure_index
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import write_text
-from connector_tax.base.opening import printable, read_whole
+from connector_tax.base.files import printable, read_whole, write_text
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.start import standing
 from connector_tax.base.records.cell import phase_word
-from connector_tax.read.figures.labels import WORDS, label, phase_text, problem_text
-from connector_tax.read.ingest.campaign import UNREADABLE
+from connector_tax.read.figures.words import WORDS, label, launches_text, phase_text, problem_text
+from connector_tax.read.ingest.cells import UNREADABLE
 from connector_tax.read.report.drill import NONE, DrillDowns, read_drill_downs
-from connector_tax.read.report.numbers import Number, bare, tick
+from connector_tax.read.report.tables import Number, bare, named, number, tick
 from connector_tax.read.report.tables import name as printed
-from connector_tax.read.report.tables import named
 from connector_tax.read.report.view import Left, Page, page_view
 
 # The first is of every page, the rest of pages on which a cell can be opened.
@@ -116,11 +114,19 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"label": _label, "digits": _digits, "tick": tick, "bare": bare, "name": printed}
+    environment.filters |= {
+        "label": _label,
+        "digits": _digits,
+        "tick": tick,
+        "bare": bare,
+        "name": printed,
+        "number": number,
+    }
     environment.filters |= {
         "phase": phase_text,
         "phase_word": phase_word,
         "named": named,
+        "launches": launches_text,
         "problem": problem_text,
     }
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}

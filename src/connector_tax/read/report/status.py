@@ -9,9 +9,9 @@ from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.artifacts.supervisor import recorded_supervisor
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.documents.preflight import PreflightStatus
+from connector_tax.base.documents.receipt import PreflightStatus
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.opening import lines_of, printable, read_whole
+from connector_tax.base.files import lines_of, printable, read_whole
 from connector_tax.base.plan import cells_of, read_campaign_file, start
 from connector_tax.base.plan.duration import expected_left_s
 from connector_tax.base.plan.guess import expected_of, guessed_rates

@@ -1,17 +1,162 @@
-"""The page's folded tables, by the section that they belong to: rows of names and numbers; a table without rows is not there."""
+"""The page's numbers, and its folded tables by the section that they belong to: rows of names and numbers; a table without rows is not there.
 
-from collections.abc import Iterable, Iterator, Sequence
+A number has value, interval and unit to digits, and carries the value that ``aggregate.json`` has, so that the page can be checked against it.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Literal
 
-from connector_tax.base.documents.aggregate import PLAIN, Aggregate, Metric, TaxRow
-from connector_tax.base.opening import printable
+from connector_tax.base.documents.aggregate import (
+    PLAIN,
+    Aggregate,
+    Bounds,
+    Decomposition,
+    Ends,
+    Interval,
+    ObserverEffect,
+)
+from connector_tax.base.files import printable
 from connector_tax.base.records.connector import is_connector
-from connector_tax.read.figures.labels import label, phase_text, problem_text
-from connector_tax.read.report.numbers import Number, Unit, bare, number
+from connector_tax.base.statistics.texts import digits_apart, usual_decimals
+from connector_tax.read.figures.words import (
+    label,
+    labels,
+    launches_text,
+    phase_text,
+    problem_text,
+    reason_text,
+)
+from connector_tax.read.stats.connectors import METRICS
+
+Unit = Literal["tax", "points", "share", "change_us", "us", "ms", "plain", "per_s"]
+# Unit -> (factor, what stands behind the number, whether a plus stands in front).
+UNITS: dict[Unit, tuple[int, str, bool]] = {
+    "tax": (100, "%", True),
+    "points": (100, "points", True),
+    "share": (100, "%", False),
+    "change_us": (1, "µs", True),
+    "us": (1, "µs", False),
+    "ms": (1, "ms", False),
+    "plain": (1, "", False),
+    "per_s": (1, "/s", False),
+}
+# Of an axis.
+SMALLEST, LARGEST = 1e-12, 1e100
+MINUS, OPEN = "\N{MINUS SIGN}", "∞"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A value with its interval.
+
+    Attributes:
+        clear: whether it counts as a tax; such marks are drawn filled.
+        injected: the tax that the embedded engine's model gives; None elsewhere.
+    """
+
+    point: float
+    unit: Unit
+    low: float | None = None
+    high: float | None = None
+    clear: bool = False
+    injected: float | None = None
+    has_interval: bool = True
+
+    @property
+    def suffix(self) -> str:
+        return UNITS[self.unit][1]
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The interval; an open end is infinite."""
+        low = -math.inf if self.low is None else self.low
+        return low, math.inf if self.high is None else self.high
+
+    @property
+    def digits(self) -> tuple[str, str, str]:
+        """Point, lower and upper end without unit, told apart from each other; an open end is an infinity sign."""
+        factor, _, signed = UNITS[self.unit]
+        known = [v for v in (self.point, self.low, self.high) if v is not None]
+        clear = not self.has_interval or Interval(self.point, self.low, self.high).excludes_zero
+        found = iter(digits_apart([factor * v for v in known], _decimals(self.unit), no_zero=clear))
+        point = _signed(next(found), signed)
+        low = MINUS + OPEN if self.low is None else _signed(next(found), signed)
+        return point, low, OPEN if self.high is None else _signed(next(found), signed)
+
+
+def number(value: Ends | Bounds | None, unit: Unit) -> Number | None:
+    """Return what a document's quantity is on the page; None where it has no number."""
+    if value is None or value.point is None:
+        return None
+    return Number(value.point, unit, value.low, value.high)
+
+
+def bare(value: float | None, unit: Unit = "plain") -> Number | None:
+    """Return a number without an interval."""
+    return None if value is None else Number(value, unit, has_interval=False)
+
+
+def _signed(text: str, signed: bool) -> str:
+    if text.startswith("-"):
+        return MINUS + text[1:]
+    return text if text == "0" or not signed else f"+{text}"
+
+
+def _decimals(unit: Unit) -> Callable[[float], int]:
+    if unit in ("us", "change_us"):
+        return lambda size: 0 if size >= 10 else 1
+    if unit in ("ms", "plain", "per_s"):
+        return lambda size: 2 if size < 1 else 1 if size < 100 else 0
+    return usual_decimals
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A linear axis from ``low`` to ``high``; places on it are percent of its box, so that a drawing fits any width."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+
+    def at(self, value: float) -> str:
+        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return f"{100 * share:.2f}%"
+
+    def width(self, first: float, second: float) -> str:
+        return f"{max(0.4, float(self.at(second)[:-1]) - float(self.at(first)[:-1])):.2f}%"
+
+    def is_beyond(self, value: float) -> bool:
+        return value > self.high or value < self.low
+
+
+def axis_of(values: Iterable[float], ticks: int = 3, room: float = 0.05) -> Axis:
+    """Return an axis that holds zero and every finite value, with round ticks."""
+    # Files that people edit may hold any number: what no axis can hold lies beyond its end.
+    finite = [v for v in values if abs(v) < LARGEST]
+    low, high = min([0.0, *finite]), max([0.0, *finite])
+    span = high - low if high - low > SMALLEST else 1.0
+    low, high = low - room * span, high + room * span
+    size = 10.0 ** math.floor(math.log10((high - low) / ticks))
+    step = next(k * size for k in (1, 2, 2.5, 5, 10) if (high - low) / (k * size) <= ticks + 1)
+    first, last = math.ceil(low / step), math.floor(high / step)
+    return Axis(low, high, tuple(k * step for k in range(first, last + 1)))
+
+
+def tick(value: float, unit: Unit) -> str:
+    """Return what stands at a tick of an axis."""
+    factor, suffix, signed = UNITS[unit]
+    if not value:
+        return "0"
+    text = f"{factor * value:,.10g}".replace("-", MINUS)
+    return ("+" if signed and value > 0 else "") + text + (" %" if suffix == "%" else "")
+
 
 # What may stand in a cell: text, a number, a count, or nothing.
 Value = Number | str | int | None
-METRICS: tuple[Metric, ...] = ("ttft_p90", "tpot_p90")
 HOST_UNITS: dict[str, Unit] = {"ratio": "share"}
 MOST_HOOKS = 6
 # Of a shape: its rate, a connector, its two taxes and that of TTFT with phases averaged out.
@@ -41,7 +186,9 @@ def name(text: str) -> str:
 
 def named(aggregate: Aggregate, config: str) -> str:
     """Return the label of a configuration; the second plain of a block has its own in the table of labels."""
-    return name(aggregate.label_of(config) if config in aggregate.configs else label("config", config))
+    return name(
+        aggregate.label_of(config) if config in aggregate.configs else labels()["config"].get(config, config)
+    )
 
 
 def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
@@ -50,13 +197,13 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
     own: dict[str, dict[str, tuple[Sequence[str], Iterable[Sequence[Value]]]]] = {
         "causes": {
             "hooks": (("connector", "hook", "calls", "time", "cpu"), _hooks(aggregate)),
-            "decomposition": (("connector", "metric", "total", "flags", "framework", "implementation"), _parts(aggregate)),
-            "observer": (("connector", "metric", "effect", "recorded", "unrecorded"), _observer(aggregate)),
+            "decomposition": (("connector", "metric", "total", "flags", "framework", "implementation"), _split([r for r in aggregate.decomposition if r.parts], "total flags framework implementation")),
+            "observer": (("connector", "metric", "effect", "recorded", "unrecorded"), _split(aggregate.observer_effect, "effect tax tax_unrecorded")),
             "processes": (("connector", "process", "idle", "loaded", "memory"), _processes(aggregate)),
             "device": (("connector", "late", "busy", "slack"), _device(aggregate)),
         },
         "load": {
-            "ref_load": (("connector", "ttft_p90", "tpot_p90", "added_ttft", "added_tpot"), _loaded(aggregate)),
+            "ref_load": (("connector", "shape", "rate", *METRICS, "added_ttft", "added_tpot", "why"), _loaded(aggregate)),
             "blocks": (("reference", "metric", "connector", "tax", *map(phase_text, blocks)), _blocks(aggregate, blocks)),
             "host_drift": (("rate", "what", "mean", "change", "p"), _drift(aggregate)),
             "conversations": (("connector", "sessions", "rate", "turns", "hits", "ttft_p90", "tpot_p90"), _conversations(aggregate)),
@@ -70,22 +217,25 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
         },
     }  # fmt: skip
     return {
-        section: [t for code, (heads, rows) in tables.items() for t in _table(code, heads, rows)]
+        section: [t for code, (heads, rows) in tables.items() for t in _table(aggregate, code, heads, rows)]
         for section, tables in own.items()
     }
 
 
-def lengths_table(lines: Sequence[Line]) -> list[Table]:
+def lengths_table(aggregate: Aggregate, lines: Sequence[Line]) -> list[Table]:
     """The last column is there where anybody has it."""
     averaged = ["phase_averaged"] * any(line[-1] for line in lines)
     heads = ("shape", "rate", "connector", *METRICS, *averaged)
     rows = ((f"{i:,} × {o:,}", f"{rate:g}/s", *rest)[: len(heads)] for (i, o), rate, *rest in lines)
-    return _table("lengths", heads, rows)
+    return _table(aggregate, "lengths", heads, rows)
 
 
-def _table(code: str, heads: Sequence[str], rows: Iterable[Sequence[Value]]) -> list[Table]:
-    """Return it without the columns in which no row has anything; nothing without rows."""
-    every = list(rows)
+def _table(
+    aggregate: Aggregate, code: str, heads: Sequence[str], rows: Iterable[Sequence[Value]]
+) -> list[Table]:
+    """Return it without the columns in which no row has anything; nothing without rows. Connectors and metrics are codes in ``rows``."""
+    said = {"connector": partial(named, aggregate), "metric": partial(label, "metric")}
+    every = [[said[h](str(v)) if h in said else v for h, v in zip(heads, row, strict=True)] for row in rows]
     columns = list(zip(*every, strict=True))
     kept = [k for k, column in enumerate(columns) if any(v is not None and v != "" for v in column)]
     found = [[row[k] for k in kept] for row in every]
@@ -118,24 +268,13 @@ def _hooks(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     for entry in (a for a in aggregate.attribution if is_connector(a.config)):
         for h in [h for h in entry.hooks if round(h.us_per_step, 1) > 0][:MOST_HOOKS]:
             times = bare(h.us_per_step, "us"), bare(h.cpu_us_per_step, "us")
-            yield name(aggregate.label_of(entry.config)), name(h.hook), bare(h.calls_per_step), *times
+            yield entry.config, name(h.hook), bare(h.calls_per_step), *times
 
 
-def _parts(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
-    for row in aggregate.decomposition:
-        if row.parts:
-            parts = (row.total, row.flags, row.framework, row.implementation)
-            yield (
-                name(aggregate.label_of(row.config)),
-                label("metric", row.metric),
-                *(number(p, "tax") for p in parts),
-            )
-
-
-def _observer(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
-    for row in aggregate.observer_effect:
-        numbers = (number(v, "tax") for v in (row.effect, row.tax, row.tax_unrecorded))
-        yield name(aggregate.label_of(row.config)), label("metric", row.metric), *numbers
+def _split(rows: Iterable[Decomposition | ObserverEffect], names: str) -> Iterator[Sequence[Value]]:
+    """Return the taxes of these names."""
+    for row in rows:
+        yield row.config, row.metric, *(number(getattr(row, n), "tax") for n in names.split())
 
 
 def _processes(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
@@ -150,7 +289,7 @@ def _processes(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
             )
             for process in sorted(p for p in {*loaded, *idle} if loaded.get(p) or idle.get(p)):
                 yield (
-                    name(aggregate.label_of(config)),
+                    config,
                     name(process),
                     bare(idle.get(process), "share"),
                     bare(loaded.get(process)),
@@ -164,7 +303,7 @@ def _device(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
         clocks = [c for cell in aggregate.measured(config=config) if (c := cell.device_clock) is not None]
         if clocks:
             yield (
-                name(aggregate.label_of(config)),
+                config,
                 bare(max(c.late_share for c in clocks), "share"),
                 bare(min(c.device_busy_share for c in clocks), "share"),
                 bare(min(c.slack_us["p10"] for c in clocks), "us"),
@@ -172,31 +311,37 @@ def _device(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
 
 
 def _loaded(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+    """At Phase A's shape and those of Phase B'; of one that has no number, why."""
     rates = aggregate.reference_rates
     if rates is None or rates.ref_load_per_s == rates.ref_safe_per_s:
         return
-    taxes: dict[tuple[str, Metric], TaxRow] = {
-        (t.config, t.metric): t for t in aggregate.main_taxes if t.reference == "ref_load"
-    }
-    shape = next((t.shape for t in aggregate.main_taxes), None)
-    added = {(a.config, a.metric): a for a in aggregate.amplification if a.shape == shape}
-    for config in aggregate.config_ids:
-        own = [number(taxes.get((config, m)), "tax") for m in METRICS]
-        more = [number(added.get((config, m)), "points") for m in METRICS]
-        if is_connector(config) and any(own):
-            yield name(aggregate.label_of(config)), *own, *more
+    rows = [t for t in aggregate.main_taxes if t.reference == "ref_load"]
+    shapes = list(dict.fromkeys(x.shape for x in (*rows, *aggregate.amplification)))
+    rows += [t for t in aggregate.taxes if t.phase == "b_prime" and t.shape not in {m.shape for m in rows}]
+    taxes = {(t.config, t.shape, t.metric): t for t in rows}
+    added = {(a.config, a.shape, a.metric): a for a in aggregate.amplification}
+    for config, shape in product(filter(is_connector, aggregate.config_ids), shapes):
+        places = [(config, shape, m) for m in METRICS]
+        own = [number(taxes.get(place), "tax") for place in places]
+        more = [number(added.get(place), "points") for place in places]
+        why = [reason_text(a.reason, a.subject) for p in places if (a := added.get(p)) and a.point is None]
+        tax = next((taxes[p] for p in places if p in taxes), None)
+        at = "" if tax is None else f"{tax.rate_per_s:g}/s {launches_text(tax.n_blocks)}"
+        if any(own) or why:
+            what = f"{shape[0]:,} × {shape[1]:,}"
+            yield config, what, at, *own, *more, "; ".join(dict.fromkeys(why))
 
 
 def _blocks(aggregate: Aggregate, blocks: Sequence[str]) -> Iterator[Sequence[Value]]:
     for entry in aggregate.repeats:
         if entry.metric not in METRICS:
             continue
-        where = f"{entry.rate_per_s:g}/s", label("metric", entry.metric)
+        where = f"{entry.rate_per_s:g}/s", entry.metric
         again = label("head", "plain_again")
         yield *where, again, number(entry.noise_floor, "tax"), *[None] * len(blocks)
         for tax in entry.taxes:
             own = (bare(tax.by_block.get(b), "tax") for b in blocks)
-            yield *where, name(aggregate.label_of(tax.config)), number(tax, "tax"), *own
+            yield *where, tax.config, number(tax, "tax"), *own
 
 
 def _drift(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
@@ -217,7 +362,7 @@ def _conversations(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     for config in aggregate.config_ids:
         for cell in aggregate.measured("c", config):
             yield (
-                name(aggregate.label_of(config)),
+                config,
                 name(cell.cell_id.partition("_")[2]),
                 f"{cell.rate_per_s:g}/s",
                 cell.n_window,
@@ -231,7 +376,7 @@ def _slopes(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
         for slope in entry.slopes:
             both = (slope.per_1000_cached_blocks, slope.per_running_request)
             yield (
-                name(aggregate.label_of(entry.config)),
+                entry.config,
                 label("growth", slope.quantity),
                 *(number(v, "change_us") for v in both),
             )
@@ -241,15 +386,14 @@ def _levels(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     for entry in aggregate.growth:
         for cell in entry.cells if entry.config != PLAIN else ():
             taxes = (number(cell.p50_taxes.get(m), "tax") for m in ("ttft_p50", "tpot_p50"))
-            label_of = name(aggregate.label_of(entry.config))
-            yield label_of, bare(cell.cached_blocks), bare(cell.running), *taxes
+            yield entry.config, bare(cell.cached_blocks), bare(cell.running), *taxes
 
 
 def _burns(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     for row in aggregate.burns.rows if aggregate.burns is not None else ():
         yield (
-            name(aggregate.label_of(row.config)),
-            label("metric", row.metric),
+            row.config,
+            row.metric,
             f"{row.rate_per_s:g}/s",
             bare(row.put_in_us, "us"),
             number(row.found, "change_us"),
@@ -259,10 +403,10 @@ def _burns(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
 
 def _states(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     """Of the configurations of which something is missing."""
-    for state in aggregate.configs.values():
+    for config, state in aggregate.configs.items():
         if state.status != "measured":
             why, install = printable(problem_text(state.reason), 300), printable(state.install or "", 300)
-            yield name(state.label), label("status", state.status), why, install
+            yield config, label("status", state.status), why, install
 
 
 def _outputs(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
@@ -271,7 +415,7 @@ def _outputs(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
         return
     for o in aggregate.outputs:
         phase, word = phase_text(o.phase), label("outputs", o.verdict)
-        yield named(aggregate, o.config), phase, o.n_same, o.n_prompts, word
+        yield o.config, phase, o.n_same, o.n_prompts, word
 
 
 def provenance_of(aggregate: Aggregate) -> list[tuple[str, str]]:

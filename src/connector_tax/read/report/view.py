@@ -21,17 +21,21 @@ from connector_tax.base.documents.aggregate import (
     Quantity,
     TaxRow,
 )
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.records.cell import is_phase, phase_place, phase_word
-from connector_tax.read.figures.labels import problem_text, reason_text
-from connector_tax.read.figures.questions import standing_tax
-from connector_tax.read.report.numbers import Axis, Number, Unit, axis_of, bare, number
+from connector_tax.read.figures.words import problem_text, reason_text, standing_tax
 from connector_tax.read.report.tables import (
+    Axis,
     Line,
+    Number,
     Table,
+    Unit,
+    axis_of,
+    bare,
     lengths_table,
     name,
     named,
+    number,
     provenance_of,
     tables_of,
 )
@@ -88,7 +92,7 @@ class Answer:
     Attributes:
         taxed: the rows that have a tax, dearest first.
         clear_of: those that have none, and are known.
-        bound: no interval of them reaches above it; None where one is open.
+        bound: no interval of them reaches above it; None where one is open, or a latency has none.
         without: those that have no number.
         by_plain: a row that has none because of plain.
     """
@@ -98,18 +102,6 @@ class Answer:
     bound: Number | None
     without: Sequence[Row]
     by_plain: Row | None
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Where the first screen's taxes were measured; ``n_blocks`` is the most of any row."""
-
-    rate_per_s: float
-    input_tokens: int
-    output_tokens: int
-    n: tuple[int, int]
-    n_plain: tuple[int, int]
-    n_blocks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +140,6 @@ class Cause:
 class Multiple:
     """The small pictures of one connector: by latency its points (place from the left, number, beyond the axis)."""
 
-    id: str
     label: str
     points: Mapping[str, Sequence[tuple[str, Number, bool]]]
 
@@ -162,29 +153,6 @@ class Panel:
     axis: Axis
     plain: Number | None
     rows: Sequence[tuple[str, Number, bool, bool]]
-
-
-@dataclass(frozen=True, slots=True)
-class CellRow:
-    """
-    Attributes:
-        key: configuration, phase and cell id.
-        n: requests of the window, those that are ok, dropped, failed.
-    """
-
-    key: tuple[str, str, str]
-    label: str
-    phase: str
-    rate_per_s: float
-    input_tokens: int
-    output_tokens: int
-    usable: bool
-    n: tuple[int, int, int, int] | None
-    ttft: Number | None
-    tpot: Number | None
-    saturated: tuple[str, ...]
-    flags: tuple[str, ...]
-    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +170,7 @@ class Page:
     Attributes:
         of: what the page is of; names and texts in it come from files that people write.
         left: what of the plan is not measured yet; None of a campaign that has ended, or whose plan nobody knows.
+        shown: the taxes of the first screen.
         bundled: whether a published bundle of this campaign lies in the checkout.
         early: fewest and most completed requests at which a cell may end, and how many cells ended before the most; None where all
             cells are asked for as many as in the published experiment.
@@ -214,7 +183,7 @@ class Page:
     device: str
     cores: int | None
     answer: Answer
-    where: Where | None
+    shown: Sequence[TaxRow]
     rows: Sequence[Row]
     columns: Sequence[Column]
     footnotes: Sequence[tuple[str, str]]
@@ -236,7 +205,7 @@ class Page:
     panels: Sequence[Panel]
     knees: Sequence[tuple[float, Sequence[str]]]
     tables: Mapping[str, Sequence[Table]]
-    cells: Sequence[tuple[str, Sequence[CellRow]]]
+    cells: Sequence[tuple[str, Sequence[Cell]]]
     n_failed: int
     n_metrics_missed: int
     early: tuple[int, int, int] | None
@@ -255,7 +224,7 @@ def page_view(aggregate: Aggregate, left: Left | None = None, bundled: bool = Fa
     order = {row.id: k for k, row in enumerate(rows)}
     causes = _causes(aggregate, order)
     multiples, lengths, numbers = _multiples(aggregate, rows)
-    cells = [_cell(aggregate, c) for c in cells_in_order(aggregate)]
+    cells = cells_in_order(aggregate)
     flags = Counter(flag for cell in aggregate.cells for flag in cell.flags)
     claims = [_claim(aggregate, h) for h in sorted(aggregate.hypotheses, key=lambda h: h.id)]
     tested = [c for c in claims if c.of.outcome != "not testable"]
@@ -270,7 +239,7 @@ def page_view(aggregate: Aggregate, left: Left | None = None, bundled: bool = Fa
         device=name(on.device) if on.device else "",
         cores=cores if isinstance(cores := provenance.host.get("cores"), int) else None,
         answer=_answer(rows),
-        where=_where([t for (_, metric), t in taxes.items() if metric in METRICS]),
+        shown=[t for (_, metric), t in taxes.items() if metric in METRICS],
         rows=rows,
         columns=_columns(rows, _floors(aggregate)),
         footnotes=list(zip(LETTERS, marks, strict=False)),
@@ -297,8 +266,8 @@ def page_view(aggregate: Aggregate, left: Left | None = None, bundled: bool = Fa
         panels=_panels(aggregate),
         knees=_knees(aggregate),
         tables=tables_of(aggregate) | {"lengths": numbers},
-        cells=[(k, list(g)) for k, g in groupby(cells, key=lambda c: c.label)],
-        n_failed=sum(c.n[2] + c.n[3] for c in cells if c.n),
+        cells=[(k, list(g)) for k, g in groupby(cells, key=lambda c: named(aggregate, c.config))],
+        n_failed=sum(c.n_dropped + c.n_failed for c in aggregate.measured()),
         n_metrics_missed=sum(c.n_metrics_missed for c in aggregate.measured()),
         early=_early(aggregate),
         flags=flags.most_common(),
@@ -339,7 +308,7 @@ def _row(
     )
     return Row(
         id=config,
-        label=name(aggregate.label_of(config)),
+        label=named(aggregate, config),
         verdict=judged.verdict,
         clear=judged.clear,
         letters=" ".join(LETTERS[marks.index(m)] for m in judged.marks if m in marks),
@@ -365,10 +334,11 @@ def _why_text(aggregate: Aggregate, judged: ConnectorRow) -> str:
 
 
 def _rank(row: Row) -> tuple[int, float]:
-    """Rows with a tax first, dearest first; rows without a number last."""
+    """Rows with a tax first, dearest first by what is one; rows without a number last."""
     order = ("tax", "noise", "gain", "open", "none", "failed", "missing", "skipped")
-    known = [v.point for m in METRICS if (v := row.values[m]) is not None]
-    group = 0 if row.verdict == "tax" else 2 if not known else 1
+    is_taxed = row.verdict == "tax"
+    known = [v.point for m in (row.clear if is_taxed else METRICS) if (v := row.values[m]) is not None]
+    group = 0 if is_taxed else 2 if not known else 1
     return group, -max(known) if known else float(order.index(row.verdict))
 
 
@@ -376,26 +346,14 @@ def _answer(rows: Sequence[Row]) -> Answer:
     known = [r for r in rows if any(r.values[m] for m in METRICS)]
     clear_of = [r for r in known if r.verdict != "tax"]
     highs = [v.ends[1] for r in clear_of for m in METRICS if (v := r.values[m]) is not None]
-    top = max(highs, default=math.inf)
+    # Of a latency without a number nothing is known.
+    top = math.inf if any(r.why for r in clear_of) else max(highs, default=math.inf)
     return Answer(
         taxed=[r for r in known if r.verdict == "tax"],
         clear_of=clear_of,
         bound=bare(top, "share") if math.isfinite(top) else None,
         without=[r for r in rows if r not in known],
         by_plain=next((r for r in rows if r.by_plain), None),
-    )
-
-
-def _where(found: Sequence[TaxRow]) -> Where | None:
-    if not found:
-        return None
-    n, n_plain = [t.n for t in found], [t.n_plain for t in found]
-    return Where(
-        found[0].rate_per_s,
-        *found[0].shape,
-        (min(n), max(n)),
-        (min(n_plain), max(n_plain)),
-        max(t.n_blocks for t in found),
     )
 
 
@@ -460,7 +418,7 @@ def _claim(aggregate: Aggregate, found: Hypothesis) -> Claim:
         ends = (-wanted, wanted) if criterion == "tolerance" else (wanted,)
     return Claim(
         of=found,
-        subject=name(aggregate.label_of(found.subject)),
+        subject=named(aggregate, found.subject),
         value=value,
         criterion=ends,
         axis=None if value is None else axis_of([*value.ends, value.point, *ends], 2, 0.08),
@@ -470,7 +428,9 @@ def _claim(aggregate: Aggregate, found: Hypothesis) -> Claim:
 
 
 def _details(aggregate: Aggregate, found: Hypothesis, deciding: str) -> Iterator[tuple[str, str, Number]]:
-    """The other numbers of a verdict: (code, whose, number)."""
+    """The other numbers of a verdict: (code, whose, number). Lengths that were measured at several rates say theirs."""
+    rates = found.numbers.rates_per_s or {}
+    differ = len({*rates.values()}) > 1
     for key in found.numbers.__struct_fields__:
         value = getattr(found.numbers, key)
         if key == deciding:
@@ -481,7 +441,8 @@ def _details(aggregate: Aggregate, found: Hypothesis, deciding: str) -> Iterator
             code = "part" if key == "parts" else "length"
             for of, quantity in (value or {}).items():
                 if (own := number(quantity, "tax")) is not None:
-                    yield code, name(aggregate.label_of(of)), own
+                    at = ", ".join(f"{r:g}/s" for r in rates.get(of, ())) if differ else ""
+                    yield code, f"{at}, {of}" if at else named(aggregate, of), own
 
 
 def _causes(aggregate: Aggregate, order: Mapping[str, int]) -> list[Cause]:
@@ -508,7 +469,7 @@ def _cause(aggregate: Aggregate, entry: Attribution) -> Cause | None:
             segments.append((code, at, at + size))
             at += size
     return Cause(
-        label=name(aggregate.label_of(entry.config)),
+        label=named(aggregate, entry.config),
         segments=segments,
         change=change,
         hooks=number(entry.hooks_us, "us"),
@@ -528,9 +489,7 @@ def _settings(aggregate: Aggregate) -> dict[str, list[str]]:
     for config, changes in aggregate.engine_diff.items():
         for key, change in (changes or {}).items():
             value = printable(str(change["own"]), 60)
-            found.setdefault(f"{key.rpartition('.')[2]} = {value}", []).append(
-                name(aggregate.label_of(config))
-            )
+            found.setdefault(f"{key.rpartition('.')[2]} = {value}", []).append(named(aggregate, config))
     return found
 
 
@@ -565,9 +524,9 @@ def _multiples(
                 ttft = own.get("ttft_p90")
                 averaged = number(ttft.phase_averaged or None, "tax") if ttft is not None else None
                 both = numbers["ttft_p90"], numbers["tpot_p90"]
-                lines.append((shape, rate, row.label, *both, averaged))
-    found = [Multiple(row.id, row.label, points[row.id]) for row in rows if any(points[row.id].values())]
-    return found, (inputs, outputs), lengths_table(lines)
+                lines.append((shape, rate, row.id, *both, averaged))
+    found = [Multiple(row.label, points[row.id]) for row in rows if any(points[row.id].values())]
+    return found, (inputs, outputs), lengths_table(aggregate, lines)
 
 
 def _shape_tax(tax: TaxRow | None, floor: tuple[float, float] | None) -> Number | None:
@@ -593,7 +552,7 @@ def _panels(aggregate: Aggregate) -> list[Panel]:
             plain = next((v for c, v in levels if c.config == PLAIN), None)
             rows = [
                 (
-                    name(aggregate.label_of(c.config)),
+                    named(aggregate, c.config),
                     v,
                     plain is not None and c.config != PLAIN and v.ends[0] > plain.ends[1],
                     c.saturated,
@@ -611,7 +570,7 @@ def _knees(aggregate: Aggregate) -> list[tuple[float, list[str]]]:
     found: dict[float, list[str]] = {}
     for config, own in aggregate.saturation.items():
         if own.saturation_rate_per_s is not None:
-            found.setdefault(own.saturation_rate_per_s, []).append(name(aggregate.label_of(config)))
+            found.setdefault(own.saturation_rate_per_s, []).append(named(aggregate, config))
     return sorted(found.items())
 
 
@@ -635,24 +594,3 @@ def cells_in_order(aggregate: Aggregate) -> list[Cell]:
         return (order.get(cell.config, len(order)), *measured, *cell.shape, cell.rate_per_s)
 
     return sorted(aggregate.cells, key=place)
-
-
-def _cell(aggregate: Aggregate, cell: Cell) -> CellRow:
-    own = cell if isinstance(cell, MeasuredCell) else None
-    fired = () if own is None else own.saturation_criteria.fired
-    once = own is not None and own.n_waiting == 1
-    return CellRow(
-        key=(cell.config, cell.phase, cell.cell_id),
-        label=named(aggregate, cell.config),
-        phase=cell.phase,
-        rate_per_s=cell.rate_per_s,
-        input_tokens=cell.input_tokens,
-        output_tokens=cell.output_tokens,
-        usable=cell.usable,
-        n=None if own is None else (own.n_window, own.n_ok, own.n_dropped, own.n_failed),
-        ttft=None if own is None else number(own.ttft_ms.p90, "ms"),
-        tpot=None if own is None else number(own.tpot_ms.p90, "ms"),
-        saturated=tuple("waiting_once" if code == "waiting" and once else code for code in fired),
-        flags=cell.flags,
-        reasons=tuple(printable(problem_text(r), 300) for r in cell.reasons),
-    )

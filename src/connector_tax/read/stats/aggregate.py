@@ -25,45 +25,37 @@ from connector_tax.base.statistics.bootstrap import unavailable
 from connector_tax.base.statistics.looks import look_factor
 from connector_tax.read.ingest import CampaignData, CellData
 from connector_tax.read.stats.attribution import attribute
-from connector_tax.read.stats.burns import burns
-from connector_tax.read.stats.cell_rows import left_out, measured
+from connector_tax.read.stats.cell_rows import left_out, measured, unheard_hooks
 from connector_tax.read.stats.cells import CellEstimates, Estimates, estimate_cells
 from connector_tax.read.stats.completeness import (
     absent_configs,
     config_states,
     failed_runs,
+    judge_criteria,
     lost_cells,
     missing_cells,
     missing_repeats,
 )
 from connector_tax.read.stats.connectors import connector_rows
-from connector_tax.read.stats.criteria import judge_criteria
-from connector_tax.read.stats.decomposition import NOOP, decompose
-from connector_tax.read.stats.evidence import evidence_of, hypotheses_of
-from connector_tax.read.stats.failed_blocks import failed_blocks
-from connector_tax.read.stats.flags import unheard_hooks
+from connector_tax.read.stats.decomposition import NOOP, decompose, two_parts
 from connector_tax.read.stats.growth import growth
-from connector_tax.read.stats.hypotheses import judge_hypotheses
-from connector_tax.read.stats.launches import launches_at
+from connector_tax.read.stats.hypotheses import evidence_of, hypotheses_of, judge_hypotheses
+from connector_tax.read.stats.launches import failed_blocks, launches_at
 from connector_tax.read.stats.main_taxes import (
-    MainTax,
     launch_taxes,
     main_at,
     main_taxes,
 )
 from connector_tax.read.stats.observer import observer_effect
-from connector_tax.read.stats.other_rates import other_rates
 from connector_tax.read.stats.outputs import compare_outputs, other_computations
-from connector_tax.read.stats.power import outlook
 from connector_tax.read.stats.provenance import provenance
-from connector_tax.read.stats.put_in import put_in
+from connector_tax.read.stats.put_in import burns, put_in
 from connector_tax.read.stats.reference import (
-    listed_configs,
+    Saturation,
     saturation_by_config,
     select_reference_rates,
 )
-from connector_tax.read.stats.repeats import headline_taxes, host_drift, rates_of_blocks, repeats
-from connector_tax.read.stats.saturation import Saturation
+from connector_tax.read.stats.repeats import headline_taxes, host_drift, outlook, rates_of_blocks, repeats
 from connector_tax.read.stats.taxes import (
     METRICS,
     NEITHER,
@@ -74,21 +66,20 @@ from connector_tax.read.stats.taxes import (
     no_ttft_tax,
     taxes_of,
 )
-from connector_tax.read.stats.two_parts import two_parts
 
 REFERENCE_OF_PHASE: dict[str, AnyReference] = {"b": "ref_safe", "b_prime": "ref_load", "c": "ref_safe"}
 
 
 def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     """Everything the figures and the report need; the same whatever ``each`` goes over the cells with."""
-    config = data.document.config
+    config = data.config
     settings = config["analysis"]
     confidence = float(settings["confidence"])
     saturation = saturation_by_config(data)
     rates, doubts = _reference_rates(data)
     usable = [c for c in data.cells() if c.usable]
     estimates = {
-        (e.cell.config, e.cell.phase, e.cell.cell_id): e
+        e.cell.key: e
         for e in estimate_cells(
             usable, config["seed"], settings["bootstrap_draws"], each, confidence=confidence
         )
@@ -118,7 +109,6 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     )
     problems = (
         *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts),
-        *other_rates(data, rates, shape),
         *(*missing_repeats(data, absent, at_safe), *unheard_hooks(data)),
     )
     made = provenance(data)
@@ -132,7 +122,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         step_timing_reason=_why_no_steps(data, estimates),
         configs=config_states(data, absent, lost),
         cells=tuple(_cell(c, estimates, saturation, confidence) for c in data.cells()),
-        saturation={i: saturation[i].document for i in listed_configs(data) if i in saturation},
+        saturation={i: saturation[i].document for i in data.connector_ids if i in saturation},
         reference_rates=rates,
         taxes=tuple(t.row(confidence) for t in taxes),
         main_taxes=tuple(m.row(confidence) for m in chosen),
@@ -145,7 +135,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         repeats=tuple(blocks),
         failed_blocks=tuple(failed),
         host_drift=tuple(host_drift(estimates, rates, confidence)),
-        power=tuple(outlook([m.tax for m in one_launch], blocks, confidence)),
+        power=tuple(outlook(one_launch, blocks, confidence)),
         observer_effect=tuple(observer_effect(estimates, confidence, no_tax)),
         growth=tuple(growth(estimates, data.cells(), confidence, no_tax)),
         put_in=put_in(data.put_in, rates, chosen, confidence),
@@ -169,14 +159,14 @@ def _why_no_steps(data: CampaignData, estimates: Estimates) -> Problem | None:
         return Problem("step_timing_refused", detail=data.preflight.step_timing_reason)
     if not estimates:
         return Problem("no_usable_cell")
-    wanted = data.document.config["engine"].get("step_timing", True)
+    wanted = data.config["engine"].get("step_timing", True)
     return Problem("no_step_records" if wanted else "step_timing_off")
 
 
 def _cell(
     cell: CellData, estimates: Estimates, saturation: Mapping[str, Saturation], confidence: float
 ) -> Cell:
-    found = estimates.get((cell.config, cell.phase, cell.cell_id))
+    found = estimates.get(cell.key)
     return left_out(cell) if found is None else measured(found, saturation.get(cell.config), confidence)
 
 
@@ -287,7 +277,7 @@ def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) 
 
 
 def _amplification(
-    chosen: list[MainTax],
+    chosen: list[Tax],
     taxes: list[Tax],
     shape: Shape,
     rates: ReferenceRatesFile | None,
@@ -317,8 +307,10 @@ def _amplification(
     for tax in taxes:
         if tax.phase == "b_prime" and tax.spec.shape != shape:
             safe = in_b.get((tax.config, tax.metric, tax.spec.shape))
-            missing = replace(tax, estimate=unavailable("no_cell", subject="phase_b"))
-            pairs.append((MainTax(tax), MainTax(safe or missing)))
+            # At no rate: it was measured at none.
+            nowhere = replace(tax.spec, rate_per_s=0.0)
+            missing = replace(tax, spec=nowhere, estimate=unavailable("no_cell", subject="phase_b"))
+            pairs.append((tax, safe or missing))
     rows = [_added(load, safe, confidence) for load, safe in pairs if load is not None]
     apart = rates is not None and rates.ref_load_per_s != rates.ref_safe_per_s
     for left in rates.left_out if rates is not None and apart else []:
@@ -337,20 +329,20 @@ def _amplification(
     return tuple(rows)
 
 
-def _added(load: MainTax, safe: MainTax, confidence: float) -> Amplification:
-    gap = difference(load.estimate, safe.estimate, of_second="ref_safe")
+def _added(load: Tax, safe: Tax, confidence: float) -> Amplification:
+    gap = difference(load.number, safe.number, of_second="ref_safe")
     unlike = load.is_unlike(safe)
     if unlike:
         gap = unavailable("unlike_launches", gap.n)
-    elif load.tax.rate_per_s == safe.tax.rate_per_s:
+    elif load.rate_per_s == safe.rate_per_s:
         gap = unavailable("one_rate", gap.n)
     return Amplification(
-        config=load.tax.config,
-        metric=load.tax.metric,
-        input_tokens=load.tax.input_tokens,
-        output_tokens=load.tax.output_tokens,
-        rate_per_s=load.tax.rate_per_s,
-        safe_rate_per_s=safe.tax.rate_per_s,
+        config=load.config,
+        metric=load.metric,
+        input_tokens=load.input_tokens,
+        output_tokens=load.output_tokens,
+        rate_per_s=load.rate_per_s,
+        safe_rate_per_s=safe.rate_per_s or None,
         n_blocks=None if unlike else min(safe.n_blocks, load.n_blocks),
         **msgspec.structs.asdict(gap.quantity(confidence)),
     )

@@ -7,7 +7,7 @@ entered it: CPU time is measured in some steps only.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -30,7 +30,7 @@ from connector_tax.base.statistics.bootstrap import (
     step_block_length,
 )
 from connector_tax.base.statistics.laws import student_quantile
-from connector_tax.base.statistics.outcomes import TAX
+from connector_tax.base.statistics.outcomes import GAIN, TAX, told
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.read.ingest.steps import DECODE_ONLY, StepTable
 from connector_tax.read.stats.taxes import difference, verdict
@@ -40,32 +40,6 @@ DRAWS = 2000
 TRIM = 0.001
 # Of a share: how far out an end is looked for, and how exactly.
 DOUBLINGS, HALVINGS = 40, 50
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """Resampled means of one cell's steps.
-
-    Attributes:
-        point: shape (columns,).
-        replicates: shape (draws, columns).
-        freedom, confidence: see ``Estimate``.
-    """
-
-    point: Floats
-    replicates: Floats
-    n: int
-    freedom: float
-    confidence: float
-
-    def column(self, k: int) -> Estimate:
-        return Estimate(
-            float(self.point[k]),
-            self.replicates[:, k],
-            self.n,
-            freedom=self.freedom,
-            confidence=self.confidence,
-        )
 
 
 PARTS: tuple[AttributedPart, ...] = get_args(AttributedPart)
@@ -92,18 +66,18 @@ def attribute(
     base = _means(_columns(plain, theirs), stream(seed, "attribution", name, "plain"), factor, confidence)
     if mine is None or base is None:
         return None
-    whole, *apart = (difference(mine.column(k), base.column(k)) for k in range(len(PARTS) + 1))
+    whole, *apart = map(difference, mine, base)
     tokens = float(own.tokens[ours].mean())
     in_hooks = sum(part.point for part in apart[:2] if part.point is not None)
-    hooks_replicates = (mine.replicates - base.replicates)[:, 1:3].sum(axis=1)
+    hooks_replicates = apart[0].replicates + apart[1].replicates
     return Attribution(
         config=name,
         cell_id=cell_id,
-        n_steps=mine.n,
-        n_plain_steps=base.n,
+        n_steps=mine[0].n,
+        n_plain_steps=base[0].n,
         tokens_per_step=tokens,
-        step_us=float(mine.point[0]),
-        plain_step_us=float(base.point[0]),
+        step_us=mine[0].point or 0.0,
+        plain_step_us=base[0].point or 0.0,
         difference_us=whole.quantity(confidence),
         parts=tuple(
             AttributionPart(part=part, **asdict(own_part.quantity(confidence)))
@@ -130,19 +104,11 @@ def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) 
         return left.interval(confidence)
 
     # Fieller: every share that leaves nothing, as far as the interval tells. Quantiles of ratios disagree with those of the difference.
-    low = _last(point, -1, lambda share: not _is_above(rest(share)[0]))
-    high = _last(point, 1, lambda share: not _is_below(rest(share)[1]))
+    low = _last(point, -1, lambda share: told(*rest(share)) != TAX)
+    high = _last(point, 1, lambda share: told(*rest(share)) != GAIN)
     return Quantity(
         point=point, low=low, high=high, n=whole.n, reason="open_share" if None in (low, high) else None
     )
-
-
-def _is_above(end: float | None) -> bool:
-    return end is not None and end > 0
-
-
-def _is_below(end: float | None) -> bool:
-    return end is not None and end < 0
 
 
 def _last(start: float, direction: int, holds: Callable[[float], bool]) -> float | None:
@@ -202,7 +168,9 @@ UPDATE_HOOKS = {
 BETWEEN_HOOKS = {"on_new_request", "has_pending_push_work", "reset_cache"}
 
 
-def _means(columns: Floats, rng: np.random.Generator, factor: float, confidence: float) -> Means | None:
+def _means(
+    columns: Floats, rng: np.random.Generator, factor: float, confidence: float
+) -> list[Estimate] | None:
     """Circular block bootstrap of means: sums of blocks are differences of one running sum. None with too few blocks."""
     n = columns.shape[0]
     length = step_block_length(n)
@@ -217,7 +185,9 @@ def _means(columns: Floats, rng: np.random.Generator, factor: float, confidence:
     replicates = np.stack([sums[row].sum(axis=0) for row in starts]) / (blocks * length)
     point = columns.mean(axis=0)
     wider = factor * small_sample_factor(n, length, confidence)
-    return Means(point, point + wider * (replicates - point), n, freedom_of(n, length), confidence)
+    spread = point + wider * (replicates - point)
+    known = {"freedom": freedom_of(n, length), "confidence": confidence}
+    return [Estimate(float(p), spread[:, k], n, **known) for k, p in enumerate(point)]
 
 
 def mean_cpu_us(cpu_us: Floats, calls: Floats) -> float | None:
@@ -258,7 +228,7 @@ def _all_hooks(
     if not us.any():
         return None
     found = _means(us.sum(axis=1)[:, None], stream(seed, "attribution", name, "hooks"), factor, confidence)
-    return None if found is None else found.column(0).quantity(confidence)
+    return None if found is None else found[0].quantity(confidence)
 
 
 def _in_a_step(name: str) -> bool:

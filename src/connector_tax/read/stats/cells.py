@@ -1,4 +1,7 @@
-"""One cell to its numbers with intervals; the resamples are kept, so that taxes can be made of them."""
+"""One cell to its numbers with intervals; the resamples are kept, so that taxes can be made of them.
+
+Cells that were sent the same requests at the same times have their blocks drawn together.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,7 +9,16 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from connector_tax.base.documents.aggregate import Latency, StepColumn
+from connector_tax.base.documents.aggregate import (
+    ByKind,
+    Cdf,
+    Latency,
+    NoSteps,
+    StepColumn,
+    StepPercentiles,
+    Steps,
+    StepsOfKind,
+)
 from connector_tax.base.parallel import Each
 from connector_tax.base.records.cell import Phase
 from connector_tax.base.seeds import stream
@@ -22,13 +34,60 @@ from connector_tax.base.statistics.bootstrap import (
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.statistics.looks import look_factor
 from connector_tax.base.statistics.pairing import CommonArrivals
-from connector_tax.base.statistics.resampling import Floats, draw_starts
-from connector_tax.base.steptime import read_step_columns
+from connector_tax.base.statistics.resampling import Floats, Ints, draw_starts
+from connector_tax.base.steptime.columns import read_step_columns
 from connector_tax.read.ingest import CellData
-from connector_tax.read.ingest.steps import KIND_NAMES, StepTable
-from connector_tax.read.ingest.tables import StepRecords
+from connector_tax.read.ingest.steps import DECODE_ONLY, KIND_NAMES, StepRecords
 from connector_tax.read.stats import phases
-from connector_tax.read.stats.schedules import common_arrivals
+
+Seqs = dict[str, Ints]
+
+
+def common_arrivals(cells: Sequence[CellData], seed: int) -> list[dict[str, CommonArrivals]]:
+    """Of each cell: latency -> how its blocks are drawn; nothing where no schedule was fixed beforehand.
+
+    In a closed loop and in a conversation a request leaves when another has ended, so request k of two cells has no more in
+    common than any other.
+    """
+    seqs = [_seqs(cell) for cell in cells]
+    ranges: dict[tuple[str, ...], list[tuple[int, int]]] = {}
+    for cell, by_name in zip(cells, seqs, strict=True):
+        ranges.setdefault(_schedule(cell), []).extend((int(s[0]), int(s[-1]) + 1) for s in by_name.values())
+    axes = {
+        names: (min(first for first, _ in found), max(last for _, last in found))
+        for names, found in ranges.items()
+        if found
+    }
+    return [
+        {name: CommonArrivals(seed, _schedule(cell), axes[_schedule(cell)], s) for name, s in by_name.items()}
+        for cell, by_name in zip(cells, seqs, strict=True)
+    ]
+
+
+def _schedule(cell: CellData) -> tuple[str, ...]:
+    """Cells with the same names had the same arrivals: ``plan.cells`` gives them one seed, whatever the configuration."""
+    return (cell.phase, cell.cell_id, cell.spec.arrival, str(cell.spec.seed))
+
+
+def _seqs(cell: CellData) -> Seqs:
+    """Latency -> ``seq`` of the requests in the window that have it."""
+    if cell.spec.sessions is not None or cell.spec.rate_per_s == 0:
+        return {}
+    chosen = in_window(cell.requests, cell.window)
+    everyone = np.array([r.seq for r in chosen], dtype=np.int64)
+    found = {}
+    for name, values in latencies_ms(chosen).items():
+        # One-token outputs have no TPOT.
+        whole = len(values) == len(chosen)
+        seqs = (
+            everyone
+            if whole
+            else np.array([r.seq for r in chosen if latencies_ms([r])[name]], dtype=np.int64)
+        )
+        if seqs.size:
+            found[name] = seqs
+    return found
+
 
 LATENCIES: tuple[Latency, ...] = ("ttft_ms", "tpot_ms", "e2e_ms", "ttft_from_send_ms")
 PERCENTILES = (50.0, 90.0, 99.0)
@@ -53,36 +112,23 @@ Percents = dict[tuple[str, float], Estimate]
 
 
 @dataclass(frozen=True, slots=True)
-class StepCounts:
-    """
-    Attributes:
-        by_kind: steps of each kind, in the order of ``KIND_NAMES``.
-        cdf_us: quantiles of the step duration from 0 to 1, evenly spaced.
-    """
-
-    n_steps: int
-    n_empty: int
-    n_unjoined: int
-    torn: bool
-    by_kind: tuple[int, ...]
-    cdf_us: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class StepEstimates:
     """What is kept of one cell's steps; the steps themselves are let go, since a campaign has millions.
 
     Attributes:
+        document: as ``aggregate.json`` has them.
         columns: (column, percentile) -> estimate, microseconds; empty without step records.
-        by_kind: (kind of step, percentile) -> step duration, microseconds.
-        counts: of them; None without step records.
-        missing: why there are none.
+        decode: the median duration of steps that only decode, microseconds.
     """
 
+    document: Steps | NoSteps
     columns: Percents
-    by_kind: Percents
-    counts: StepCounts | None
-    missing: str | None
+    decode: Estimate
+
+    @property
+    def missing(self) -> str:
+        """Why there are none; empty where there are."""
+        return self.document.reason if isinstance(self.document, NoSteps) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +166,7 @@ class _Job:
         confidence: of the intervals.
         common: latency -> how blocks are drawn together with the other cells of this schedule.
         sent: where phases of arrival may be averaged out.
+        no_kinds: why the steps of one kind have no interval; None where they may have one.
     """
 
     seed: int
@@ -132,6 +179,7 @@ class _Job:
     length: int = 0
     common: Mapping[str, CommonArrivals] = field(default_factory=dict)
     sent: phases.Sent | None = None
+    no_kinds: str | None = None
 
 
 def estimate_cells(
@@ -146,11 +194,9 @@ def estimate_cells(
     """
     jobs = _with_lengths(cells, [_job(cell, seed, draws, confidence) for cell in cells], each)
     jobs = [replace(job, common=c) for job, c in zip(jobs, common_arrivals(cells, seed), strict=True)]
-    for cell, job, (latencies, steps) in zip(cells, jobs, each(_estimate, jobs), strict=True):
+    for cell, (latencies, steps) in zip(cells, each(_estimate, jobs), strict=True):
         if cell.window.overloaded:
             latencies = {key: unavailable("overloaded", e.n) for key, e in latencies.items()}
-        if (why := no_kinds(cell.spec.arrival, _n(job.latencies))) is not None:
-            steps = replace(steps, by_kind={key: unavailable(why, e.n) for key, e in steps.by_kind.items()})
         yield CellEstimates(cell, latencies, steps)
 
 
@@ -166,10 +212,10 @@ def _job(cell: CellData, seed: int, draws: int, confidence: float) -> _Job:
     columns: dict[str, Floats] = {
         k: np.asarray(v, dtype=np.float64) for k, v in latencies_ms(chosen).items() if k in LATENCIES
     }
-    names = (cell.config, cell.phase, cell.cell_id)
     factor = look_factor(cell.spec, confidence)
     sent = phases.sent(cell.spec, cell.window, cell.requests)
-    return _Job(seed, names, draws, columns, cell.steps, factor, confidence, sent=sent)
+    why = no_kinds(cell.spec.arrival, _n(columns))
+    return _Job(seed, cell.key, draws, columns, cell.steps, factor, confidence, sent=sent, no_kinds=why)
 
 
 def _with_lengths(cells: Sequence[CellData], jobs: list[_Job], each: Each) -> list[_Job]:
@@ -206,7 +252,7 @@ def _load(cell: CellData) -> tuple[Any, ...]:
 def _estimate(job: _Job) -> tuple[Percents, StepEstimates]:
     rng = stream(job.seed, "bootstrap", *job.names)
     wide = _Wide(factor=job.factor, confidence=job.confidence)
-    steps = _steps(job.steps, rng, wide)
+    steps = _steps(job.steps, rng, wide, job.no_kinds)
     latencies = _resampled(job.latencies, PERCENTILES, job.draws, rng, wide, job.length, job.common)
     return latencies | _phase_averaged(job, wide), steps
 
@@ -255,39 +301,44 @@ def _resampled(
     return found
 
 
-def _steps(records: StepRecords | None, rng: np.random.Generator, wide: _Wide) -> StepEstimates:
-    if records is None:
-        return StepEstimates({}, {}, None, "no_steps")
-    table = records.load(hooks=False)
-    if table.n == 0:
-        return StepEstimates({}, {}, None, "no_step_in_window")
-    columns: dict[str, Floats] = {name: getattr(table, name) for name in STEP_COLUMNS}
-    known = {name: values[~np.isnan(values)] for name, values in columns.items()}
-    length = step_block_length(table.n)
-    by_kind: Percents = {}
+def _steps(
+    records: StepRecords | None, rng: np.random.Generator, wide: _Wide, why_no_kinds: str | None
+) -> StepEstimates:
+    table = None if records is None else records.load()
+    if table is None or table.n == 0:
+        missing = "no_steps" if table is None else "no_step_in_window"
+        return StepEstimates(NoSteps(available=False, reason=missing), {}, unavailable(missing))
+    every: dict[str, Floats] = {name: getattr(table, name) for name in STEP_COLUMNS}
+    known = {name: own[~np.isnan(own)] for name, own in every.items()}
+    kinds: dict[str, StepsOfKind] = {}
+    decode = unavailable("no_decode_step")
     for kind, name in enumerate(KIND_NAMES):
         chosen = table.step_duration_us[table.kind == kind]
-        own = step_block_length(chosen.size)
-        found = estimate_percentiles(chosen, STEP_PERCENTILES, STEP_DRAWS, rng, length=own, **wide)
-        for q, estimate in found.items():
-            by_kind[name, q] = estimate
+        length = step_block_length(chosen.size)
+        found = estimate_percentiles(chosen, STEP_PERCENTILES, STEP_DRAWS, rng, length=length, **wide)
+        if why_no_kinds is not None:
+            found = {q: unavailable(why_no_kinds, e.n) for q, e in found.items()}
+        decode = found[50.0] if kind == DECODE_ONLY else decode
+        p50, p90 = (found[q].quantity(wide["confidence"]) for q in STEP_PERCENTILES)
+        kinds[name] = StepsOfKind(n=int(chosen.size), p50=p50, p90=p90)
     told = {name: values for name, values in known.items() if values.size}
     nothing = unavailable("hooks_unknown" if table.unheard else "no_time")
-    missing = {(name, q): nothing for name in known if name not in told for q in STEP_PERCENTILES}
-    return StepEstimates(
-        _resampled(told, STEP_PERCENTILES, STEP_DRAWS, rng, wide, length) | missing,
-        by_kind,
-        _counts(table),
-        missing=None,
-    )
-
-
-def _counts(table: StepTable) -> StepCounts:
-    return StepCounts(
+    columns: Percents = {(name, q): nothing for name in STEP_COLUMNS for q in STEP_PERCENTILES}
+    columns |= _resampled(told, STEP_PERCENTILES, STEP_DRAWS, rng, wide, step_block_length(table.n))
+    numbers = {place: estimate.quantity(wide["confidence"]) for place, estimate in columns.items()}
+    document = Steps(
+        available=True,
         n_steps=table.n,
         n_empty=table.n_empty,
         n_unjoined=table.n_unjoined,
         torn=table.torn,
-        by_kind=tuple(int((table.kind == kind).sum()) for kind in range(len(KIND_NAMES))),
-        cdf_us=tuple(np.quantile(table.step_duration_us, np.linspace(0, 1, CDF_POINTS)).tolist()),
+        **{n: StepPercentiles(p50=numbers[n, 50.0], p90=numbers[n, 90.0]) for n in STEP_COLUMNS},
+        # Apart, since the median of a mixture depends on the mixture.
+        by_kind=ByKind(**kinds),
+        cdf=Cdf(
+            step_duration_us=tuple(
+                np.quantile(table.step_duration_us, np.linspace(0, 1, CDF_POINTS)).tolist()
+            )
+        ),
     )
+    return StepEstimates(document, columns, decode)

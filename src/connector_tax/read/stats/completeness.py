@@ -1,36 +1,50 @@
-"""What a campaign lacks of what was planned, and how far each configuration got."""
+"""What a campaign lacks of what was planned, how far each configuration got, and the seven success criteria of the published experiment.
 
-from connector_tax.base.documents.aggregate import ConfigState, ConfigStatus, Problem, ProblemCode
-from connector_tax.base.documents.preflight import Decision
-from connector_tax.base.errors import ArtifactError
-from connector_tax.base.plan import cells_of, config_of, until_overload
-from connector_tax.base.records.cell import CellSpec, Shape, is_repeat, phase_place
+Time is that of preflight, and of each launch from its beginning until the engine was gone. What lay between launches is not in it: a night, an
+interruption, a machine that was away.
+"""
+
+from collections.abc import Iterable
+
+from connector_tax.base.artifacts.layout import RUN_FILES
+from connector_tax.base.documents.aggregate import (
+    ConfigState,
+    ConfigStatus,
+    CriterionOutcome,
+    CriterionWord,
+    Hypothesis,
+    HypothesisId,
+    Outcome,
+    Problem,
+    ProblemCode,
+)
+from connector_tax.base.files import is_regular
+from connector_tax.base.plan import cells_of, until_overload
+from connector_tax.base.records.cell import Shape, is_repeat, phase_place
 from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.statistics.outcomes import NOT_TESTABLE, REFUTED, SUPPORTED, UNDETERMINED
+from connector_tax.base.units import NS_PER_S
 from connector_tax.read.ingest import CampaignData, CellData, RunData
+from connector_tax.read.stats.hypotheses import MAIN, NOOP, STACK, STACKED, is_nixl
 from connector_tax.read.stats.launches import MIN_BLOCKS, Launches, complete_blocks, plain_failed
 from connector_tax.read.stats.taxes import LostCell
 
 
 def lost_cells(data: CampaignData) -> list[LostCell]:
     """In the order of the plan; none where ``campaign.json`` is of another version, since the plan is not known then."""
-    try:
-        config = config_of(data.document)
-    except (ArtifactError, LookupError, AttributeError, TypeError, ValueError):
+    config = data.plan
+    if config is None:
         return []
-    decisions = data.decisions
-    skipped = {i for i, d in decisions.items() if d.decision == "skip"}
     rates = None if data.reference_rates is None else data.reference_rates.rates
     found = []
     for run in data.runs:
         connector, phase = run.folder.connector_id, run.folder.phase
-        ended_otherwise = run.receipt is not None and (
-            run.receipt.status == "not_needed" or (run.receipt.status == "skipped" and connector in skipped)
+        ended_otherwise = run.status == "not_needed" or (
+            run.status == "skipped" and connector in data.skipped
         )
         if ended_otherwise or connector not in (*config.connector_ids, PLAIN_AGAIN):
             continue
         planned = () if phase != "a" and rates is None else cells_of(config, connector, phase, rates)
-        if phase not in ("a", "c") and _at_other_rates(run, planned):
-            continue
         if phase == "a":
             ended = {c.cell_id for c in run.cells if c.window.overloaded}
             planned = until_overload(config, planned, lambda cell, ended=ended: cell.cell_id in ended)  # type: ignore[misc]
@@ -41,12 +55,6 @@ def lost_cells(data: CampaignData) -> list[LostCell]:
     return found
 
 
-def _at_other_rates(run: RunData, planned: tuple[CellSpec, ...]) -> bool:
-    """Whether it was measured before the reference rates became what they are: its plan was another one."""
-    wanted = {(spec.shape, spec.rate_per_s) for spec in planned}
-    return bool(run.cells) and all((c.spec.shape, c.spec.rate_per_s) not in wanted for c in run.cells)
-
-
 def _why_lost(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool] | None:
     """The code, and whether a problem names it already; None of a cell that counts."""
     cell = next((c for c in run.cells if c.cell_id == cell_id), None)
@@ -55,24 +63,23 @@ def _why_lost(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool
     where = _relative(data, run) + f"/cells/{cell_id}"
     if any(p.subject == where for p in data.problems):
         return "cell_lost", True
-    if run.receipt is not None and run.receipt.status in ("failed", "skipped"):
-        return "phase_failed" if run.receipt.status == "failed" else "run_skipped", True
+    if run.status in ("failed", "skipped"):
+        return "phase_failed" if run.status == "failed" else "run_skipped", True
     return "cell_missing", False
 
 
 def _why_ended(run: RunData) -> Problem:
     """Of a run that ended without being measured; names the phase in which it failed."""
-    assert run.receipt is not None
-    code: ProblemCode = "phase_failed" if run.receipt.status == "failed" else "run_skipped"
-    return Problem(code, run.folder.phase, detail=run.receipt.reason or "")
+    code: ProblemCode = "phase_failed" if run.status == "failed" else "run_skipped"
+    return Problem(code, run.folder.phase, detail=run.reason)
 
 
 def failed_runs(data: CampaignData) -> list[Problem]:
     """Each with its root cause; runs that were left out because of it are not named again."""
     return [
-        Problem("run_failed", _relative(data, run), detail=run.receipt.reason or "")
+        Problem("run_failed", _relative(data, run), detail=run.reason)
         for run in data.runs
-        if run.receipt is not None and run.receipt.status == "failed"
+        if run.status == "failed"
     ]
 
 
@@ -98,9 +105,9 @@ def missing_repeats(data: CampaignData, absent: dict[str, Problem], launches: La
     Args:
         launches: those of the blocks at ref_safe.
     """
-    config = data.document.config
+    config = data.config
     blocks = [phase for phase, members in data.document.order.items() if PLAIN_AGAIN in members]
-    wanted = {PLAIN_AGAIN, *(c["id"] for c in config["connectors"])} - set(absent)
+    wanted = {PLAIN_AGAIN, *data.connector_ids} - set(absent)
     shape = Shape(**config["phase_a_shape"])
     safe = None if data.reference_rates is None else data.reference_rates.ref_safe_per_s
     lacking = {
@@ -142,22 +149,20 @@ def absent_configs(data: CampaignData) -> dict[str, Problem]:
     """config -> why it has no numbers; configurations with numbers are not in it."""
     reasons: dict[str, Problem] = {}
     measured = {c.config for c in data.cells() if c.usable}
-    for connector in data.document.config["connectors"]:
-        i = connector["id"]
+    for i in data.connector_ids:
         if i in measured:
             continue
-        decision = data.decisions.get(i)
         runs = [r for r in data.runs if r.folder.connector_id == i]
-        failed = [r for r in runs if r.receipt is not None and r.receipt.status == "failed"]
+        failed = [r for r in runs if r.status == "failed"]
         cells = [c for c in data.cells() if c.config == i]
-        if decision is not None and decision.decision == "skip":
-            reasons[i] = Problem("skipped", detail=decision.reason or "")
+        if i in data.skipped:
+            reasons[i] = Problem("skipped", detail=data.decisions[i].reason or "")
         elif failed:
             reasons[i] = _why_ended(failed[0])
         elif cells:
             reasons[i] = Problem("no_usable_cell", because=next(iter(cells[0].reasons), None))
         else:
-            ended = [r for r in runs if r.receipt is not None and r.receipt.reason]
+            ended = [r for r in runs if r.reason]
             reasons[i] = _why_ended(ended[0]) if ended else Problem("not_measured")
     return reasons
 
@@ -168,12 +173,12 @@ def config_states(
     """``configs`` in ``aggregate.json``."""
     decisions = data.decisions
     found = {}
-    for connector in data.document.config["connectors"]:
+    for connector in data.config["connectors"]:
         i = connector["id"]
         runs: dict[str, RunData] = {r.folder.phase: r for r in data.runs if r.folder.connector_id == i}
         own = [c for c in lost if c.config == i]
         phases = {"a", *(planned_phases(data, i) or ("b",)), *runs}
-        status, reason = _status(runs, sorted(phases), decisions.get(i), absent.get(i), own)
+        status, reason = _status(runs, sorted(phases), i in data.skipped, absent.get(i), own)
         found[i] = ConfigState(
             label=connector["label"],
             status=status,
@@ -188,7 +193,7 @@ def config_states(
 
 def planned_phases(data: CampaignData, connector_id: str) -> list[str]:
     """In which it was to be measured, as far as that is known."""
-    prime = data.document.config.get("phase_b_prime") or {}
+    prime = data.config.get("phase_b_prime") or {}
     wanted = data.reference_rates is not None and data.reference_rates.b_prime_needed
     order = [p for p, ids in data.document.order.items() if connector_id in ids]
     return [p for p in order if p != "b_prime" or (wanted and connector_id in prime.get("configs", ()))]
@@ -197,15 +202,15 @@ def planned_phases(data: CampaignData, connector_id: str) -> list[str]:
 def _status(
     runs: dict[str, RunData],
     phases: list[str],
-    decision: Decision | None,
+    skipped: bool,
     absent: Problem | None,
     lost: list[LostCell],
 ) -> tuple[ConfigStatus, Problem | None]:
     """Word and reason; ``measured`` says that every phase has ended and each planned cell counts."""
     receipts = {phase: run.receipt for phase, run in runs.items()}
-    if decision is not None and decision.decision == "skip":
+    if skipped:
         return "skipped", absent
-    failed = [_why_ended(r) for r in runs.values() if r.receipt is not None and r.receipt.status == "failed"]
+    failed = [_why_ended(r) for r in runs.values() if r.status == "failed"]
     if failed:
         # With numbers of another phase it is in the figures and has taxes, so it was measured in part.
         return ("failed" if absent is not None else "partial"), failed[0]
@@ -228,3 +233,193 @@ def _status(
 
 def _relative(data: CampaignData, run: RunData) -> str:
     return run.folder.path.relative_to(data.root).as_posix()
+
+
+# What the published experiment's six hours are meant for, beside preflight.
+BUDGETED_PHASES = ("a", "b", "b_prime")
+
+
+def _of_run(run: RunData) -> tuple[float, bool]:
+    """Seconds, and whether every launch was timed."""
+    timed = {x.attempt: x.elapsed_s for x in run.launches if x.elapsed_s is not None}
+    cells: dict[int, list[CellData]] = {}
+    for cell in run.cells:
+        cells.setdefault(cell.document.attempt or 1, []).append(cell)
+    attempts = {*cells, *(x.attempt for x in run.launches)}
+    seconds = sum(timed[a] if a in timed else _span_s(cells.get(a, ())) for a in attempts)
+    return seconds, attempts <= timed.keys()
+
+
+def _span_s(cells: Iterable[CellData]) -> float:
+    """From the first cell of one launch to its last."""
+    windows = [c.window for c in cells]
+    if not windows:
+        return 0.0
+    return (max(w.drained_ns for w in windows) - min(w.t0_ns for w in windows)) / NS_PER_S
+
+
+REPORTED: CriterionWord = "reported"
+MET: CriterionWord = "met"
+NOT_MET: CriterionWord = "not met"
+OPEN: CriterionWord = "undetermined"
+# A criterion that asks for numbers, one that asks for a decision, and one that asks that its hypothesis holds.
+NUMBERS: dict[Outcome, CriterionWord] = dict.fromkeys((SUPPORTED, REFUTED, UNDETERMINED), REPORTED)
+KNOWN: dict[Outcome, CriterionWord] = {SUPPORTED: MET, REFUTED: MET, UNDETERMINED: OPEN}
+HOLDS: dict[Outcome, CriterionWord] = KNOWN | {REFUTED: NOT_MET}
+# What each hypothesis is about, plain aside; of H2 beside one of NIXL's configurations.
+NEEDED: dict[HypothesisId, set[str]] = {
+    "H1": {MAIN},
+    "H2": {MAIN},
+    "H3": {MAIN, NOOP},
+    "H4": {STACK, *STACKED},
+    "H5": {MAIN},
+    "H6": {MAIN},
+}
+
+
+def judge_criteria(data: CampaignData, verdicts: list[Hypothesis]) -> list[CriterionOutcome]:
+    """Criteria 1 to 5 ask whether a question got its answer, 6 and 7 about the campaign itself.
+
+    3, 4 and 5 name no configuration: where the one that they were registered for is not part of the campaign or was skipped, the
+    answer about another one counts.
+    """
+    main = {v.id: v for v in reversed(verdicts)}
+    answered = {v.id: v for v in reversed(verdicts) if v.outcome != NOT_TESTABLE}
+    others = {i: answered.get(i, v) if _is_lacking(data, v) else v for i, v in main.items()}
+    # The two of criterion 5 are about one connector wherever one has both.
+    of_one = [
+        v for v in verdicts if v.id == "H5" and v.outcome != NOT_TESTABLE and _has(verdicts, "H6", v.subject)
+    ]
+    if of_one and _is_lacking(data, main["H5"]) and _is_lacking(data, main["H6"]):
+        subject = of_one[0].subject
+        others |= {v.id: v for v in verdicts if v.id in ("H5", "H6") and v.subject == subject}
+    return [
+        _answered(data, 1, [main["H1"]]),
+        _answered(data, 2, [main["H2"]]),
+        _answered(data, 3, [others["H3"]], KNOWN),
+        _answered(data, 4, [others["H4"]], HOLDS),
+        _answered(data, 5, [others["H5"], others["H6"]]),
+        _artifacts(data),
+        _wall_clock(data),
+    ]
+
+
+def _has(verdicts: list[Hypothesis], hypothesis: HypothesisId, subject: str) -> bool:
+    return any((v.id, v.subject) == (hypothesis, subject) and v.outcome != NOT_TESTABLE for v in verdicts)
+
+
+def _answered(
+    data: CampaignData,
+    number: int,
+    verdicts: list[Hypothesis],
+    words: dict[Outcome, CriterionWord] = NUMBERS,
+) -> CriterionOutcome:
+    """Judge a criterion about hypotheses: not met where an answer was lost, undetermined where the campaign could not give one."""
+    missing = [v for v in verdicts if v.outcome == NOT_TESTABLE]
+    if missing:
+        outcome = NOT_MET if any(_could_be_asked(data, v.id) for v in missing) else OPEN
+    else:
+        outcome = words[verdicts[0].outcome]
+    return CriterionOutcome(number=number, outcome=outcome)
+
+
+def _is_lacking(data: CampaignData, verdict: Hypothesis) -> bool:
+    return verdict.outcome == NOT_TESTABLE and not _could_be_asked(data, verdict.id)
+
+
+def _could_be_asked(data: CampaignData, hypothesis: HypothesisId) -> bool:
+    """Whether the campaign has the configurations and lengths, and preflight let them be measured."""
+    config = data.config
+    measured = {*data.connector_ids} - data.skipped
+    nixl = any(map(is_nixl, measured))
+    lengths = {"H5": "phase_b_input_tokens", "H6": "phase_b_output_tokens"}.get(hypothesis)
+    if lengths is not None and len(config.get(lengths) or ()) < 2:
+        return False
+    return NEEDED[hypothesis] <= measured and (hypothesis != "H2" or nixl)
+
+
+def _artifacts(data: CampaignData) -> CriterionOutcome:
+    """Every run that was planned has ended, and has all its files if it measured; so has the campaign; every skip has a reason."""
+    of_campaign = {"preflight_status.json": data.preflight, "reference_rates.json": data.reference_rates}
+    faults = [Problem("file_missing", name) for name, document in of_campaign.items() if document is None]
+    faults += _not_ended(data)
+    checked = failed = 0
+    for run in data.runs:
+        if run.receipt is None:
+            faults.append(Problem("no_receipt", _name(run)))
+        elif run.receipt.status == "measured":
+            checked += 1
+            unrecorded = {
+                c.cell_id for c in run.cells if c.spec.recorded is False or c.document.steps_left_out
+            }
+            missing = [name for name in RUN_FILES if not is_regular(run.folder.path / name)]
+            for entry in run.receipt.cells:
+                cell = run.folder.cell(entry.cell_id)
+                streams = [cell.requests, cell.metrics]
+                if run.receipt.step_timing_available and entry.cell_id not in unrecorded:
+                    streams.append(cell.engine_step)
+                missing += [f.name for f in streams if not is_regular(f)]
+            faults += [Problem("file_missing", f"{_name(run)}/{m}") for m in missing]
+        elif run.reason:
+            failed += run.status == "failed"
+        else:
+            faults.append(Problem("no_reason", _name(run)))
+    well = Problem("runs_checked", numbers={"checked": checked, "failed": failed})
+    outcome = MET if checked and not faults else NOT_MET
+    return CriterionOutcome(number=6, outcome=outcome, evidence=tuple(faults) or (well,))
+
+
+def _not_ended(data: CampaignData) -> list[Problem]:
+    """Planned phases without a run; what follows a failed phase is not measured any more, and what preflight skips never is."""
+    faults: list[Problem] = []
+    for config in data.connector_ids:
+        runs = [r for r in data.runs if r.folder.connector_id == config]
+        if config in data.skipped or any(r.status == "failed" for r in runs):
+            continue
+        missing = {"a", "b", *planned_phases(data, config)} - {r.folder.phase for r in runs}
+        phases = sorted(missing, key=phase_place)
+        faults += [Problem("phase_missing", phase, (config,)) for phase in phases]
+    return faults
+
+
+def _name(run: RunData) -> str:
+    return f"{run.folder.connector_id}/{run.folder.phase}"
+
+
+def _wall_clock(data: CampaignData) -> CriterionOutcome:
+    """Preflight and Phases A, B and B' decide, as published; the evidence has their sum, its parts, and what else took time.
+
+    Parts are whole seconds, so that they add up.
+    """
+    runs, untimed = 0, 0
+    by_phase: dict[str, float] = {}
+    for run in data.runs:
+        if not run.cells and not run.launches:
+            # Whoever failed without a record of a launch was launched all the same.
+            failed = run.status == "failed"
+            runs, untimed = runs + failed, untimed + failed
+            continue
+        seconds, timed = _of_run(run)
+        runs, untimed = runs + 1, untimed + (not timed)
+        by_phase[run.folder.phase] = by_phase.get(run.folder.phase, 0.0) + seconds
+    if not runs:
+        return CriterionOutcome(number=7, outcome=OPEN, evidence=(Problem("nothing_launched"),))
+    told = data.preflight.elapsed_s if data.preflight is not None else None
+    preflight_s = round(told) if isinstance(told, float) else None
+    whole_s = {phase: round(by_phase[phase]) for phase in sorted(by_phase, key=phase_place)}
+    budgeted_s = (preflight_s or 0) + sum(whole_s.get(phase, 0) for phase in BUDGETED_PHASES)
+    evidence = [Problem("time_spent", numbers={"time_s": budgeted_s})]
+    if preflight_s is None:
+        evidence.append(Problem("preflight_untimed"))
+    else:
+        evidence.append(Problem("preflight_took", numbers={"time_s": preflight_s}))
+    evidence += [Problem("phase_took", phase, numbers={"time_s": own}) for phase, own in whole_s.items()]
+    if untimed:
+        evidence.append(Problem("runs_untimed", numbers={"untimed": untimed, "of": runs}))
+    # What was not timed would only add to the sum.
+    outcome = OPEN
+    if budgeted_s > 3600 * float(data.config["analysis"]["time_budget_h"]):
+        outcome = NOT_MET
+    elif preflight_s is not None and not untimed:
+        outcome = MET
+    return CriterionOutcome(number=7, outcome=outcome, evidence=tuple(evidence))

@@ -2,7 +2,8 @@
 
 flags = matched plain against plain; framework = the no-op connector's tax less its own flags; implementation = the rest,
 so that the three add up to the tax. A connector that changes no setting has no flags part. Where the flags of either are not
-known, the tax has the two parts of the published experiment: the no-op connector's whole tax, and the rest.
+known, the tax has the two parts of the published experiment: the no-op connector's whole tax, and the rest. Those stand by themselves, too
+(``two_parts``): of TTFT p90 and of the median step, with the settings that either switches in them.
 
 Each part has the launches and the n of the taxes that it is made of: one over fewer blocks than the whole says so.
 """
@@ -13,12 +14,12 @@ from typing import Literal
 
 import numpy as np
 
-from connector_tax.base.documents.aggregate import Decomposition, LatencyMetric, TaxPart
+from connector_tax.base.documents.aggregate import Decomposition, LatencyMetric, TaxPart, TwoParts
 from connector_tax.base.records.connector import MATCHED
-from connector_tax.base.records.settings import CONSEQUENCES
+from connector_tax.base.records.rates import CONSEQUENCES
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.read.stats.main_taxes import MainTax, main_at
-from connector_tax.read.stats.taxes import LATENCY_METRICS, difference
+from connector_tax.read.stats.main_taxes import main_at
+from connector_tax.read.stats.taxes import LATENCY_METRICS, Tax, difference
 
 NOOP = "noop_connector"
 PARTS = ("flags", "framework", "implementation")
@@ -56,7 +57,7 @@ NO_FLAGS = Part(Estimate(0.0, np.zeros(1), 0), measured=False)
 
 
 def decompose(
-    chosen: list[MainTax],
+    chosen: list[Tax],
     engine_diff: Mapping[str, Collection[str] | None],
     confidence: float,
     no_noop: str | None = None,
@@ -86,7 +87,7 @@ def decompose(
 def _row(
     config: str,
     metric: LatencyMetric,
-    found: dict[str, MainTax],
+    found: dict[str, Tax],
     changed: Changes,
     confidence: float,
     no_noop: str | None,
@@ -98,10 +99,11 @@ def _row(
     parts = _in_three(config, taxes, changed, noop)
     split: Literal[0, 2, 3] = 3
     if any(part.estimate.point is None for part in parts.values()):
-        two = _in_two(taxes[config], noop)
+        # Without the flags, which then lie in either.
+        two = {"framework": noop, "implementation": taxes[config].less(noop, of_other=NOOP)}
         if NOOP in found and found[NOOP].estimate.point is not None:
             # From a whole tax nothing is taken.
-            two["framework"] = Part(found[NOOP].estimate, found[NOOP].n_blocks)
+            two["framework"] = Part(found[NOOP].number, found[NOOP].n_blocks)
         # Why there are no flags stays; the other two are the published experiment's.
         parts, split = {**parts, **two}, 2 if two["implementation"].estimate.point is not None else 0
         own = _flags(NOOP, taxes, changed).estimate
@@ -137,11 +139,6 @@ def _in_three(config: str, taxes: Taxes, changed: Changes, noop: Part) -> dict[s
     }
 
 
-def _in_two(whole: Part, noop: Part) -> dict[str, Part]:
-    """Without the flags, which then lie in either."""
-    return {"framework": noop, "implementation": whole.less(noop, of_other=NOOP)}
-
-
 def _flags(config: str, taxes: Taxes, changed: Changes) -> Part:
     if MATCHED + config in taxes:
         return taxes[MATCHED + config]
@@ -151,3 +148,43 @@ def _flags(config: str, taxes: Taxes, changed: Changes) -> Part:
     if found:
         return Part(unavailable("settings_not_measured", subject=config))
     return NO_FLAGS
+
+
+Split = Literal["ttft_p90", "step_p50_us"]
+METRICS: tuple[Split, ...] = ("ttft_p90", "step_p50_us")
+
+
+def two_parts(chosen: list[Tax], confidence: float) -> list[TwoParts]:
+    """Rows of ``two_parts`` in ``aggregate.json``; those without a number of the connector or the no-op connector are left out.
+
+    Args:
+        chosen: the main taxes.
+    """
+    at = {(t.config, t.metric): t for t in chosen if t.reference == "ref_safe"}
+    return [
+        _two_parts(split, main, at[NOOP, metric], confidence)
+        for (config, metric), main in at.items()
+        for split in METRICS
+        if metric == split and config != NOOP and not config.startswith(MATCHED)
+        if (NOOP, metric) in at
+        and main.estimate.point is not None
+        and at[NOOP, metric].estimate.point is not None
+    ]
+
+
+def _two_parts(metric: Split, whole: Tax, noop: Tax, confidence: float) -> TwoParts:
+    """What blocks of launches found and what one launch did is no difference of a connector's."""
+    rest = (
+        difference(whole.number, noop.number, of_second=NOOP)
+        if (whole.n_blocks == 1) == (noop.n_blocks == 1)
+        else unavailable("unlike_launches", whole.n, NOOP)
+    )
+    n_blocks = min(whole.n_blocks, noop.n_blocks) if rest.point is not None else None
+    return TwoParts(
+        config=whole.config,
+        metric=metric,
+        unit=whole.unit,
+        total=whole.number.tax_part(confidence, whole.n_blocks),
+        framework=noop.number.tax_part(confidence, noop.n_blocks),
+        rest=rest.tax_part(confidence, n_blocks),
+    )

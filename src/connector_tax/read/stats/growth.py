@@ -10,7 +10,6 @@ straight line, makes them wider; resamples of single cells know neither. The err
 resamples say, which is what a few cells that lie on the plane by luck would otherwise claim.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -44,8 +43,6 @@ HOOKS: tuple[GrowthQuantity, ...] = (
 STEP: GrowthQuantity = "decode_step_us"
 STEP_TAX: GrowthQuantity = "decode_step_over_plain_us"
 LATENCIES: dict[MedianMetric, str] = {"ttft_p50": "ttft_ms", "tpot_p50": "tpot_ms"}
-# Tokens of a priming prompt, where a cell's document does not tell.
-USUAL_PROMPT = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ def growth(
                 _cell(own, plain.get(own.cell.cell_id), point, confidence, no_tax.get(config))
                 for own, point in zip(cells, points, strict=True)
             ),
-            slopes=_slopes(points, confidence),
+            slopes=tuple(_slope(points, name, confidence) for name in points[0].us),
         )
         for config, cells in by_config.items()
         for points in [
@@ -102,12 +99,12 @@ def _point(
 ) -> Point:
     cell = own.cell
     seen = cell.samples.running_p50
-    step = _decode_step(own)
+    step = own.steps.decode
     us: dict[GrowthQuantity, Estimate]
     if cell.config == "plain":
         us = {STEP: step}
     else:
-        base = unavailable("no_cell", subject="plain") if plain is None else _decode_step(plain)
+        base = unavailable("no_cell", subject="plain") if plain is None else plain.steps.decode
         more = difference(step, base) if no_tax is None else unavailable(no_tax, step.n)
         hooks = {name: own.step(name, 50.0) for name in HOOKS}
         if no_tax is not None:
@@ -119,11 +116,6 @@ def _point(
         float(cell.spec.concurrency or 0) if seen is None else seen,
         us,
     )
-
-
-def _decode_step(own: CellEstimates) -> Estimate:
-    found = own.steps.by_kind.get(("decode_only", 50.0))
-    return found or unavailable(own.steps.missing or "no_decode_step")
 
 
 def before_in_launch(cell: CellData, others: Iterable[CellData]) -> list[CellData]:
@@ -151,47 +143,25 @@ def cached_blocks(cell: CellData, before: Iterable[CellData] = ()) -> float | No
         return None
     shape = cell.spec.shape
     length = shape.input_tokens + shape.output_tokens
-    primed = [_priming(c.document.cache or Cache()) for c in (*before, cell)]
-    generated = (cache.counters or {}).get("generation_tokens", 0.0) - sum(p.n for p in primed)
+    primed = [_primed(c.document.cache or Cache(), size) for c in (*before, cell)]
+    generated = (cache.counters or {}).get("generation_tokens", 0.0) - sum(n for n, _ in primed)
     requests = max(0.0, generated) / shape.output_tokens
     blocks = computed / size - requests * (length / size - (length - 1) // size)
-    blocks -= sum(p.left_out(size) for p in primed)
+    blocks -= sum(left_out for _, left_out in primed)
     middle_ns = (cell.window.window_start_ns + cell.window.t_stop_ns) / 2
     blocks += sum(_computed_by(r, middle_ns) // size for r in cell.requests)
     return float(min(blocks, room) if room else blocks)
 
 
-@dataclass(frozen=True, slots=True)
-class Priming:
-    """The priming prompts of one cell: all but the last have as many tokens as the longest.
+def _primed(cache: Cache, block_size: int) -> tuple[int, float]:
+    """Return the number of a cell's priming prompts, and the blocks that they would fill, each with its token of output, and that are not whole.
 
-    Attributes:
-        n: how many; documents may say any number, so they are never laid out one by one.
+    All but the last have as many tokens as the longest. Documents may say any number, so they are never laid out one by one.
     """
-
-    n: int
-    longest: int
-    last: int
-
-    def left_out(self, block_size: int) -> float:
-        """Blocks that they would fill, each with its token of output, and that are not whole."""
-        if not self.n:
-            return 0.0
-        return sum(
-            many * ((tokens + 1) / block_size - tokens // block_size)
-            for many, tokens in ((self.n - 1, self.longest), (1, self.last))
-        )
-
-
-def _priming(cache: Cache) -> Priming:
-    n, tokens = cache.prompts or 0, cache.primed_tokens or 0
-    if not n:
-        return Priming(0, 0, 0)
-    longest = cache.longest_prompt
-    # Cells of before it was recorded; of max_model_len below 2049 only the mean is known then.
-    if longest is None or isinstance(longest, UnsetType):
-        longest = USUAL_PROMPT if tokens > (n - 1) * USUAL_PROMPT else math.ceil(tokens / n)
-    return Priming(n, longest, tokens - (n - 1) * longest)
+    n, longest = cache.prompts or 0, cache.longest_prompt or 0
+    last = (cache.primed_tokens or 0) - (n - 1) * longest
+    parts = ((n - 1, longest), (1, last)) if n else ()
+    return n, sum(many * ((tokens + 1) / block_size - tokens // block_size) for many, tokens in parts)
 
 
 def _computed_by(request: RequestRecord, at_ns: float) -> float:
@@ -203,30 +173,28 @@ def _computed_by(request: RequestRecord, at_ns: float) -> float:
     return (request.prompt_tokens or 0) + share * ((request.completion_tokens or 1) - 1)
 
 
-def _slopes(points: list[Point], confidence: float) -> tuple[Slope, ...]:
-    names = dict.fromkeys(name for p in points for name in p.us)
-    return tuple(_slope(points, name, confidence) for name in names)
-
-
 def _slope(points: list[Point], name: GrowthQuantity, confidence: float) -> Slope:
     """Both slopes of one quantity, and the cells behind them."""
     known = [p for p in points if p.us[name].point is not None]
     located = [p for p in known if p.blocks is not None]
-    if not known:
-        reason = next((p.us[name].reason for p in points if p.us[name].reason), None)
-        return _without(name, reason or "unavailable")
-    if not located:
-        return _without(name, "cache_unknown")
-    at = np.array([[p.blocks / 1000, p.running] for p in located if p.blocks is not None])
-    values = np.array([p.us[name].point for p in located], dtype=np.float64)
-    errors = [_variance(p.us[name]) for p in located]
-    fitted = fit_plane(at, values, float(np.mean(errors)))
-    by_blocks, by_running = (_interval(fitted, k, confidence, len(located)) for k in range(2))
+    ends: list[tuple[float, float]] | list[None] = [None, None]
+    if located:
+        at = np.array([[p.blocks / 1000, p.running] for p in located if p.blocks is not None])
+        values = np.array([p.us[name].point for p in located], dtype=np.float64)
+        fitted = fit_plane(at, values, float(np.mean([_variance(p.us[name]) for p in located])))
+        by_blocks, by_running = (_interval(fitted, k, confidence, len(located)) for k in range(2))
+        ends = [
+            (float(unit * own.min()), float(unit * own.max()))
+            for own, unit in zip(at.T, (1000, 1), strict=True)
+        ]
+    else:
+        why = next((p.us[name].reason for p in points if p.us[name].reason), None) or "unavailable"
+        by_blocks = by_running = unavailable("cache_unknown" if known else why).quantity(confidence)
     return Slope(
         quantity=name,
         n_cells=len(located),
-        cached_blocks=(float(1000 * at[:, 0].min()), float(1000 * at[:, 0].max())),
-        running=(float(at[:, 1].min()), float(at[:, 1].max())),
+        cached_blocks=ends[0],
+        running=ends[1],
         per_1000_cached_blocks=by_blocks,
         per_running_request=by_running,
     )
@@ -278,18 +246,6 @@ def _interval(plane: Plane, column: int, confidence: float, n: int) -> Quantity:
         return unavailable("few_cells" if plane.freedom <= 0 else "one_value", n).quantity(confidence)
     reach = float(student_quantile((1 + confidence) / 2, plane.freedom)) * error
     return Quantity(point=float(slope), low=float(slope - reach), high=float(slope + reach), n=n)
-
-
-def _without(name: GrowthQuantity, reason: str) -> Slope:
-    nothing = Quantity(point=None, low=None, high=None, n=0, reason=reason)
-    return Slope(
-        quantity=name,
-        n_cells=0,
-        cached_blocks=None,
-        running=None,
-        per_1000_cached_blocks=nothing,
-        per_running_request=nothing,
-    )
 
 
 def _cell(

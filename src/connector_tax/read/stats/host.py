@@ -1,13 +1,37 @@
-"""What the host did beside the cells: what of it qualifies a cell, and whether it changed over a campaign's launches."""
+"""What the host did beside the cells: what of it qualifies a cell, whether it changed over a campaign's launches, and taxes at equal speed of it.
 
+A virtual core does the same work in 1.0 to 1.6 times the time, for seconds to minutes, whatever runs on it. A launch that meets
+it slow has longer latencies in any configuration. What a fixed piece of work took beside each cell (``cpu_work_us_mean``) says how slow it was:
+
+    log latency = block + configuration + slope * log work
+
+by least squares over all launches of the blocks, both plains as one configuration. One whose variance is over four times the median configuration's counts for
+as much less: waits of a connector that copies differ by more than the host does. The slope takes the difference in work out of each
+block's log ratio. The interval is Student's t over blocks, with the slope's own error in it. This stands beside the tax and never
+in its place: a connector that itself slows the cores, by a thread that spins, also lengthens the piece of work.
+"""
+
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
-from connector_tax.base.documents.aggregate import Bounds, Host, HostSource, HostUnit, Source
+from connector_tax.base.documents.aggregate import (
+    Bounds,
+    EqualSpeed,
+    Host,
+    HostSource,
+    HostUnit,
+    Source,
+    closed,
+)
 from connector_tax.base.statistics.drift import line_through_blocks
-from connector_tax.read.ingest.host import GpuState, HostState
+from connector_tax.base.statistics.laws import student_quantile
+from connector_tax.base.statistics.resampling import Floats
+from connector_tax.base.statistics.student import LogMean, log_mean
+from connector_tax.read.stats.launches import Launch, Launches, launches_of, levels_of, log_ratios
 
 # What was stolen is missing in whatever ran: 1 % of the host's time can be 1 % of a latency, which is what the client may
 # add to a median before its cell is flagged, too. Sixty seconds on two cores are 12,000 ticks, so 1 % is no rounding.
@@ -18,29 +42,33 @@ HARMLESS_REASONS = frozenset({"gpu_idle", "applications_clocks_setting"})
 # Microseconds that a fixed piece of work, 0.2 ms of Python on a host of today, can have taken. Anything else is a damaged record.
 PLAUSIBLE_WORK_US = (1.0, 1e5)
 
-# Source -> its unit, and where a cell has it.
-SOURCES: dict[Source, tuple[HostUnit, Callable[[HostState], float | None]]] = {
-    "steal_share": ("ratio", lambda host: host.steal_share),
-    "cpu_mhz_p50": ("MHz", lambda host: host.cpu_mhz_p50),
-    "cpu_work_us_mean": ("us", lambda host: work_us(host)),
-    "gpu_sm_mhz_p50": ("MHz", lambda host: _of_gpu(host, lambda gpu: gpu.sm_mhz_p50)),
-    "gpu_temperature_c_max": ("C", lambda host: _of_gpu(host, lambda gpu: gpu.temperature_c_max)),
-    "gpu_power_w_mean": ("W", lambda host: _of_gpu(host, lambda gpu: gpu.power_w_mean)),
+# Source -> its unit.
+SOURCES: dict[Source, HostUnit] = {
+    "steal_share": "ratio",
+    "cpu_mhz_p50": "MHz",
+    "cpu_work_us_mean": "us",
+    "gpu_sm_mhz_p50": "MHz",
+    "gpu_temperature_c_max": "C",
+    "gpu_power_w_mean": "W",
 }
 
 
-def _of_gpu(host: HostState, number: Callable[[GpuState], float | None]) -> float | None:
-    return None if host.gpu is None else number(host.gpu)
+def _number(host: Host, source: Source) -> float | None:
+    if source == "cpu_work_us_mean":
+        return work_us(host)
+    part = host.gpu if source.startswith("gpu_") else host
+    found: float | None = getattr(part, source.removeprefix("gpu_"), None)
+    return found
 
 
-def work_us(host: HostState | None) -> float | None:
+def work_us(host: Host | None) -> float | None:
     """Mean CPU time of the fixed piece of work beside a cell; None where nobody says, or where it cannot have been that."""
     us = None if host is None else host.cpu_work_us_mean
     low, high = PLAUSIBLE_WORK_US
     return us if us is not None and low <= us <= high else None
 
 
-def host_flags(host: HostState | None) -> list[str]:
+def host_flags(host: Host | None) -> list[str]:
     """What qualifies a cell; neither keeps it out."""
     if host is None:
         return []
@@ -52,13 +80,8 @@ def host_flags(host: HostState | None) -> list[str]:
     return flags
 
 
-def host_of(state: HostState | None) -> Host | None:
-    """``host`` of a cell in ``aggregate.json``."""
-    return None if state is None else msgspec.convert(state, Host, from_attributes=True)
-
-
 def host_changes(
-    launches: Sequence[tuple[str, float, HostState | None]], confidence: float
+    launches: Sequence[tuple[str, float, Host | None]], confidence: float
 ) -> tuple[HostSource, ...]:
     """One entry per source that launches of enough blocks know; ``n`` counts blocks.
 
@@ -66,11 +89,11 @@ def host_changes(
         launches: (block, hours since the first launch, state in its cell).
     """
     found = []
-    for source, (unit, number) in SOURCES.items():
+    for source, unit in SOURCES.items():
         known = [
             (block, hours, value)
             for block, hours, host in launches
-            if host is not None and (value := number(host)) is not None
+            if host is not None and (value := _number(host, source)) is not None
         ]
         line = line_through_blocks(known, confidence)
         if line is not None:
@@ -85,3 +108,144 @@ def host_changes(
                 )
             )
     return tuple(found)
+
+
+# Fewer launches than parameters and this many say nothing of how far off the slope is.
+MIN_FREEDOM = 3
+# Of the log work between launches, below which there is nothing to take a slope from.
+LEAST_VARIANCE = 1e-12
+# Of a log ratio; see ``AtEqualSpeed.damaged``.
+MOST_LOG = math.log(100)
+# Times the median configuration's variance, beyond which one weighs less: four launches differ by less than that by chance.
+FAR = 4.0
+# Of the slope: one that is known no better takes out noise. A host whose speed hardly changes has no such slope.
+MOST_ERROR = 0.5
+# Of weights from residuals; they hardly change after the second.
+ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedSlope:
+    """How a latency goes with something that launches differ by: the time that the host takes for a fixed piece of work, or when they began.
+
+    Attributes:
+        slope: of the log latency over it, for instance over the log work. At 0.3, work that takes 10 % longer goes with a latency that is 3 % longer.
+        error: its standard error.
+        freedom: launches less parameters.
+    """
+
+    slope: float
+    error: float
+    freedom: int
+
+    def bounds(self, confidence: float) -> Bounds:
+        half = float(student_quantile(0.5 + confidence / 2, self.freedom)) * self.error
+        return Bounds(point=self.slope, low=self.slope - half, high=self.slope + half)
+
+
+@dataclass(frozen=True, slots=True)
+class AtEqualSpeed:
+    """Log ratios of one configuration at equal speed.
+
+    Attributes:
+        log_ratios: of each block, shape (blocks,).
+        shared_error: what the slope's error makes of their mean, with its sign: in all configurations it is the same slope.
+        log_work: by how much longer its launches' work took than plain's, shape (blocks,).
+    """
+
+    log_ratios: Floats
+    shared_error: float
+    log_work: Floats
+
+    @property
+    def damaged(self) -> bool:
+        """A latency or a piece of work that took a hundred times as long as plain's is a damaged record, and no float of JSON follows from it."""
+        return bool(max(np.abs(self.log_ratios).max(), np.abs(self.log_work).max()) > MOST_LOG)
+
+
+def log_work(launch: Launch) -> float:
+    """NaN where the launch does not say."""
+    work = work_us(launch.host)
+    return math.nan if work is None else math.log(work)
+
+
+def speed_slope(launches: Launches, blocks: list[str], configs: list[str]) -> SpeedSlope | None:
+    """None where a launch does not say how fast its host was, where launches are too few, or where their speeds differ too little."""
+    found = weighted_slope(launches, blocks, configs, log_work)
+    return found if found is not None and found.error <= MOST_ERROR else None
+
+
+def weighted_slope(
+    launches: Launches, blocks: list[str], configs: list[str], of: Callable[[Launch], float]
+) -> SpeedSlope | None:
+    """Of the log latency over what ``of`` says of a launch, with a level for each block and each configuration.
+
+    A configuration whose residuals have over ``FAR`` times the variance of the median one's counts for as much less. None where ``of`` is not known
+    of a launch, where launches are too few, or where they hardly differ in it.
+    """
+    if not blocks or not configs:
+        return None
+    chosen = launches_of(launches, blocks, configs)
+    work = np.array([of(x) for x in chosen])
+    levels = levels_of(chosen, blocks, configs)
+    freedom = len(chosen) - levels.shape[1] - 1
+    if freedom < MIN_FREEDOM or np.isnan(work).any():
+        return None
+    values = np.array([x.log_latency for x in chosen])
+    groups = [np.array([(x.config == c) for x in chosen]) for c in configs]
+    groups.append(~np.any(groups, axis=0))
+    weights = np.ones(len(chosen))
+    for _ in range(ROUNDS):
+        found = _fit(levels, work, values, weights)
+        if found is None:
+            return None
+        slope, error, residual = found
+        spread = [float((residual[own] ** 2).mean()) for own in groups]
+        floor = float(np.median(spread))
+        for own, own_spread in zip(groups, spread, strict=True):
+            weights[own] = floor / own_spread if own_spread > FAR * floor > 0 else 1.0
+    return SpeedSlope(slope, error, freedom)
+
+
+def _fit(levels: Floats, work: Floats, values: Floats, weights: Floats) -> tuple[float, float, Floats] | None:
+    """Slope, its standard error and residuals by weighted least squares; None where all launches of a level are at one speed."""
+    root = np.sqrt(weights)
+    basis = np.linalg.qr(levels * root[:, None])[0]
+    x, y = work * root, values * root
+    own = x - basis @ (basis.T @ x)
+    size = float(own @ own)
+    if size < LEAST_VARIANCE * len(work):
+        return None
+    rest = y - basis @ (basis.T @ y)
+    slope = float(own @ rest) / size
+    residual = rest - slope * own
+    # Not a sandwich: where one launch alone met a slow host, its residual is zero, and it says nothing of the error.
+    variance = float(residual @ residual) / (len(work) - levels.shape[1] - 1)
+    return slope, math.sqrt(variance / size), residual / root
+
+
+def at_equal_speed(launches: Launches, blocks: list[str], config: str, slope: SpeedSlope) -> AtEqualSpeed:
+    """
+    Args:
+        blocks: those in which the configuration has a number.
+    """
+    work = log_ratios(launches, blocks, config, log_work)
+    ratios: Floats = log_ratios(launches, blocks, config) - slope.slope * work
+    return AtEqualSpeed(ratios, slope.error * float(work.mean()), work)
+
+
+def equal_speed(found: AtEqualSpeed, confidence: float) -> EqualSpeed | None:
+    """``at_equal_host_speed`` in ``aggregate.json``; ``work`` is the ratio of the work's time to plain's, less one.
+
+    None where it is damaged.
+    """
+    if found.damaged:
+        return None
+    tax = bounds_of(log_mean(found.log_ratios, found.shared_error), confidence)
+    work = bounds_of(log_mean(found.log_work), confidence)
+    return EqualSpeed(**asdict(tax), verdict=closed(tax.low, tax.high), work=work)
+
+
+def bounds_of(mean: LogMean, confidence: float) -> Bounds:
+    low, high = mean.interval(confidence)
+    return Bounds(point=mean.point, low=low, high=high)

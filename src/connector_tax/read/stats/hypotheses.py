@@ -1,22 +1,30 @@
-"""H1 to H6: supported, refuted, undetermined (the interval holds the threshold) or not testable.
+"""H1 to H6: supported, refuted, undetermined (the interval holds the threshold) or not testable; and the evidence that they are decided on.
 
 Thresholds are those of the published experiment; ``docs/measurement.md`` lists them. Where Mooncake has
 no numbers, H1, H3, H5 and H6 are also asked of the connectors that have; H2 and H4 are about pairs.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+import msgspec
 import numpy as np
 
 from connector_tax.base.documents.aggregate import (
+    Answer,
     Conclusion,
+    FailedBlock,
+    Hypothesis,
     HypothesisId,
     Missing,
+    Outcome,
+    Problem,
     Quantity,
     VerdictNumbers,
 )
+from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
 from connector_tax.base.statistics.outcomes import (
@@ -34,10 +42,144 @@ from connector_tax.base.statistics.outcomes import (
 )
 from connector_tax.base.statistics.p_values import holm
 from connector_tax.base.statistics.shares import share_of
-from connector_tax.read.stats.labels import H3_SHARE, dominated, prior_label
-from connector_tax.read.stats.taxes import difference, verdict
-from connector_tax.read.stats.trends import RISING, Trend
-from connector_tax.read.stats.verdicts import Evidence, Verdict
+from connector_tax.read.stats.main_taxes import main_at
+from connector_tax.read.stats.taxes import Tax, difference, verdict
+from connector_tax.read.stats.trends import RISING, Trend, trends_of
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the hypotheses are decided on; every estimate at ``ref_safe``.
+
+    Attributes:
+        headline: config -> tax of TTFT p90, Phase A shape (``main_taxes``).
+        by_input: config -> TTFT p90 tax over the input length, averaged over output lengths.
+        by_output: config -> TPOT p90 tax over the output length, averaged over input lengths.
+        absent: config -> the code of why it has no numbers; those of the campaign that have some are not in it.
+        members: every configuration of the campaign.
+        stacks: config of a MultiConnector -> the configurations it is made of.
+        n_blocks: of those whose headline tax is taken over blocks of launches, how many; others are of one launch.
+    """
+
+    headline: Mapping[str, Estimate]
+    by_input: Mapping[str, Trend]
+    by_output: Mapping[str, Trend]
+    absent: Mapping[str, str]
+    stacks: Mapping[str, tuple[str, ...]]
+    confidence: float
+    members: frozenset[str] = frozenset()
+    n_blocks: Mapping[str, int] = field(default_factory=dict)
+
+
+def evidence_of(
+    taxes: list[Tax],
+    chosen: list[Tax],
+    absent: dict[str, Problem],
+    config: Foreign,
+    confidence: float,
+    failed: Sequence[FailedBlock] = (),
+) -> Evidence:
+    """The chosen taxes at ref_safe, and trends over Phase B's shapes.
+
+    A TPOT tax of a shape at which a side did not keep up is no tax of its output length, and never averaged; of TTFT such a
+    shape counts where an input length would have no number without it, and the verdict says so.
+
+    Args:
+        config: of ``campaign.json``.
+        failed: who has no tax at a rate and Phase A's shape; it enters no mean either.
+    """
+    own = Shape(**config["phase_a_shape"])
+    shapes = [_as_it_stands(t, failed, own) for t in taxes if t.reference == "ref_safe" and t.phase == "b"]
+    ttft = [t for t in shapes if t.metric == "ttft_p90"]
+    tpot = [t for t in shapes if t.metric == "tpot_p90"]
+    headline = main_at(chosen, "ref_safe", "ttft_p90")
+    return Evidence(
+        headline={config: main.number for config, main in headline.items()},
+        by_input=trends_of(ttft, "input_tokens", queueing_allowed=True),
+        by_output=trends_of(tpot, "output_tokens", queueing_allowed=False),
+        absent={config: why.code for config, why in absent.items()},
+        stacks=_stacks(config),
+        confidence=confidence,
+        members=frozenset(c["id"] for c in config["connectors"]),
+        n_blocks={config: main.n_blocks for config, main in headline.items()},
+    )
+
+
+def _as_it_stands(tax: Tax, failed: Sequence[FailedBlock], own: Shape) -> Tax:
+    """Without its number where a launch at that rate and shape failed."""
+    if tax.spec.shape != own or tax.estimate.point is None:
+        return tax
+    place = tax.metric, tax.rate_per_s
+    for f in failed:
+        if (f.metric, f.rate_per_s) == place and f.config in (tax.config, "plain"):
+            subject = "" if f.config == tax.config else f.config
+            return replace(tax, estimate=unavailable(f.reason, tax.estimate.n, subject))
+    return tax
+
+
+# Those that are asked of taxes over blocks.
+OF_BLOCKS = ("H1", "H2", "H3", "H4")
+
+
+def hypotheses_of(
+    verdicts: list[Hypothesis], evidence: Evidence, at_equal_speed: Mapping[str, Estimate]
+) -> list[Hypothesis]:
+    """``hypotheses`` of ``aggregate.json``: each verdict, and beside it what taxes at equal speed of the host answer.
+
+    The latter never replaces the verdict; see ``host.py``.
+
+    Args:
+        evidence: what the verdicts were judged on.
+        at_equal_speed: configuration -> that tax of TTFT p90 at ``ref_safe``.
+    """
+    held = replace(evidence, headline=at_equal_speed)
+    beside = {
+        (v.id, v.subject): msgspec.convert(v, Answer, from_attributes=True)
+        for v in (judge_hypotheses(held) if at_equal_speed else ())
+        if v.id in OF_BLOCKS and v.outcome != NOT_TESTABLE
+    }
+    return [msgspec.structs.replace(v, at_equal_host_speed=beside.get((v.id, v.subject))) for v in verdicts]
+
+
+def _stacks(config: Foreign) -> dict[str, tuple[str, ...]]:
+    """MultiConnector configurations whose children were measured by themselves, too."""
+    by_kv = {str(c["kv_transfer_config"]): c["id"] for c in config["connectors"] if c["kv_transfer_config"]}
+    found = {}
+    for connector in config["connectors"]:
+        extra = (connector["kv_transfer_config"] or {}).get("kv_connector_extra_config")
+        children = extra.get("connectors") if isinstance(extra, dict) else None
+        if not isinstance(children, list):
+            continue
+        parts = [by_kv.get(str(child)) for child in children]
+        if parts and all(parts):
+            found[connector["id"]] = tuple(p for p in parts if p)
+    return found
+
+
+# The range in which the replay's tax with Mooncake, 45 %, is kept.
+H1_KEEP = (0.25, 0.60)
+# Of the no-op connector's tax in a connector's.
+H3_SHARE, H3_LOW_SHARE = 0.50, 0.30
+
+
+def prior_label(tax: Estimate, confidence: float) -> Conclusion:
+    """Revised where the whole interval lies outside the range, kept where the value lies inside, else open."""
+    low, high = tax.interval(confidence)
+    if (high is not None and high < H1_KEEP[0]) or (low is not None and low > H1_KEEP[1]):
+        return "prior_revised"
+    kept = tax.point is not None and H1_KEEP[0] <= tax.point <= H1_KEEP[1]
+    return "prior_kept" if kept else "prior_open"
+
+
+def dominated(low: float | None, high: float | None) -> Conclusion | None:
+    """By the interval of the no-op connector's share of a tax; None where it reaches across a border."""
+    if low is not None and low >= H3_SHARE:
+        return "framework_dominates"
+    if high is not None and high < H3_LOW_SHARE:
+        return "implementation_dominates"
+    within = low is not None and high is not None and low >= H3_LOW_SHARE and high < H3_SHARE
+    return "mixed" if within else None
+
 
 H1_THRESHOLD = 0.10
 H2_RANGE = (0.05, 0.10)
@@ -53,7 +195,7 @@ NO_STACK: dict[str, Conclusion] = {
 }
 
 
-def judge_hypotheses(evidence: Evidence) -> list[Verdict]:
+def judge_hypotheses(evidence: Evidence) -> list[Hypothesis]:
     """The six, about their own subjects, and about stand-ins where Mooncake has no numbers."""
     found = [
         _h1(evidence, MAIN),
@@ -91,7 +233,7 @@ def _nixl(evidence: Evidence) -> str:
     return next(iter([*known, *sorted(filter(is_nixl, evidence.members))]), NIXL)
 
 
-def _counted(found: Verdict, evidence: Evidence) -> Verdict:
+def _counted(found: Hypothesis, evidence: Evidence) -> Hypothesis:
     """With over how many blocks of launches its taxes are taken, at least."""
     if found.outcome == NOT_TESTABLE:
         return found
@@ -100,17 +242,17 @@ def _counted(found: Verdict, evidence: Evidence) -> Verdict:
     # Phase B launches every configuration once.
     of_blocks = found.id not in ("H5", "H6")
     n = min(evidence.n_blocks.get(c, 1) for c in subjects) if of_blocks else 1
-    return replace(found, n_blocks=n)
+    return msgspec.structs.replace(found, n_blocks=n)
 
 
-def _adjusted(verdicts: list[Verdict]) -> list[Verdict]:
+def _adjusted(verdicts: list[Hypothesis]) -> list[Hypothesis]:
     """For every verdict that numbers could have decided, whether they did or not."""
     tested = sum(v.outcome != NOT_TESTABLE for v in verdicts)
     p_values = holm([v.p_value for v in verdicts], tested)
-    return [replace(v, p_holm=p) for v, p in zip(verdicts, p_values, strict=True)]
+    return [msgspec.structs.replace(v, p_holm=p) for v, p in zip(verdicts, p_values, strict=True)]
 
 
-def _h1(evidence: Evidence, config: str) -> Verdict:
+def _h1(evidence: Evidence, config: str) -> Hypothesis:
     missing = _untestable("H1", evidence, config, (config,))
     if missing:
         return missing
@@ -124,7 +266,7 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
     )
     if config == MAIN:
         found.append(prior_label(tax, evidence.confidence))
-    return Verdict(
+    return _verdict(
         "H1",
         config,
         outcome,
@@ -134,7 +276,7 @@ def _h1(evidence: Evidence, config: str) -> Verdict:
     )
 
 
-def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
+def _h2(evidence: Evidence, first: str, second: str) -> Hypothesis:
     missing = _untestable("H2", evidence, first, (first, second))
     if missing:
         return missing
@@ -147,7 +289,7 @@ def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
         found = ("larger_than_replay",)
     elif outcome == REFUTED and high is not None:
         found = ("inverted" if high < 0 else "smaller_than_replay",)
-    return Verdict(
+    return _verdict(
         "H2",
         first,
         outcome,
@@ -157,7 +299,7 @@ def _h2(evidence: Evidence, first: str, second: str) -> Verdict:
     )
 
 
-def _h3(evidence: Evidence, config: str) -> Verdict:
+def _h3(evidence: Evidence, config: str) -> Hypothesis:
     missing = _untestable("H3", evidence, config, (config, NOOP))
     if missing:
         return missing
@@ -176,7 +318,7 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
     word = verdict(own, evidence.confidence)
     if word != TAX or share.point is None:
         outcome, label = UNDETERMINED, NOTHING_TO_SPLIT.get(word, "tax_to_split_unknown")
-    return Verdict(
+    return _verdict(
         "H3",
         config,
         outcome,
@@ -191,7 +333,7 @@ def _h3(evidence: Evidence, config: str) -> Verdict:
     )
 
 
-def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
+def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Hypothesis:
     missing = _untestable("H4", evidence, stack, (stack, *parts))
     if missing:
         return missing
@@ -218,7 +360,7 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
         found = ("interference" if excess > 0 else "shared_cost",)
     elif outcome == SUPPORTED:
         found = ("additive",)
-    return Verdict(
+    return _verdict(
         "H4",
         stack,
         outcome,
@@ -234,7 +376,9 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Verdict:
     )
 
 
-def _trend(hypothesis: HypothesisId, evidence: Evidence, config: str, trends: Mapping[str, Trend]) -> Verdict:
+def _trend(
+    hypothesis: HypothesisId, evidence: Evidence, config: str, trends: Mapping[str, Trend]
+) -> Hypothesis:
     """Grows: every length has a number, each is above the one before, and so is the slope above zero."""
     trend = trends.get(config)
     if trend is None or len(trend.known) < 2:
@@ -246,7 +390,7 @@ def _trend(hypothesis: HypothesisId, evidence: Evidence, config: str, trends: Ma
     outcome = grows(*slope.interval(evidence.confidence))
     if outcome == SUPPORTED and doubts:
         outcome = UNDETERMINED
-    return Verdict(
+    return _verdict(
         hypothesis,
         config,
         outcome,
@@ -277,7 +421,7 @@ def _why_no_trend(evidence: Evidence, config: str, trend: Trend | None) -> list[
 
 def _untestable(
     hypothesis: HypothesisId, evidence: Evidence, subject: str, needed: tuple[str, ...]
-) -> Verdict | None:
+) -> Hypothesis | None:
     lacking = [c for c in needed if evidence.headline.get(c) is None or evidence.headline[c].point is None]
     if lacking:
         return _not_testable(hypothesis, subject, [_why(evidence, c) for c in lacking])
@@ -295,9 +439,31 @@ def _why(evidence: Evidence, config: str) -> Missing:
     return Missing("no_cell" if config in evidence.members else "not_in_campaign", config)
 
 
-def _not_testable(hypothesis: HypothesisId, subject: str, missing: list[Missing]) -> Verdict:
-    return Verdict(hypothesis, subject, NOT_TESTABLE, (), VerdictNumbers(), missing=tuple(missing))
+def _not_testable(hypothesis: HypothesisId, subject: str, missing: list[Missing]) -> Hypothesis:
+    return _verdict(hypothesis, subject, NOT_TESTABLE, (), VerdictNumbers(), missing=tuple(missing))
 
 
 def _numbers(estimate: Estimate, evidence: Evidence) -> Quantity:
     return estimate.quantity(evidence.confidence)
+
+
+def _verdict(
+    hypothesis: HypothesisId,
+    subject: str,
+    outcome: Outcome,
+    conclusions: tuple[Conclusion, ...],
+    numbers: VerdictNumbers,
+    p_value: float | None = None,
+    missing: tuple[Missing, ...] = (),
+) -> Hypothesis:
+    """Return one of a hypothesis; what all verdicts together say of it is not in it yet."""
+    return Hypothesis(
+        id=hypothesis,
+        subject=subject,
+        outcome=outcome,
+        conclusions=conclusions,
+        numbers=numbers,
+        p_value=p_value,
+        p_holm=None,
+        missing=missing,
+    )

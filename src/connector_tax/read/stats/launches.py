@@ -1,26 +1,28 @@
-"""Launches in blocks: which cell of which launch stands for a configuration in a block, and its log ratio to the block's plains.
+"""Launches in blocks: which cell of which launch stands for a configuration in a block, and its log ratio to the block's plains; and launches in
+which requests failed.
 
 A block is one where plain was launched twice in it, as in Phases A and B of a campaign with repeats. A launch that is in no block makes no tax over
 blocks, and counts where its requests failed.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
+from connector_tax.base.documents.aggregate import PLAIN, FailedBlock, Host
+from connector_tax.base.documents.rates import Reference
 from connector_tax.base.records.cell import Phase, Shape, is_repeat, phase_place
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import NS_PER_S
-from connector_tax.read.ingest.host import HostState
 from connector_tax.read.stats.cells import CellEstimates, Estimates
-from connector_tax.read.stats.taxes import AVERAGED, LATENCIES, LaunchMetric
+from connector_tax.read.stats.taxes import AVERAGED, LATENCIES, LATENCY_METRICS, LaunchMetric
 
 # Below it a t-interval is wider than it is worth, and one bad block is a third of the evidence.
 MIN_BLOCKS = 3
-PLAINS = ("plain", PLAIN_AGAIN)
+PLAINS = (PLAIN, PLAIN_AGAIN)
 FAILED, OVERLOADED = "requests_failed", "overloaded"
 
 
@@ -42,7 +44,7 @@ class Launch:
     start_h: float
     log_latency: float
     within_sd: float
-    host: HostState | None = None
+    host: Host | None = None
     requests: int = 0
     why_none: str = ""
 
@@ -76,7 +78,7 @@ def launches_at(estimates: Estimates, rate: float, metric: LaunchMetric) -> Laun
         for (config, phase, _), own in estimates.items()
         if is_headline_cell(own, phase, shape, rate)
     }
-    starts = {k: _utc_ns(own) for k, own in cells.items()}
+    starts = {k: own.cell.began_utc_ns for k, own in cells.items()}
     first = min(starts.values(), default=0)
     return {
         (block, config): _launch(
@@ -98,15 +100,9 @@ def _launch(block: str, config: str, start_h: float, own: CellEstimates, name: s
     return Launch(block, config, start_h, math.log(estimate.point), within, host, estimate.n)
 
 
-def _utc_ns(own: CellEstimates) -> int:
-    clock = own.cell.document.clock
-    return clock.utc_ns - clock.monotonic_ns + own.cell.window.t0_ns
-
-
 def complete_blocks(launches: Launches) -> list[str]:
     """Blocks with both plains, in order; Phases A and B are some where plain was launched twice in them."""
-    blocks = sorted({b for b, _ in launches}, key=phase_place)
-    return [b for b in blocks if all(is_known(launches, b, c) for c in PLAINS)]
+    return [b for b in measured_blocks(launches) if all(is_known(launches, b, c) for c in PLAINS)]
 
 
 def measured_blocks(launches: Launches) -> list[str]:
@@ -192,3 +188,36 @@ def levels_of(chosen: list[Launch], blocks: list[str], configs: list[str]) -> Fl
 
 def plains(launches: Launches, blocks: list[str]) -> list[Launch]:
     return [launches[b, c] for b in blocks for c in PLAINS]
+
+
+def failed_blocks(
+    estimates: Estimates,
+    rates: Iterable[tuple[Reference, float]],
+    no_ttft: frozenset[str] = frozenset(),
+    no_tax: frozenset[str] = frozenset(),
+) -> list[FailedBlock]:
+    """Plain first; ``plain`` for either of its launches. Blocks are in the order in which they were measured.
+
+    Args:
+        rates: (reference, its rate), each rate once.
+        no_ttft: configurations whose TTFT is no tax.
+        no_tax: those of which no latency is one.
+    """
+    found = []
+    for reference, rate in rates:
+        for metric in LATENCY_METRICS:
+            launches = launches_at(estimates, rate, metric)
+            of_plain = {PLAIN: lost} if (lost := plain_failed(launches)) else {}
+            for config, own in (of_plain | blocks_that_failed(launches)).items():
+                if config not in no_tax and not (metric.startswith("ttft") and config in no_ttft):
+                    found.append(
+                        FailedBlock(
+                            reference=reference,
+                            rate_per_s=rate,
+                            metric=metric,
+                            config=config,
+                            blocks=tuple(dict.fromkeys(x.block for x in own)),
+                            reason=FAILED if any(x.why_none == FAILED for x in own) else OVERLOADED,
+                        )
+                    )
+    return found

@@ -7,9 +7,8 @@ what launches differ by.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import msgspec
 import numpy as np
 
 from connector_tax.base.documents.aggregate import (
@@ -19,7 +18,6 @@ from connector_tax.base.documents.aggregate import (
     Metric,
     Repeats,
     Side,
-    TaxRow,
 )
 from connector_tax.base.documents.rates import Reference, ReferenceRatesFile
 from connector_tax.base.records.cell import Shape
@@ -27,8 +25,8 @@ from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.read.stats.cells import Estimates
 from connector_tax.read.stats.launches import headline_shape, is_headline_cell
+from connector_tax.read.stats.reference import queued
 from connector_tax.read.stats.repeats import headline_taxes
-from connector_tax.read.stats.saturation import queued
 from connector_tax.read.stats.taxes import AVERAGED, LATENCY_METRICS, NEITHER, Tax
 
 # Phase A comes first: the reference rates were chosen with it.
@@ -37,43 +35,7 @@ PARTS_OF_A_STEP = ("callback_p50_us", "unexplained_us")
 Key = tuple[str, AnyReference, float, Metric]
 
 
-@dataclass(frozen=True, slots=True)
-class MainTax:
-    """The chosen tax.
-
-    Attributes:
-        tax: where it was measured. Over blocks: the place of Phase A's cell, ``estimate`` over blocks, and the requests of all
-            blocks on either side as ``n`` and ``n_plain``.
-        n_blocks: how many blocks of launches; 1 where one launch measured it.
-    """
-
-    tax: Tax
-    n_blocks: int = 1
-
-    @property
-    def estimate(self) -> Estimate:
-        """With the n of its row, so that what is made of it counts the same requests."""
-        found = self.tax.estimate
-        return found if found.point is None else replace(found, n=self.tax.n)
-
-    def is_unlike(self, other: "MainTax") -> bool:
-        """Whether both have a number, and one is of one launch and the other over blocks."""
-        known = self.estimate.point is not None and other.estimate.point is not None
-        return known and (self.n_blocks == 1) != (other.n_blocks == 1)
-
-    def like(self, other: "MainTax") -> Estimate:
-        """This one's estimate, for a number made of both; unavailable where one is of one launch and the other over blocks."""
-        if not self.is_unlike(other):
-            return self.estimate
-        return unavailable("unlike_launches", subject=self.tax.config)
-
-    def row(self, confidence: float) -> TaxRow:
-        """Of ``main_taxes`` in ``aggregate.json``: as in ``taxes``, and where it is from."""
-        row = msgspec.structs.replace(self.tax.row(confidence), n_blocks=self.n_blocks)
-        return row if self.n_blocks == 1 else msgspec.structs.replace(row, phase=None)
-
-
-def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shape) -> list[MainTax]:
+def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shape) -> list[Tax]:
     """Of one launch each, at every rate of Phase A: its own where its cells count, else Phase B's or B's of that rate and shape.
 
     A cell that counts and has no number, since requests failed, stands with that reason: another launch in which none did would flatter. So does
@@ -94,7 +56,7 @@ def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shap
                 continue
             if key not in best or (best[key].lost and not tax.lost):
                 best[key] = replace(tax, reference=name)
-    return [MainTax(tax) for tax in _steps_of_one_launch(best, taxes).values()]
+    return [*_steps_of_one_launch(best, taxes).values()]
 
 
 def _steps_of_one_launch(best: dict[Key, Tax], taxes: list[Tax]) -> dict[Key, Tax]:
@@ -117,20 +79,20 @@ def _place(tax: Tax) -> int:
 
 
 def main_taxes(
-    of_launches: list[MainTax],
+    of_launches: list[Tax],
     blocks: Sequence[Repeats],
     estimates: Estimates,
     rates: ReferenceRatesFile | None,
     draws: int,
     rng: np.random.Generator,
     failed: Sequence[FailedBlock],
-) -> list[MainTax]:
+) -> list[Tax]:
     """``of_launches``, with the tax over blocks wherever there is one, and none where requests failed in a block.
 
     Args:
         blocks: ``repeats`` of ``aggregate.json``.
     """
-    found = {(m.tax.config, m.tax.reference, m.tax.rate_per_s, m.tax.metric): m for m in of_launches}
+    found = {(t.config, t.reference, t.rate_per_s, t.metric): t for t in of_launches}
     for entry in blocks:
         drawn = headline_taxes(estimates, rates, entry.metric, draws, rng, entry.reference)
         averaged = _phase_averaged(entry, estimates, rates, draws, rng)
@@ -139,8 +101,8 @@ def main_taxes(
             # Equal rates have one entry of blocks, which holds for both.
             for name in _references_at(rates, entry.rate_per_s):
                 if own is not None:
-                    key: Key = (row.config, name, entry.rate_per_s, own.tax.metric)
-                    found[key] = replace(own, tax=replace(own.tax, reference=name))
+                    key: Key = (row.config, name, entry.rate_per_s, own.metric)
+                    found[key] = replace(own, reference=name)
     return list(_without_number(found, failed, rates).values())
 
 
@@ -161,8 +123,8 @@ def _phase_averaged(
 
 
 def _without_number(
-    found: dict[Key, MainTax], failed: Sequence[FailedBlock], rates: ReferenceRatesFile | None
-) -> dict[Key, MainTax]:
+    found: dict[Key, Tax], failed: Sequence[FailedBlock], rates: ReferenceRatesFile | None
+) -> dict[Key, Tax]:
     """``found``, with taxes unavailable of which requests failed in a block; that of a launch in which none did would flatter.
 
     Where it is plain that failed, all of that rate and latency.
@@ -176,10 +138,10 @@ def _without_number(
                 and place[0] in names
                 and place[1:] == [lost.rate_per_s, lost.metric]
             )
-            if asked and (own.estimate.point is not None or own.tax.lost):
+            if asked and (own.estimate.point is not None or own.lost):
                 subject = "" if lost.config == config else lost.config
-                estimate = unavailable(lost.reason, own.tax.estimate.n, subject)
-                found = found | {key: replace(own, tax=replace(own.tax, estimate=estimate), n_blocks=1)}
+                estimate = unavailable(lost.reason, own.estimate.n, subject)
+                found = found | {key: replace(own, estimate=estimate, n_blocks=1)}
     return found
 
 
@@ -189,7 +151,7 @@ def _references_at(rates: ReferenceRatesFile | None, rate_per_s: float) -> list[
 
 def _over_blocks(
     entry: Repeats, row: BlockTax, estimate: Estimate, averaged: Estimate | None, estimates: Estimates
-) -> MainTax | None:
+) -> Tax | None:
     """None where no cell of a block says what shape it has, and of a latency that no tax is stated in."""
     metric = next((m for m in LATENCY_METRICS if m == entry.metric), None)
     if metric is None:
@@ -225,13 +187,14 @@ def _over_blocks(
         n=counts["own"],
         n_plain=counts["plain"],
         overloaded=overloaded,
+        n_blocks=row.n,
     )
     if averaged is not None:
         n = sum(e.n for c in measured["own"] if (e := c.latencies[AVERAGED]).point is not None)
         tax = replace(tax, phase_averaged=replace(averaged, n=n), averaged_blocks=averaged.n)
-    return MainTax(tax, row.n)
+    return tax
 
 
-def main_at(chosen: Sequence[MainTax], reference: Reference, metric: Metric) -> dict[str, MainTax]:
+def main_at(chosen: Sequence[Tax], reference: Reference, metric: Metric) -> dict[str, Tax]:
     """Configuration -> its tax there."""
-    return {m.tax.config: m for m in chosen if (m.tax.reference, m.tax.metric) == (reference, metric)}
+    return {t.config: t for t in chosen if (t.reference, t.metric) == (reference, metric)}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from connector_tax.base.documents.aggregate import AnyLatencyMetric, ObserverEffect
+from connector_tax.base.documents.aggregate import AnyLatencyMetric, ObserverEffect, Quantity
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.read.stats.cells import CellEstimates, Estimates
 from connector_tax.read.stats.taxes import LATENCIES, relative
@@ -24,19 +24,15 @@ def observer_effect(
             on = next((e for k, e in estimates.items() if k[:2] == (config, phase) and _twins(e, off)), None)
             if on is not None:
                 pairs[config] = on, off
-    plain = pairs.get("plain")
+    plain = pairs.get("plain", (None, None))
     return [
         ObserverEffect(
             config=config,
             metric=metric,
             rate_per_s=on.cell.spec.rate_per_s,
             effect=_relative(metric, on, off).quantity(confidence),
-            tax=None
-            if plain is None or config == "plain"
-            else _tax(metric, on, plain[0], no_tax.get(config)).quantity(confidence),
-            tax_unrecorded=None
-            if plain is None or config == "plain"
-            else _tax(metric, off, plain[1], no_tax.get(config)).quantity(confidence),
+            tax=_tax(metric, on, plain[0], no_tax, confidence),
+            tax_unrecorded=_tax(metric, off, plain[1], no_tax, confidence),
         )
         for config, (on, off) in pairs.items()
         # Medians beside the tails that taxes are about: the recorder costs each step the same, so they see it best.
@@ -50,9 +46,19 @@ def _twins(on: CellEstimates, off: CellEstimates) -> bool:
     return same and one.recorded is not False
 
 
-def _tax(metric: AnyLatencyMetric, own: CellEstimates, plain: CellEstimates, no_tax: str | None) -> Estimate:
+def _tax(
+    metric: AnyLatencyMetric,
+    own: CellEstimates,
+    plain: CellEstimates | None,
+    no_tax: Mapping[str, str],
+    confidence: float,
+) -> Quantity | None:
+    """None of plain itself, and without it."""
+    if plain is None or own.cell.config == "plain":
+        return None
     found = _relative(metric, own, plain)
-    return found if no_tax is None else unavailable(no_tax, found.n)
+    why = no_tax.get(own.cell.config)
+    return (found if why is None else unavailable(why, found.n)).quantity(confidence)
 
 
 def _relative(metric: AnyLatencyMetric, own: CellEstimates, base: CellEstimates) -> Estimate:

@@ -7,9 +7,9 @@ from connector_tax.base.documents.aggregate import (
     Outputs,
     OutputsVerdict,
 )
-from connector_tax.base.documents.outputs import Output
+from connector_tax.base.documents.cell import Output
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.read.ingest import CampaignData
+from connector_tax.read.ingest import CampaignData, RunData
 
 Answers = list[Output]
 PLAINS = ("plain", PLAIN_AGAIN)
@@ -19,25 +19,18 @@ def compare_outputs(data: CampaignData) -> list[Outputs]:
     """One row per launch that ran the pass, against plain's first launch.
 
     ``verdict``: ``reference`` (that launch itself), ``same``, ``differs``, ``not repeatable`` (it differs, but only
-    where launches of plain do among themselves), ``failed`` (a prompt was not answered).
+    where launches of plain do among themselves), ``failed`` (a prompt was not answered, by it or by plain's first launch).
     """
-    found = [
-        (run.folder.connector_id, run.folder.phase, run.outputs)
-        for run in data.runs
-        if run.outputs is not None
-    ]
-    plain = [(config, phase, outputs) for config, phase, outputs in found if config in PLAINS]
+    found = [run for run in data.runs if run.outputs is not None]
+    plain = [run for run in found if run.folder.connector_id in PLAINS]
     if not plain:
         return []
-    first_config, first_phase, reference = plain[0]
-    unstable = {k for _, _, other in plain[1:] for k in _different(reference, other)}
-    rows = []
-    for config, phase, answers in found:
-        row = _row(config, phase, answers, reference, unstable)
-        if (config, phase) == (first_config, first_phase):
-            row = msgspec.structs.replace(row, verdict="reference")
-        rows.append(row)
-    return rows
+    reference, *again = (run.outputs or [] for run in plain)
+    unstable = {k for other in again for k in _different(reference, other)}
+    rows = {run.folder.path: _row(run, reference, unstable) for run in found}
+    first = plain[0].folder.path
+    rows[first] = msgspec.structs.replace(rows[first], verdict="reference")
+    return [*rows.values()]
 
 
 def other_computations(rows: list[Outputs]) -> dict[str, str]:
@@ -47,9 +40,11 @@ def other_computations(rows: list[Outputs]) -> dict[str, str]:
     }
 
 
-def _row(config: str, phase: str, answers: Answers, reference: Answers, unstable: set[int]) -> Outputs:
+def _row(run: RunData, reference: Answers, unstable: set[int]) -> Outputs:
+    answers = run.outputs or []
     different = _different(reference, answers)
-    failed = sum("error" in o for o in answers)
+    # Of a prompt that plain's first launch did not answer nobody can say that an answer differs.
+    failed = sum("error" in a or "error" in b for a, b in zip(reference, answers, strict=False))
     first = min(different, default=None)
     verdict: OutputsVerdict
     if failed or len(answers) != len(reference):
@@ -59,8 +54,8 @@ def _row(config: str, phase: str, answers: Answers, reference: Answers, unstable
     else:
         verdict = "not repeatable" if different <= unstable else "differs"
     return Outputs(
-        config=config,
-        phase=phase,
+        config=run.folder.connector_id,
+        phase=run.folder.phase,
         n_prompts=len(answers),
         n_same=min(len(reference), len(answers)) - len(different),
         n_failed=failed,
@@ -73,8 +68,7 @@ def _row(config: str, phase: str, answers: Answers, reference: Answers, unstable
 
 def _different(reference: Answers, other: Answers) -> set[int]:
     """Prompts whose answers are not the same; one that failed in either is among them."""
-    pairs = zip(reference, other, strict=False)
-    return {k for k, (a, b) in enumerate(pairs) if a != b or "error" in a}
+    return {k for k, (a, b) in enumerate(zip(reference, other, strict=False)) if a != b or "error" in a}
 
 
 def _position(reference: Output, other: Output) -> int | None:

@@ -6,7 +6,7 @@ from collections import Counter
 import msgspec
 
 from connector_tax.base.documents.aggregate import Provenance
-from connector_tax.base.documents.reading import as_json
+from connector_tax.base.files import as_json
 from connector_tax.base.plan import document_hash
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.read.ingest import CampaignData
@@ -20,7 +20,7 @@ CONNECTOR = ("kv_transfer_config", "extra_args", "env", "matches")
 
 def provenance(data: CampaignData) -> Provenance:
     """``provenance`` in ``aggregate.json``: of the newest cell, and of the campaign."""
-    config = data.document.config
+    config = data.config
     cells = data.cells()
     newest = max(cells, key=lambda c: c.document.clock.utc_ns).document if cells else None
     found = Provenance(
@@ -58,9 +58,8 @@ def _order(data: CampaignData) -> dict[str, tuple[str, ...]]:
     """Of each phase as it was measured, then as drawn: a sitting begins with plain."""
     begun_ns: dict[tuple[str, str], int] = {}
     for cell in data.cells():
-        clock, run = cell.document.clock, (cell.phase, cell.config)
-        utc_ns = clock.utc_ns - clock.monotonic_ns + cell.document.window.t0_ns
-        begun_ns[run] = min(utc_ns, begun_ns.get(run, utc_ns))
+        run = (cell.phase, cell.config)
+        begun_ns[run] = min(cell.began_utc_ns, begun_ns.get(run, cell.began_utc_ns))
     return {
         phase: tuple(sorted(drawn, key=lambda c: begun_ns.get((phase, c), math.inf)))
         for phase, drawn in data.document.order.items()
@@ -80,13 +79,10 @@ def _at_once(data: CampaignData) -> int:
     """Places whose engines were asked at the same time, at most."""
     edges = []
     for cell in data.cells():
-        clock, window, engine = cell.document.clock, cell.document.window, cell.document.engine
+        window, engine = cell.window, cell.document.engine
         if engine.has_slot:
-            utc_ns = clock.utc_ns - clock.monotonic_ns
-            edges += [
-                (utc_ns + window.t0_ns, 1, engine.place),
-                (utc_ns + window.drained_ns, -1, engine.place),
-            ]
+            end_ns = cell.began_utc_ns + window.drained_ns - window.t0_ns
+            edges += [(cell.began_utc_ns, 1, engine.place), (end_ns, -1, engine.place)]
     at_work: Counter[str] = Counter()
     most = 0
     for _, change, place in sorted(edges):

@@ -1,19 +1,35 @@
-"""The taxes that a model gives beside those that were found in it."""
+"""What was put in beside what was found: the taxes that a model gives, and the burns of test connectors on a virtual GPU.
 
-from collections.abc import Sequence
+A test connector (``launch/plugins/burning_connector.py``) burns so many microseconds in ``build_connector_meta``, which vLLM's scheduler calls once
+in every step. Found is the difference from the one that burns nothing, block by block of launches. docs/virtual-gpu.md says why a
+number grows by the burn, and of which numbers that does not follow.
+"""
 
-from connector_tax.base.documents.aggregate import PutIn, PutInRow
-from connector_tax.base.documents.put_in import PutInFile, PutInTax
-from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.read.stats.main_taxes import MainTax
+from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
+from operator import itemgetter
+
+import numpy as np
+
+from connector_tax.base.documents.aggregate import BurnMetric, BurnRow, Burns, Ends, PutIn, PutInRow, Quantity
+from connector_tax.base.documents.rates import PutInFile, ReferenceRatesFile
+from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.cell import Phase, is_repeat, phase_place
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.statistics.bootstrap import Estimate, unavailable
+from connector_tax.base.statistics.student import mean_interval
+from connector_tax.read.stats.cells import CellEstimates, Estimates
+from connector_tax.read.stats.launches import MIN_BLOCKS, headline_shape, is_headline_cell
+from connector_tax.read.stats.taxes import Tax
 
 
 def put_in(
-    found: PutInFile | None, rates: ReferenceRatesFile | None, chosen: Sequence[MainTax], confidence: float
+    found: PutInFile | None, rates: ReferenceRatesFile | None, chosen: Sequence[Tax], confidence: float
 ) -> PutIn | None:
     """Of the taxes that stand at the reference rates; None where nothing was put in that is known."""
     if found is None or rates is None:
         return None
+    standing = {row.place: row for row in (t.row(confidence) for t in chosen)}
     rows = [
         PutInRow(
             config=tax.config,
@@ -21,7 +37,10 @@ def put_in(
             reference=reference,
             rate_per_s=tax.rate_per_s,
             tax=tax.tax,
-            held=_held(tax, chosen, confidence),
+            held=_held(
+                tax.tax,
+                standing.get((tax.config, tax.metric, tax.rate_per_s, tax.input_tokens, tax.output_tokens)),
+            ),
         )
         for tax in found.taxes
         for reference in rates.references_at(tax.rate_per_s)
@@ -30,10 +49,130 @@ def put_in(
     return PutIn(launches=found.launches, asked=len(once), held=sum(once.values()), taxes=tuple(rows))
 
 
-def _held(tax: PutInTax, chosen: Sequence[MainTax], confidence: float) -> bool | None:
-    place = (tax.config, tax.metric, tax.rate_per_s, tax.input_tokens, tax.output_tokens)
-    own = (m.row(confidence) for m in chosen)
-    interval = next((row.interval for row in own if row.place == place), None)
-    if tax.tax is None or interval is None or interval.low is None or interval.high is None:
+def _held(number: float | None, found: Ends | None) -> bool | None:
+    """Whether the interval holds it; None where either is missing, or an end of the interval is open."""
+    if number is None or found is None or found.low is None or found.high is None:
         return None
-    return interval.low <= tax.tax <= interval.high
+    return found.low <= number <= found.high
+
+
+BURNING, MODULE = "BurningConnector", "burning_connector"
+METRICS: dict[BurnMetric, tuple[Callable[[CellEstimates], Estimate], float]] = {
+    "hooks_p50_us": (lambda cell: cell.step("connector_total_us", 50.0), 1.0),
+    "step_p50_us": (lambda cell: cell.step("step_duration_us", 50.0), 1.0),
+    "tpot_p50_us": (lambda cell: cell.latency("tpot_ms", 50.0), 1e3),
+    "tpot_p90_us": (lambda cell: cell.latency("tpot_ms", 90.0), 1e3),
+    "ttft_p90_us": (lambda cell: cell.latency("ttft_ms", 90.0), 1e3),
+}
+# Codes of why nothing follows from a burn.
+FIRST_TOKEN, HIDDEN, OVERLAP = "first_token", "hidden", "overlap"
+
+# Of one block: a test connector's cell and that of the one that burns nothing.
+Pair = tuple[CellEstimates, CellEstimates]
+
+
+def burns(
+    config: Foreign, estimates: Estimates, rates: ReferenceRatesFile | None, confidence: float
+) -> Burns | None:
+    """None where no burn is known: on another engine, without test connectors, and without one that burns nothing.
+
+    Args:
+        config: of ``campaign.json``.
+    """
+    known = known_burns_us(config)
+    base = next((c for c, us in known.items() if us == 0), None)
+    if base is None or rates is None or len(known) < 2:
+        return None
+    rows = []
+    for reference, rate in rates.apart():
+        cells = {c: _blocks(estimates, c, rate) for c in known}
+        for config_id, burn_us in known.items():
+            if config_id == base:
+                continue
+            blocks = sorted(cells[config_id].keys() & cells[base].keys(), key=phase_place)
+            pairs = [(cells[config_id][b], cells[base][b]) for b in blocks]
+            reasons = _why_nothing_follows(config, (config_id, base), pairs)
+            for metric in METRICS:
+                put_in_us = None if metric in reasons else burn_us
+                found = _found(metric, pairs, confidence)
+                rows.append(
+                    BurnRow(
+                        config=config_id,
+                        metric=metric,
+                        reference=reference,
+                        rate_per_s=rate,
+                        put_in_us=put_in_us,
+                        reason=reasons.get(metric),
+                        found=found,
+                        held=_held(put_in_us, found),
+                    )
+                )
+    told = [row.held for row in rows if row.held is not None]
+    return Burns(base=base, asked=len(told), held=sum(told), rows=tuple(rows))
+
+
+def known_burns_us(config: Foreign) -> dict[str, float]:
+    """Test connector -> what it burns in every step; of a virtual GPU alone, and of those that burn nothing else."""
+    if config["engine"]["kind"] != "virtual_gpu":
+        return {}
+    found = {}
+    for connector in config["connectors"]:
+        transfer = connector.get("kv_transfer_config") or {}
+        if (transfer.get("kv_connector"), transfer.get("kv_connector_module_path")) == (BURNING, MODULE):
+            told = {k: v for k, v in (transfer.get("kv_connector_extra_config") or {}).items() if v != 0}
+            burn_us = told.get("burn_us", {}).get("build_connector_meta")
+            alone = told == {"burn_us": {"build_connector_meta": burn_us}}
+            if alone and isinstance(burn_us, int | float) and burn_us >= 0:
+                found[connector["id"]] = burn_us
+    return found
+
+
+def _synchronous(config: Foreign, connector_id: str) -> bool:
+    """Whether its launches are told so, and no argument that is appended verbatim may say otherwise."""
+    engine = config["engine"]
+    own = next(c for c in config["connectors"] if c["id"] == connector_id)
+    appended = [*engine.get("extra_args", ()), *own.get("extra_args", ())]
+    return engine.get("args", {}).get("async_scheduling") is False and not any("async" in a for a in appended)
+
+
+def _blocks(estimates: Estimates, config: str, rate: float) -> dict[Phase, CellEstimates]:
+    """Its cells of Phase A's load, one of each block of launches."""
+    shape = headline_shape(estimates)
+    return {
+        phase: own
+        for (c, phase, _), own in estimates.items()
+        if c == config
+        and (phase in ("a", "b") or is_repeat(phase))
+        and is_headline_cell(own, phase, shape, rate)
+    }
+
+
+def _why_nothing_follows(
+    config: Foreign, configs: Collection[str], pairs: Sequence[Pair]
+) -> dict[BurnMetric, str]:
+    """Return the numbers of which nothing follows, and why: none where no request of any cell was sent before the one before it had ended."""
+    reasons: dict[BurnMetric, str] = {"ttft_p90_us": FIRST_TOKEN}
+    steps: tuple[BurnMetric, ...] = ("step_p50_us", "tpot_p50_us", "tpot_p90_us")
+    if not all(_synchronous(config, c) for c in configs):
+        return reasons | dict.fromkeys(steps, HIDDEN)
+    alone = all(_alone(cell.cell.requests) for pair in pairs for cell in pair)
+    return reasons if alone else reasons | dict.fromkeys(steps, OVERLAP)
+
+
+def _alone(requests: Collection[RequestRecord]) -> bool:
+    """Whether each had ended, well or not, before the next one was sent."""
+    sent = [(r.t_send_ns, r.t_end_ns) for r in requests if r.t_send_ns is not None]
+    sent.sort(key=itemgetter(0))
+    return all(end is not None and end <= later for (_, end), (later, _) in pairwise(sent))
+
+
+def _found(metric: BurnMetric, pairs: Sequence[Pair], confidence: float) -> Quantity:
+    """The mean difference over blocks; Student's t. None where a cell that counts has no number: the others would flatter it."""
+    estimate, scale = METRICS[metric]
+    found = [(estimate(own), estimate(base)) for own, base in pairs]
+    lost = [e.reason or "unavailable" for pair in found for e in pair if e.point is None]
+    if lost or len(pairs) < MIN_BLOCKS:
+        return unavailable([*lost, "few_blocks"][0], len(pairs)).quantity(confidence)
+    own, base = np.array([[e.point for e in pair] for pair in found], dtype=np.float64).T * scale
+    point, low, high = mean_interval(own - base, confidence)
+    return Quantity(point=point, low=low, high=high, n=len(pairs))

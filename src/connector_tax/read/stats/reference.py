@@ -1,17 +1,161 @@
-"""Phase A to the rates at which taxes are taken: two reference rates, and one for each shape that does not hold them."""
+"""Phase A to the rates at which taxes are taken: whether a configuration keeps up at a rate, two reference rates, and one for each shape that does not
+hold them.
+"""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
-from connector_tax.base.capacity import HOLDS_BELOW, held_fraction, held_up_to, rate_under_load
-from connector_tax.base.documents.rates import ReferenceRatesFile, ShapeRate
+from connector_tax.base.capacity import (
+    HOLDS_BELOW,
+    RANDOM_ARRIVALS,
+    held_fraction,
+    held_up_to,
+    rate_under_load,
+)
+from connector_tax.base.documents.aggregate import SaturationCriteria
+from connector_tax.base.documents.rates import (
+    CriteriaNumbers,
+    ReferenceRatesFile,
+    SaturationOf,
+    ShapeRate,
+)
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.records.cell import Shape
+from connector_tax.base.statistics.cell import effective_throughput_per_s, in_window, latencies_ms
+from connector_tax.base.statistics.overload import MAX_WAITING, MIN_THROUGHPUT_RATIO
+from connector_tax.base.statistics.percentiles import percentile
 from connector_tax.read.ingest import CampaignData, CellData
 from connector_tax.read.stats.capacity import Capacity, capacity_of
-from connector_tax.read.stats.saturation import Saturation, judge_saturation, rate_point
+
+MAX_TTFT_GROWTH = 1.5
+# Cells with long answers and an idle queue had 0.85 and more of their rate in the window.
+PILING_UP = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class RatePoint:
+    """What Phase A says about one configuration at one rate.
+
+    Attributes:
+        throughput_ratio: completions over what was asked for: the cell's rate, or with random arrivals what was sent, the
+            arrivals that were scheduled in its window.
+        waiting_p50: None without samples.
+        ttft_p90_ms: None where p90 falls on unfinished requests.
+        random_arrivals: growth of TTFT is not judged then.
+    """
+
+    rate_per_s: float
+    throughput_ratio: float
+    waiting_p50: float | None
+    ttft_p90_ms: float | None
+    random_arrivals: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """One configuration over its rates.
+
+    Attributes:
+        criteria: per rate.
+        saturation_rate_per_s: the lowest rate at which one fired; None if none did.
+        non_monotonic: rates above that one at which none fired.
+    """
+
+    criteria: dict[float, SaturationCriteria]
+    numbers: dict[float, CriteriaNumbers]
+    saturation_rate_per_s: float | None
+    non_monotonic: tuple[float, ...]
+
+    @property
+    def document(self) -> SaturationOf:
+        return SaturationOf(
+            saturation_rate_per_s=self.saturation_rate_per_s,
+            fired={f"{r:g}": own.fired for r, own in self.criteria.items()},
+            criteria={f"{r:g}": own for r, own in self.numbers.items()},
+            non_monotonic=self.non_monotonic,
+        )
+
+
+def rate_point(cell: CellData) -> RatePoint:
+    scheduled = in_window(cell.requests, cell.window)
+    random_arrivals = cell.spec.arrival in RANDOM_ARRIVALS
+    asked_per_s = cell.spec.rate_per_s
+    if random_arrivals and scheduled:
+        asked_per_s = len(scheduled) / cell.window.window_s
+    return RatePoint(
+        rate_per_s=cell.spec.rate_per_s,
+        throughput_ratio=effective_throughput_per_s(cell.requests, cell.window) / asked_per_s,
+        waiting_p50=cell.samples.waiting_p50,
+        ttft_p90_ms=None if cell.window.overloaded else percentile(latencies_ms(scheduled)["ttft_ms"], 90),
+        random_arrivals=random_arrivals,
+    )
+
+
+def queued(cell: CellData) -> bool:
+    """Whether a tax of this cell holds queueing: requests waited, or the cell ended behind a growing queue.
+
+    Throughput a little below the rate does not say so: answers that take as long as a third of the window are still piling up
+    when it begins, and their completions are missing at its start. It counts where the engine's queue is not known, and where
+    more is missing than that explains.
+    """
+    criteria = overload_criteria(cell)
+    waited = criteria.waiting
+    if cell.window.overloaded or waited or criteria.throughput is None:
+        return cell.window.overloaded or bool(waited)
+    return criteria.throughput and (waited is None or rate_point(cell).throughput_ratio < PILING_UP)
+
+
+def overload_criteria(cell: CellData) -> SaturationCriteria:
+    """The criteria that a cell can be judged by on its own, without one at half its rate."""
+    waiting = cell.samples.waiting_p50
+    # Requests of conversations and of closed loops have no rate of their own to fall behind.
+    behind = (
+        None
+        if cell.spec.sessions or not cell.spec.rate_per_s
+        else rate_point(cell).throughput_ratio < MIN_THROUGHPUT_RATIO
+    )
+    return SaturationCriteria(throughput=behind, waiting=None if waiting is None else waiting > MAX_WAITING)
+
+
+def judge_saturation(points: list[RatePoint]) -> Saturation:
+    """Apply the three criteria to the rates of one configuration.
+
+    Throughput below 95 % of the rate; a median of more than one request waiting; TTFT p90 more than
+    1.5 times that at half the rate. A p90 that is unavailable while that at half the rate is known
+    has grown without bound. The three are meant for fixed arrivals: with random ones throughput is held
+    against what was sent, and growth is not judged.
+    """
+    by_rate = {p.rate_per_s: p for p in sorted(points, key=lambda p: p.rate_per_s)}
+    criteria: dict[float, SaturationCriteria] = {}
+    numbers: dict[float, CriteriaNumbers] = {}
+    for rate, point in by_rate.items():
+        half = by_rate.get(rate / 2)
+        growth, grew = _growth(point, half)
+        criteria[rate] = SaturationCriteria(
+            throughput=point.throughput_ratio < MIN_THROUGHPUT_RATIO,
+            waiting=None if point.waiting_p50 is None else point.waiting_p50 > MAX_WAITING,
+            ttft_growth=grew,
+        )
+        numbers[rate] = CriteriaNumbers(
+            throughput_ratio=point.throughput_ratio, waiting_p50=point.waiting_p50, ttft_growth=growth
+        )
+    saturated = [r for r in criteria if criteria[r].fired]
+    first = min(saturated, default=None)
+    later = () if first is None else tuple(r for r in criteria if r > first and r not in saturated)
+    return Saturation(criteria, numbers, first, later)
+
+
+def _growth(point: RatePoint, half: RatePoint | None) -> tuple[float | None, bool | None]:
+    if point.random_arrivals or half is None or half.ttft_p90_ms is None or half.ttft_p90_ms <= 0:
+        return None, None
+    if point.ttft_p90_ms is None:
+        return None, True
+    growth = point.ttft_p90_ms / half.ttft_p90_ms
+    return growth, growth > MAX_TTFT_GROWTH
+
 
 # Of the lowest rate. Below it a configuration does not serve at all, and is left out of `participating`.
 LOWEST_SERVED = 0.5
@@ -27,12 +171,8 @@ def saturation_by_config(data: CampaignData) -> dict[str, Saturation]:
     }
 
 
-def listed_configs(data: CampaignData) -> list[str]:
-    return [c["id"] for c in data.document.config["connectors"]]
-
-
 def _phase_a(data: CampaignData) -> dict[str, list[CellData]]:
-    found: dict[str, list[CellData]] = {config: [] for config in listed_configs(data)}
+    found: dict[str, list[CellData]] = {config: [] for config in data.connector_ids}
     for cell in data.cells():
         if cell.phase == "a" and cell.usable:
             found.setdefault(cell.config, []).append(cell)
@@ -54,15 +194,11 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
     Raises:
         AnalysisError: plain has no usable Phase A cell.
     """
-    failed = {
-        r.folder.connector_id
-        for r in data.runs
-        if r.folder.phase == "a" and r.receipt is not None and r.receipt.status == "failed"
-    }
-    lowest, judged = _lowest_rate(data), saturation_by_config(data)
+    failed = {r.folder.connector_id for r in data.runs if r.folder.phase == "a" and r.status == "failed"}
+    lowest, judged = min(data.config["phase_a_rates_per_s"]), saturation_by_config(data)
     by_config = {
         c: judged[c]
-        for c in listed_configs(data)
+        for c in data.connector_ids
         if c in judged and c not in failed and (c == "plain" or _serves(judged[c], lowest))
     }
     if "plain" not in by_config:
@@ -76,7 +212,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
     # A sweep that ended at an overloaded rate says of the rates above it that they are too much; the limit leaves them out.
     common = [r for r in rates if all(r in s.criteria for s in by_config.values())]
     safe = [r for r in common if r < limit]
-    load = [r for r in rates if not plain.saturated(r)]
+    load = [r for r in rates if not plain.criteria[r].fired]
     if not safe:
         flags.append("fallback_lowest_rate")
     if not load:
@@ -96,12 +232,6 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
     return _with_shapes(found, data) if shapes else found
 
 
-def _lowest_rate(data: CampaignData) -> float:
-    """Of Phase A, as the campaign asks for it or, in documents that do not say, as it was measured."""
-    asked = data.document.config.get("phase_a_rates_per_s")
-    return min(asked or [c.spec.rate_per_s for c in data.cells() if c.phase == "a"], default=0.0)
-
-
 def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
     """Whether a configuration serves half of Phase A's lowest rate at the lowest of its own that counts.
 
@@ -113,10 +243,8 @@ def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
 
 
 def _with_shapes(found: ReferenceRatesFile, data: CampaignData) -> ReferenceRatesFile:
-    """``found`` with ``shapes`` and ``load_shapes``; as it is where the campaign's document is of a form that names no shapes."""
-    config = data.document.config
-    if "phase_a_shape" not in config:
-        return found
+    """``found`` with ``shapes`` and ``load_shapes``."""
+    config = data.config
     own = Shape(**config["phase_a_shape"])
     capacities = {
         c: capacity_of(cells, data, own) for c, cells in _phase_a(data).items() if c in found.participating

@@ -1,41 +1,46 @@
-"""Taxes from blocks of repeated launches, where what launches differ by is in the interval.
+"""Taxes from blocks of repeated launches, where what launches differ by is in the interval; and the smallest tax that they would find.
 
 Each block launches every configuration once and plain twice. A block's log ratio of percentiles, own against the mean of its
 two plains, is one observation: what is slow for a whole block cancels, and what differs between launches, and within them,
 is in the spread of the blocks. Intervals are Student's t over blocks: with five of them a bootstrap of blocks would be a fifth
 too short (``tests/unit/stats/test_repeats.py`` counts how often either holds the truth).
+
+What launches differ by is known from few blocks, and so is the tax that they would find: over blocks it has an interval.
 """
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from msgspec.structs import asdict
+from scipy import special
 
 from connector_tax.base.documents.aggregate import (
     AnyLatencyMetric,
     Blocks,
     BlockTax,
     Bounds,
+    Drift,
     EqualSpeed,
     HostDrift,
     NoiseFloor,
+    Power,
     Repeats,
     closed,
 )
 from connector_tax.base.documents.rates import Reference, ReferenceRatesFile
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.bootstrap import Estimate
-from connector_tax.base.statistics.laws import student_quantile
+from connector_tax.base.statistics.drift import line_through_blocks
+from connector_tax.base.statistics.laws import chi_square_quantile, normal_quantile, student_quantile
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.cells import Estimates
-from connector_tax.read.stats.host import host_changes
-from connector_tax.read.stats.host_speed import (
-    SpeedSlope,
+from connector_tax.read.stats.host import (
     at_equal_speed,
+    bounds_of,
     equal_speed,
+    host_changes,
     speed_slope,
     weighted_slope,
 )
@@ -52,28 +57,156 @@ from connector_tax.read.stats.launches import (
     plain_failed,
     plains,
 )
-from connector_tax.read.stats.spread import (
-    between_launches,
-    drift,
-    found_four_times_in_five,
-    within_launches,
-)
-from connector_tax.read.stats.taxes import LATENCY_METRICS, LaunchMetric
+from connector_tax.read.stats.taxes import LATENCY_METRICS, LaunchMetric, Tax
+
+POWER = 0.8
+BLOCKS = (3, 5, 10, 20)
+# Of a change of a latency: beyond it the number is none that anybody could use.
+MOST_LOG = math.log(1e6)
 
 
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """A mean over blocks with its t-interval, as a ratio less one.
+def smallest_detectable(
+    standard_error: float, *, freedom: int | None = None, confidence: float = 0.95, power: float = POWER
+) -> float:
+    """How far from zero the truth must lie for its two-sided interval to exclude zero with ``power``.
 
-    Attributes:
-        sd: of the blocks' log ratios.
+    Args:
+        standard_error: of the estimate, on the scale on which it is near normal.
+        freedom: degrees of freedom of Student's t; None for a normal estimate.
     """
+    tail = (1 - confidence) / 2
+    if freedom is None:
+        return (normal_quantile(power) - normal_quantile(tail)) * standard_error
+    critical = float(-student_quantile(tail, freedom))
 
-    point: float
-    low: float
-    high: float
-    sd: float
-    n: int
+    def found_at(distance: float) -> float:
+        return 1 - float(special.nctdtr(freedom, distance, critical))
+
+    low, high = 0.0, critical + 20.0
+    # With two degrees of freedom and 99.99 % the critical value is 100, and power comes slowly.
+    while found_at(high) < power:
+        high *= 2
+    # Halved until no number lies between; scipy.optimize takes longer to import.
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if found_at(middle) >= power else (middle, high)
+    return high * standard_error
+
+
+def found_by_blocks(sd: float, known_from: int, blocks: int, confidence: float) -> Bounds | None:
+    """The tax that ``blocks`` blocks find with ``POWER``, as a ratio; ``low`` and ``high`` are the ends of an interval of ``confidence``.
+
+    The deviation's own chi-square interval: a deviation of five blocks may be 0.6 or 2.9 times what it is taken for. ``point`` is as often above
+    the truth as below it, which the deviation itself is not.
+
+    Args:
+        sd: of one block's log ratio, as it was estimated.
+        known_from: how many blocks it was estimated from.
+        blocks: of the campaign that is to find it.
+
+    Returns:
+        None where the upper end is a number that nobody could use.
+    """
+    freedom, tail = known_from - 1, (1 - confidence) / 2
+    one = smallest_detectable(1 / math.sqrt(blocks), freedom=blocks - 1, confidence=confidence)
+    low, point, high = (
+        one * sd * math.sqrt(freedom / float(chi_square_quantile(q, freedom))) for q in (1 - tail, 0.5, tail)
+    )
+    if high > MOST_LOG:
+        return None
+    return Bounds(point=math.expm1(point), low=math.expm1(low), high=math.expm1(high))
+
+
+def outlook(taxes: Sequence[Tax], repeats: Sequence[Repeats], confidence: float) -> list[Power]:
+    """``power`` in ``aggregate.json``: of each main tax at ref_safe, what would have been found.
+
+    ``one_launch`` knows nothing of what launches differ by; ``by_blocks`` does, and is there only where blocks were launched.
+
+    Args:
+        taxes: the chosen ones of one launch each.
+    """
+    spread = {
+        (tax.config, entry.metric): (tax.sd, tax.n)
+        for entry in repeats
+        if entry.reference == "ref_safe"
+        for tax in entry.taxes
+    }
+    found = []
+    for tax in taxes:
+        metric = next((m for m in LATENCY_METRICS if m == tax.metric), None)
+        if tax.reference != "ref_safe" or metric is None:
+            continue
+        error = _log_error(tax.estimate)
+        own = spread.get((tax.config, metric))
+        found.append(
+            Power(
+                config=tax.config,
+                metric=metric,
+                power=POWER,
+                one_launch=None
+                if error is None
+                else math.expm1(smallest_detectable(error, confidence=confidence)),
+                by_blocks=None
+                if own is None
+                else {str(n): found_by_blocks(*own, n, confidence) for n in BLOCKS},
+            )
+        )
+    return found
+
+
+def _log_error(tax: Estimate) -> float | None:
+    """Standard deviation of the log ratio over resamples; None where some are not finite."""
+    ratios = 1 + tax.replicates
+    if tax.point is None or ratios.size < 2 or not (np.isfinite(ratios) & (ratios > 0)).all():
+        return None
+    return float(np.log(ratios).std(ddof=1))
+
+
+def found_four_times_in_five(launches: Launches, blocks: list[str], confidence: float) -> Bounds | None:
+    """The tax that as many blocks find with 80 % power, if launches of a connector differ as those of plain do; see ``found_by_blocks``.
+
+    A tax is taken against the mean of two launches of plain, so its variance is three quarters of that of plain against plain.
+    """
+    sd = math.sqrt(0.75) * float(log_ratios(launches, blocks, PLAIN_AGAIN).std(ddof=1))
+    return found_by_blocks(sd, len(blocks), len(blocks), confidence)
+
+
+def between_launches(launches: Launches, blocks: list[str], confidence: float) -> Bounds | None:
+    """Standard deviation of one launch's log percentile beyond what its own requests leave open; None where the latter is not known.
+
+    Of the difference of plain's two launches in each block; the interval is the chi-square one of its variance.
+    """
+    within = within_launches(launches, blocks)
+    if within is None:
+        return None
+    differences = log_ratios(launches, blocks, PLAIN_AGAIN)
+    freedom = differences.size - 1
+    variance = float(differences.var(ddof=1))
+    tail = (1 - confidence) / 2
+    low, high = (variance * freedom / float(chi_square_quantile(q, freedom)) for q in (1 - tail, tail))
+    # The difference of two launches holds twice the variance of one.
+    point, low, high = (math.sqrt(max(0.0, v / 2 - within**2)) for v in (variance, low, high))
+    return Bounds(point=point, low=low, high=high)
+
+
+def within_launches(launches: Launches, blocks: list[str]) -> float | None:
+    """Root mean square over plain's launches; None where one is not known."""
+    within = [x.within_sd for x in plains(launches, blocks)]
+    if any(math.isnan(w) for w in within):
+        return None
+    return math.sqrt(float(np.mean(np.square(within))))
+
+
+def drift(launches: Launches, blocks: list[str], confidence: float) -> Drift | None:
+    """How much plain's percentile changed from its first launch to its last, on a straight line; None where there is none that says so."""
+    points = [(x.block, x.start_h, x.log_latency) for x in plains(launches, blocks)]
+    line = line_through_blocks(points, confidence)
+    if line is None or max(abs(line.low), abs(line.high)) > MOST_LOG:
+        return None
+    return Drift(
+        change=Bounds(point=math.expm1(line.change), low=math.expm1(line.low), high=math.expm1(line.high)),
+        p_value=line.p_value,
+        hours=line.span_h,
+    )
 
 
 def repeats(
@@ -149,30 +282,22 @@ def headline_taxes(
     launches = {key: x for key, x in launches.items() if x.config not in without}
     blocks = complete_blocks(launches)
     members_of = own_blocks(launches, blocks)
-    slope = speed_slope(launches, blocks, list(members_of)) if equal_speed else None
-    if equal_speed and slope is None:
+    # Log ratios of each block, and the error of their mean that every configuration shares.
+    found = {c: (log_ratios(launches, own, c), 0.0) for c, own in members_of.items()}
+    if equal_speed:
+        slope = speed_slope(launches, blocks, list(members_of))
+        held = (
+            {}
+            if slope is None
+            else {c: at_equal_speed(launches, own, c, slope) for c, own in members_of.items()}
+        )
+        found = {c: (own.log_ratios, own.shared_error) for c, own in held.items() if not own.damaged}
+    if not found:
         return {}
-    if slope is not None:
-        members_of = {
-            c: own for c, own in members_of.items() if not at_equal_speed(launches, own, c, slope).damaged
-        }
-    if not members_of:
-        return {}
-    table = np.full((len(blocks), len(members_of)), math.nan)
-    shared = np.zeros(len(members_of))
-    for k, (config, own) in enumerate(members_of.items()):
-        table[[blocks.index(b) for b in own], k], shared[k] = _of_blocks(launches, own, config, slope)
-    return _drawn_jointly(table, list(members_of), draws, rng, shared)
-
-
-def _of_blocks(
-    launches: Launches, blocks: list[str], config: str, slope: SpeedSlope | None
-) -> tuple[Floats, float]:
-    """Log ratios of each block, and the error of their mean that every configuration shares."""
-    if slope is None:
-        return log_ratios(launches, blocks, config), 0.0
-    found = at_equal_speed(launches, blocks, config, slope)
-    return found.log_ratios, found.shared_error
+    table = np.full((len(blocks), len(found)), math.nan)
+    for k, (config, (ratios, _)) in enumerate(found.items()):
+        table[[blocks.index(b) for b in members_of[config]], k] = ratios
+    return _drawn_jointly(table, list(found), draws, rng, np.array([error for _, error in found.values()]))
 
 
 def _drawn_jointly(
@@ -224,15 +349,13 @@ def _covariance_of_means(table: Floats) -> Floats:
     return nearest
 
 
-def mean_over_blocks(log_ratios: Floats, confidence: float, beside: float = 0.0) -> Mean:
-    """Student's t on the log scale; shape (blocks,).
+def mean_over_blocks(log_ratios: Floats, confidence: float, beside: float = 0.0) -> Bounds:
+    """Student's t on the log scale, told as a ratio less one; shape (blocks,).
 
     Args:
         beside: a standard error of the mean that blocks do not show.
     """
-    mean = log_mean(log_ratios, beside)
-    low, high = mean.interval(confidence)
-    return Mean(mean.point, low, high, float(log_ratios.std(ddof=1)), log_ratios.size)
+    return bounds_of(log_mean(log_ratios, beside), confidence)
 
 
 def summarise(launches: Launches, confidence: float) -> Blocks | None:
@@ -254,12 +377,25 @@ def summarise(launches: Launches, confidence: float) -> Blocks | None:
             None if slope is None else equal_speed(at_equal_speed(launches, known, config, slope), confidence)
         )
 
+    def tax(config: str, known: list[str]) -> BlockTax:
+        """Return it over the blocks in which it has a number."""
+        ratios = log_ratios(launches, known, config)
+        mean = mean_over_blocks(ratios, confidence)
+        return BlockTax(
+            **asdict(mean),
+            config=config,
+            n=ratios.size,
+            sd=float(ratios.std(ddof=1)),
+            verdict=closed(mean.low, mean.high),
+            adjusted=adjusted.get(config),
+            at_equal_host_speed=held(config, known),
+            by_block={b: math.expm1(r) for b, r in zip(known, ratios, strict=True)},
+        )
+
     return Blocks(
         blocks=len(blocks),
         noise_floor=NoiseFloor(
-            point=again.point,
-            low=again.low,
-            high=again.high,
+            **asdict(again),
             half_width=(again.high - again.low) / 2,
             found_4_of_5=found_four_times_in_five(launches, blocks, confidence),
             at_equal_host_speed=held(PLAIN_AGAIN, blocks),
@@ -270,38 +406,7 @@ def summarise(launches: Launches, confidence: float) -> Blocks | None:
         within_launch_sd=within_launches(launches, blocks),
         requests=float(np.median([x.requests for x in plains(launches, blocks)])),
         drift=drift(launches, blocks, confidence),
-        taxes=tuple(
-            _tax(config, known, log_ratios(launches, known, config), confidence, adjusted.get(config), held)
-            for config, known in own.items()
-        ),
-    )
-
-
-def _tax(
-    config: str,
-    known: list[str],
-    ratios: Floats,
-    confidence: float,
-    adjusted: Bounds | None,
-    held: Callable[[str, list[str]], EqualSpeed | None],
-) -> BlockTax:
-    """
-    Args:
-        known: the blocks in which it has a number; ``ratios`` are of those.
-        held: the tax of a configuration at equal speed of the host.
-    """
-    mean = mean_over_blocks(ratios, confidence)
-    return BlockTax(
-        config=config,
-        point=mean.point,
-        low=mean.low,
-        high=mean.high,
-        n=mean.n,
-        sd=mean.sd,
-        verdict=closed(mean.low, mean.high),
-        adjusted=adjusted,
-        at_equal_host_speed=held(config, known),
-        by_block={b: math.expm1(r) for b, r in zip(known, ratios, strict=True)},
+        taxes=tuple(tax(config, known) for config, known in own.items()),
     )
 
 
@@ -326,6 +431,5 @@ def _drift_adjusted(
     for config, members in own.items():
         apart = log_ratios(launches, members, config, hours)
         ratios = log_ratios(launches, members, config) - slope.slope * apart
-        mean = mean_over_blocks(ratios, confidence, slope.error * float(apart.mean()))
-        out[config] = Bounds(point=mean.point, low=mean.low, high=mean.high)
+        out[config] = mean_over_blocks(ratios, confidence, slope.error * float(apart.mean()))
     return out

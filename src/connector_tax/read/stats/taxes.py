@@ -4,7 +4,7 @@ Ratios of percentiles for latencies, differences in microseconds for steps. Both
 arrivals and steps each by themselves; plain's resamples are the same ones in every tax, so differences of taxes are right.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -28,7 +28,7 @@ from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
 from connector_tax.read.stats import phases
 from connector_tax.read.stats.cells import CellEstimates
-from connector_tax.read.stats.saturation import queued
+from connector_tax.read.stats.reference import queued
 
 # Name -> (column, percentile). Medians are known several times better than tails from as many requests.
 LATENCIES: dict[AnyLatencyMetric, tuple[Latency, float]] = {
@@ -79,6 +79,8 @@ class Tax:
         lost: whether it has no number since a cell, its own or plain's, is missing, damaged or invalid, or its steps were not recorded: another
             launch may say what this one did not. A cell of which requests failed, or that was overloaded, has said it.
         phase_averaged: the same with phases averaged out, over ``averaged_blocks``; None where nobody asks for it.
+        n_blocks: over how many blocks of launches; 1 where one launch measured it. Over blocks the place is that of Phase A's cell, and ``n`` and
+            ``n_plain`` are the requests of all blocks.
     """
 
     config: str
@@ -93,6 +95,21 @@ class Tax:
     lost: bool = False
     phase_averaged: Estimate | None = None
     averaged_blocks: int = 1
+    n_blocks: int = 1
+
+    @property
+    def number(self) -> Estimate:
+        """With the n of its row, so that what is made of it counts the same requests."""
+        return self.estimate if self.estimate.point is None else replace(self.estimate, n=self.n)
+
+    def is_unlike(self, other: "Tax") -> bool:
+        """Whether both have a number, and one is of one launch and the other over blocks."""
+        known = self.estimate.point is not None and other.estimate.point is not None
+        return known and (self.n_blocks == 1) != (other.n_blocks == 1)
+
+    def like(self, other: "Tax") -> Estimate:
+        """This one's number, for one made of both; unavailable where one is of one launch and the other over blocks."""
+        return unavailable("unlike_launches", subject=self.config) if self.is_unlike(other) else self.number
 
     @property
     def rate_per_s(self) -> float:
@@ -111,19 +128,19 @@ class Tax:
         return "ratio" if self.metric in LATENCY_METRICS else "us"
 
     def row(self, confidence: float) -> TaxRow:
-        """Of ``taxes`` in ``aggregate.json``."""
+        """Of ``taxes`` and ``main_taxes`` in ``aggregate.json``; of no phase over blocks."""
         low, high = self.estimate.interval(confidence)
         return TaxRow(
             config=self.config,
             reference=self.reference,
-            phase=self.phase,
+            phase=self.phase if self.n_blocks == 1 else None,
             cell_id=self.spec.cell_id,
             rate_per_s=self.rate_per_s,
             input_tokens=self.input_tokens,
             output_tokens=self.output_tokens,
             metric=self.metric,
             unit=self.unit,
-            n_blocks=1,
+            n_blocks=self.n_blocks,
             point=self.estimate.point,
             low=low,
             high=high,
@@ -187,8 +204,8 @@ def taxes_of(
             spec=own.cell.spec,
             metric=metric,
             estimate=estimate,
-            n=_n_own(metric, own, estimate),
-            n_plain=_n_plain(metric, plain),
+            n=_n(metric, own),
+            n_plain=_n(metric, None if metric == HOOKS else plain),
             overloaded=overloaded_by[metric],
             lost=estimate.point is None and no_tax is None and (plain is None or metric in STEP_METRICS),
             phase_averaged=_averaged(own, plain) if metric == "ttft_p90" else None,
@@ -208,7 +225,7 @@ def lost_taxes(lost: LostCell, plain: CellEstimates | None, reference: AnyRefere
             metric=metric,
             estimate=unavailable(lost.reason),
             n=0,
-            n_plain=_n_plain(metric, plain),
+            n_plain=_n(metric, None if metric == HOOKS else plain),
             lost=True,
         )
         for metric in METRICS
@@ -235,20 +252,12 @@ def _averaged(own: CellEstimates, plain: CellEstimates | None) -> Estimate | Non
     return relative(own.latency(*AVERAGED), base or unavailable("no_cell"))
 
 
-def _n_own(metric: Metric, own: CellEstimates, estimate: Estimate) -> int:
-    if metric == HOOKS:
-        return estimate.n
-    if metric in LATENCY_METRICS:
-        return own.latency(*LATENCY_METRICS[metric]).n
-    return own.step("step_duration_us", 50.0).n
-
-
-def _n_plain(metric: Metric, plain: CellEstimates | None) -> int:
-    if plain is None or metric == HOOKS:
+def _n(metric: Metric, side: CellEstimates | None) -> int:
+    if side is None:
         return 0
     if metric in LATENCY_METRICS:
-        return plain.latency(*LATENCY_METRICS[metric]).n
-    return plain.step("step_duration_us", 50.0).n
+        return side.latency(*LATENCY_METRICS[metric]).n
+    return side.step("connector_total_us" if metric == HOOKS else "step_duration_us", 50.0).n
 
 
 def relative(own: Estimate, plain: Estimate) -> Estimate:

@@ -5,33 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from connector_tax.base.documents.aggregate import PLAIN, Conclusion, Side
+from connector_tax.base.documents.aggregate import PLAIN, Conclusion
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
 from connector_tax.read.stats.taxes import Tax
 
 RISING: Conclusion = "monotonic"
 
 
-@dataclass(frozen=True, slots=True)
-class ShapeTax:
-    """One tax of one configuration at one shape.
-
-    Attributes:
-        length: of the prompt or the output, whichever the trend is over; tokens.
-        other: the other of the two.
-        overloaded: which of plain and the configuration did not keep up; the tax then holds queueing.
-    """
-
-    length: int
-    other: int
-    rate_per_s: float
-    estimate: Estimate
-    overloaded: tuple[Side, ...] = ()
-
-    @property
-    def why_not(self) -> str:
-        """Why it is in no mean; empty where only queueing would keep it out."""
-        return "" if self.estimate.point is not None else self.estimate.reason or "unavailable"
+# Length of the prompt or the output, whichever a trend is over, and the other of the two, tokens -> the tax there.
+Grid = Mapping[tuple[int, int], Tax]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +70,27 @@ def trends_of(taxes: Iterable[Tax], over: str, *, queueing_allowed: bool) -> dic
         queueing_allowed: whether a shape at which a side did not keep up may count where a length would else be lost.
     """
     other = {"input_tokens": "output_tokens", "output_tokens": "input_tokens"}[over]
-    found: dict[str, list[ShapeTax]] = {}
+    found: dict[str, dict[tuple[int, int], Tax]] = {}
     for tax in taxes:
-        shape = ShapeTax(
-            getattr(tax, over), getattr(tax, other), tax.rate_per_s, tax.estimate, tax.overloaded
-        )
-        found.setdefault(tax.config, []).append(shape)
+        found.setdefault(tax.config, {})[getattr(tax, over), getattr(tax, other)] = tax
     return {c: trend_of(own, queueing_allowed=queueing_allowed) for c, own in found.items()}
 
 
-def trend_of(shapes: list[ShapeTax], *, queueing_allowed: bool) -> Trend:
+def trend_of(grid: Grid, *, queueing_allowed: bool) -> Trend:
     """Means over the other lengths that are there at every length; as many lengths as possible are kept, then others."""
-    calm = _trend(shapes, lambda s: not s.why_not and not s.overloaded)
+    calm = _trend(grid, lambda tax: not _why_not(tax) and not tax.overloaded)
     if not queueing_allowed or not calm.lost:
         return calm
-    queued = _trend(shapes, lambda s: not s.why_not)
+    queued = _trend(grid, lambda tax: not _why_not(tax))
     return queued if len(queued.lost) < len(calm.lost) else calm
 
 
-def _trend(shapes: list[ShapeTax], counts: Callable[[ShapeTax], bool]) -> Trend:
-    grid = {(s.length, s.other): s for s in shapes}
+def _why_not(tax: Tax) -> str:
+    """Return why a tax is in no mean; nothing where only queueing would keep it out."""
+    return "" if tax.estimate.point is not None else tax.estimate.reason or "unavailable"
+
+
+def _trend(grid: Grid, counts: Callable[[Tax], bool]) -> Trend:
     lengths, others = (sorted({key[k] for key in grid}) for k in (0, 1))
     there = {k: {o for o in others if (k, o) in grid and counts(grid[k, o])} for k in lengths}
     kept, common = _common(there)
@@ -128,7 +111,7 @@ def _trend(shapes: list[ShapeTax], counts: Callable[[ShapeTax], bool]) -> Trend:
             if o not in common
         },
         {
-            k: tuple(sorted({s.rate_per_s for s in shapes if s.length == k and (s.other in common or k not in kept)}))
+            k: tuple(sorted({t.rate_per_s for (i, o), t in grid.items() if i == k and (o in common or k not in kept)}))
             for k in lengths
         },
         tuple(k for k in kept if any(grid[k, o].overloaded for o in common)),
@@ -154,15 +137,13 @@ def _mean(estimates: list[Estimate]) -> Estimate:
         return together.estimate(sum(points) / len(points), np.mean(together.replicates, axis=0))
 
 
-def _reason(shape: ShapeTax | None) -> str:
-    if shape is None:
-        return "no_cell"
-    return shape.why_not or "overloaded"
+def _reason(tax: Tax | None) -> str:
+    return "no_cell" if tax is None else _why_not(tax) or "overloaded"
 
 
-def _lost(shape: ShapeTax | None) -> Estimate:
+def _lost(tax: Tax | None) -> Estimate:
     """With whose number is missing, where it is plain's."""
-    if shape is None:
+    if tax is None:
         return unavailable("no_cell")
-    queued = PLAIN if shape.overloaded == ("plain",) else ""
-    return unavailable(_reason(shape), subject=shape.estimate.subject if shape.why_not else queued)
+    queued = PLAIN if tax.overloaded == ("plain",) else ""
+    return unavailable(_reason(tax), subject=tax.estimate.subject if _why_not(tax) else queued)

@@ -22,10 +22,8 @@ from connector_tax.base.errors import ConnectorTaxError
 from connector_tax.base.units import token_count
 from connector_tax.base.vllm_model.costs import connector_members, costs_together, load_cost_model
 from connector_tax.base.vllm_model.model import EngineModel
-from connector_tax.run.emulator.engine import RealTimeEngine
 from connector_tax.run.emulator.faults import Faults, parse_faults
-from connector_tax.run.emulator.prefix_cache import PrefixCache
-from connector_tax.run.emulator.server import Server
+from connector_tax.run.emulator.server import PrefixCache, RealTimeEngine, Server
 from connector_tax.run.emulator.steplog import StepLog
 
 # Where the command line leaves it to the engine.

@@ -25,38 +25,14 @@ CONNECTOR_TAX_FAULT holds one or more of, separated by commas:
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from connector_tax.base.errors import ConfigError
-
-NAMES = (
-    "die_at_start",
-    "slow_start",
-    "compile",
-    "die_after",
-    "die_on_output",
-    "hang_after",
-    "http500",
-    "metrics500",
-    "external_hits",
-    "reset",
-    "malformed",
-    "short",
-    "wrong",
-    "degraded",
-    "off_after",
-    "off_child",
-    "off_says",
-    "only_in",
-    "spare_preflight",
-)
-SWITCHES = ("die_at_start", "degraded", "spare_preflight")
-TEXTS = ("off_says", "only_in")
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Parsed CONNECTOR_TAX_FAULT; 0 means never."""
+    """Parsed CONNECTOR_TAX_FAULT; 0 means never, and no child is -1."""
 
     die_at_start: bool = False
     degraded: bool = False
@@ -74,7 +50,7 @@ class Faults:
     short: int = 0
     wrong: int = 0
     off_after: int = 0
-    off_child: int | None = None
+    off_child: int = -1
     off_says: str = ""
     only_in: str = ""
 
@@ -94,21 +70,15 @@ def parse_faults(text: str, folder: Path = Path()) -> Faults:
         ConfigError: an unknown name or a number that is none.
     """
     found: dict[str, Any] = {}
+    kinds = get_type_hints(Faults)
     for part in filter(None, text.split(",")):
-        name, _, number = part.partition(":")
-        if name not in NAMES:
-            raise ConfigError(f"CONNECTOR_TAX_FAULT: unknown fault {name!r}. Known: {', '.join(NAMES)}.")
+        name, _, value = part.partition(":")
+        if name not in kinds:
+            raise ConfigError(f"CONNECTOR_TAX_FAULT: unknown fault {name!r}. Known: {', '.join(kinds)}.")
         try:
-            if name in SWITCHES:
-                found[name] = True
-            elif name in TEXTS:
-                found[name] = number
-            elif name in ("slow_start", "compile"):
-                found[name] = float(number)
-            else:
-                found[name] = int(number)
+            found[name] = kinds[name] is bool or kinds[name](value)
         except ValueError as error:
-            raise ConfigError(f"CONNECTOR_TAX_FAULT: {part!r}: {number!r} is not a number.") from error
+            raise ConfigError(f"CONNECTOR_TAX_FAULT: {part!r}: {value!r} is not a number.") from error
     faults = Faults(**found)
     spared = faults.spare_preflight and "preflight" in folder.parts
     return Faults() if spared or (faults.only_in and faults.only_in not in folder.parts) else faults

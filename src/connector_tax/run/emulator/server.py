@@ -1,20 +1,264 @@
 """Requests in, streamed completions out; the endpoints of vLLM that the pipeline uses."""
 
+import asyncio
 import json
 import os
 import sys
 import time
 import zlib
-from dataclasses import replace
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic_ns
+from typing import Any, Protocol, cast
+
+import httptools
 
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.vllm_model.costs import NO_CONNECTOR, Member
-from connector_tax.base.vllm_model.model import StepResult
-from connector_tax.run.emulator.engine import RealTimeEngine
+from connector_tax.base.timer import DeadlineTimer
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, Member, costs_together
+from connector_tax.base.vllm_model.model import EngineModel, StepResult
 from connector_tax.run.emulator.faults import Faults
-from connector_tax.run.emulator.metrics import LMCACHE, Counters, metrics_text
-from connector_tax.run.emulator.prefix_cache import PrefixCache
-from connector_tax.run.emulator.wire import STREAM_HEAD, STREAM_TAIL, Exchange, chunk, event
+from connector_tax.run.emulator.steplog import StepLog
+
+# HTTP in and out of the embedded engine: requests parsed by httptools, answers in vLLM's wire form.
+
+
+class Handler(Protocol):
+    """What the server does with one complete request."""
+
+    def __call__(self, exchange: "Exchange", method: str, path: str, body: bytes) -> None: ...
+
+
+class Exchange(asyncio.Protocol):
+    """One client connection; one request at a time, kept alive in between."""
+
+    def __init__(self, handler: Handler, on_lost: Callable[["Exchange"], None]) -> None:
+        self._handler = handler
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpRequestParser(self)
+        self._url = b""
+        self._body: list[bytes] = []
+        self.request_id: int | None = None
+        self.authorization = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._on_lost(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.reset()
+
+    def on_message_begin(self) -> None:
+        self._url = b""
+        self._body = []
+        self.authorization = b""
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"authorization":
+            self.authorization = value
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        method = self._parser.get_method().decode()
+        self._handler(self, method, self._url.decode(), b"".join(self._body))
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def reset(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def answer_json(self, value: Any, status: str = "200 OK") -> None:
+        self.answer(json.dumps(value).encode(), "application/json", status)
+
+    def answer(self, body: bytes, content_type: str, status: str = "200 OK") -> None:
+        head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+        self.write(head.encode() + body)
+
+    def answer_error(self, status: str, message: str) -> None:
+        """An error in the form in which vLLM sends it."""
+        code = int(status.split()[0])
+        self.answer_json({"error": {"message": message, "type": "BadRequestError", "code": code}}, status)
+
+
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
+STREAM_TAIL = b"0\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def event(payload: bytes) -> bytes:
+    return b"data: " + payload + b"\n\n"
+
+
+# The model in real time: steps start and end at the model's own absolute times.
+
+
+class RealTimeEngine:
+    """Drives an ``EngineModel`` on an event loop.
+
+    Args:
+        on_tokens: called at the end of each step with its result.
+        on_lost_log: called where the step log cannot be written. Raised on the event loop, the error would end a connection or nothing at all, and
+            the model would stand still.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        model: EngineModel,
+        step_log: StepLog | None,
+        on_tokens: Callable[[StepResult], None],
+        on_lost_log: Callable[[OSError], None],
+    ) -> None:
+        self.model = model
+        self.hung = False
+        self._step_log = step_log
+        self._on_tokens = on_tokens
+        self._on_lost_log = on_lost_log
+        self._timer = DeadlineTimer(loop, self._step_ended)
+        self._current: StepResult | None = None
+        self._end_ns = 0
+
+    def recost(self, members: tuple[Member, ...]) -> None:
+        """From the next step on, the members of the connector cost this."""
+        self.model.connector = costs_together(members)
+        self._log(lambda log: log.recost(members))
+
+    def add(self, request_id: int, prompt: int, max_tokens: int, *, cached: int) -> None:
+        self.model.add(request_id, prompt, max_tokens, cached=cached)
+        if self._current is None:
+            self._begin(monotonic_ns())
+
+    def _begin(self, start_ns: int) -> None:
+        if self.hung:
+            return
+        step = self._current = self.model.step()
+        self._end_ns = start_ns + step.duration_ns
+        self._log(lambda log: log.step(start_ns, step))
+        self._timer.arm(self._end_ns)
+
+    def _step_ended(self) -> None:
+        result, self._current = self._current, None
+        if result is None:
+            return
+        self._on_tokens(result)
+        if self.model.has_work:
+            self._begin(self._end_ns)
+        self._log(StepLog.flush_if_due)
+
+    def _log(self, write: Callable[[StepLog], None]) -> None:
+        if self._step_log is not None:
+            try:
+                write(self._step_log)
+            except OSError as error:
+                self._on_lost_log(error)
+
+
+# Which prompts begin as an earlier one did: whole blocks, chained, least recently used ones forgotten.
+
+
+class PrefixCache:
+    """Knows blocks of tokens by a hash over everything up to their end, as vLLM's prefix cache does."""
+
+    def __init__(self, block_size: int, blocks: int) -> None:
+        self._block_size = block_size
+        self._blocks = blocks
+        self._known: OrderedDict[int, None] = OrderedDict()
+
+    def hits(self, tokens: Sequence[int]) -> int:
+        """Leading tokens whose blocks are known; the last token always has to be computed."""
+        found = 0
+        for key in self._keys(tokens[: len(tokens) - 1]):
+            if key not in self._known:
+                break
+            found += self._block_size
+        return found
+
+    def insert(self, tokens: Sequence[int]) -> None:
+        """Remember every whole block of ``tokens``."""
+        for key in self._keys(tokens):
+            self._known[key] = None
+            self._known.move_to_end(key)
+        while len(self._known) > self._blocks:
+            self._known.popitem(last=False)
+
+    def _keys(self, tokens: Sequence[int]) -> Iterator[int]:
+        key = 0
+        for end in range(self._block_size, len(tokens) + 1, self._block_size):
+            key = hash((key, *tokens[end - self._block_size : end]))
+            yield key
+
+
+# /metrics under vLLM's names.
+
+LMCACHE = "LMCacheConnectorV1"
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the server counts; tokens."""
+
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    prefix_cache_queries: int = 0
+    prefix_cache_hits: int = 0
+    external_prefix_cache_queries: int = 0
+    external_prefix_cache_hits: int = 0
+    lmcache_lookups: int = 0
+
+
+def metrics_text(
+    model_name: str, model: EngineModel, counters: Counters, connectors: Collection[str] = ()
+) -> str:
+    """Prometheus text, LMCache's own counter where it is among ``connectors``; no connector ever finds anything, unless a fault says so, because nothing is transferred."""
+    used = 1 - model.free_blocks / model.costs.kv_blocks
+    gauges = {
+        "num_requests_running": len(model.running),
+        "num_requests_waiting": len(model.waiting),
+        "kv_cache_usage_perc": used,
+    }
+    counts = {
+        "prefix_cache_queries": counters.prefix_cache_queries,
+        "prefix_cache_hits": counters.prefix_cache_hits,
+        "external_prefix_cache_queries": counters.external_prefix_cache_queries,
+        "external_prefix_cache_hits": counters.external_prefix_cache_hits,
+        "num_preemptions": model.preemptions,
+        "prompt_tokens": counters.prompt_tokens,
+        "generation_tokens": counters.generation_tokens,
+    }
+    labels = f'{{engine="0",model_name="{model_name}"}}'
+    # vLLM's way to say how large its cache is: an information metric whose labels are the settings.
+    size = f'block_size="{model.costs.block_size}",num_gpu_blocks="{model.costs.kv_blocks}"'
+    lines = ["# TYPE vllm:cache_config_info gauge", f'vllm:cache_config_info{{engine="0",{size}}} 1.0']
+    for name, value in gauges.items():
+        lines += [f"# TYPE vllm:{name} gauge", f"vllm:{name}{labels} {float(value)}"]
+    for name, value in counts.items():
+        lines += [f"# TYPE vllm:{name} counter", f"vllm:{name}_total{labels} {float(value)}"]
+    if LMCACHE in connectors:
+        name = "lmcache:num_lookup_requests"
+        lines += [f"# TYPE {name} counter", f"{name}_total{labels} {float(counters.lmcache_lookups)}"]
+    return "\n".join(lines) + "\n"
 
 
 class Answer:
@@ -189,7 +433,7 @@ class Server:
     def _switch_off(self) -> None:
         """The whole connector, or one child of a stack; its hooks are called on, as vLLM does, and return at once."""
         wanted = self._faults.off_child
-        off = [wanted is None or m.prefix.startswith(f"{wanted}:") for m in self._members]
+        off = [wanted < 0 or m.prefix.startswith(f"{wanted}:") for m in self._members]
         self._asked = [m.name for m, is_off in zip(self._members, off, strict=True) if not is_off]
         assert self.engine is not None
         self.engine.recost(

@@ -15,14 +15,13 @@ from msgspec import UNSET, UnsetType
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.documents.identity import IMAGE, EngineIdentity, versions_in
 from connector_tax.base.errors import EngineError
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.records.bounds import Fact
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.secrets import MASKED, excerpt, is_secret
 from connector_tax.run.engine.command import engine_environment, given_environment
-from connector_tax.run.engine.container import interpreter, passed_names, python_path
+from connector_tax.run.engine.container import image_of, interpreter, passed_names, python_path
 from connector_tax.run.engine.gpus import Cards, driver_version
-from connector_tax.run.engine.image import image_of
 from connector_tax.run.engine.virtual_gpu import gpu_identity
 
 # Asked of the engine's interpreter, which need not have anything of ours. vLLM's version comes from the package's own file

@@ -17,13 +17,12 @@ import psutil
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import EngineError
 from connector_tax.base.records.connector import ConnectorSpec, SidePort
-from connector_tax.base.units import is_number
+from connector_tax.base.units import LAST_PORT, is_number
 from connector_tax.run.engine.gpus import parallel_sizes
 
 # Moved on by card, so that campaigns on two cards of a host do not collide; not drawn afresh, since vLLM keys its
 # compile cache with them and every launch would then compile anew.
 STRIDE = 100
-LAST_PORT = 65535
 # Defaults of the connectors' own ports lie below.
 FIRST_PORT = 20_000
 # The first and the last port of those that Linux gives to connections and to servers that ask for port 0.
@@ -168,7 +167,8 @@ class Listener:
     def words(self) -> str:
         """Who it is, as far as can be seen."""
         if self.pid is None:
-            return "a process of another user"
+            # The kernel hides the sockets of a process with file capabilities from its own user, too.
+            return "a process of another user (or of this one's interpreter with file capabilities; setcap -r takes them off it)"
         with suppress(psutil.Error):
             return f"process {self.pid} ({psutil.Process(self.pid).name()})"
         return f"process {self.pid}, which has ended since"
@@ -208,13 +208,6 @@ def _wrong(listener: Listener, launch: set[int]) -> str | None:
     ours = listener.pid in launch
     # Somebody else on another address of this host gets none of our requests.
     if not ours and _takes_loopback(listener):
-        if listener.pid is None and (unseen := _unseen(launch)) is not None:
-            return (
-                f"port {listener.port} of {LOOPBACK} is also answered by a process that cannot be seen: another user's, which this "
-                f"launch did not start, or process {unseen} of this launch, whose sockets the kernel hides from its own user. It does so where the interpreter has "
-                "file capabilities (setcap -r takes them off it) or the process is not dumpable. End the other user's process, "
-                "make the launch's visible, or start as root."
-            )
         return (
             f"port {listener.port} of {LOOPBACK} is also answered by {listener.words}, which this launch did not start. "
             "End that process, give another engine.port, or 0 to have a free one taken for each launch."
@@ -237,18 +230,6 @@ def _takes_loopback(listener: Listener) -> bool:
         except OSError:
             return True
         return False
-
-
-def _unseen(pids: set[int]) -> int | None:
-    """The first of the processes whose open files this user may not list."""
-    for pid in sorted(pids):
-        try:
-            psutil.Process(pid).num_fds()
-        except psutil.AccessDenied:
-            return pid
-        except psutil.Error:  # it has ended
-            continue
-    return None
 
 
 def family(root: int) -> set[int]:

@@ -3,10 +3,11 @@
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 import psutil
@@ -14,32 +15,101 @@ import psutil
 from connector_tax.base import direct
 from connector_tax.base.artifacts.layout import LOGS
 from connector_tax.base.config import EngineConfig
+from connector_tax.base.documents.cell import IdleUse, Spinning
 from connector_tax.base.errors import EngineError
-from connector_tax.base.files import write_bytes
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, write_bytes
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.secrets import masked
 from connector_tax.run.engine.command import (
     api_key,
     engine_environment,
 )
-from connector_tax.run.engine.container import Contained, contained, grace_s, leave_to_the_client
-from connector_tax.run.engine.container_end import Inside
-from connector_tax.run.engine.gpus import Cards, cards_of
-from connector_tax.run.engine.image import image_of
+from connector_tax.run.engine.container import Contained, contained, grace_s, image_of, leave_to_the_client
+from connector_tax.run.engine.gpus import Cards, Gpu, cards_of, memory_used_mib
 from connector_tax.run.engine.launch import STEP_LOG, Launch
-from connector_tax.run.engine.leftovers import end_leftovers
-from connector_tax.run.engine.logs import clean_logs
-from connector_tax.run.engine.marks import new_mark
 from connector_tax.run.engine.ports import api_port, intruder, listens, taken_side_port
-from connector_tax.run.engine.release import memory_before, wait_released
-from connector_tax.run.engine.roles import processes_below
-from connector_tax.run.engine.root_cause import MOST_CHARACTERS, last_error, root_cause, since_ready
+from connector_tax.run.engine.root_cause import MOST_CHARACTERS, error_in, root_cause, since_ready
 from connector_tax.run.engine.store import own_store
-from connector_tax.run.engine.supervised import Supervisor, start_supervised, stop_supervised
+from connector_tax.run.engine.supervised import (
+    Inside,
+    Supervisor,
+    clean_logs,
+    end_leftovers,
+    new_mark,
+    start_supervised,
+    stop_supervised,
+)
 from connector_tax.run.engine.supervisor import HANDED, KILL_WAIT_S
 from connector_tax.run.engine.virtual_gpu import VARIABLE as VIRTUAL_GPU_VARIABLE
 from connector_tax.run.engine.virtual_gpu import remove_copy, write_gpu
+
+# An engine's processes by what each is for: the API server, engine cores, workers.
+
+
+def processes_below(root: int) -> dict[str, psutil.Process]:
+    """By role; a second one of the same role has its pid in its name.
+
+    Raises:
+        psutil.NoSuchProcess: ``root`` is gone.
+    """
+    found: dict[str, psutil.Process] = {}
+    for process in psutil.Process(root).children(recursive=True):
+        try:
+            role = _role(process)
+        except psutil.Error:
+            continue  # ended between the listing and the question
+        found[role if role not in found else f"{role}#{process.pid}"] = process
+    return found
+
+
+def _role(process: psutil.Process) -> str:
+    """``api_server``, ``engine_core``, ``worker``, ...: vLLM names its processes by title."""
+    title = " ".join(process.cmdline()) or process.name()
+    for word, role in (
+        ("EngineCore", "engine_core"),
+        ("Worker", "worker"),
+        ("resource_tracker", "resource_tracker"),
+    ):
+        if word in title:
+            return role
+    # `APIServer` is the title that vLLM gives each of several; a single one keeps its command.
+    if any(word in title for word in ("vllm_serve", "APIServer", "connector_tax.run.emulator")):
+        return "api_server"
+    return process.name()
+
+
+# Waiting until the cards are as free as before the launch; without one there is nothing to wait for.
+
+RELEASE_POLL_S = 0.5
+
+MemoryBefore = dict[Gpu, int]
+
+
+def memory_before(gpus: tuple[Gpu, ...]) -> MemoryBefore:
+    """MiB in use on each card right now; a card that does not tell is left out."""
+    used = {gpu: memory_used_mib(gpu) for gpu in gpus}
+    return {gpu: mib for gpu, mib in used.items() if mib is not None}
+
+
+def wait_released(before: MemoryBefore, *, tolerance_mib: int, timeout_s: float) -> None:
+    """Wait until memory in use is back to ``before`` within ``tolerance_mib``, on every card.
+
+    Raises:
+        EngineError: it is not after ``timeout_s``; the next launch would meet a smaller card.
+    """
+    deadline = time.monotonic() + timeout_s
+    for gpu, before_mib in before.items():
+        while True:
+            used_mib = memory_used_mib(gpu)
+            if used_mib is None or used_mib <= before_mib + tolerance_mib:
+                break
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    f"{gpu}: {used_mib} MiB in use {timeout_s:g} s after the engine ended, {before_mib} MiB before it "
+                    "started. See nvidia-smi for who holds it; end that process, then start again."
+                )
+            time.sleep(RELEASE_POLL_S)
+
 
 POLL_S = 0.1
 LOG_TAIL_BYTES = 400_000
@@ -144,8 +214,8 @@ class RunningEngine:
             return False
 
     def trouble(self) -> str | None:
-        """Its root cause if it is dead now; else the last error in its log; None without one."""
-        return self.death() or last_error(self._since_ready())
+        """Its root cause if it is dead now; else what its log calls an error; None without one."""
+        return self.death() or error_in(self._since_ready())
 
     def log_text(self) -> str:
         """The end of both logs without secrets, standard error last."""
@@ -368,3 +438,72 @@ def _tail(path: Path) -> str:
 def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     return printable(lines[-1], MOST_CHARACTERS) if lines else "nothing"
+
+
+# What the engine's processes take of the host: CPU seconds, memory, and threads that spin.
+
+# Of a core, with no request in sight: below it a thread wakes often, above it it does not sleep.
+SPINS_FROM = 0.3
+T = TypeVar("T")
+
+
+def cpu_seconds(engine: RunningEngine) -> dict[str, float]:
+    """User plus system CPU seconds of each process since it started, by role."""
+    return _of_each(engine, lambda p: float(p.cpu_times().user + p.cpu_times().system))
+
+
+def rss_mib(engine: RunningEngine) -> dict[str, float]:
+    """Resident memory of each process, by role."""
+    return _of_each(engine, lambda p: p.memory_info().rss / 2**20)
+
+
+def host_busy_seconds() -> float:
+    """CPU seconds since boot in which any core ran anything, this host's own work alone: no idling, nothing stolen."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system + times.irq + times.softirq)
+
+
+def idle_use(engine: RunningEngine, sample_s: float) -> IdleUse:
+    """What each process takes with no request in sight, watched for ``sample_s``; threads spin from ``SPINS_FROM`` of a core on."""
+    processes, threads, start = cpu_seconds(engine), _thread_seconds(engine), time.monotonic()
+    time.sleep(sample_s)
+    elapsed_s = time.monotonic() - start
+    now = _thread_seconds(engine)
+    spinning = [
+        Spinning(process=process, thread=name, share=(seconds - threads[process, tid][1]) / elapsed_s)
+        for (process, tid), (name, seconds) in now.items()
+        if (process, tid) in threads
+    ]
+    return IdleUse(
+        idle_share={
+            k: (v - processes[k]) / elapsed_s for k, v in cpu_seconds(engine).items() if k in processes
+        },
+        spinning=tuple(s for s in spinning if s.share >= SPINS_FROM),
+    )
+
+
+def _thread_seconds(engine: RunningEngine) -> dict[tuple[str, int], tuple[str, float]]:
+    """(process, thread id) -> name and CPU seconds."""
+    found = _of_each(engine, lambda p: (p.pid, p.threads()))
+    return {
+        (role, t.id): (thread_name(pid, t.id), t.user_time + t.system_time)
+        for role, (pid, threads) in found.items()
+        for t in threads
+    }
+
+
+def thread_name(pid: int, tid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/task/{tid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return str(tid)  # it ended since it was listed
+
+
+def _of_each(engine: RunningEngine, figure: Callable[[psutil.Process], T]) -> dict[str, T]:
+    out = {}
+    if engine.supervisor.poll() is None:
+        for role, process in engine.processes().items():
+            # A process may end between the listing and the question; it then has no figure.
+            with suppress(psutil.Error):
+                out[role] = figure(process)
+    return out

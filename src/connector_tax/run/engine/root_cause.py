@@ -10,7 +10,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 
 # What a process that only reports another one's death says.
 WRAPPERS = (
@@ -42,6 +42,9 @@ _CORE_GONE = "engine core exited unexpectedly"
 _FAILED_CORE = re.compile(r"Failed core proc\(s\): \{'(?P<name>[^']+)': (?P<code>-?\d+)")
 # vLLM's word on standard output and Uvicorn's on standard error.
 _READY = re.compile(r"Starting vLLM (?:API )?server(?: \d+)? on|Application startup complete")
+# An access line names the answer's status and no reason.
+_ACCESS = re.compile(r'"[A-Z]+ \S+ HTTP/[\d.]+" \d{3}')
+_ERROR = re.compile(r"(error|exception|fatal)\b", re.IGNORECASE)
 _ERROR_WORD = re.compile(r"\b(error|fatal|killed|cannot|failed)\b", re.IGNORECASE)
 
 
@@ -87,16 +90,10 @@ def since_ready(stream_text: str) -> str:
     return "\n".join(lines[ready[-1] + 1 :] if ready else lines)
 
 
-def last_error(log_text: str) -> str | None:
-    """Why an engine that still answers answers with errors: the last thing its log calls an error; None if it names none."""
-    lines = _lines(log_text)
-    _, causes = _exceptions(lines)
-    deaths = _deaths(lines)
-    killed = _killed(deaths, causes)
-    if killed is not None:
-        return killed
-    candidates = [*(d.words for d in deaths), *causes]
-    return candidates[-1] if candidates else None
+def error_in(log_text: str) -> str | None:
+    """Return the root cause of an engine's answers with errors; None where no line but those of its accesses speaks of one."""
+    telling = [line for line in log_text.splitlines() if not _ACCESS.search(line)]
+    return root_cause("\n".join(telling)) if any(map(_ERROR.search, telling)) else None
 
 
 def _lines(log_text: str) -> list[str]:

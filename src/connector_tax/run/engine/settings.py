@@ -6,11 +6,184 @@ records), the rest from what it logs at start.
 
 import json
 import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from connector_tax.base.documents.settings import Change, Settings
-from connector_tax.base.steptime import headers_of
+import msgspec
+
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.identity import Change, Settings
+from connector_tax.base.errors import EngineError
+from connector_tax.base.steptime.heard import unheard
+from connector_tax.base.steptime.raw import headers_of
+from connector_tax.run.engine.command import engine_python
+from connector_tax.run.engine.container import interpreter
+
+# Step timing as the pipeline sees it: whether it fits this vLLM, and whether vLLM's files are free of earlier versions of it.
+
+PATCHER = PROJECT_ROOT / "patches" / "scheduler_step_timing.py"
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a script says of a vLLM that is installed, as one line of JSON.
+
+    Attributes:
+        reason: why it does not fit; None where it does.
+        state: of what an earlier version wrote into vLLM's files; None without vLLM.
+        vllm: its folder.
+    """
+
+    reason: str | None = None
+    step_timing_available: bool = False
+    state: str | None = None
+    vllm: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepTiming:
+    """Whether step records can be had from this engine, and if not, why."""
+
+    available: bool
+    reason: str | None
+
+
+def step_timing_of(engine: EngineConfig) -> StepTiming:
+    """Whether it fits this release; the embedded engine writes its records by itself.
+
+    Raises:
+        EngineError: an earlier version is written into vLLM's files, and would record in this one's place.
+    """
+    if not engine.step_timing:
+        return StepTiming(False, "engine.step_timing is false")
+    if engine.kind == "emulator":
+        return StepTiming(True, None)
+    report = _run(engine)
+    if report.state not in ("unpatched", None):
+        raise EngineError(str(report.reason))
+    return StepTiming(report.step_timing_available, report.reason)
+
+
+def recorder_heard(step_log: Path, stderr_log: Path, *, connector: bool = False) -> StepTiming:
+    """Whether an engine that has served requests wrote step records, as an engine in which step timing works does.
+
+    Args:
+        step_log: AGENTIC_STEP_LOG_PATH of its launch.
+        stderr_log: of its launch, where step timing says what it wraps.
+        connector: whether it has one, whose hooks then have to be in the records, those of its workers as well.
+    """
+    said = [line.partition("connector-tax: ")[2] for line in _lines(stderr_log) if "connector-tax: " in line]
+    last = said[-1] if said else "nothing about step timing in its log"
+    if not any(step_log.parent.glob(f"{step_log.stem}.scheduler.*.jsonl")):
+        return StepTiming(False, f"the engine served requests and recorded no step; it says: {last}")
+    raw = sorted(step_log.parent.glob(f"{step_log.stem}.*.jsonl"))
+    codes = unheard(h for path in raw for h in headers_of(path)).values() if connector else ()
+    silent = ", ".join(code.replace("_", " ") for code in codes)
+    refused = [line for line in said if line.startswith("no step records")]
+    says = f"hook times are not known: {silent}; the engine says: {(refused or [last])[-1]}"
+    return StepTiming(not silent, says if silent else None)
+
+
+def vllm_folder(engine: EngineConfig) -> Path:
+    """The folder of the package ``vllm`` that the engine's interpreter would import; it is not imported.
+
+    Raises:
+        EngineError: there is none, or the interpreter does not run.
+    """
+    report = _run(engine, "--status")
+    if report.vllm is None:
+        raise EngineError(
+            f"engine.python: {report.reason}. Give the interpreter that has vLLM: export ENGINE_PYTHON=/path/to/venv/bin/python"
+        )
+    return Path(report.vllm)
+
+
+def revert(engine: EngineConfig) -> str:
+    """Take out of vLLM's files what earlier versions wrote there; says in words what is there now.
+
+    Raises:
+        EngineError: something stays, or the files cannot be looked at; says what to do.
+    """
+    if engine.kind == "emulator":
+        return "the embedded engine has no vLLM"
+    if engine.container is not None:
+        return "the engine's vLLM is in an image, which nothing here changes"
+    report = _run(engine, "--revert")
+    if report.state != "unpatched":
+        raise EngineError(f"vLLM's files: {report.reason}")
+    return f"{report.vllm} holds nothing of connector-tax"
+
+
+def _lines(log: Path) -> list[str]:
+    return log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+
+
+def _run(engine: EngineConfig, *flags: str) -> Report:
+    # In an image the script looks at what lies there, and is run by the interpreter that it asks about.
+    python = ["--engine-python", engine_python(engine)]
+    command = [
+        *(interpreter(engine) if engine.container is not None else [sys.executable]),
+        str(PATCHER),
+        *python,
+        *flags,
+    ]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    try:
+        return msgspec.json.decode(found.stdout, type=Report)
+    except ValueError as error:  # msgspec's errors are
+        raise EngineError(f"{' '.join(command)} failed: {found.stderr.strip() or found.stdout}") from error
+
+
+# What connectors came up with, read from the engine's log: transports, and the addresses they listen on.
+
+_TRANSPORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("mooncake", re.compile(r"\] installTransport, type=(\w+)")),
+    ("mooncake", re.compile(r"\] (Tcp)Transport: listen on port \d+")),
+    ("mooncake", re.compile(r"\] RDMA device: (?P<rdma>)\w+, LID")),
+    ("mooncake", re.compile(r"\] Using (RDMA|TCP|MACA|NVLink|MUSA|Intra-Node NVLink)(?: host)? transport\b")),
+    ("mooncake", re.compile(r"\] (EFA|TCP|CXI|HIP) transport installed\b")),
+    ("mooncake", re.compile(r"\] MC_FORCE_TCP is set, using (TCP) transport only")),
+    ("nixl", re.compile(r"Backend (\w+) was instantiated")),
+)
+_SIDE_CHANNELS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("mooncake_bootstrap", re.compile(r"Mooncake Bootstrap Server started at (\S+:\d+)")),
+    ("mooncake_rpc", re.compile(r"Transfer Engine RPC using [^,]+, listening on (\S+:\d+)")),
+    ("mooncake_tcp_port", re.compile(r"TcpTransport: listen on port (\d+)")),
+)
+
+
+# Name -> what was logged, each once and in order.
+Logged = dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class CameUpWith:
+    """None where no line tells."""
+
+    transports: Logged | None
+    side_channels: Logged | None
+
+
+def transports_of(log_text: str) -> CameUpWith:
+    return CameUpWith(_found(_TRANSPORTS, log_text, str.lower), _found(_SIDE_CHANNELS, log_text, str))
+
+
+def _found(
+    patterns: tuple[tuple[str, re.Pattern[str]], ...], text: str, form: Callable[[str], str]
+) -> Logged | None:
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        for name, pattern in patterns:
+            if match := pattern.search(line):
+                value = form(match.group(1) or "") or "rdma"
+                if value not in found.setdefault(name, []):
+                    found[name].append(value)
+    return {name: tuple(values) for name, values in found.items()} or None
+
 
 # Name, what a line says, and the value; None: what the line names. The first that is found stands.
 # Wordings: vLLM 0.11 to 0.32, on CUDA those of 0.25 to 0.32.

@@ -1,15 +1,178 @@
 """A command under a supervisor of its own: started with a mark, recorded, and ended with everything that it launched."""
 
+import os
+import secrets
+import signal
+import stat
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import IO
 
-from connector_tax.base.artifacts.supervisor import record_supervisor
+from connector_tax.base.artifacts.layout import LOGS
+from connector_tax.base.artifacts.supervisor import (
+    RECORD,
+    process_stat,
+    record_supervisor,
+    recorded_supervisor,
+    start_ticks,
+)
+from connector_tax.base.artifacts.supervisor import Supervisor as Recorded
 from connector_tax.base.config.model import Runtime
-from connector_tax.run.engine.leftovers import end_leftovers
-from connector_tax.run.engine.marks import VARIABLE, new_mark
-from connector_tax.run.engine.supervisor import LIFELINE
+from connector_tax.base.errors import EngineError
+from connector_tax.base.files import printable, write_pieces
+from connector_tax.base.secrets import masked
+from connector_tax.run.engine.container import ANSWER_WITHIN_S, INIT, PREFIX
+from connector_tax.run.engine.supervisor import LIFELINE, descendants, newest_first
+
+# The engine's logs are masked once it has ended, since it writes them itself.
+
+# A log may be larger than memory, so it is taken in whole lines of about this size together.
+PIECE_CHARS = 1 << 22
+
+
+def clean_logs(folder: Path) -> None:
+    """Mask the logs in ``folder``; one without a secret is left as it is, with its time stamp.
+
+    Raises:
+        ArtifactError: there is no room for the masked log.
+    """
+    for name in LOGS:
+        path = folder / name
+        if path.is_file() and not path.is_symlink():
+            _clean(path)
+
+
+def _clean(path: Path) -> None:
+    # Twice through a log that holds one, so that a log that holds none needs no room on the disk.
+    if all(text == clean for text, clean in _pieces(path)):
+        return
+    masked_pieces = (clean.encode("utf-8", "surrogateescape") for _, clean in _pieces(path))
+    write_pieces(path, masked_pieces, mode=path.stat().st_mode & 0o777)
+
+
+def _pieces(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield a log in pieces, as they are and masked; whatever bytes an engine writes come out as they went in."""
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as log:
+        while text := log.read(PIECE_CHARS):
+            text += log.readline()
+            yield text, masked(text)
+
+
+# Which processes belong to a launch, also those that left its session, and after whoever launched them was killed.
+
+VARIABLE = "CONNECTOR_TAX_RUN"
+
+
+def new_mark() -> str:
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one walk over /proc found of a launch.
+
+    Attributes:
+        ticks: process id -> start in clock ticks since boot.
+        groups: process groups of those with the mark, with the start of each group's leader, None where it has ended. Groups
+            are handed down with a session, which the supervisor or a descendant of it founded, so all in there are of the launch.
+    """
+
+    ticks: dict[int, int]
+    groups: dict[int, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """The processes of one launch.
+
+    Attributes:
+        folder: where its logs lie.
+    """
+
+    mark: str
+    folder: Path
+
+    def living(self, newest: int | None = None) -> Found:
+        """The launch's processes that live, this one left out.
+
+        Args:
+            newest: look at so many processes only, those that began last; None: at all.
+        """
+        parents, ticks, found, groups = {}, {}, set(), {}
+        logs = self._logs()
+        for pid in islice(newest_first(), newest):
+            fields = process_stat(pid)
+            if fields is None:
+                continue
+            parents[pid], ticks[pid] = int(fields[1]), int(fields[19])
+            if carries(pid, self.mark):
+                groups[int(fields[2])] = start_ticks(int(fields[2]))
+                found.add(pid)
+            elif logs & _written_by(pid):
+                found.add(pid)
+        frontier = found
+        while frontier:
+            frontier = {pid for pid, parent in parents.items() if parent in frontier} - found
+            found |= frontier
+        groups.pop(os.getpgrp(), None)
+        return Found({pid: ticks[pid] for pid in found}, groups)
+
+    def _logs(self) -> set[tuple[int, int]]:
+        """Device and inode of the launch's logs; a link or a device in their place, as in a stranger's results, is nobody's sign."""
+        found = set()
+        for name in LOGS:
+            with suppress(OSError):  # not there yet
+                state = os.lstat(self.folder / name)
+                if stat.S_ISREG(state.st_mode):
+                    found.add((state.st_dev, state.st_ino))
+        return found
+
+
+def carries(pid: int, mark: str) -> bool:
+    """Whether the environment of a process shows the word."""
+    wanted = f"{VARIABLE}={mark}".encode()
+    with suppress(OSError):  # it has ended, or is another user's
+        return wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False
+
+
+def _written_by(pid: int) -> set[tuple[int, int]]:
+    """Device and inode of what a process has as standard output and error."""
+    found = set()
+    for descriptor in (1, 2):
+        with suppress(OSError):  # it has ended, has none, or is another user's
+            state = Path(f"/proc/{pid}/fd/{descriptor}").stat()
+            found.add((state.st_dev, state.st_ino))
+    return found
+
+
+def signal_if(pid: int, signum: signal.Signals, ticks: int) -> None:
+    """Send ``signum`` to ``pid`` if it still is the process that started at ``ticks``.
+
+    It is held by a descriptor while that is asked, so nobody else can have its number when the signal goes out.
+    """
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    except OSError:  # a kernel older than 5.3, or one that forbids it
+        if start_ticks(pid) == ticks:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signum)
+        return
+    try:
+        if start_ticks(pid) == ticks:
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(descriptor, signum)
+    finally:
+        os.close(descriptor)
+
 
 Supervisor = subprocess.Popen[bytes]
 # What the supervisor itself takes at most, beyond the grace that it gives.
@@ -77,3 +240,213 @@ def stop_supervised(supervisor: Supervisor, folder: Path, *, grace_s: float) -> 
         supervisor.kill()
         supervisor.wait()
     end_leftovers(folder, grace_s=0.0)
+
+
+# The end of an engine in a container: its first process, and what is left of it where somebody was killed on the way.
+
+REMOVE_WITHIN_S = 10.0
+MONITOR_ENDS_WITHIN_S = 3.0
+POLL_S = 0.3
+
+
+def first_process(mark: str) -> int | None:
+    """The host's number of the first process of a launch's container; None while there is none, or where another host runs it."""
+    found = []
+    for pid in newest_first():
+        if carries(pid, mark) and _runs_init(pid) and (fields := process_stat(pid)) is not None:
+            found.append((int(fields[19]), pid))
+    # A child is like its parent from its fork to its command.
+    return min(found)[1] if found else None
+
+
+def _runs_init(pid: int) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return words[1:2] == [os.fsencode(INIT)]
+
+
+class Inside:
+    """The first process of one launch's container, looked up when it is first asked for, and again where that one has ended."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._found: tuple[int, int] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        if self._found is None or start_ticks(self._found[0]) != self._found[1]:
+            pid = first_process(self._mark)
+            ticks = start_ticks(pid) if pid is not None else None
+            self._found = (pid, ticks) if pid is not None and ticks is not None else None
+        return None if self._found is None else self._found[0]
+
+
+def remove_container(runtime: Runtime, mark: str) -> None:
+    """End and remove the container of a launch; nothing where there is none.
+
+    Asked again for ``REMOVE_WITHIN_S``: podman fails where the container's process has just been killed, and nobody told it yet.
+
+    Raises:
+        EngineError: it may still be there.
+    """
+    deadline = time.monotonic() + REMOVE_WITHIN_S
+    while (reason := _removed(runtime, PREFIX + mark)) is not None:
+        if time.monotonic() > deadline:
+            raise EngineError(
+                f"container {PREFIX}{mark} may still be there: {runtime} rm failed: {printable(reason, 300)}. "
+                f"Remove it by hand: {runtime} rm --force {PREFIX}{mark}"
+            )
+        time.sleep(POLL_S)
+    if runtime == "podman":
+        _end_monitors(PREFIX + mark)
+
+
+def _end_monitors(name: str) -> None:
+    """End podman's conmon of a container that podman has no more, with what is below it.
+
+    A client that is killed while it makes a container leaves one now and then, with a process that waits to be started. Any other is about to end.
+    """
+    deadline = time.monotonic() + MONITOR_ENDS_WITHIN_S
+    while (found := _monitors(name)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for monitor, began in found.items():
+        below = {pid: ticks for pid in descendants(monitor) if (ticks := start_ticks(pid)) is not None}
+        if start_ticks(monitor) == began:  # else its number is another's by now
+            for pid, ticks in {**below, monitor: began}.items():
+                signal_if(pid, signal.SIGKILL, ticks)
+
+
+def _monitors(name: str) -> dict[int, int]:
+    """Those that live, with their start in clock ticks since boot, which was asked before who they are."""
+    found = {}
+    for pid in newest_first():
+        with suppress(OSError):  # it has ended
+            ticks = start_ticks(pid)
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            named = Path(os.fsdecode(words[0])).name == "conmon" and (b"-n", name.encode()) in pairwise(words)
+            if named and ticks is not None:
+                found[pid] = ticks
+    return found
+
+
+def _removed(runtime: Runtime, name: str) -> str | None:
+    """Why it is not; None where it is, or was not there."""
+    now = ("--time=0",) if runtime == "podman" else ()
+    try:
+        done = subprocess.run(
+            [runtime, "rm", "--force", "--volumes", *now, "--", name],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_WITHIN_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return None if done.returncode == 0 or "no such container" in done.stderr.lower() else done.stderr.strip()
+
+
+# Engine processes that nobody looks after any more: found by the launch's mark, and ended.
+
+KILL_AFTER_S = 5.0
+GIVE_UP_AFTER_S = 5.0
+CLEAR_POLL_S = 0.05
+# Who keeps forking may slip through a walk over /proc, and is one of the newest processes. So nobody is there once nobody is found
+# among so many of the newest, so many times. Of forkers every 3 ms on two busy cores one look in two found each.
+NEWEST = 16
+LOOKS = 40
+
+
+def end_leftovers(folder: Path, *, grace_s: float) -> list[int]:
+    """End what the supervisor recorded in ``folder`` left running, itself included; forget the record.
+
+    Returns:
+        The processes that had to be signalled.
+
+    Raises:
+        EngineError: some do not end even when killed, or a container stays. The record is kept, so the next start tries again.
+    """
+    ended: list[int] = []
+    supervisor = recorded_supervisor(folder)
+    if supervisor is not None and supervisor.of_this_boot:
+        if supervisor.lives:
+            ended.append(supervisor.pid)
+            _end_supervisor(supervisor, grace_s + KILL_AFTER_S)
+        ended += _end_marked(Marked(supervisor.mark, folder))
+    if supervisor is not None and supervisor.container is not None:
+        remove_container(supervisor.container, supervisor.mark)
+    (folder / RECORD).unlink(missing_ok=True)
+    return ended
+
+
+def recorded_below(root: Path) -> list[Path]:
+    """Every folder below ``root`` in which an engine is recorded, in name order."""
+    return [record.parent for record in sorted(root.rglob(RECORD))]
+
+
+def end_all_leftovers(root: Path, *, grace_s: float) -> list[int]:
+    """``end_leftovers`` of every run below ``root``; for whoever holds the campaign's lock, so that none of them is at work."""
+    return [pid for folder in recorded_below(root) for pid in end_leftovers(folder, grace_s=grace_s)]
+
+
+def _end_supervisor(supervisor: Recorded, wait_s: float) -> None:
+    """SIGTERM, on which it ends its family; SIGKILL if it does not end."""
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        if supervisor.start_ticks is not None:
+            signal_if(supervisor.pid, signum, supervisor.start_ticks)
+        deadline = time.monotonic() + wait_s
+        while supervisor.lives and time.monotonic() < deadline:
+            time.sleep(CLEAR_POLL_S)
+
+
+def _end_marked(launch: Marked) -> list[int]:
+    """SIGTERM to all, then SIGKILL in rounds until none is found.
+
+    Groups are killed as a whole: who forks again and again is another process by the time that a signal to one arrives.
+    """
+    found = _living(launch)
+    if not found.ticks:
+        return []
+    known, groups = dict(found.ticks), dict(found.groups)
+    for pid, ticks in found.ticks.items():
+        signal_if(pid, signal.SIGTERM, ticks)
+    deadline = time.monotonic() + KILL_AFTER_S
+    while (found := _living(launch)).ticks and time.monotonic() < deadline:
+        known |= found.ticks
+        groups |= found.groups
+        time.sleep(CLEAR_POLL_S)
+    deadline = time.monotonic() + GIVE_UP_AFTER_S
+    # Some carry no sign, and their parent that did has ended: the start says that they are the same.
+    while True:
+        for group, leader in groups.items():
+            _kill_group(group, leader)
+        left = found.ticks | {p: t for p, t in known.items() if start_ticks(p) == t}
+        for pid, ticks in left.items():
+            signal_if(pid, signal.SIGKILL, ticks)
+        found = _living(launch)
+        known |= found.ticks
+        groups = dict(found.groups)
+        if not found.ticks and not any(start_ticks(p) == t for p, t in known.items()):
+            return sorted(known)
+        if time.monotonic() > deadline:
+            raise EngineError(
+                f"{launch.folder}: processes of a launch that is over do not end, even when killed: "
+                f"{', '.join(map(str, sorted(found.ticks or left)))}. Look what they wait for (/proc/PID/stack), or restart the host."
+            )
+
+
+def _kill_group(group: int, leader: int | None) -> None:
+    """Unless its number has been given to another process since, which only happens once nobody is left in the group."""
+    if start_ticks(group) in (None, leader):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+
+
+def _living(launch: Marked) -> Found:
+    found = launch.living()
+    for _ in range(LOOKS):
+        if found.ticks:
+            break
+        found = launch.living(NEWEST)
+    return found

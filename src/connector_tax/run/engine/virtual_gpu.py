@@ -5,21 +5,97 @@ engine is given a working copy with the whole path.
 """
 
 import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, VIRTUAL_GPU
 from connector_tax.base.config import EngineConfig
+from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.identity import DeviceIdentity, GpuDocument, GpuFile
-from connector_tax.base.errors import ConfigError
+from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import hash_of, read_json, write_json
-from connector_tax.base.records.gpu import StepCosts, VirtualGpu
-from connector_tax.base.vllm_model.roofline import kv_cache_bytes, linear_costs
-from connector_tax.base.vllm_model.shape import ModelShape, model_shape
+from connector_tax.base.records.host import StepCosts, VirtualGpu
+from connector_tax.base.vllm_model.shape import ModelShape, kv_cache_bytes, linear_costs, model_shape
+from connector_tax.run.engine.command import model_folder
+from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpus import cards_wanted
-from connector_tax.run.engine.memory import memory_utilization
-from connector_tax.run.engine.model_files import model_folder
+from connector_tax.run.engine.settings import vllm_folder
+
+# Whether the virtual GPU fits the release of vLLM that an engine has, by the release's source files and before anything is
+# launched.
+
+PLUGINS = PROJECT_ROOT / "launch" / "plugins"
+# The releases that it was run on, oldest and newest (docs/releases.md).
+RUN_ON = ("0.27", "0.32")
+
+
+def refuse_misfit(engine: EngineConfig, version: str | None) -> None:
+    """Nothing, but for a virtual GPU on a release that it does not fit.
+
+    Args:
+        version: of vLLM, as the interpreter tells it.
+
+    Raises:
+        EngineError: the release lacks what the virtual GPU is built on, or nobody has compared where it calls hooks; or there is no vLLM.
+    """
+    if engine.virtual_gpu is None:
+        return
+    folder = vllm_folder(engine)
+    reason = misfit_of(folder, interpreter(engine) if engine.container is not None else [sys.executable])
+    if reason is not None:
+        raise EngineError(
+            f"engine.kind: virtual_gpu does not fit vLLM {version or 'of an unknown version'} in {folder}: {reason}. "
+            f"It was run on {RUN_ON[0]} to {RUN_ON[1]} (docs/releases.md): give engine.python one of these, or measure on a "
+            "real GPU (engine.kind: vllm)."
+        )
+
+
+def note_on(engine: EngineConfig, version: str | None) -> str | None:
+    """What to say of a release that the virtual GPU seems to fit and that it was not run on; None for the others."""
+    if engine.virtual_gpu is None or version is None:
+        return None
+    if release_key(RUN_ON[0]) <= release_key(version) <= release_key(RUN_ON[1]):
+        return None
+    return (
+        f"the virtual GPU was run on vLLM {RUN_ON[0]} to {RUN_ON[1]}, and this is {version}: its source has all that is needed, "
+        "and hooks in a known order"
+    )
+
+
+def misfit_of(vllm: Path, python: Sequence[str] = (sys.executable,)) -> str | None:
+    """Why the virtual GPU cannot run with the release in the folder ``vllm``; None where nothing is known against it.
+
+    Args:
+        python: an interpreter that sees the folder.
+
+    Raises:
+        EngineError: it could not be asked.
+    """
+    # Of a container's interpreter the current folder is its own.
+    ask = f"import runpy, sys; sys.path.insert(0, {str(PLUGINS)!r}); runpy.run_module('virtual_gpu.needed', run_name='__main__', alter_sys=True)"
+    command = [*python, "-c", ask, str(vllm)]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, cwd=PLUGINS)
+    try:
+        reason: str | None = json.loads(done.stdout)["reason"]
+    except ValueError as error:
+        raise EngineError(
+            f"{' '.join(command)} failed in {PLUGINS}: {done.stderr.strip() or done.stdout}"
+        ) from error
+    return reason
+
+
+def release_key(version: str) -> tuple[int, ...]:
+    """Of ``0.32.1.dev3+cpu``: (0, 32)."""
+    numbers = [part for part in version.split(".")[:2] if part.isdigit()]
+    return tuple(int(n) for n in numbers)
+
 
 # Read by launch/plugins/virtual_gpu/.
 VARIABLE = "CONNECTOR_TAX_VIRTUAL_GPU"
@@ -30,6 +106,28 @@ KNOWN_VALUES: dict[str, tuple[str, ...]] = {
     "kv_cache_dtype": (*_TWO_BYTES, "fp8"),
     **dict.fromkeys(("quantization", "cpu_offload_gb", "kv_cache_memory_bytes"), ()),
 }
+
+
+# Of vLLM's own the largest: 0.9 in earlier releases, 0.92 in 0.32.
+DEFAULT_UTILIZATION = 0.92
+
+
+def memory_utilization(engine: EngineConfig) -> float:
+    """vLLM's ``gpu_memory_utilization``, or its default.
+
+    Raises:
+        ConfigError: it is no share.
+    """
+    given = engine.args.get("gpu_memory_utilization") or DEFAULT_UTILIZATION
+    try:
+        share = float(given)
+    except (TypeError, ValueError):
+        share = math.nan
+    if not 0 < share <= 1:
+        raise ConfigError(
+            f"engine.args.gpu_memory_utilization: {given!r}: wanted is a number above 0 and at most 1, such as 0.9."
+        )
+    return share
 
 
 def gpu_document(engine: EngineConfig) -> GpuDocument | None:

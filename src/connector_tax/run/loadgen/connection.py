@@ -5,18 +5,154 @@ the top of ``data_received``: neither parsing nor queueing of ours is in them.
 """
 
 import asyncio
+import fcntl
 import select
+import socket
+import struct
+import sys
+import termios
 from time import monotonic_ns
 from typing import Protocol, cast
 
 import httptools
 
 from connector_tax.base.records.request import Status
-from connector_tax.run.loadgen import answer
-from connector_tax.run.loadgen.events import SILENT, SampleEventHandler
-from connector_tax.run.loadgen.issuer import Flight
-from connector_tax.run.loadgen.kernel import HANG_UP, TELLS, has_unread, last_data_ns, untaken_bytes
-from connector_tax.run.loadgen.sse import MAX_SAID, EventScanner, MalformedStream
+from connector_tax.base.secrets import excerpt
+from connector_tax.run.loadgen.issuer import SILENT, Flight, SampleEventHandler
+from connector_tax.run.loadgen.sse import MAX_SAID, EventScanner, MalformedStream, read_completion, said
+
+# An answer that has ended -> the status of its flight, what is said of a failure, and how many tokens the server counted.
+
+MAX_ERROR_CHARS = 2000
+# Of an answer in one piece; none is longer, and a server that sends without end is not kept for ever.
+MAX_WHOLE = 1 << 26
+# Of a body as it is, or in chunks.
+PLAIN_CODINGS = frozenset({b"", b"identity", b"chunked"})
+# Ends of a flight that leave something of its answer in the socket.
+UNFINISHED = frozenset({"malformed", "truncated", "stream_error"})
+
+Ending = tuple[Status, str | None]
+
+
+def coding_not_asked_for(value: bytes) -> str:
+    """How a body is compressed, by the value of the header that says so; empty where it is not."""
+    codings = {coding.strip() for coding in value.lower().split(b",")}
+    return b", ".join(sorted(codings - PLAIN_CODINGS)).decode("latin-1")
+
+
+def end_of_error(status_code: int, body: bytes) -> Ending:
+    return "http_error", f"HTTP {status_code}: {excerpt(body, MAX_ERROR_CHARS)}"
+
+
+def end_of_no_stream(body: bytes) -> Ending:
+    """Of an answer in one piece where a stream was asked for."""
+    return "malformed", f"not an event stream: {excerpt(body, 200)}"
+
+
+def end_of_whole(flight: Flight, body: bytes, now_ns: int, coding: str, lost: str | None) -> Ending:
+    """An answer in one piece has a last token and no first one: when that came nobody can tell.
+
+    Args:
+        coding: how it was compressed; empty where it was not.
+        lost: what became of the connection, where that has ended the answer.
+    """
+    if coding:
+        return _compressed(coding)
+    try:
+        found = read_completion(body)
+        ids = found.ids(body) if flight.output_ids is not None else None
+    except MalformedStream as error:
+        cut = lost is not None and error.status == "malformed"
+        return ("truncated", lost) if cut else (error.status, str(error))
+    if not found.choices:
+        return "malformed", f"an answer without choices: {said(body)}"
+    flight.t_last_token_ns = now_ns
+    return _end_with_counts(flight, found.counts, ids, seen=True)
+
+
+def end_of_stream(flight: Flight, scanner: EventScanner, coding: str, lost: str | None) -> Ending:
+    """
+    Args:
+        coding, lost: as above.
+    """
+    if coding:
+        return _compressed(coding)
+    scanner.finish()
+    if not scanner.done:
+        return "truncated", lost or "the stream ended without [DONE]"
+    return _end_with_counts(flight, scanner.counts, scanner.output_ids, seen=bool(scanner.times))
+
+
+def _compressed(coding: str) -> Ending:
+    return "malformed", f"the answer is compressed ({coding}), which was not asked for"
+
+
+def _end_with_counts(
+    flight: Flight, counts: tuple[int, int] | None, output_ids: list[int] | None, *, seen: bool
+) -> Ending:
+    """
+    Args:
+        counts: prompt and completion tokens by the server's ``usage``.
+        output_ids: what was collected of them, where the workload needs them.
+        seen: whether any token was.
+    """
+    if counts is None:
+        return "malformed", "no usage in the answer that counts prompt_tokens and completion_tokens"
+    flight.prompt_tokens, flight.completion_tokens = counts
+    if flight.completion_tokens and not seen:
+        return "malformed", f"{flight.completion_tokens} tokens of usage, and none of them in the stream"
+    if output_ids is not None:
+        flight.output_ids = output_ids
+        if len(output_ids) != flight.completion_tokens:
+            return "malformed", (
+                f"{len(output_ids)} token ids for {flight.completion_tokens} tokens; conversations need a "
+                "server that honours return_token_ids (vLLM 0.10.2 or newer)"
+            )
+    return "ok", None
+
+
+# What the kernel knows of a connection and its reader does not: that the peer has closed, what it took, when data last came.
+
+# Other kernels answer in other words; there nothing of this is known.
+TELLS = sys.platform == "linux"
+HANG_UP = select.POLLRDHUP if TELLS else 0
+# ``tcpi_last_data_recv`` of ``struct tcp_info`` (linux/tcp.h): after 8 bytes and eleven numbers of 32 bits each.
+LAST_DATA_AT = 8 + 11 * 4
+# Of a tick of the slowest kernel clock (100 Hz), in which that age is counted.
+TICK_NS = 10_000_000
+
+
+def untaken_bytes(transport: asyncio.Transport) -> int:
+    """So much of what was written the server's host had not acknowledged when it closed in order, which acknowledges all that had
+    come. Of TLS 0, since it is not known: the last words of TLS may have been said long before the connection ends.
+    """
+    if transport.get_extra_info("sslcontext") is not None:
+        return 0
+    plain = transport.get_extra_info("socket")
+    (waiting,) = struct.unpack("i", fcntl.ioctl(plain.fileno(), termios.TIOCOUTQ, bytes(4)))
+    return int(waiting) + transport.get_write_buffer_size()
+
+
+def has_unread(transport: asyncio.Transport) -> bool:
+    """Whether bytes lie in the socket that nobody has read yet."""
+    plain = transport.get_extra_info("socket")
+    if not TELLS or plain is None:
+        return False
+    (unread,) = struct.unpack("i", fcntl.ioctl(plain.fileno(), termios.FIONREAD, bytes(4)))
+    return int(unread) > 0
+
+
+def last_data_ns(transport: asyncio.Transport, now_ns: int) -> int:
+    """The earliest time at which the last data can have come to this host, whenever it was read; 0 where the kernel tells no time."""
+    plain = transport.get_extra_info("socket")
+    if not TELLS or plain is None:
+        return 0
+    told = plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LAST_DATA_AT + 4)
+    if len(told) < LAST_DATA_AT + 4:
+        return 0
+    (age_ms,) = struct.unpack_from("I", told, LAST_DATA_AT)
+    return now_ns - int(age_ms) * 1_000_000 - TICK_NS
+
 
 # Bytes of a head, of a trailer or of an error's page without an end. And of a whole answer: a stream is not followed for ever.
 MOST_HEAD_BYTES = 1 << 21
@@ -275,7 +411,7 @@ class Connection(asyncio.Protocol):
         if name == b"content-type":
             self._event_stream = value.lower().startswith(b"text/event-stream")
         elif name in (b"content-encoding", b"transfer-encoding"):
-            self._coding = answer.coding_not_asked_for(value) or self._coding
+            self._coding = coding_not_asked_for(value) or self._coding
 
     def on_message_begin(self) -> None:
         self._event_stream = False
@@ -324,13 +460,13 @@ class Connection(asyncio.Protocol):
         if flight is None:
             return
         if self._status_code != 200:
-            ending = answer.end_of_error(self._status_code, self._body)
+            ending = end_of_error(self._status_code, self._body)
         elif self._event_stream:
-            ending = answer.end_of_stream(flight, self._scanner, self._coding, lost)
+            ending = end_of_stream(flight, self._scanner, self._coding, lost)
         elif self._owner.stream:
-            ending = answer.end_of_no_stream(self._body)
+            ending = end_of_no_stream(self._body)
         else:
-            ending = answer.end_of_whole(flight, self._body, self._now_ns, self._coding, lost)
+            ending = end_of_whole(flight, self._body, self._now_ns, self._coding, lost)
         self._end(*ending)
 
     def _take_bodies(self) -> None:
@@ -346,10 +482,10 @@ class Connection(asyncio.Protocol):
         self._untold_bytes = 0
         if self._status_code != 200 or not self._event_stream or self._coding:
             wanted = self._status_code == 200 and not self._owner.stream
-            self._body = (self._body + body)[: answer.MAX_WHOLE if wanted else MAX_SAID]
+            self._body = (self._body + body)[: MAX_WHOLE if wanted else MAX_SAID]
             return
         seen = len(self._scanner.times)
-        failed: answer.Ending | None = None
+        failed: Ending | None = None
         try:
             self._scanner.feed(body, self._now_ns)
         except MalformedStream as error:
@@ -371,6 +507,6 @@ class Connection(asyncio.Protocol):
         flight.status = status
         flight.error = error
         flight.t_end_ns = self._now_ns
-        if status in answer.UNFINISHED:
+        if status in UNFINISHED:
             self.close()  # what else the socket holds belongs to no request
         self._owner.flight_ended(self, flight)

@@ -4,37 +4,350 @@ The coordinator decides when the window begins and when sending ends; it stands 
 """
 
 import os
+import subprocess
+import sys
+import tempfile
 import threading
+import time
 from array import array
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
 from time import monotonic_ns, thread_time_ns
 
+import msgspec
+import zmq
+
 from connector_tax.base.errors import EngineError
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable
 from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import Target
 from connector_tax.base.units import s_to_ns
-from connector_tax.run.loadgen.cpu_clock import CpuMeter
-from connector_tax.run.loadgen.events import SessionEvent, session_log
+from connector_tax.run.loadgen.descriptors import Placement
+from connector_tax.run.loadgen.issuer import SessionEvent, session_log
 from connector_tax.run.loadgen.messages import (
     BATCH_S,
     Abandon,
     Batch,
+    Counters,
+    Ended,
     Finished,
     Go,
     Job,
+    Observe,
+    Queue,
     Ready,
+    SessionResult,
     Stop,
     Stopped,
+    ToCoordinator,
+    ToWorker,
     decode_ended,
+    decode_for_coordinator,
+    encode,
 )
-from connector_tax.run.loadgen.observe import Observe, Queue
-from connector_tax.run.loadgen.outcome import in_time, lost_records, never_sent, record_of
-from connector_tax.run.loadgen.pool import WorkerPool
-from connector_tax.run.loadgen.result import SessionResult
+from connector_tax.run.workload.arrivals import OFFLINE, OPEN_LOOP
 from connector_tax.run.workload.protocol import CellProtocol, rule_of
-from connector_tax.run.workload.schedulers import Share
+from connector_tax.run.workload.schedulers import Scheduler, Share, scheduler_for
+
+# Worker processes: started, spoken to, watched; one that dies, or does not answer, is replaced before the next cell.
+
+STOP_WAIT_S = 2.0
+# From a worker's start to its first word: an interpreter and its imports.
+UP_WITHIN_S = 60.0
+POLL_MS = 50
+# Beside it a socket's path has ``/ct-xxxxxxxx/`` and the numbers of worker and generation.
+MOST_FOLDER_BYTES = 80
+
+
+@dataclass(slots=True)
+class _Member:
+    """One worker process and the line to it."""
+
+    process: "subprocess.Popen[bytes]"
+    socket: "zmq.Socket[bytes]"
+    up: bool = False
+
+
+class WorkerPool:
+    """``n`` workers, numbered from 0. Use ``worker_pool`` to make one."""
+
+    def __init__(self, n: int, folder: Path, placement: Placement | None) -> None:
+        self.n = n
+        self._folder = folder
+        self.placement = placement
+        self.counters = Counters(folder / "counters", n)
+        self._context = zmq.Context(io_threads=1)
+        self._generation = 0
+        self._cell = 0
+        self._members = [self._start(index) for index in range(n)]
+
+    def revive(self) -> None:
+        """Replace workers that died, wait until all are up; before a cell, never in one.
+
+        Raises:
+            EngineError: one does not come up.
+        """
+        for index in self.dead():
+            self._members[index].socket.close()
+            self._members[index] = self._start(index)
+        deadline_s = time.monotonic() + UP_WITHIN_S
+        for index, member in enumerate(self._members):
+            while not member.up:
+                member.up = bool(member.socket.poll(POLL_MS))
+                if member.process.poll() is not None:
+                    raise EngineError(f"{self.dead()[index]} before it was up; its words are above.")
+                if not member.up and time.monotonic() > deadline_s:
+                    self.kill(index)
+                    raise EngineError(f"load-generator worker {index} was not up after {UP_WITHIN_S:g} s.")
+
+    def next_cell(self) -> None:
+        """What is sent from now on belongs to a new cell; what workers still say of earlier ones is not received."""
+        self._cell += 1
+
+    def kill(self, index: int) -> None:
+        """End a worker that does not answer; ``revive`` replaces it."""
+        self._members[index].process.kill()
+        self._members[index].process.wait()
+
+    def kill_all(self) -> None:
+        """End every worker at once, whatever it is doing."""
+        for index in range(self.n):
+            self.kill(index)
+
+    def dead(self) -> dict[int, str]:
+        """Workers whose process has ended, and how."""
+        ended = {i: m.process.poll() for i, m in enumerate(self._members)}
+        return {
+            i: f"load-generator worker {i} ended by signal {-code}"
+            if code < 0
+            else f"load-generator worker {i} ended with exit code {code}"
+            for i, code in ended.items()
+            if code is not None
+        }
+
+    def send(self, index: int, message: ToWorker) -> None:
+        # A worker that is gone takes no messages; dead() says so, and the cell goes on without it.
+        if self._members[index].process.poll() is None:
+            self._members[index].socket.send(encode((self._cell, message)), zmq.NOBLOCK)
+
+    def receive(self, timeout_s: float) -> Iterator[tuple[int, ToCoordinator]]:
+        """Everything of this cell that has come, waiting up to ``timeout_s`` for the first."""
+        poller = zmq.Poller()
+        for member in self._members:
+            poller.register(member.socket, zmq.POLLIN)
+        poller.poll(max(round(timeout_s * 1000), 0))
+        for index, member in enumerate(self._members):
+            while True:
+                try:
+                    cell, message = decode_for_coordinator(member.socket.recv(zmq.NOBLOCK))
+                except zmq.Again:
+                    break
+                if cell == self._cell:
+                    yield index, message
+
+    def pid(self, index: int) -> int:
+        return self._members[index].process.pid
+
+    def close(self, wait_s: float = STOP_WAIT_S) -> None:
+        """End the workers; each ends by itself when its standard input does, or is killed after that time."""
+        for member in self._members:
+            assert member.process.stdin is not None
+            member.process.stdin.close()
+        try:
+            for member in self._members:
+                with suppress(subprocess.TimeoutExpired):
+                    member.process.wait(wait_s)
+        finally:
+            # Also where an interrupt ends the wait: a socket left open would keep the context, and with it this process.
+            for member in self._members:
+                member.process.kill()  # of one that has ended it does nothing
+                member.process.wait()
+                member.socket.close(linger=0)
+            self._context.term()
+            self.counters.close()
+
+    def _start(self, index: int) -> _Member:
+        self._generation += 1
+        endpoint = f"ipc://{self._folder}/{index}.{self._generation}"
+        socket = self._context.socket(zmq.PAIR)
+        socket.linger = 0
+        socket.bind(endpoint)
+        command = [sys.executable, "-m", "connector_tax.run.loadgen.worker", "--endpoint", endpoint]
+        command += ["--counters", str(self._folder / "counters"), "--workers", str(self.n)]
+        if self.placement is not None and self.placement.workers[index]:
+            command += ["--cpus", ",".join(map(str, self.placement.workers[index]))]
+        # A group, for Ctrl-C to reach us alone; its end is that of its standard input.
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=_environment(), process_group=0)
+        return _Member(process, socket)
+
+
+def _environment() -> dict[str, str]:
+    # NumPy's BLAS would start a thread per core, for nothing.
+    return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+@contextmanager
+def worker_pool(n: int, placement: Placement | None = None) -> Iterator[WorkerPool]:
+    """Workers for the time of the body; their sockets lie in a folder that only this user may enter."""
+    # mkdtemp makes it 0700. The path of a socket may have 107 bytes, so it is not under results/, and under no TMPDIR that is as long.
+    short = len(os.fsencode(tempfile.gettempdir())) <= MOST_FOLDER_BYTES
+    with tempfile.TemporaryDirectory(prefix="ct-", dir=None if short else "/tmp") as folder:  # nosec B108  # made by mkdtemp
+        pool = WorkerPool(n, Path(folder), placement)
+        wait_s = STOP_WAIT_S
+        try:
+            yield pool
+        except KeyboardInterrupt:
+            wait_s = 0.0
+            raise
+        finally:
+            pool.close(wait_s)
+
+
+# CPU time of other processes by their own clocks: read from outside, so a worker has no part in it.
+
+# Linux: MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) of include/linux/posix-timers.h, as clock_getcpuclockid(3) returns it.
+_CPUCLOCK_SCHED = 2
+
+
+def cpu_ns(pid: int) -> int | None:
+    """User and system time of a process, all its threads; None where it is gone."""
+    try:
+        return time.clock_gettime_ns(~pid << 3 | _CPUCLOCK_SCHED)
+    except OSError:
+        return None
+
+
+class CpuMeter:
+    """How much of a core each process uses, from now on or from a time that is known later."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._pids = tuple(pids)
+        self._moved = False
+        self._mark()
+
+    def count_from(self, start_ns: int | None) -> None:
+        """Once ``start_ns`` has come, count from here; asked again and again, does so once."""
+        if not self._moved and start_ns is not None and monotonic_ns() >= start_ns:
+            self._moved = True
+            self._mark()
+
+    def shares(self) -> list[float]:
+        """Of those that still live; 1 is a whole core."""
+        elapsed_ns = max(monotonic_ns() - self._start_ns, 1)
+        pairs = zip(self._used_ns, map(cpu_ns, self._pids), strict=True)
+        return [(now - then) / elapsed_ns for then, now in pairs if then is not None and now is not None]
+
+    def _mark(self) -> None:
+        self._start_ns = monotonic_ns()
+        self._used_ns = [cpu_ns(pid) for pid in self._pids]
+
+
+# What workers told, and what a dead one could not tell any more -> a record for every scheduled request.
+
+
+def record_of(ended: Ended, window: CellWindow, worker: int) -> RequestRecord:
+    """What a worker said of one request."""
+    told = msgspec.structs.asdict(ended)
+    for name in ("token_ns", "came_ns"):  # what the cell's record does not keep
+        del told[name]
+    return RequestRecord(**told, worker=worker, phase=window.phase_of(ended.t_sched_ns))
+
+
+def in_time(ended: Ended, over: tuple[int, str] | None) -> Ended:
+    """An answer that came after the drain is a time-out, also where nobody ended it then: the worker was away and read it before it heard
+    of that, or the coordinator was, and told nobody.
+
+    Args:
+        over: when the drain was over, and what is said of what had not ended by then; None where it was ended before its time.
+    """
+    came_ns = ended.t_end_ns if ended.came_ns is None else ended.came_ns
+    if over is None or ended.status != "ok" or came_ns is None or came_ns <= over[0]:
+        return ended
+    return msgspec.structs.replace(ended, status="timeout", error=over[1])
+
+
+def lost_records(
+    spec: CellSpec,
+    share: Share,
+    window: CellWindow,
+    *,
+    taken: int,
+    known: Collection[int],
+    reason: str,
+) -> list[RequestRecord]:
+    """What a dead worker had sent or should have sent, and told nobody about; all of it ``aborted``.
+
+    Args:
+        taken: samples it took from its schedule before it died.
+        known: ``seq`` of every request that some worker did tell about.
+    """
+    if _is_known_ahead(spec):
+        due = _scheduled(scheduler_for(spec, share), window)
+    else:
+        # When a closed loop or a conversation would have sent is known to its worker alone; how often, to all.
+        told = sum(seq % share.of == share.index for seq in known)
+        unknown = (seq for seq in count(share.index, share.of) if seq not in known)
+        due = {next(unknown): window.t_stop_ns for _ in range(max(taken - told, 0))}
+    return [
+        RequestRecord(
+            seq=seq,
+            t_sched_ns=t_sched_ns,
+            t_send_ns=None,
+            t_first_token_ns=None,
+            t_last_token_ns=None,
+            t_end_ns=None,
+            status="aborted",
+            prompt_tokens=None,
+            completion_tokens=None,
+            inflight_at_send=0,
+            worker=share.index,
+            phase=window.phase_of(t_sched_ns),
+            error=reason,
+        )
+        for seq, t_sched_ns in due.items()
+        if seq not in known
+    ]
+
+
+def never_sent(
+    spec: CellSpec, of: int, window: CellWindow, stopped: Mapping[int, int], known: Collection[int]
+) -> list[RequestRecord]:
+    """What was due before the cell's end of workers that ended before it; all of it ``aborted``.
+
+    There is some only where workers were told the end too late for all to stop at the same time, or stopped in the middle of a batch.
+
+    Args:
+        stopped: when each worker did; it has told of everything that was due before.
+    """
+    lost: list[RequestRecord] = []
+    for index, at_ns in stopped.items():
+        early_ms = (window.t_stop_ns - at_ns) / 1e6
+        if _is_known_ahead(spec) and (early_ms > 0 or spec.arrival == OFFLINE):
+            reason = f"not sent: worker {index} stopped {early_ms:.3f} ms before the last one"
+            if spec.arrival == OFFLINE:
+                reason = f"not sent: worker {index} was stopped in the middle of the batch"
+            lost += lost_records(spec, Share(index, of), window, taken=0, known=known, reason=reason)
+    return lost
+
+
+def _is_known_ahead(spec: CellSpec) -> bool:
+    """Whether it was known before the cell when each request would be due: all of an offline batch is at T0."""
+    return spec.sessions is None and spec.arrival in (*OPEN_LOOP, OFFLINE)
+
+
+def _scheduled(scheduler: Scheduler, window: CellWindow) -> dict[int, int]:
+    due: dict[int, int] = {}
+    while scheduler.next_due_ns() is not None:
+        sample = scheduler.take()
+        if window.t0_ns + sample.offset_ns >= window.t_stop_ns:
+            break
+        due[sample.seq] = window.t0_ns + sample.offset_ns
+    return due
+
 
 POLL_S = 0.25
 ABORT_POLL_NS = 250_000_000

@@ -21,9 +21,16 @@ from connector_tax.base.records.target import RequestForm, Target
 from connector_tax.base.tls import tls_context
 from connector_tax.base.units import s_to_ns
 from connector_tax.run.loadgen.connection import Connection
-from connector_tax.run.loadgen.events import SILENT, SampleEventHandler
-from connector_tax.run.loadgen.issuer import NO_SOCKET, TURN_S, Flight, SampleIssuer
-from connector_tax.run.loadgen.stalls import AWAY_NS, PERIOD_NS
+from connector_tax.run.loadgen.issuer import (
+    AWAY_NS,
+    NO_SOCKET,
+    PERIOD_NS,
+    SILENT,
+    TURN_S,
+    Flight,
+    SampleEventHandler,
+    SampleIssuer,
+)
 
 # The client's own want of descriptors, ports or memory; the server had no part in it.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)

@@ -1,12 +1,84 @@
 """What a load generator needs of whatever sends its requests."""
 
+import asyncio
+import json
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from enum import StrEnum
+from pathlib import Path
+from time import monotonic_ns
+from typing import Protocol, TextIO
 
 from connector_tax.base.records.request import Status
+from connector_tax.base.timer import DeadlineTimer
+
+# How long the event loop was away: a heartbeat every 20 ms, and how late each one came.
+
+PERIOD_NS = 20_000_000
+# A heartbeat that is later tells of a stop; all sockets have had their turn so long after it.
+AWAY_NS = 10_000_000
+BACK_NS = 50_000_000
+# Upper edges of the histogram, in microseconds; the last bucket is open.
+EDGES_US = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
+
+
+class StallWatch:
+    """Lateness of heartbeats. A stamp taken during a stall is late by what is left of it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.counts = [0] * (len(EDGES_US) + 1)
+        self.max_us = 0.0
+        # From when to when this process was away, each time.
+        self.away_ns: list[tuple[int, int]] = []
+        # Of the next heartbeat; None until the cell begins.
+        self._due_ns: int | None = None
+        # When this process was last back from a stall.
+        self._back_ns = 0
+        self._timer = DeadlineTimer(loop, self._beat)
+
+    def begin(self, t0_ns: int) -> None:
+        """Look from ``t0_ns`` on: nothing is sent or stamped before it, while other workers may still get ready."""
+        # Half a period off, so that no heartbeat falls on the first send.
+        self._due_ns = t0_ns + PERIOD_NS // 2
+        self._timer.arm(self._due_ns)
+
+    def is_back(self, now_ns: int) -> bool:
+        """Whether this process was away until now, or until a little while ago: what is read was in the socket before."""
+        overdue = self._due_ns is not None and now_ns - self._due_ns > AWAY_NS
+        return overdue or now_ns - self._back_ns < BACK_NS
+
+    def close(self) -> None:
+        """What the last answer waited behind may be a stall whose heartbeat has not had its turn yet."""
+        self._timer.close()
+        if self._due_ns is not None and (now_ns := monotonic_ns()) > self._due_ns:
+            self._note(self._due_ns, now_ns)
+
+    def _note(self, due_ns: int, now_ns: int) -> None:
+        if now_ns - due_ns > AWAY_NS:
+            self.away_ns.append((due_ns, now_ns))
+        late_us = (now_ns - due_ns) / 1e3
+        self.counts[sum(late_us > edge for edge in EDGES_US)] += 1
+        self.max_us = max(self.max_us, late_us)
+
+    def _beat(self) -> None:
+        assert self._due_ns is not None, "the timer is armed by begin"
+        now_ns = monotonic_ns()
+        late_ns = now_ns - self._due_ns
+        self._note(self._due_ns, now_ns)
+        if late_ns > AWAY_NS:
+            self._back_ns = monotonic_ns()
+        # Skip beats that were missed; one stall is one entry.
+        self._due_ns += PERIOD_NS * (1 + max(0, late_ns // PERIOD_NS))
+        self._timer.arm(self._due_ns)
+
+
+def histogram(counts: list[int]) -> dict[str, int]:
+    """``{"<=100us": n, ..., ">100000us": n}``"""
+    names = [f"<={edge}us" for edge in EDGES_US] + [f">{EDGES_US[-1]}us"]
+    return dict(zip(names, counts, strict=True)) if counts else {}
+
 
 # What the error begins with of a request that could not be sent for want of descriptors, ports or memory. It is ``aborted``:
 # a ``connect_error`` would be the server's.
@@ -75,3 +147,114 @@ class SampleIssuer(ABC):
     @abstractmethod
     def shutdown(self) -> None:
         """Close everything; no flight may be under way."""
+
+
+# What can be observed of a run, under the names of the load-generator specification.
+
+Hook = Callable[[Flight, int], None]
+
+
+class SessionEvent(StrEnum):
+    """Of a whole cell."""
+
+    TEST_STARTED = "TEST_STARTED"
+    STOP_PERFORMANCE_TRACKING = "STOP_PERFORMANCE_TRACKING"
+    LOADGEN_STOP = "LOADGEN_STOP"
+    TEST_ENDED = "TEST_ENDED"
+    LOADGEN_ISSUE_CALLED = "LOADGEN_ISSUE_CALLED"
+    LOADGEN_DATA_LOAD = "LOADGEN_DATA_LOAD"
+
+
+class SampleEvent(StrEnum):
+    """Of one request."""
+
+    HTTP_REQUEST_ISSUED = "HTTP_REQUEST_ISSUED"
+    HTTP_RESPONSE_COMPLETED = "HTTP_RESPONSE_COMPLETED"
+    FIRST_CHUNK = "FIRST_CHUNK"
+    NON_FIRST_CHUNK = "NON_FIRST_CHUNK"
+    COMPLETE = "COMPLETE"
+
+
+@dataclass(frozen=True, slots=True)
+class SampleEventHandler:
+    """One hook per sample event, called with the flight and the event's CLOCK_MONOTONIC time."""
+
+    issued: Hook | None = None
+    first_chunk: Hook | None = None
+    non_first_chunk: Hook | None = None
+    response_completed: Hook | None = None
+    complete: Hook | None = None
+
+
+SILENT = SampleEventHandler()
+
+
+class EventLog:
+    """JSONL of one cell's events, ``{"t_ns", "cell", "event", "seq"}``, written when ``flush`` is called and never in between.
+
+    Further cells go on in the same file. A log that cannot be written any more is given up, and says why in ``failure``: a full
+    disk must not end the cell.
+    """
+
+    def __init__(self, path: Path, cell_id: str) -> None:
+        self._cell_id = cell_id
+        self._stream: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open for the life of the log
+        self._rows: list[tuple[int, str, int | None]] = []
+        self.failure: str | None = None
+
+    def note(self, event: SessionEvent | SampleEvent, t_ns: int, seq: int | None = None) -> None:
+        self._rows.append((t_ns, event.value, seq))
+
+    def hook(self, event: SampleEvent) -> Hook:
+        """A hook that notes ``event``."""
+        rows, name = self._rows, event.value
+        return lambda flight, t_ns: rows.append((t_ns, name, flight.seq))
+
+    def flush(self) -> None:
+        rows = [
+            json.dumps(
+                {"t_ns": t_ns, "cell": self._cell_id, "event": event} | ({} if seq is None else {"seq": seq})
+            )
+            for t_ns, event, seq in self._rows
+        ]
+        self._rows.clear()
+        if self.failure is not None or not rows:
+            return
+        try:
+            self._stream.write("\n".join([*rows, ""]))
+            self._stream.flush()
+        except OSError as error:
+            self.failure = f"the event log ends early: {error}"
+
+    def close(self) -> None:
+        self.flush()
+        try:
+            self._stream.close()
+        except OSError as error:
+            self.failure = self.failure or f"the event log ends early: {error}"
+
+
+def handler_for(log: EventLog | None) -> SampleEventHandler:
+    """What a worker listens to: nothing, or the log."""
+    if log is None:
+        return SILENT
+    return SampleEventHandler(
+        issued=log.hook(SampleEvent.HTTP_REQUEST_ISSUED),
+        first_chunk=log.hook(SampleEvent.FIRST_CHUNK),
+        non_first_chunk=log.hook(SampleEvent.NON_FIRST_CHUNK),
+        response_completed=log.hook(SampleEvent.HTTP_RESPONSE_COMPLETED),
+        complete=log.hook(SampleEvent.COMPLETE),
+    )
+
+
+class _NoLog:
+    failure: str | None = None
+
+    def note(self, event: SessionEvent, t_ns: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def session_log(folder: Path | None, cell_id: str) -> EventLog | _NoLog:
+    """The coordinator's, in ``folder``; one that keeps nothing where there is none."""
+    return EventLog(folder / "events_session.jsonl", cell_id) if folder is not None else _NoLog()

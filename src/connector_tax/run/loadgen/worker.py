@@ -22,15 +22,14 @@ import zmq
 
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.sessions import read_sessions
-from connector_tax.run.loadgen.counters import Counters
 from connector_tax.run.loadgen.descriptors import in_flight, raise_limit
-from connector_tax.run.loadgen.events import EventLog, handler_for
-from connector_tax.run.loadgen.generator import LoadGenerator
+from connector_tax.run.loadgen.generator import LoadGenerator, Part, Reports, Workload
 from connector_tax.run.loadgen.http_issuer import HttpIssuer
-from connector_tax.run.loadgen.issuer import TURN_S
+from connector_tax.run.loadgen.issuer import TURN_S, EventLog, StallWatch, handler_for
 from connector_tax.run.loadgen.messages import (
     Abandon,
     Batch,
+    Counters,
     Finished,
     Go,
     Hello,
@@ -43,14 +42,14 @@ from connector_tax.run.loadgen.messages import (
     decode_for_worker,
     encode,
 )
-from connector_tax.run.loadgen.parts import Part, Reports, Workload
-from connector_tax.run.loadgen.stalls import StallWatch
 from connector_tax.run.workload.arrivals import OPEN_LOOP
-from connector_tax.run.workload.conversations import ConversationRenderer
-from connector_tax.run.workload.datasets import DatasetRenderer, read_prompts
-from connector_tax.run.workload.prompts import RequestRenderer
-from connector_tax.run.workload.schedulers import Scheduler, Share, scheduler_for
-from connector_tax.run.workload.sessions import SessionScheduler
+from connector_tax.run.workload.prompts import (
+    ConversationRenderer,
+    DatasetRenderer,
+    RequestRenderer,
+    read_prompts,
+)
+from connector_tax.run.workload.schedulers import Scheduler, SessionScheduler, Share, scheduler_for
 
 # Connections that are opened before T0, at most; each takes some 0.2 ms.
 MOST_FIRST = 4096

@@ -1,24 +1,39 @@
 """One cell against a running engine: load, metrics samples, step records, verdict, one rename."""
 
+import os
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import httpx
 import msgspec
+import numpy as np
 import psutil
 from msgspec import UNSET
 
+from connector_tax.base import direct
 from connector_tax.base.artifacts.cells import open_cell, publish_cell
-from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CellFolder
-from connector_tax.base.clock import asleep_ns, read_clock_pair
+from connector_tax.base.artifacts.layout import DEVICE_CLOCK, LOGS, CellFolder
 from connector_tax.base.connector_off import EXTERNAL_QUERIES
-from connector_tax.base.documents.cell import About, CellDocument, ClockPair, CpuUse, IdleUse, StepTotals
-from connector_tax.base.documents.health import ClockHealth
+from connector_tax.base.documents.cell import (
+    About,
+    CellDocument,
+    ClockHealth,
+    ClockPair,
+    CpuUse,
+    IdleUse,
+    StepTotals,
+)
 from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.host import Sample
+from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import bearing, target_of
+from connector_tax.base.secrets import masked
+from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.cell import summarise_cell
-from connector_tax.base.steptime import (
+from connector_tax.base.steptime.share import (
     NO_RECORD,
     StepCount,
     clock_health,
@@ -27,19 +42,129 @@ from connector_tax.base.steptime import (
     cut_clock,
     stand_ins,
 )
+from connector_tax.base.timer import asleep_ns, read_clock_pair
 from connector_tax.base.units import NS_PER_S, s_to_ns
-from connector_tax.run.engine.process import RunningEngine
-from connector_tax.run.engine.usage import cpu_seconds, host_busy_seconds, rss_mib
+from connector_tax.run.engine.process import (
+    LOG_TAIL_BYTES,
+    RunningEngine,
+    cpu_seconds,
+    host_busy_seconds,
+    rss_mib,
+)
+from connector_tax.run.engine.root_cause import error_in
 from connector_tax.run.loadgen.cell import CellOutcome, measure_cell
-from connector_tax.run.loadgen.coordinator import WorkerLost
-from connector_tax.run.loadgen.pool import WorkerPool
-from connector_tax.run.measure.engine_log import error_since, log_sizes
-from connector_tax.run.measure.failure import is_of_the_host
-from connector_tax.run.measure.hanging import hangs
-from connector_tax.run.measure.priming import cache_flags, prime_cache
-from connector_tax.run.measure.queue import QueueTail, wait_idle
-from connector_tax.run.measure.verdict import judge, refused
-from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, scrape_patiently
+from connector_tax.run.loadgen.coordinator import WorkerLost, WorkerPool
+from connector_tax.run.measure.checks import cache_flags, prime_cache
+from connector_tax.run.measure.failure import is_of_the_host, judge, refused
+from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, scrape_once, scrape_patiently
+
+# What an engine that lives has written into its logs since a moment: the reason behind its HTTP 500s.
+
+
+def log_sizes(engine: RunningEngine) -> dict[Path, int]:
+    """How long each log is now, in bytes."""
+    return {path: os.path.getsize(path) for path in _logs(engine)}
+
+
+def error_since(engine: RunningEngine, sizes: dict[Path, int]) -> str | None:
+    """The root cause among the lines that came after ``sizes``; None where none of them speaks of an error."""
+    new = "\n".join(line for path in _logs(engine) for line in _new_lines(path, sizes.get(path, 0)))
+    return error_in(masked(new))
+
+
+def _logs(engine: RunningEngine) -> list[Path]:
+    named = [engine.request.folder / n for n in LOGS]
+    return [path for path in named if path.exists()]
+
+
+def _new_lines(path: Path, start: int) -> list[str]:
+    with open(path, "rb") as handle:
+        handle.seek(max(start, os.path.getsize(path) - LOG_TAIL_BYTES))
+        return handle.read().decode(errors="replace").splitlines()
+
+
+# An engine that lives and answers nobody any more, told from one that has too much to do.
+
+# A step takes milliseconds, and one that meets a shape for the first time up to some ten seconds.
+HUNG_AFTER_S = 60.0
+PROMPT_TOKENS = 8
+# Behind a queue that grows, as before one that hangs as well, the client gives up what is in flight.
+UNANSWERED = ("timeout", "aborted")
+
+
+def hangs(engine: RunningEngine, spec: CellSpec, requests: list[RequestRecord]) -> str | None:
+    """Why an engine that left requests of a cell unanswered is to be taken for dead; None where it answers one now.
+
+    Nobody else may ask it meanwhile.
+    """
+    if not any(r.status in UNANSWERED for r in requests):
+        return None
+    rng = stream(time.monotonic_ns(), "hanging")
+    prompt = rng.integers(spec.token_id_low, spec.token_id_high, PROMPT_TOKENS, dtype=np.int64).tolist()
+    body = {"model": engine.model, "prompt": prompt, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
+    try:
+        with direct.Client(
+            base_url=engine.base_url, headers=engine.headers, timeout_s=HUNG_AFTER_S
+        ) as client:
+            client.post("/v1/completions", json=body)
+    except httpx.TimeoutException:
+        return f"it hangs: it gave no token within {HUNG_AFTER_S:g} s though nobody else asked; {engine.last_words()}"
+    except httpx.HTTPError:
+        return None  # refused or reset: an answer, or a death, which is asked for elsewhere
+    return None
+
+
+# The engine's queue while a cell runs, and after one that was ended behind it.
+
+# vLLM lets go of a request whose client is gone within a step or two; of 256 within seconds.
+IDLE_WITHIN_S = 60.0
+IDLE_POLL_S = 0.5
+
+
+class QueueTail:
+    """Samples that the sampler has written since it was asked last.
+
+    Each is (monotonic ns, requests waiting in the engine). A line that is still being written is read when it is whole; a sample
+    that failed, or that is torn, is left out.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # What earlier cells of the launch left there is not of this one.
+        self._offset = path.stat().st_size if path.exists() else 0
+
+    def __call__(self) -> Iterator[tuple[int, float]]:
+        if not self._path.exists():
+            return
+        with open(self._path, "rb") as handle:
+            handle.seek(self._offset)
+            lines = handle.read()
+        whole = lines[: lines.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for line in whole.splitlines():
+            try:
+                sample = msgspec.json.decode(line, type=Sample)
+            except ValueError:  # of a sampler that was killed, or whose disk was full, in the middle of it
+                continue
+            waiting = (sample.values or {}).get("num_requests_waiting") if sample.ok else None
+            if waiting is not None:
+                yield sample.t_ns, waiting
+
+
+def wait_idle(base_url: str) -> bool:
+    """Until the engine has no request left; False where it still has some after ``IDLE_WITHIN_S``, or does not answer."""
+    deadline = time.monotonic() + IDLE_WITHIN_S
+    while time.monotonic() < deadline:
+        try:
+            values = scrape_once(base_url)
+        except OSError:
+            time.sleep(IDLE_POLL_S)  # slow behind such a queue, or dead, which its cell says
+            continue
+        if not values.get("num_requests_running") and not values.get("num_requests_waiting"):
+            return True
+        time.sleep(IDLE_POLL_S)
+    return False
+
 
 # Of an engine that does not answer at all there is a line every two to three seconds, when the question times out; fewer leaves a sampler that is gone.
 MIN_SAMPLES_SHARE = 0.25
@@ -54,7 +179,7 @@ class Bench:
         raw_metrics: where the sampler of this launch writes ``/metrics``.
         step_log: AGENTIC_STEP_LOG_PATH of the launch; None where step timing is off.
         about: what ``cell.json`` holds about plan, engine and code.
-        idle: what the engine took before the first cell; see ``run.engine.usage``.
+        idle: what the engine took before the first cell; see ``run.engine.process``.
         counters: those of the engine that this connector moves.
     """
 

@@ -1,17 +1,311 @@
 """What preflight asks of one running engine; each check says what it found."""
 
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import httpx
+import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
 
 from connector_tax.base import direct
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.connector_off import EXTERNAL_QUERIES, said_in
-from connector_tax.base.documents.preflight import CACHE_ASKED, Finding
+from connector_tax.base.documents.cell import Cache
+from connector_tax.base.documents.receipt import CACHE_ASKED, Finding
+from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.base.secrets import excerpt
+from connector_tax.base.seeds import derive_seed, stream
 from connector_tax.base.units import token_count
 from connector_tax.run.engine.process import RunningEngine
-from connector_tax.run.measure.warmup import Answer, ask
+from connector_tax.run.loadgen.sse import MalformedStream, read_completion
 from connector_tax.run.sampler.sampler import scrape_patiently
+
+# The first request of each prompt length, and how long the idle engine takes for the next ones.
+
+# Filling an engine's prefix cache to a level before a cell, and saying how full it then is.
+
+# Of one priming prompt, where the engine takes as many.
+PROMPT_TOKENS = 2048
+TIMEOUT_S = 120.0
+# What a cell's document keeps of the engine's counters, as they are when the cell begins.
+KEPT = (
+    "prompt_tokens",
+    "generation_tokens",
+    "prefix_cache_queries",
+    "prefix_cache_hits",
+    "external_prefix_cache_hits",
+    "kv_cache_usage",
+    "num_preemptions",
+)
+NOT_FULL = "cache_below_level"
+
+Counters = dict[str, float]
+
+
+def prime_cache(spec: CellSpec, engine: RunningEngine, counters: Callable[[], Counters]) -> Cache:
+    """Send fresh prompts of known length, one token of output each, until ``spec.cached_tokens`` were computed since the launch.
+
+    The first that fails ends it: the cell then says so and how full the cache is, which is what the analysis goes by.
+
+    Args:
+        counters: the engine's own, under canonical names; empty once it has died.
+
+    Returns:
+        ``cache`` of ``cell.json``.
+    """
+    assert spec.cached_tokens is not None, "only cells of Phase D have a level"
+    start_s = time.monotonic()
+    size = cache_size(engine.base_url)
+    before = computed_tokens(counters())
+    longest = _longest_prompt(engine)
+    sent, failed = _send(spec, engine, spec.cached_tokens - (before or 0), longest)
+    after = counters()
+    computed = computed_tokens(after)
+    return Cache(
+        wanted_tokens=spec.cached_tokens,
+        primed_tokens=sum(sent),
+        prompts=len(sent),
+        longest_prompt=longest,
+        primed_s=time.monotonic() - start_s,
+        failed=failed,
+        computed_tokens=computed,
+        block_size=size.get("block_size"),
+        kv_blocks=size.get("num_gpu_blocks"),
+        counters={name: after[name] for name in KEPT if name in after},
+    )
+
+
+def cache_flags(cache: Cache) -> list[str]:
+    """What qualifies a cell: it begins below the level that was asked for, whatever the reason."""
+    return [NOT_FULL] if _held_tokens(cache) < (cache.wanted_tokens or 0) else []
+
+
+def _held_tokens(cache: Cache) -> float:
+    room = cache.kv_blocks * cache.block_size if cache.kv_blocks and cache.block_size else None
+    held = (cache.primed_tokens if cache.computed_tokens is None else cache.computed_tokens) or 0
+    return held if room is None else min(held, room)
+
+
+def computed_tokens(counters: Counters) -> int | None:
+    """Tokens that the engine has computed since its launch; None where it does not count them."""
+    if "prompt_tokens" not in counters or "generation_tokens" not in counters:
+        return None
+    hits = counters.get("prefix_cache_hits", 0.0)
+    return int(counters["prompt_tokens"] + counters["generation_tokens"] - hits)
+
+
+def cache_size(base_url: str) -> dict[str, int]:
+    """``block_size`` and ``num_gpu_blocks``, as ``vllm:cache_config_info`` has them; what it does not tell is absent."""
+    try:
+        answer = direct.get(f"{base_url}/metrics", timeout_s=TIMEOUT_S)
+        answer.raise_for_status()
+        return parse_cache_size(answer.text)
+    except (httpx.HTTPError, ValueError):
+        return {}  # the counters, asked next, tell an engine that has died
+
+
+def parse_cache_size(text: str) -> dict[str, int]:
+    """Of the page of ``/metrics``; labels are text, ``None`` where a release does not know its own."""
+    found: dict[str, int] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == "vllm:cache_config_info":
+                for name in ("block_size", "num_gpu_blocks"):
+                    if sample.labels.get(name, "").isdigit():
+                        found[name] = int(sample.labels[name])
+    return found
+
+
+def _longest_prompt(engine: RunningEngine) -> int:
+    """Tokens of every priming prompt but the last, which is what is left."""
+    limit = token_count(engine.request.engine.args.get("max_model_len"))
+    return min(PROMPT_TOKENS, limit - 1) if limit else PROMPT_TOKENS
+
+
+def _send(spec: CellSpec, engine: RunningEngine, missing: int, longest: int) -> tuple[list[int], str | None]:
+    """Lengths of the prompts that were answered, and what the first failure was."""
+    rng = stream(derive_seed(spec.seed, "priming"))
+    sent: list[int] = []
+    with direct.Client(base_url=engine.base_url, timeout_s=TIMEOUT_S, headers=engine.headers) as client:
+        while missing > 0:
+            length = min(longest, missing)
+            prompt = rng.integers(spec.token_id_low, spec.token_id_high, length, dtype=np.int64).tolist()
+            failed = _ask(client, engine.model, prompt)
+            if failed is not None:
+                return sent, failed
+            sent.append(length)
+            missing -= length + 1
+    return sent, None
+
+
+def _ask(client: direct.Client, model: str, prompt: list[int]) -> str | None:
+    body = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
+    try:
+        answer = client.post("/v1/completions", json=body)
+    except httpx.HTTPError as error:
+        return f"{type(error).__name__}: {error}"
+    return None if answer.status_code == 200 else f"HTTP {answer.status_code}: {excerpt(answer.text, 300)}"
+
+
+# Enough that a step of prefill and steps of decode have run.
+WARM_OUTPUT_TOKENS = 4
+IDLE_TRIES = 3
+DECODE_TOKENS = 64
+IDLE_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of one request: seconds until it was whole, or why there was none."""
+
+    elapsed_s: float
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """Prompt lengths that were sent once.
+
+    Attributes:
+        slowest: (length, seconds) of the one that took longest; None where no length was asked for.
+        fault: what the first length came to that was not answered; the rest were not sent.
+    """
+
+    lengths: tuple[int, ...]
+    slowest: tuple[int, float] | None
+    fault: str | None
+
+    @property
+    def words(self) -> str:
+        if self.fault is not None or self.slowest is None:
+            return self.fault or "no length to warm"
+        names = ", ".join(map(str, self.lengths))
+        return (
+            f"prompts of {names} tokens; the slowest took {self.slowest[1]:.1f} s ({self.slowest[0]} tokens)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IdleTimes:
+    """The idle engine, one request at a time.
+
+    Attributes:
+        prompt_s: prompt length -> median seconds for one token of output.
+        token_s: median seconds per further token, at the shortest length.
+    """
+
+    prompt_s: dict[int, float]
+    token_s: float
+
+
+def campaign_lengths(config: CampaignConfig) -> tuple[int, ...]:
+    """Every prompt length of Phases A, B and B', ascending; conversations have lengths of their own."""
+    shapes = (config.phase_a_shape, *config.phase_b_prime.shapes)
+    return tuple(sorted({*config.phase_b_input_tokens, *(s.input_tokens for s in shapes)}))
+
+
+def warm_up(
+    engine: RunningEngine, config: CampaignConfig, lengths: tuple[int, ...], *, timeout_s: float
+) -> WarmUp:
+    """Send one fresh prompt of each length and wait for its answer, the shortest first."""
+    took: dict[int, float] = {}
+    for length in sorted(set(lengths)):
+        answer = ask(engine, config, length, output_tokens=WARM_OUTPUT_TOKENS, timeout_s=timeout_s)
+        if answer.fault is not None:
+            return WarmUp(tuple(took), _slowest(took), f"first prompt of {length} tokens: {answer.fault}")
+        took[length] = answer.elapsed_s
+    return WarmUp(tuple(took), _slowest(took), None)
+
+
+def idle_times(engine: RunningEngine, config: CampaignConfig) -> IdleTimes | str:
+    """Median times of a warm engine that nobody else asks; a sentence where a request was not answered."""
+    lengths = campaign_lengths(config)
+    prompt_s: dict[int, float] = {}
+    for length in lengths:
+        median_s = _median(engine, config, length, output_tokens=1)
+        if isinstance(median_s, str):
+            return median_s
+        prompt_s[length] = median_s
+    whole_s = _median(engine, config, lengths[0], output_tokens=DECODE_TOKENS)
+    if isinstance(whole_s, str):
+        return whole_s
+    # Two medians may cross where a token takes next to nothing; a token never takes less than that.
+    return IdleTimes(prompt_s, max(whole_s - prompt_s[lengths[0]], 0.0) / (DECODE_TOKENS - 1))
+
+
+def ask(
+    engine: RunningEngine, config: CampaignConfig, length: int, *, output_tokens: int, timeout_s: float
+) -> Answer:
+    """One completion of a prompt of ``length`` random tokens that nobody has sent before.
+
+    Prompt and output are cut to what ``max_model_len`` allows.
+    """
+    cell = config.cell
+    limit = token_count(config.engine.args.get("max_model_len"))
+    if limit is not None:
+        length = max(1, min(length, limit - output_tokens))
+    rng = stream(time.monotonic_ns(), "preflight")
+    prompt = rng.integers(cell.token_id_low, cell.token_id_high, length, dtype=np.int64).tolist()
+    body = {
+        "model": engine.model,
+        "prompt": prompt,
+        "max_tokens": output_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+    }
+    with direct.Client(base_url=engine.base_url, headers=engine.headers, timeout_s=timeout_s) as client:
+        return _timed(engine, client, body, timeout_s)
+
+
+def _timed(engine: RunningEngine, client: direct.Client, body: Foreign, timeout_s: float) -> Answer:
+    """What making the client takes is none of the engine's time, from which Phase B's rates are made."""
+    start = time.monotonic()
+    try:
+        answer = client.post("/v1/completions", json=body)
+    except httpx.TimeoutException:
+        return Answer(time.monotonic() - start, engine.death() or f"no answer within {timeout_s:g} s")
+    except httpx.HTTPError as error:
+        elapsed_s = time.monotonic() - start
+        death = engine.death_behind_silence()
+        return Answer(elapsed_s, death or f"{type(error).__name__} after {elapsed_s:.1f} s")
+    elapsed_s = time.monotonic() - start
+    if answer.status_code != 200:
+        return Answer(elapsed_s, _http_fault(engine, answer))
+    try:
+        read_completion(answer.content)
+    except MalformedStream as error:
+        return Answer(elapsed_s, str(error))
+    return Answer(elapsed_s)
+
+
+def _http_fault(engine: RunningEngine, answer: httpx.Response) -> str:
+    """The status, and what the engine's own log says behind it."""
+    said = f"HTTP {answer.status_code}"
+    if answer.status_code >= 500:
+        cause = engine.death_behind_silence() or engine.trouble()
+        if cause is not None:
+            return f"{said}: {cause}"
+    return f"{said}: {excerpt(answer.text, 300)}"
+
+
+def _median(engine: RunningEngine, config: CampaignConfig, length: int, *, output_tokens: int) -> float | str:
+    took = []
+    for _ in range(IDLE_TRIES):
+        answer = ask(engine, config, length, output_tokens=output_tokens, timeout_s=IDLE_TIMEOUT_S)
+        if answer.fault is not None:
+            return f"prompt of {length} tokens: {answer.fault}"
+        took.append(answer.elapsed_s)
+    return statistics.median(took)
+
+
+def _slowest(took: dict[int, float]) -> tuple[int, float] | None:
+    return max(took.items(), key=lambda item: item[1]) if took else None
+
 
 REQUEST_TIMEOUT_S = 60.0
 SHORT_PROMPT_TOKENS = 32

@@ -1,36 +1,331 @@
 """A launch that is ready for cells: an engine that is up and warm, the load generator's processes, the sampler."""
 
+import os
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 
 import msgspec
 
-from connector_tax.base.artifacts.launches import read_launches, timed_launch
-from connector_tax.base.artifacts.layout import RUN_FILES, VIRTUAL_GPU, RunFolder
+from connector_tax import __version__
+from connector_tax.base.artifacts.cells import read_cell
+from connector_tax.base.artifacts.layout import RUN_FILES, VIRTUAL_GPU, CampaignFolder, RunFolder
+from connector_tax.base.artifacts.receipts import read_launches, timed_launch
+from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.cell import About, IdleUse, RunConfig
-from connector_tax.base.documents.identity import EngineIdentity
-from connector_tax.base.files import write_json, write_text
+from connector_tax.base.documents.identity import (
+    CodeVersion,
+    EngineDiff,
+    EngineIdentity,
+    EngineSettings,
+    Settings,
+    differences,
+    kinds_of,
+    other_versions,
+)
+from connector_tax.base.documents.receipt import Decision, PreflightStatus
+from connector_tax.base.errors import ArtifactError, ConfigError
+from connector_tax.base.files import read_document, read_whole, write_json, write_text
+from connector_tax.base.imports import closure, sha256_of_code
 from connector_tax.base.plan import launch_spec
-from connector_tax.base.records.cell import CellSpec
-from connector_tax.base.units import is_number
+from connector_tax.base.plan.duration import expected_left_s
+from connector_tax.base.plan.start import cells_there, standing
+from connector_tax.base.records.cell import CellSpec, Phase, phase_word
+from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.base.secrets import masked
+from connector_tax.base.units import duration_text, is_number
+from connector_tax.run.engine.gpus import Cards, Slot, slots_of
 from connector_tax.run.engine.identity import engine_identity, env_text
-from connector_tax.run.engine.logs import clean_logs
-from connector_tax.run.engine.patching import step_timing_of
-from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
-from connector_tax.run.engine.settings import resolved_settings
-from connector_tax.run.engine.slots import slots_of
-from connector_tax.run.engine.transports import transports_of
-from connector_tax.run.engine.usage import idle_use
-from connector_tax.run.loadgen.placement import Placement, discover, place
-from connector_tax.run.loadgen.pool import WorkerPool, worker_pool
-from connector_tax.run.measure.code_version import code_version
-from connector_tax.run.measure.cpu_sets import share_of
-from connector_tax.run.measure.same_engine import refuse_another_engine
-from connector_tax.run.measure.standing import Run
-from connector_tax.run.measure.warmup import warm_up
+from connector_tax.run.engine.process import (
+    LaunchError,
+    LaunchRequest,
+    RunningEngine,
+    idle_use,
+    running_engine,
+)
+from connector_tax.run.engine.settings import (
+    matching_flags,
+    pinned,
+    resolved_settings,
+    step_timing_of,
+    transports_of,
+)
+from connector_tax.run.engine.supervised import clean_logs
+from connector_tax.run.loadgen.coordinator import WorkerPool, worker_pool
+from connector_tax.run.loadgen.descriptors import Core, Placement, discover, place
+from connector_tax.run.measure.checks import warm_up
+from connector_tax.run.measure.time_left import TimeLimit
 from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, sampling
+
+# Matched baselines: plain vLLM with exactly the engine settings that a connector's launch ended up with.
+
+
+def with_matched_launches(config: CampaignConfig, preflight: PreflightStatus) -> CampaignConfig:
+    """The campaign with what preflight found out about its matched baselines put into their launches."""
+    return replace(
+        config, connectors=tuple(_launched(c, preflight.configs.get(c.id)) for c in config.connectors)
+    )
+
+
+def _launched(connector: ConnectorSpec, decision: Decision | None) -> ConnectorSpec:
+    if connector.matches is None or decision is None or not decision.launch:
+        return connector
+    return replace(connector, extra_args=decision.launch.extra_args, env=decision.launch.env)
+
+
+def matched_launch(folder: CampaignFolder, connector: ConnectorSpec) -> tuple[ConnectorSpec | None, str]:
+    """The spec to launch, and what was matched; None with the reason where there is nothing to launch."""
+    assert connector.matches is not None
+    plain, own = settings_of(folder, "plain"), settings_of(folder, connector.matches)
+    if not plain or not own:
+        return None, "the engine's settings are not known (no step records from preflight)"
+    changes = differences(plain, own)
+    if not changes:
+        return (
+            None,
+            f"{connector.matches} runs with plain's engine settings, so plain is its matched baseline",
+        )
+    arguments, environment, unmatched = matching_flags(changes)
+    if not arguments and not environment:
+        return None, f"no flag sets what {connector.matches} changes: {', '.join(unmatched)}"
+    arguments = [*matching_flags(pinned(plain, own))[0], *arguments]
+    words = f"as {connector.matches}: {', '.join(sorted(changes))}"
+    if unmatched:
+        words += f"; not matched: {', '.join(unmatched)}"
+    return replace(connector, extra_args=tuple(arguments), env=environment), words
+
+
+def settings_of(folder: CampaignFolder, connector_id: str) -> Settings:
+    """What preflight saw the engine of a configuration resolve; empty where it saw none."""
+    path = folder.engine_settings(connector_id)
+    return read_document(path, EngineSettings).settings if path.is_file() else {}
+
+
+def engine_diff(config: CampaignConfig, folder: CampaignFolder) -> EngineDiff:
+    """``engine_diff.json``: per configuration what it changed against plain; None where it was not seen."""
+    plain = settings_of(folder, "plain")
+    found = {c.id: settings_of(folder, c.id) for c in config.connectors}
+    configs = {i: differences(plain, own) if own and plain else None for i, own in found.items()}
+    return EngineDiff(campaign=config.campaign, plain=plain, configs=configs)
+
+
+# One line per event of a long campaign, on stderr and in logs/progress.log.
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Tells where the campaign stands; holds no state beside what is on disk."""
+
+    folder: CampaignFolder
+    config: CampaignConfig
+    date: str
+    connector_id: str
+    phase: Phase
+
+    def say(self, event: str) -> None:
+        """``12:00:01 phase A plain (3 of 24 runs done, about 4 h 10 min left): cell r4_4096x256 ...``"""
+        done, left_s = self._standing()
+        total = sum(len(self.config.members(p)) for p in self.config.phases)
+        line = (
+            f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} phase {phase_word(self.phase)} {self.connector_id} "
+            f"({done} of {total} runs done, about {duration_text(left_s)} left): {event}"
+        )
+        line = masked(line)
+        print(line, file=sys.stderr, flush=True)
+        log = self.folder.progress_log
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with open(log, "a", encoding="utf-8", errors="backslashreplace") as lines:
+                lines.write(line + "\n")
+        except OSError as error:
+            # No measurement ends for a line that was said already; on a full disk the next file of results does.
+            print(
+                f"{log}: this line is not in it, it cannot be written ({error.strerror or error})",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _standing(self) -> tuple[int, float]:
+        found = standing(self.config, self.folder, self.date)
+
+        def finished(phase: Phase, connector_id: str) -> Collection[str]:
+            run = self.folder.run(self.date, connector_id, phase)
+            try:
+                return cells_there(self.config, run, found.rates)
+            except OSError:
+                return ()  # on another card a run that begins anew removes its own; no measurement ends for that
+
+        left_s = expected_left_s(self.config, found.left, found.rates, found.ends_at_once, finished=finished)
+        runs = sum(len(self.config.members(p)) for p in self.config.phases)
+        return runs - sum(map(len, found.left.values())), left_s
+
+
+# Which code made a measurement.
+
+# What sends, stamps and samples; what else belongs to it follows from what these import and start.
+LOAD_ENTRIES = (
+    "connector_tax.run.loadgen.cell",
+    "connector_tax.run.loadgen.worker",
+    "connector_tax.run.loadgen.outputs",
+    "connector_tax.run.sampler.sampler",
+)
+
+
+@cache
+def loadgen_sha256() -> str:
+    """SHA-256 over names and contents of all that makes, times and samples the load."""
+    return sha256_of_code(closure(*LOAD_ENTRIES))
+
+
+def code_version() -> CodeVersion:
+    return CodeVersion(connector_tax=__version__, loadgen_sha256=loadgen_sha256())
+
+
+# Which cores each of several engines has with its load generator: the same number for each, none shared, on the card's NUMA node.
+
+# Cores that differ by more are of two kinds, and each place gets some of either.
+ONE_KIND = 0.1
+
+
+def share_of(
+    cores: tuple[Core, ...], place: int, of: int, card_nodes: Sequence[int | None] = ()
+) -> tuple[Core, ...]:
+    """The cores of ``place`` among ``of``; all of them where there is one place.
+
+    Args:
+        card_nodes: NUMA node of each place's first card. Where one is not known, places are spread over the nodes in their order.
+    """
+    if of == 1 or not cores:
+        return cores
+    numbers = sorted({core.numa for core in cores})
+    known = [node for node in card_nodes if node in numbers]
+    node_of = known if len(known) == of else [numbers[k * len(numbers) // of] for k in range(of)]
+    # As many for each place, wherever it is: cells of different places may be compared.
+    each = min(sum(c.numa == node for c in cores) // node_of.count(node) for node in set(node_of))
+    beside = [k for k in range(of) if node_of[k] == node_of[place]]
+    own = [core for core in cores if core.numa == node_of[place]]
+    index = beside.index(place)
+    if _differ(own):
+        fastest_first = sorted(own, key=lambda core: (-core.performance, core.cpus))
+        return tuple(sorted(fastest_first[index :: len(beside)][:each], key=lambda core: core.cpus))
+    return tuple(own[index * each : (index + 1) * each])
+
+
+def _differ(cores: Sequence[Core]) -> bool:
+    speeds = [core.performance for core in cores]
+    return max(speeds) - min(speeds) > ONE_KIND * max(speeds)
+
+
+# A campaign goes on with the engine that it was begun with: the analysis leaves cells of another one out, so measuring them is time
+# lost.
+
+
+def refuse_another_engine(
+    folder: CampaignFolder, config: CampaignConfig, run: RunFolder, engine: EngineIdentity
+) -> None:
+    """
+    Args:
+        engine: what would be launched now.
+
+    Raises:
+        ConfigError: a cell of this campaign was measured with other versions or another driver, or one of the same phase on another card.
+    """
+    day = run.path.parent.name[:10]
+    for other in folder.runs():
+        cells = other.finished_cells()
+        if not cells or not other.path.parent.name.startswith(f"{day}_"):
+            continue
+        try:
+            begun = read_cell(cells[0]).engine
+        except ArtifactError:
+            continue  # the analysis names it
+        if different := other_versions(engine, begun):
+            raise ConfigError(
+                f"campaign {config.campaign} was begun with another engine (now / in {other.path}): {', '.join(different)}. Give "
+                "engine.python the interpreter, engine.container the image, runtime and mounts, and the host the driver that it was begun "
+                "with; or give `campaign` another name."
+            )
+        cards, its = (kinds_of(e.gpu) if config.engine.mixes_cards else list(e.gpu) for e in (engine, begun))
+        if other.phase == run.phase and its != cards:
+            raise ConfigError(
+                f"phase {phase_word(run.phase)} was begun on {' and '.join(its) or 'no card'} ({other.path}), and would go on on "
+                f"{' and '.join(cards) or 'none'}. Its cells are compared with one another. Show the engine that card again "
+                f"(engine.gpu, engine.gpus or CUDA_VISIBLE_DEVICES), let cards of one kind be mixed (engine.mix_cards: true), or remove "
+                "that phase's folders to have it measured anew."
+            )
+
+
+# How often an engine died in a cell of a run that is not finished; kept on disk, since each death ends a launch.
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """An engine that died while a cell asked it; ``cause`` in the words of ``run.engine.root_cause``."""
+
+    phase: Phase
+    cell_id: str
+    cause: str
+
+
+def deaths_file(run: RunFolder, cell: CellSpec) -> Path:
+    return run.cells / f".{cell.cell_id}.deaths"
+
+
+def deaths(run: RunFolder, cell: CellSpec) -> int:
+    """
+    Raises:
+        ArtifactError: somebody edited the file.
+    """
+    path = deaths_file(run, cell)
+    if not os.path.lexists(path):
+        return 0
+    said = read_whole(path).decode(errors="replace")
+    if not is_number(said):
+        raise ArtifactError(f"{path}: holds no number. Remove it; the cell then has two launches again.")
+    return int(said)
+
+
+def count_death(run: RunFolder, cell: CellSpec) -> None:
+    write_text(deaths_file(run, cell), str(deaths(run, cell) + 1))
+
+
+# What the steps of one (configuration, phase) share.
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything that the steps of one run share.
+
+    Attributes:
+        slot: where its engines run.
+        counters: those of the engine by which preflight knows this connector.
+        deaths: of its engine while this process measured; grows.
+        limit: by when it has to be over; None takes its time.
+    """
+
+    folder: CampaignFolder
+    config: CampaignConfig
+    run: RunFolder
+    progress: Progress
+    step_timing: bool
+    slot: Slot
+    deaths: list[Death] = field(default_factory=list)
+    limit: TimeLimit | None = None
+    counters: tuple[str, ...] = ()
+
+    @property
+    def cards(self) -> Cards:
+        return self.slot.cards
+
+    @property
+    def connector_id(self) -> str:
+        return self.run.connector_id
+
 
 # Idle CPU is sampled this long before the first cell: a helper thread that spins shows at once.
 IDLE_SAMPLE_S = {"vllm": 2.0, "virtual_gpu": 1.5, "emulator": 0.3}

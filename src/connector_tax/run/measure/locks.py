@@ -13,14 +13,117 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 
-from connector_tax.base.config import EngineConfig
+from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.supervisor import recorded_supervisor
+from connector_tax.base.config import CampaignConfig, EngineConfig
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.locks import cache_folder, holder_of, name_holder, open_lock, take_lock
+from connector_tax.base.plan import slot_of
+from connector_tax.base.records.cell import phase_word
 from connector_tax.base.units import duration_text, is_number
-from connector_tax.run.engine.gpus import Cards
-from connector_tax.run.engine.slots import Slot
-from connector_tax.run.measure.batch_limit import in_batch_job
+from connector_tax.run.engine.gpus import Cards, Slot, slots_of
+from connector_tax.run.engine.supervised import end_all_leftovers, end_leftovers, recorded_below
+from connector_tax.run.measure.time_left import OutOfTime, TimeLimit, in_batch_job
+
+# On which card a run is measured, in a campaign whose engines may run side by side; and what killed neighbours left there.
+
+CLEARING = "what killed measurements left"
+
+
+@contextmanager
+def on_a_card(
+    folder: CampaignFolder,
+    config: CampaignConfig,
+    run: RunFolder,
+    say: Callable[[str], None],
+    limit: TimeLimit | None = None,
+) -> Iterator[Slot]:
+    """The place that ``run`` is measured at, for the body; nothing that a killed measurement left is at work there.
+
+    Args:
+        say: told for whom is waited, and since when.
+        limit: by when measuring has to be over. Nobody is waited for until after it.
+
+    Raises:
+        ConfigError: there is no such card.
+        EngineError: somebody else measures there; names the process.
+        OutOfTime: somebody else did until no launch fitted any more.
+    """
+    with waiting_within(limit) as until_s, _on_a_card(folder, config, run, say, until_s) as slot:
+        yield slot
+
+
+@contextmanager
+def waiting_within(limit: TimeLimit | None) -> Iterator[float]:
+    """By when, on the clock of ``time.monotonic``, the body may wait for others.
+
+    Raises:
+        OutOfTime: it did until then.
+    """
+    try:
+        yield math.inf if limit is None else limit.last_launch_s
+    except InUse as busy:
+        if limit is None or monotonic() < limit.last_launch_s:
+            raise
+        raise OutOfTime(f"waited for {busy.waited_for}, until no launch fitted any more") from busy
+
+
+@contextmanager
+def _on_a_card(
+    folder: CampaignFolder,
+    config: CampaignConfig,
+    run: RunFolder,
+    say: Callable[[str], None],
+    until_s: float,
+) -> Iterator[Slot]:
+    slots = slots_of(config.engine)
+    for note in dict.fromkeys(s.cards.note for s in slots if s.cards.note):
+        say(note)
+    grace_s = config.engine.stop_grace_s
+    waiting = Waiting(wait_for_card_s(config.engine), until_s, say)
+    if len(config.engine.slots) == 1:
+        (slot,) = slots
+        port = config.engine.port
+        with measuring_alone(folder.root, config.campaign, slot.cards, port, waiting):
+            end_all_leftovers(folder.root, grace_s=grace_s)
+            yield slot
+        return
+    words = f"phase {phase_word(run.phase)} of {run.connector_id}"
+    who = holder_words(folder.root, config.campaign, words)
+    what = f"campaign {config.campaign}"
+    with (
+        held(folder.lock, what, who, waiting, shared=True),
+        held(folder.run_lock(run), words, who, waiting),
+    ):
+        # Before a place is taken: whoever has the one that this run was on may not take its leftover for a neighbour.
+        _clear(folder, run, None, who, grace_s, until_s)
+        # A phase that was begun on another card is refused by whoever launches.
+        place = slot_of(config, run.phase)
+        wanted = slots if place is None else [slots[place % len(slots)]]
+        with first_free(wanted, who, waiting) as slot:
+            _clear(folder, run, slot.cards, who, grace_s, until_s)
+            yield slot
+
+
+def _clear(
+    folder: CampaignFolder, own: RunFolder, cards: Cards | None, who: str, grace_s: float, until_s: float
+) -> None:
+    """End what is recorded of ``own``, on ``cards``, and of every run that nobody measures; one at a time."""
+    mine = set() if cards is None else set(cards.names)
+    runs = {run.path: run for run in folder.runs()}
+    # Who ends something is done in seconds, so it is waited for as a job is that is just ending.
+    with held(folder.clearing_lock, CLEARING, who, Waiting(10 * grace_s + 60, until_s)):
+        for place in recorded_below(folder.root):
+            found = recorded_supervisor(place)
+            if place == own.path or place not in runs or (found is not None and mine & set(found.cards)):
+                end_leftovers(place, grace_s=grace_s)
+                continue
+            with open_lock(folder.run_lock(runs[place]), str(place)) as lock:
+                if take_lock(lock, str(place)):
+                    end_leftovers(place, grace_s=grace_s)
+
 
 # After kill -9 of Snakemake its job needs a moment to notice and to stop its engine.
 WAIT_S = 30.0
@@ -67,131 +170,112 @@ def say_on_stderr(what: str) -> None:
     print(what, file=sys.stderr, flush=True)
 
 
-@dataclass(slots=True)
-class _Patience:
-    """Waiting for somebody: for how long, and what is said meanwhile.
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How somebody is waited for.
 
     Attributes:
-        begun_s, next_s: when it began, and after how long something is said next.
+        wait_s: None: ``WAIT_S``.
+        until_s: by when on the clock of ``time.monotonic`` nobody is waited for any more.
+        say: told for whom is waited, and since when.
     """
 
-    wait_s: float
-    say: Callable[[str], None]
-    begun_s: float
-    next_s: float
+    wait_s: float | None = None
+    until_s: float = math.inf
+    say: Callable[[str], None] = say_on_stderr
 
-    @classmethod
-    def of(cls, wait_s: float | None, say: Callable[[str], None], until_s: float = math.inf) -> "_Patience":
-        begun_s = time.monotonic()
-        return cls(min(WAIT_S if wait_s is None else wait_s, until_s - begun_s), say, begun_s, SAY_AFTER_S)
 
-    def wait(self, held: Sequence[tuple[str, str, Path]]) -> None:
-        """A moment.
+# A lock file, and what it stands for.
+Lock = tuple[Path, str]
 
-        Args:
-            held: what is wanted, by whom each is held, and its lock.
 
-        Raises:
-            InUse: it has been waited for long enough.
-        """
-        waited_s = time.monotonic() - self.begun_s
-        waited_for = "; ".join(f"{what}, in use by process {who}" for what, who, _ in held)
-        if waited_s > self.wait_s:
-            words = "; ".join(f"{what} is in use by process {who} (lock {path})" for what, who, path in held)
+@contextmanager
+def _hold_first(
+    choices: Sequence[Sequence[Lock]], holder: str, waiting: Waiting, *, shared: bool = False
+) -> Iterator[int]:
+    """Hold all locks of the first choice of which nobody else has one, for the body; yields which it is.
+
+    Raises:
+        InUse: each choice has been in use for long enough; names who holds it.
+    """
+    begun_s, next_s = time.monotonic(), SAY_AFTER_S
+    wait_s = min(WAIT_S if waiting.wait_s is None else waiting.wait_s, waiting.until_s - begun_s)
+    while True:
+        in_use: list[tuple[str, str, Path]] = []
+        for k, locks in enumerate(choices):
+            with ExitStack() as stack:
+                taken = _take(locks, holder, stack, shared)
+                if taken is None:
+                    yield k
+                    return
+                in_use.append(taken)
+        waited_s = time.monotonic() - begun_s
+        waited_for = "; ".join(f"{what}, in use by process {who}" for what, who, _ in in_use)
+        if waited_s > wait_s:
+            words = "; ".join(
+                f"{what} is in use by process {who} (lock {path})" for what, who, path in in_use
+            )
             raise InUse(
                 f"{words}. Two measurements at once would measure each other; wait for it to end, or end that process, then start "
-                f"again. engine.wait_for_card_s or {WAIT_VARIABLE} says how long it is waited for ({self.wait_s:g} s).",
+                f"again. engine.wait_for_card_s or {WAIT_VARIABLE} says how long it is waited for ({wait_s:g} s).",
                 waited_for,
             )
-        if waited_s >= self.next_s:
-            self.next_s = waited_s + SAY_EVERY_S
-            most = "without end" if math.isinf(self.wait_s) else f"for {duration_text(self.wait_s)} at most"
-            self.say(f"waiting for {waited_for}; {duration_text(waited_s)} so far, {most}")
+        if waited_s >= next_s:
+            next_s = waited_s + SAY_EVERY_S
+            most = "without end" if math.isinf(wait_s) else f"for {duration_text(wait_s)} at most"
+            waiting.say(f"waiting for {waited_for}; {duration_text(waited_s)} so far, {most}")
         time.sleep(POLL_S)
+
+
+def _take(locks: Sequence[Lock], holder: str, stack: ExitStack, shared: bool) -> tuple[str, str, Path] | None:
+    """Take every one of ``locks``; what is in use, by whom and where, if somebody else has one."""
+    for path, what in locks:
+        lock = stack.enter_context(open_lock(path, what))
+        if not take_lock(lock, what, shared=shared):
+            return what, holder_of(lock), path
+        name_holder(lock, what, f"{holder}\n" if shared else holder)
+    return None
 
 
 @contextmanager
 def measuring_alone(
-    root: Path,
-    campaign: str,
-    cards: Cards,
-    port: int = 0,
-    *,
-    wait_s: float | None = None,
-    until_s: float = math.inf,
-    say: Callable[[str], None] = say_on_stderr,
+    root: Path, campaign: str, cards: Cards, port: int = 0, waiting: Waiting = Waiting()
 ) -> Iterator[None]:
     """Nobody else measures in the campaign's folder, on its cards or at its port while the body runs.
 
     Args:
         port: ``run.engine.port``. An engine that is still starting has bound it and does not listen yet, which nobody can see.
-        wait_s: for each of them; None: ``WAIT_S``.
-        until_s: by when on the clock of ``time.monotonic`` nobody is waited for any more, however many there were.
-        say: told for whom is waited, and since when.
 
     Raises:
-        EngineError: someone else did for ``wait_s``; names the process and its campaign.
+        EngineError: someone else did for as long as is waited; names the process and its campaign.
     """
-    with ExitStack() as stack:
-        holder = holder_words(root, campaign)
-        wanted = [(root / ".lock", f"campaign {campaign}")]
-        wanted += [(_lock_file(name), what) for name, what in _locks(cards, port)]
-        for path, what in wanted:
-            stack.enter_context(held(path, what, holder, wait_s=wait_s, until_s=until_s, say=say))
+    wanted = [(root / ".lock", f"campaign {campaign}"), *_locks(cards, port)]
+    with _hold_first([wanted], holder_words(root, campaign), waiting):
         yield
 
 
 @contextmanager
-def first_free(
-    slots: Sequence[Slot],
-    holder: str,
-    *,
-    wait_s: float,
-    until_s: float = math.inf,
-    say: Callable[[str], None],
-) -> Iterator[Slot]:
+def first_free(slots: Sequence[Slot], holder: str, waiting: Waiting) -> Iterator[Slot]:
     """The first of ``slots`` whose cards and port nobody else has, held for the body.
 
-    Args:
-        until_s: as above.
-
     Raises:
-        EngineError: none was free for ``wait_s``; names who holds each.
+        EngineError: none was free for as long as is waited; names who holds each.
     """
-    patience = _Patience.of(wait_s, say, until_s)
-    while True:
-        taken: list[tuple[str, str, Path]] = []
-        for slot in slots:
-            with ExitStack() as stack:
-                in_use = _take(slot, holder, stack)
-                if in_use is None:
-                    yield slot
-                    return
-                taken.append(in_use)
-        patience.wait(taken)
-
-
-def _take(slot: Slot, holder: str, stack: ExitStack) -> tuple[str, str, Path] | None:
-    """Take every lock of ``slot``; what is in use, and by whom, where somebody else has one."""
-    for name, what in _locks(slot.cards, slot.engine.port):
-        path = _lock_file(name)
-        lock = stack.enter_context(open_lock(path, what))
-        if not take_lock(lock, what):
-            return what, holder_of(lock), path
-        name_holder(lock, what, holder)
-    return None
+    with _hold_first([_locks(s.cards, s.engine.port) for s in slots], holder, waiting) as k:
+        yield slots[k]
 
 
 def _lock_file(name: str) -> Path:
     return cache_folder() / "locks" / f"{name}.lock"
 
 
-def _locks(cards: Cards, port: int) -> list[tuple[str, str]]:
-    """(file name, what it stands for) of each lock, in an order that two campaigns share, lest they wait for each other."""
-    ports = [(f"port{port}", f"engine.port {port}")] if port else []
+def _locks(cards: Cards, port: int) -> list[Lock]:
+    """In an order that two campaigns share, lest they wait for each other."""
+    ports = [(_lock_file(f"port{port}"), f"engine.port {port}")] if port else []
     if not cards.gpus:
-        return [*ports, (cards.names[0], cards.words)]
-    return [*ports, *sorted((gpu.uuid.replace("/", "_"), str(gpu)) for gpu in cards.gpus)]
+        return [*ports, (_lock_file(cards.names[0]), cards.words)]
+    named = sorted((gpu.uuid.replace("/", "_"), str(gpu)) for gpu in cards.gpus)
+    return [*ports, *((_lock_file(name), what) for name, what in named)]
 
 
 def holder_words(root: Path, campaign: str, run: str = "") -> str:
@@ -206,30 +290,16 @@ def holder_words(root: Path, campaign: str, run: str = "") -> str:
 
 @contextmanager
 def held(
-    path: Path,
-    what: str,
-    holder: str,
-    *,
-    shared: bool = False,
-    wait_s: float | None = None,
-    until_s: float = math.inf,
-    say: Callable[[str], None] = say_on_stderr,
+    path: Path, what: str, holder: str, waiting: Waiting = Waiting(), *, shared: bool = False
 ) -> Iterator[None]:
     """Hold the lock at ``path`` for the body.
 
     Args:
         holder: what somebody else is told who wants it meanwhile.
         shared: others may hold it as well who share it; who wants it alone is told of the last of them.
-        wait_s: None: ``WAIT_S``.
-        until_s: as above.
-        say: told for whom is waited, and since when.
 
     Raises:
-        EngineError: someone else held it for ``wait_s``; names the holder. Or it cannot be had at all.
+        EngineError: someone else held it for as long as is waited; names the holder. Or it cannot be had at all.
     """
-    with open_lock(path, what) as handle:
-        patience = _Patience.of(wait_s, say, until_s)
-        while not take_lock(handle, what, shared=shared):
-            patience.wait([(what, holder_of(handle), path)])
-        name_holder(handle, what, f"{holder}\n" if shared else holder)
+    with _hold_first([[(path, what)]], holder, waiting, shared=shared):
         yield

@@ -8,8 +8,9 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
-from contextlib import nullcontext
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,39 +19,156 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET
 
-from connector_tax.base.artifacts.launches import elapsed_s, read_launches, timed_launch
 from connector_tax.base.artifacts.layout import LOGS, VIRTUAL_GPU, CampaignFolder
+from connector_tax.base.artifacts.receipts import elapsed_s, read_launches, timed_launch
 from connector_tax.base.config import CampaignConfig, EngineConfig, longest_request_tokens
-from connector_tax.base.documents.identity import EngineIdentity
-from connector_tax.base.documents.preflight import Decision, Finding, MatchedLaunch, PreflightStatus
-from connector_tax.base.documents.reading import read_document
-from connector_tax.base.documents.settings import EngineSettings
+from connector_tax.base.config.checked import PROJECT_ROOT
+from connector_tax.base.documents.identity import EngineIdentity, EngineSettings
+from connector_tax.base.documents.receipt import Decision, Finding, MatchedLaunch, PreflightStatus
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.base.files import write_json, write_text
+from connector_tax.base.files import read_document, write_json, write_text
 from connector_tax.base.plan import config_of, launch_hash, read_campaign_file
 from connector_tax.base.records.connector import ConnectorSpec
-from connector_tax.run.engine.command import check_model
-from connector_tax.run.engine.container import interpreter
-from connector_tax.run.engine.gpu_host import without_flashinfer
-from connector_tax.run.engine.gpus import Cards
-from connector_tax.run.engine.leftovers import end_all_leftovers
-from connector_tax.run.engine.memory import too_large
-from connector_tax.run.engine.patching import step_timing_of
+from connector_tax.run.engine.command import check_model, engine_environment, fetch_model, missing_from_host
+from connector_tax.run.engine.container import interpreter, refuse_a_model_elsewhere
+from connector_tax.run.engine.gpu_host import too_large, without_flashinfer
+from connector_tax.run.engine.gpus import Cards, slots_of
+from connector_tax.run.engine.identity import engine_identity
+from connector_tax.run.engine.ports import first_port, free_port, is_taken, taken_words
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
-from connector_tax.run.engine.settings import resolved_settings
-from connector_tax.run.engine.slots import slots_of
-from connector_tax.run.engine.virtual_gpu_fit import note_on, refuse_misfit
+from connector_tax.run.engine.settings import StepTiming, recorder_heard, resolved_settings, step_timing_of
+from connector_tax.run.engine.supervised import end_all_leftovers, start_supervised, stop_supervised
+from connector_tax.run.engine.virtual_gpu import gpu_identity, note_on, refuse_misfit
 from connector_tax.run.measure import checks
-from connector_tax.run.measure.beside import waiting_within
-from connector_tax.run.measure.bootstrap_server import bootstrap_beside
+from connector_tax.run.measure.checks import IdleTimes, campaign_lengths, idle_times, warm_up
 from connector_tax.run.measure.failure import blame_the_host
-from connector_tax.run.measure.has_model import identity_with_model
-from connector_tax.run.measure.host_notes import cpu_by_session
-from connector_tax.run.measure.locks import measuring_alone, wait_for_card_s
-from connector_tax.run.measure.matched import engine_diff, matched_launch
-from connector_tax.run.measure.recorders import STEP_LOG, recorders_heard
+from connector_tax.run.measure.launch import engine_diff, matched_launch
+from connector_tax.run.measure.locks import Waiting, measuring_alone, wait_for_card_s, waiting_within
 from connector_tax.run.measure.time_left import TimeLimit
-from connector_tax.run.measure.warmup import IdleTimes, campaign_lengths, idle_times, warm_up
+
+# The bootstrap server that a KV consumer asks for its producers, where preflight tries one without any.
+
+BOOTSTRAP_GRACE_S = 2.0
+
+
+@contextmanager
+def bootstrap_beside(
+    engine: EngineConfig, connector: ConnectorSpec, cards: Cards, folder: Path
+) -> Iterator[ConnectorSpec]:
+    """A consumer gets a bootstrap server beside it that knows no producer; others get nothing.
+
+    It listens where the campaign's launches will look, so that vLLM compiles once for both. The embedded engine
+    never asks it, and gets a free port, since several of its campaigns may run beside each other.
+
+    Args:
+        folder: gets the record by which a later start finds what was left of it.
+
+    Raises:
+        EngineError: somebody listens there already.
+    """
+    side = next((p for p in connector.side_ports if not p.listens), None)
+    if connector.verify != "kv_consumer" or side is None:
+        yield connector
+        return
+    if engine.is_vllm:
+        environment = engine_environment(engine, connector, cards)
+        port = first_port(side, environment, cards.side_port_slot)
+        if is_taken(port):
+            raise EngineError(taken_words(connector, side, port))
+    else:
+        port = free_port()
+    script = PROJECT_ROOT / "launch" / "plugins" / "dummy_bootstrap.py"
+    server = start_supervised(
+        [sys.executable, str(script), str(port)],
+        folder=folder,
+        environment=dict(os.environ),
+        grace_s=BOOTSTRAP_GRACE_S,
+    )
+    try:
+        yield replace(connector, env={**connector.env, side.env: str(port)})
+    finally:
+        stop_supervised(server, folder, grace_s=BOOTSTRAP_GRACE_S)
+
+
+# What the engines of preflight recorded of their steps: the engine's own word, after it served requests.
+
+STEP_LOG = Path("steps") / "engine_step.jsonl"  # beside a configuration's other files
+
+
+def recorders_heard(
+    folder: CampaignFolder, config: CampaignConfig, tried: set[str], fits: StepTiming
+) -> tuple[StepTiming, dict[str, str]]:
+    """Step timing that fits and does not record is none; and of each connector why its hook times stay unknown.
+
+    Args:
+        tried: who was launched, plain among them.
+        fits: as told from the engine's source files.
+    """
+    if not fits.available:
+        return fits, {}
+    timing = _heard(folder, "plain", connector=False)
+    if not timing.available:
+        return timing, {}
+    found = {
+        c.id: _heard(folder, c.id, connector=True)
+        for c in config.connectors
+        if c.id in tried and c.kv_transfer_config is not None
+    }
+    return timing, {i: heard.reason for i, heard in found.items() if heard.reason is not None}
+
+
+def _heard(folder: CampaignFolder, connector_id: str, *, connector: bool) -> StepTiming:
+    own = folder.preflight / connector_id
+    return recorder_heard(own / STEP_LOG, own / "vllm_stderr.log", connector=connector)
+
+
+# The engine's identity as preflight asks for it: a model that is not on this host is fetched in between.
+
+
+def identity_with_model(engine: EngineConfig, cards: Cards) -> EngineIdentity:
+    """Whether the interpreter has vLLM is asked before a download, and what a virtual GPU's clock goes by after it.
+
+    Raises:
+        ConfigError: the interpreter has no vLLM to fetch a model for, or a virtual GPU's step time cannot be worked out.
+        EngineError: the interpreter does not run, or the model could not be fetched.
+    """
+    identity = engine_identity(engine, cards, with_device=False)
+    _have_model(engine, identity)
+    return msgspec.structs.replace(identity, virtual_gpu=gpu_identity(engine) or UNSET)
+
+
+def _have_model(engine: EngineConfig, identity: EngineIdentity) -> None:
+    """Fetch the model if it is not on this host, and say so; no launch is timed meanwhile."""
+    missing = missing_from_host(engine)
+    if missing is None:
+        return
+    refuse_a_model_elsewhere(engine, missing)
+    if identity.versions["vllm"] is None:
+        words = "this interpreter has no vLLM. Give the one that has: export ENGINE_PYTHON=/path/to/venv/bin/python"
+        raise ConfigError(f"engine.python: {engine.python}: {words}")
+    words = "It is downloaded now; no launch is timed before it is there."
+    print(f"preflight: {missing}. {words}", file=sys.stderr, flush=True)
+    fetch_model(engine)
+
+
+# What a host's settings mean for a measurement, in words for preflight.
+
+AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
+
+
+def cpu_by_session(setting: Path = AUTOGROUP) -> str | None:
+    """Where the kernel shares the CPU out by session, what that does to a campaign; None where it does not, or does not say."""
+    try:
+        on = setting.read_text(encoding="ascii").strip() == "1"
+    except (OSError, UnicodeDecodeError):
+        return None
+    if not on:
+        return None
+    return (
+        "this kernel shares the CPU out by session: whatever runs in another session, a shell included, gets as much of it as the whole "
+        "campaign. Leave the host alone while it measures, or set `sysctl kernel.sched_autogroup_enabled=0` (docs/decisions/0024)."
+    )
+
 
 # Which configurations are launched and asked. Of the others only what can be known without is looked at.
 Launching = Literal["all", "plain", "none"]
@@ -118,8 +236,7 @@ def run_preflight(
             config.campaign,
             cards,
             config.engine.port,
-            wait_s=wait_for_card_s(config.engine),
-            until_s=until_s,
+            Waiting(wait_for_card_s(config.engine), until_s),
         ),
         # One that is verified by hand is no part of the campaign's time.
         timed_launch(folder.preflight_launches) if only is None else nullcontext(),

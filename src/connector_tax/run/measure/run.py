@@ -8,53 +8,197 @@ receipt too, ``failed`` with the reason; see ``failure.py``.
 import shutil
 from pathlib import Path
 
+import msgspec
 from msgspec import UNSET
 
-from connector_tax.base.artifacts.cells import read_cell
-from connector_tax.base.artifacts.launches import write_failure
+from connector_tax.base.artifacts.cells import read_cell, reusable
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.artifacts.receipts import read_receipt, write_receipt
+from connector_tax.base.artifacts.receipts import read_receipt, write_failure, write_receipt
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.documents.cell import SummaryFile
-from connector_tax.base.documents.preflight import PreflightStatus
+from connector_tax.base.documents.cell import About, IdleUse, Output, OutputsFile, SummaryFile
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
+from connector_tax.base.documents.receipt import PreflightStatus
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import write_json
+from connector_tax.base.files import read_document, write_json
 from connector_tax.base.plan import (
     cells_of,
     config_of,
+    outputs_hash,
     read_campaign_file,
+    spec_hash,
+    until_overload,
 )
 from connector_tax.base.plan.duration import requests_per_s
 from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.run.engine.logs import clean_logs
-from connector_tax.run.engine.process import LaunchError
-from connector_tax.run.measure.accuracy import collect_run_outputs, outputs_collected
-from connector_tax.run.measure.beside import on_a_card
-from connector_tax.run.measure.deaths import Death, deaths_file
+from connector_tax.base.steptime.share import recording
+from connector_tax.run.engine.process import LaunchError, RunningEngine
+from connector_tax.run.engine.supervised import clean_logs
+from connector_tax.run.loadgen.coordinator import WorkerPool
+from connector_tax.run.loadgen.outputs import collect_outputs
+from connector_tax.run.measure.cell import Bench, measure_one_cell
 from connector_tax.run.measure.failure import (
     PLAINS,
     ConfigurationFailed,
     blame_the_host,
+    death_of,
     earlier_failure,
     how_to_try_again,
     plain_failed,
 )
-from connector_tax.run.measure.launch import launched, sampled
-from connector_tax.run.measure.matched import with_matched_launches
-from connector_tax.run.measure.pending import (
-    DEATHS_PER_CELL,
-    is_there,
-    measure_pending,
-    pending_cells,
-    planned,
+from connector_tax.run.measure.launch import (
+    Death,
+    Progress,
+    Run,
+    count_death,
+    deaths,
+    deaths_file,
+    launched,
+    loadgen_sha256,
+    sampled,
+    with_matched_launches,
 )
-from connector_tax.run.measure.progress import Progress
-from connector_tax.run.measure.standing import Run
+from connector_tax.run.measure.locks import on_a_card
 from connector_tax.run.measure.time_left import TimeLimit
-from connector_tax.run.measure.verdict import death_of
+
+# The accuracy pass of a launch: a fixed set of prompts, whose answers are compared with plain's.
+
+
+def outputs_collected(run: Run) -> bool:
+    """Whether this run's accuracy pass is done, or wanted by nobody."""
+    # Two launches of each configuration are enough to see what repeats; those of the other phases are the shortest.
+    if run.config.accuracy.prompts == 0 or run.run.phase not in ("a", "b"):
+        return True
+    wanted = outputs_hash(run.config, run.connector_id)
+    return run.run.outputs.exists() and read_document(run.run.outputs, OutputsFile).spec_hash == wanted
+
+
+def _death(engine: RunningEngine, outputs: list[Output]) -> str | None:
+    """What it died of, where an answer is missing; None while it lives."""
+    return engine.death_behind_silence() if any("error" in output for output in outputs) else None
+
+
+def collect_run_outputs(run: Run, engine: RunningEngine, *, last_try: bool) -> None:
+    """Ask, and write down what was answered.
+
+    Args:
+        last_try: also where the engine died of it or meanwhile; else nothing is written then, and another launch is asked.
+    """
+    if outputs_collected(run):
+        return
+    accuracy, cell = run.config.accuracy, run.config.cell
+    run.progress.say(f"accuracy pass: {accuracy.prompts} prompts")
+    outputs = collect_outputs(
+        engine.base_url,
+        engine.model,
+        seed=run.config.seed,
+        prompts=accuracy.prompts,
+        input_tokens=accuracy.input_tokens,
+        output_tokens=accuracy.output_tokens,
+        token_ids=(cell.token_id_low, cell.token_id_high),
+        headers=engine.headers,
+    )
+    death = _death(engine, outputs)
+    if death is not None and not last_try:
+        run.progress.say(f"the engine died in the accuracy pass, another launch is asked: {death}")
+        return
+    document = OutputsFile(
+        campaign=run.config.campaign,
+        connector=run.connector_id,
+        spec_hash=outputs_hash(run.config, run.connector_id),
+        outputs=outputs,
+    )
+    write_json(run.run.outputs, document)
+
+
+# The cells of a run that are not there yet, measured against an engine that is up.
+
+# An engine that dies twice in the same cell will die a third time; once may be someone's kill -9.
+DEATHS_PER_CELL = 2
+
+
+def pending_cells(run: Run, cells: tuple[CellSpec, ...]) -> list[CellSpec]:
+    """Cells without a finished folder of exactly their specification; says what is used again."""
+    pending = []
+    for cell in cells:
+        if not is_there(run, cell):
+            pending.append(cell)
+        elif read_cell(run.run.cell(cell.cell_id)).code.loadgen_sha256 != loadgen_sha256():
+            run.progress.say(
+                f"cell {cell.cell_id} was measured by another version of the load generator; kept. "
+                f"Remove {run.run.cell(cell.cell_id).path} to have it measured again"
+            )
+    if len(pending) < len(cells):
+        run.progress.say(f"{len(cells) - len(pending)} of {len(cells)} cells are finished already")
+    return pending
+
+
+def is_there(run: Run, cell: CellSpec) -> bool:
+    """Whether a finished cell of exactly this specification lies in the run's folder, whatever its verdict."""
+    return reusable(run.run.cell(cell.cell_id), spec_hash(run.config, run.connector_id, cell))
+
+
+def planned(run: Run, cells: tuple[CellSpec, ...]) -> tuple[CellSpec, ...]:
+    """Without those of Phase A above the rate at which the sweep ends, as far as that is known by now."""
+    if run.run.phase != "a":
+        return cells
+    return until_overload(run.config, cells, lambda cell: is_there(run, cell) and _was_overloaded(run, cell))
+
+
+def _was_overloaded(run: Run, cell: CellSpec) -> bool:
+    return read_cell(run.run.cell(cell.cell_id)).window.overloaded
+
+
+def measure_pending(
+    run: Run,
+    engine: RunningEngine,
+    pool: WorkerPool,
+    cells: tuple[CellSpec, ...],
+    pending: list[CellSpec],
+    about: About,
+    idle: IdleUse,
+) -> list[CellSpec]:
+    """Cells in order; returns those still missing when the engine died, nothing otherwise.
+
+    Raises:
+        OutOfTime: the next cell would not be finished within the run's limit.
+    """
+    for index, cell in enumerate(pending):
+        if cell not in planned(run, cells):
+            run.progress.say(f"cell {cell.cell_id} is left out: a lower rate was too much already")
+            continue
+        if run.limit is not None:
+            run.limit.check_cell(cell, requests_per_s(run.config, cell), first=index == 0)
+        run.progress.say(f"cell {cell.cell_id} ({index + 1} of {len(pending)})")
+        folder = run.run.cell(cell.cell_id)
+        own_hash = spec_hash(run.config, run.connector_id, cell)
+        with recording(
+            run.run.step_log if run.step_timing else None,
+            wanted=cell.recorded is not False,
+            settle_s=2 * engine.step_flush_s,
+        ) as step_log:
+            death = measure_one_cell(
+                cell,
+                folder,
+                Bench(
+                    engine=engine,
+                    pool=pool,
+                    raw_metrics=run.run.raw_metrics,
+                    step_log=step_log,
+                    about=msgspec.structs.replace(about, spec_hash=own_hash),
+                    idle=idle,
+                    counters=run.counters,
+                ),
+                last_try=deaths(run.run, cell) + 1 >= DEATHS_PER_CELL,
+            )
+        if death is not None:
+            run.progress.say(f"engine died in cell {cell.cell_id}: {death}")
+            blame_the_host(death, run.connector_id)
+            count_death(run.run, cell)
+            run.deaths.append(Death(run.run.phase, cell.cell_id, death))
+            return pending[index + 1 :] if reusable(folder, own_hash) else pending[index:]
+    return []
+
 
 LAUNCH_TRIES = 2
 # What every other measurement is of use for.
@@ -115,7 +259,7 @@ def measure_run(
         write_receipt(run_folder, campaign=config.campaign, status="not_needed", reason=reason)
         return ()
 
-    with on_a_card(folder, document.date, config, run_folder, progress.say, limit) as slot:
+    with on_a_card(folder, config, run_folder, progress.say, limit) as slot:
         run = Run(
             *(folder, config, run_folder, progress, preflight.step_timing_available, slot),
             limit=limit,

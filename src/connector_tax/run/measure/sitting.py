@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from connector_tax.base.artifacts.launches import read_launches
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.receipts import read_launches
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import EngineError

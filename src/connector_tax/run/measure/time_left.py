@@ -1,11 +1,22 @@
 """Measuring within a limit of time: no cell and no launch begins that would not be finished before it."""
 
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 
-from connector_tax.base.plan.duration import expected_cell_s
+from connector_tax.base.config import EngineConfig
+from connector_tax.base.door import end_in_log, log_to, run_door
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.plan import config_of, read_campaign_file
+from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S, expected_cell_s
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.base.units import duration_text
+from connector_tax.base.units import duration_text, is_number
+from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
 
 # After a cell's window its last requests end, and its step records are cut.
 CUT_S = 5.0
@@ -65,3 +76,85 @@ class TimeLimit:
 
 def _cell_s(cell: CellSpec, requests_per_s: float, *, most: bool) -> float:
     return expected_cell_s(cell, requests_per_s, most=most) + CUT_S
+
+
+# By when a stage has to be over: what its arguments say, else the end of the batch job in which it runs. Nothing is begun that
+# would be cut off.
+
+JOB = "SLURM_JOB_ID"
+# Beside the engine's end: its receipt, and the process's own.
+ENDING_S = 10.0
+
+
+def run_job(
+    about: str | None,
+    arguments: Callable[[argparse.ArgumentParser], None],
+    work: Callable[[argparse.Namespace, TimeLimit | None], None],
+) -> None:
+    """Run a script that measures, and exit: 75 where time was over before it began.
+
+    Args:
+        arguments: adds those of its own; ``campaign_file`` all have.
+        work: gets the time limit that its arguments give, else that of the batch job.
+    """
+    parser = argparse.ArgumentParser(description=about)
+    add = parser.add_argument
+    add("--campaign-file", type=Path, required=True, help="results/<campaign>/campaign.json")
+    arguments(parser)
+    within = "begin nothing that would not be finished so many seconds from now; default: what is left of a SLURM job"
+    add("--within-s", type=float, help=within)
+    add("--launch-s", type=float, help="what a launch takes here; with --within-s")
+    add("--log", type=Path, help="everything printed also goes here")
+    add("--end-with-parent", action="store_true", help="also when it is killed; for Snakemake's jobs")
+
+    def do() -> None:
+        args = parser.parse_args()
+        end_in_order()
+        if args.end_with_parent:
+            end_with_parent()
+        log_to(args.log)
+        try:
+            work(args, time_limit(args, os.environ))
+        except BaseException as ended:
+            if args.end_with_parent and args.log:
+                end_in_log()
+            if not isinstance(ended, OutOfTime):
+                raise
+            print(f"not begun: {ended}; what was finished is kept", file=sys.stderr)
+            sys.exit(os.EX_TEMPFAIL)
+
+    run_door(do)
+
+
+def time_limit(args: argparse.Namespace, environ: Mapping[str, str]) -> TimeLimit | None:
+    """The limit of ``run_job``'s arguments, else of the batch job; None without either.
+
+    Raises:
+        ConfigError: one of the two arguments is missing.
+    """
+    if (args.within_s is None) != (args.launch_s is None):
+        raise ConfigError("--within-s and --launch-s go together. Give both, or none.")
+    if args.within_s is not None:
+        return TimeLimit(time.monotonic() + args.within_s, args.launch_s)
+    if left_in_job_s(environ) is None:
+        return None
+    return batch_limit(config_of(read_campaign_file(args.campaign_file)).engine, environ)
+
+
+def in_batch_job(environ: Mapping[str, str]) -> bool:
+    return bool(environ.get(JOB))
+
+
+def left_in_job_s(environ: Mapping[str, str]) -> float | None:
+    """Return the seconds until the job's time is over; None where there is no job, or SLURM (before 23.02) does not say."""
+    end = environ.get("SLURM_JOB_END_TIME", "")
+    return float(end) - time.time() if in_batch_job(environ) and is_number(end) else None
+
+
+def batch_limit(engine: EngineConfig, environ: Mapping[str, str]) -> TimeLimit | None:
+    """When measuring has to be over for the engine to end before the job does; None outside of a job, and in one without an end."""
+    left_s = left_in_job_s(environ)
+    if left_s is None:
+        return None
+    ending_s = engine.stop_grace_s + RELEASE_S[engine.kind] + ENDING_S
+    return TimeLimit(time.monotonic() + left_s - ending_s, LAUNCH_S[engine.kind])

@@ -1,5 +1,6 @@
 """The whole campaign in virtual time, two configurations at once."""
 
+import json
 import multiprocessing
 import os
 import shutil
@@ -7,18 +8,41 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.config import CampaignConfig
-from connector_tax.base.config.checked import PROJECT_ROOT
+import msgspec
+import yaml
+from msgspec import UNSET
+
+from connector_tax.base.artifacts.cells import open_cell, publish_cell, read_cell
+from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.receipts import write_receipt
+from connector_tax.base.config import CampaignConfig, EngineConfig
+from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
+from connector_tax.base.documents.cell import (
+    About,
+    CellDocument,
+    ClockPair,
+    CpuUse,
+    Health,
+    RunConfig,
+    SummaryFile,
+)
+from connector_tax.base.documents.identity import CodeVersion, EngineDiff, EngineIdentity, Settings
 from connector_tax.base.documents.rates import ReferenceRatesFile
-from connector_tax.base.documents.reading import read_document
+from connector_tax.base.documents.receipt import Decision, PreflightStatus
 from connector_tax.base.errors import AnalysisError
-from connector_tax.base.files import write_json
+from connector_tax.base.files import append_lines, read_document, write_json, write_text
 from connector_tax.base.parallel import begin_in_pool
-from connector_tax.base.plan import campaign_document, cells_of, run_order, until_overload
+from connector_tax.base.plan import (
+    campaign_document,
+    cells_of,
+    launch_spec,
+    run_order,
+    spec_hash,
+    until_overload,
+)
 from connector_tax.base.plan.duration import (
     GAP_S,
     LAUNCH_S,
@@ -28,14 +52,199 @@ from connector_tax.base.plan.duration import (
     expected_run_s,
 )
 from connector_tax.base.plan.guess import Expected, batched_tokens, guessed_rates, model_file
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec, Phase
+from connector_tax.base.records.host import Sample
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.seeds import derive_seed
+from connector_tax.base.statistics.cell import summarise_cell
+from connector_tax.base.steptime.writer import header_line
 from connector_tax.base.units import NS_PER_S, s_to_ns
-from connector_tax.base.vllm_model.model import EngineModel
-from connector_tax.run.rehearsal.artifacts import write_not_needed, write_preflight, write_run
+from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts
+from connector_tax.base.vllm_model.model import EngineModel, idle_request_s
+from connector_tax.run.emulator.steplog import Modelled
+from connector_tax.run.engine.virtual_gpu import kv_blocks, step_costs
 from connector_tax.run.rehearsal.cell import SimulatedCell, simulate_cell
-from connector_tax.run.rehearsal.clocked import clocked_model
+
+# A simulated run to the very files that a measured one leaves, so that the analysis cannot tell.
+
+IDENTITY = EngineIdentity(
+    kind="emulator",
+    versions={"emulator": True, "virtual_time": True},
+    packages=(),
+    gpu=(),
+    host={"virtual": True},
+)
+CODE = CodeVersion(connector_tax="rehearsal", loadgen_sha256="virtual-time")
+
+
+def write_preflight(
+    folder: CampaignFolder, config: CampaignConfig, plain: tuple[EngineCosts, ConnectorCosts]
+) -> None:
+    """Every configuration is included: the model runs anywhere. Prompts of plain take what the model says.
+
+    Args:
+        plain: the costs of plain.
+    """
+    costs = plain[0]
+    batched = batched_tokens(config)
+    lengths = sorted(
+        {*config.phase_b_input_tokens, config.phase_a_shape.input_tokens}
+        | {shape.input_tokens for shape in config.phase_b_prime.shapes}
+    )
+    prompt_s = {
+        str(n): idle_request_s(*plain, prompt=n, max_tokens=1, max_num_batched_tokens=batched)
+        for n in lengths
+    }
+    included = Decision("include", launch=UNSET, prompt_s=UNSET, token_s=UNSET)
+    plain_too = Decision("include", launch=UNSET, prompt_s=prompt_s, token_s=UNSET)
+    status = PreflightStatus(
+        step_timing_available=True,
+        engine=IDENTITY.versions,
+        configs={c.id: plain_too if c.id == "plain" else included for c in config.connectors},
+    )
+    write_json(folder.preflight_status, status)
+    diff = EngineDiff(
+        campaign=config.campaign,
+        plain=_settings(costs, batched),
+        configs={c.id: {} for c in config.connectors},  # no connector of the model changes a setting
+    )
+    write_json(folder.engine_diff, diff)
+    for connector in config.connectors:
+        write_text(folder.preflight / f"verify_{connector.id}.log", "virtual time: nothing was launched\n")
+
+
+def _settings(costs: EngineCosts, batched: int) -> Settings:
+    """What an engine of these costs would say that it resolved, by vLLM's names."""
+    return {
+        "scheduler_config.max_num_seqs": costs.max_num_seqs,
+        "scheduler_config.max_num_batched_tokens": batched,
+        "cache_config.num_gpu_blocks": costs.kv_blocks,
+        "cache_config.block_size": costs.block_size,
+    }
+
+
+def write_not_needed(run: RunFolder, campaign: str, reason: str) -> None:
+    write_receipt(run, campaign=campaign, status="not_needed", reason=reason)
+
+
+def write_run(
+    run: RunFolder,
+    config: CampaignConfig,
+    costs: tuple[EngineCosts, ConnectorCosts],
+    cells: Iterator[tuple[CellSpec, SimulatedCell]],
+) -> None:
+    """Write cells as they come, then the files beside them and the receipt."""
+    about = About(
+        campaign=config.campaign,
+        connector=run.connector_id,
+        phase=run.phase,
+        launch=launch_spec(config, run.connector_id),
+        engine=IDENTITY,
+        code=CODE,
+    )
+    done = []
+    for spec, cell in cells:
+        _write_cell(run, config, costs, spec, cell, about)
+        done.append(spec)
+    write_json(run.config, RunConfig(**msgspec.structs.asdict(about), cells=tuple(done)))
+    write_text(run.launch_sh, "#!/usr/bin/env bash\n# Rehearsed in virtual time; nothing was launched.\n")
+    write_text(run.stdout, "rehearsed in virtual time\n")
+    write_text(run.stderr, "")
+    write_text(run.env, "# identity\n" + json.dumps(msgspec.to_builtins(IDENTITY), indent=2) + "\n")
+    documents = [read_cell(run.cell(s.cell_id)) for s in done]
+    write_json(run.summary, SummaryFile(cells={d.cell_id: d.summary for d in documents if d.summary}))
+    write_receipt(
+        run,
+        campaign=config.campaign,
+        status="measured",
+        cell_ids=[s.cell_id for s in done],
+        step_timing_available=True,
+        engine=IDENTITY,
+    )
+
+
+def _write_cell(
+    run: RunFolder,
+    config: CampaignConfig,
+    costs: tuple[EngineCosts, ConnectorCosts],
+    spec: CellSpec,
+    cell: SimulatedCell,
+    about: About,
+) -> None:
+    folder = run.cell(spec.cell_id)
+    temporary = open_cell(folder)
+    append_lines(temporary.metrics, _metrics_lines(cell))
+    append_lines(
+        temporary.engine_step, _step_lines(cell, costs, config.connector(run.connector_id).kv_transfer_config)
+    )
+    publish_cell(
+        folder,
+        cell.requests,
+        CellDocument(
+            **msgspec.structs.asdict(
+                msgspec.structs.replace(about, attempt=1, spec_hash=spec_hash(config, run.connector_id, spec))
+            ),
+            cell_id=spec.cell_id,
+            spec=spec,
+            window=cell.window,
+            clock=ClockPair(monotonic_ns=cell.window.t0_ns, utc_ns=cell.window.t0_ns),
+            health=Health(virtual=True, client_limited=False),
+            verdict="valid",
+            reasons=(),
+            flags=cell.window.flags,
+            prefix_cache_hits_delta=0.0,
+            cpu=CpuUse(loaded_s={}, elapsed_s=0.0, idle_share={}, spinning=(), rss_mib={}),
+            summary=summarise_cell(spec, cell.window, cell.requests),
+        ),
+    )
+
+
+def _metrics_lines(cell: SimulatedCell) -> Iterator[str]:
+    for t_ns, running, waiting in cell.samples:
+        values = {"num_requests_running": running, "num_requests_waiting": waiting, "prefix_cache_hits": 0.0}
+        yield Sample(t_ns=t_ns, ok=True, values=values).line
+
+
+def _step_lines(
+    cell: SimulatedCell, costs: tuple[EngineCosts, ConnectorCosts], kv_transfer_config: Foreign | None
+) -> Iterator[str]:
+    engine, connector = costs
+    for process in ("scheduler", "worker") if kv_transfer_config else ("scheduler",):
+        yield header_line(
+            process=process, pid=1, monotonic_ns=0, utc_ns=0, engine_version="embedded-engine"
+        ).rstrip("\n")
+    modelled = Modelled(1, engine, (connector,) if kv_transfer_config else ())
+    previous_t_ns = None
+    for index, (t_ns, step) in enumerate(cell.steps):
+        for row in modelled.rows(index, t_ns, previous_t_ns, step):
+            yield row.line.rstrip("\n")
+        previous_t_ns = t_ns
+
+
+# The cost model of a campaign on a virtual GPU: connectors as in the file, steps as the GPU's clock has them.
+
+
+def clocked_model(engine: EngineConfig, base: Path, folder: Path) -> Path:
+    """Write ``engine_model.yaml`` into ``folder``; steps of such a device take one time, so there is no jitter.
+
+    Args:
+        engine: of kind ``virtual_gpu``.
+        base: the cost model that has the connectors, and what the host does.
+
+    Raises:
+        ConfigError: the step time cannot be worked out for this model; says what would do.
+    """
+    value = read_yaml(base)
+    costs = step_costs(engine)
+    assert costs is not None
+    own = {**value["engine"], **asdict(costs), "jitter_cv": 0.0}
+    own["kv_blocks"] = kv_blocks(engine, own["block_size"]) or own["kv_blocks"]
+    own["max_num_seqs"] = int(engine.args.get("max_num_seqs") or own["max_num_seqs"])
+    path = folder / "engine_model.yaml"
+    write_text(path, yaml.safe_dump({**value, "engine": own}, sort_keys=False))
+    return path
+
 
 DATE = "2000-01-01"
 GAP_NS = s_to_ns(GAP_S)

@@ -25,7 +25,7 @@ from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import target_of
 from connector_tax.run.loadgen.cell import measure_cell
-from connector_tax.run.loadgen.observe import Observe
+from connector_tax.run.loadgen.messages import Observe
 from connector_tax.run.selftest.yardstick import Took
 
 Array = NDArray[np.float64]

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.opening import read_whole
+from connector_tax.base.files import read_whole
 from connector_tax.base.seeds import stream
 from connector_tax.base.units import is_number
 

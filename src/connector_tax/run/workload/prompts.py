@@ -6,15 +6,22 @@ their prompts are random words, as many as make the wanted number of tokens at t
 """
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import parse_lines
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.base.records.target import ENDPOINTS, RequestForm, Target
+from connector_tax.base.records.sessions import BLOCK_TOKENS, Session, Turn
+from connector_tax.base.records.target import ENDPOINTS, Api, RequestForm, Target
 from connector_tax.run.workload.lengths import Lengths, parse_lengths
 
 # So many different ids a cell uses: their texts stay in a core's first cache, where all 100,000 would not.
@@ -166,7 +173,21 @@ def takes_ids(form: RequestForm) -> bool:
     return form.api == "completions" and not form.words
 
 
-class RequestRenderer:
+class _Independent:
+    """What a workload of independent requests says about itself; see ``run.loadgen.generator.Workload``."""
+
+    def place(self, seq: int) -> tuple[int, int] | None:
+        return None
+
+    def needs_ids(self, seq: int) -> bool:
+        return False
+
+    def answered(self, seq: int, output_ids: list[int]) -> None: ...
+
+    def ended(self, seq: int) -> None: ...
+
+
+class RequestRenderer(_Independent):
     """Renders the requests of one cell: independent and synthetic."""
 
     def __init__(self, spec: CellSpec, target: Target) -> None:
@@ -191,21 +212,9 @@ class RequestRenderer:
             seq
         )
 
-    # What a workload of independent requests has to say about itself; see ``run.loadgen.generator.Workload``.
-
     def lengths(self, seq: int) -> tuple[int | None, int | None]:
         input_tokens, output_tokens = self._asked(seq)
         return input_tokens if self._exact else None, self._wire.wanted(output_tokens)
-
-    def place(self, seq: int) -> tuple[int, int] | None:
-        return None
-
-    def needs_ids(self, seq: int) -> bool:
-        return False
-
-    def answered(self, seq: int, output_ids: list[int]) -> None: ...
-
-    def ended(self, seq: int) -> None: ...
 
 
 def words(seed: int, item: int, n: int) -> bytes:
@@ -237,3 +246,180 @@ def _words(high: int) -> NDArray[np.uint64]:
         raise ValueError(f"token ids up to {high}: more than {WORD_BYTES - 1} digits are not provided for")
     texts = [b"%*d," % (WORD_BYTES - 1, i) for i in range(high)]
     return np.frombuffer(b"".join(texts), dtype=np.uint64)
+
+
+# (session, turn, what was answered before) -> the bytes of one HTTP request.
+
+# Streams of the token source: what one session says, and blocks that sessions share.
+OWN, SHARED = 1, 2
+MAX_TURNS = 4096
+
+
+class ConversationRenderer:
+    """Renders the turns of one worker's sessions and remembers what was said in those under way.
+
+    Args:
+        turn_of: sample -> (session number, turn), the scheduler's knowledge.
+        session_of: session number -> its graph.
+    """
+
+    def __init__(
+        self,
+        spec: CellSpec,
+        target: Target,
+        *,
+        turn_of: Callable[[int], tuple[int, int]],
+        session_of: Callable[[int], Session],
+    ) -> None:
+        self._turn_of = turn_of
+        self._session_of = session_of
+        self._source = TokenSource(spec.prompt_seed, spec.token_id_low, spec.token_id_high)
+        self._wire = Wire(spec, target)
+        self._wire_with_ids = Wire(spec, target, options={"return_token_ids": True})
+        # (session number, turn) -> its own tokens and its answer.
+        self._said: dict[tuple[int, int], Ids] = {}
+        self._prompts: dict[int, Ids] = {}
+
+    def lengths(self, seq: int) -> tuple[int | None, int | None]:
+        """Prompt and output tokens of a sample that was rendered."""
+        return self._prompts[seq].size, self._wire.wanted(self._turn(seq).output_tokens)
+
+    def place(self, seq: int) -> tuple[int, int] | None:
+        return self._turn_of(seq)
+
+    def render(self, seq: int) -> bytes:
+        """Head and body of sample ``seq``, whose history must have been answered."""
+        number, k = self._turn_of(seq)
+        turn = self._turn(seq)
+        history = [self._said[number, h] for h in self._session_of(number).said_before(k)]
+        prompt = np.concatenate([*history, *self._own(number, k, turn)])
+        self._prompts[seq] = prompt
+        wire = self._wire_with_ids if self.needs_ids(seq) else self._wire
+        return wire.request(seq, b"[%b]" % self._source.text(prompt)[:-1], turn.output_tokens)
+
+    def needs_ids(self, seq: int) -> bool:
+        """Whether a later turn has this one as its history."""
+        number, k = self._turn_of(seq)
+        return any(k in turn.history for turn in self._session_of(number).turns[k + 1 :])
+
+    def answered(self, seq: int, output_ids: list[int]) -> None:
+        """The turn is complete; what comes after it may need this."""
+        if self.needs_ids(seq):
+            own = self._prompts[seq][-self._turn(seq).new_tokens :]
+            self._said[self._turn_of(seq)] = np.concatenate([own, output_ids]).astype(np.int64)
+
+    def ended(self, seq: int) -> None:
+        """The sample is over, well or not, or will never be sent."""
+        self._prompts.pop(seq, None)
+
+    def forget(self, number: int) -> None:
+        """The session is over."""
+        for k in range(len(self._session_of(number).turns)):
+            self._said.pop((number, k), None)
+
+    def _turn(self, seq: int) -> Turn:
+        number, k = self._turn_of(seq)
+        return self._session_of(number).turns[k]
+
+    def _own(self, number: int, k: int, turn: Turn) -> list[Ids]:
+        shared = [self._source.ids(SHARED, block, BLOCK_TOKENS) for block in turn.blocks]
+        rest = turn.new_tokens - BLOCK_TOKENS * len(turn.blocks)
+        return [*shared, self._source.ids(OWN, number * MAX_TURNS + k, rest)]
+
+
+# A file of prompts -> the bytes of one HTTP request per arrival: arrival k sends prompt k, and the file begins again.
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One line of the file.
+
+    Attributes:
+        content: text, token ids, or messages.
+        tokens: of the prompt; None for text and messages, whose length only the server knows.
+    """
+
+    content: str | list[int] | list[Foreign]
+    tokens: int | None
+    output_tokens: int
+
+    def json(self, api: Api) -> bytes:
+        """As the endpoint takes it."""
+        if api == "chat" and isinstance(self.content, str):
+            return msgspec.json.encode([{"role": "user", "content": self.content}])
+        return msgspec.json.encode(self.content)
+
+    @property
+    def is_messages(self) -> bool:
+        return self.tokens is None and not isinstance(self.content, str)
+
+
+def read_prompts(path: Path) -> tuple[Prompt, ...]:
+    """Every prompt of a file, in its order.
+
+    Raises:
+        ConfigError: unreadable, or a line that is no prompt; names the line and what is wrong.
+    """
+    return parse_lines(path, prompt_of, "one prompt, a JSON object with prompt and output_tokens,")
+
+
+def check_prompts(path: Path, prompts: tuple[Prompt, ...], api: Api) -> None:
+    """
+    Raises:
+        ConfigError: one of them is of a form that the endpoint does not take.
+    """
+    for number, prompt in enumerate(prompts, start=1):
+        if api == "chat" and prompt.tokens is not None:
+            raise ConfigError(
+                f"{path}: prompt {number} is token ids, which no chat endpoint takes. Give text or messages."
+            )
+        if api == "completions" and prompt.is_messages:
+            raise ConfigError(
+                f"{path}: prompt {number} is the messages of a chat. Send them with --api chat."
+            )
+
+
+def prompt_of(value: Any) -> Prompt:
+    """Return the prompt that a line of such a file says."""
+    allowed = ({"prompt", "output_tokens"}, {"messages", "output_tokens"})
+    if not isinstance(value, dict) or value.keys() not in allowed:
+        raise ValueError(
+            'give {"prompt": ..., "output_tokens": ...}, or "messages" for "prompt", and nothing else'
+        )
+    output_tokens = value["output_tokens"]
+    if type(output_tokens) is not int or output_tokens < 1:
+        raise ValueError(f"output_tokens: {output_tokens!r} is not a whole number above 0")
+    if "messages" in value:
+        messages = value["messages"]
+        fits = isinstance(messages, list) and all(isinstance(m, dict) and "role" in m for m in messages)
+        if not messages or not fits:
+            raise ValueError(
+                "messages: a list of objects with role and content is wanted, and not an empty one"
+            )
+        return Prompt(messages, None, output_tokens)
+    prompt = value["prompt"]
+    is_ids = isinstance(prompt, list) and all(type(i) is int and i >= 0 for i in prompt)
+    if not prompt or not (is_ids or isinstance(prompt, str)):
+        raise ValueError("prompt: a text or a list of token ids is wanted, and not an empty one")
+    return Prompt(prompt, len(prompt) if is_ids else None, output_tokens)
+
+
+class DatasetRenderer(_Independent):
+    """Renders the requests of a cell whose prompts come from a file."""
+
+    def __init__(self, spec: CellSpec, target: Target, prompts: tuple[Prompt, ...]) -> None:
+        self._prompts = prompts
+        self._api = spec.asked.api
+        self._wire = Wire(spec, target)
+
+    def render(self, seq: int) -> bytes:
+        """Head and body of arrival ``seq``."""
+        prompt = self._of(seq)
+        return self._wire.request(seq, prompt.json(self._api), prompt.output_tokens)
+
+    def lengths(self, seq: int) -> tuple[int | None, int | None]:
+        prompt = self._of(seq)
+        return prompt.tokens, self._wire.wanted(prompt.output_tokens)
+
+    def _of(self, seq: int) -> Prompt:
+        return self._prompts[seq % len(self._prompts)]

@@ -20,7 +20,19 @@ from connector_tax.base.statistics.overload import (
 )
 from connector_tax.base.units import NS_PER_S, s_to_ns
 from connector_tax.run.workload.arrivals import OPEN_LOOP, schedule_of
-from connector_tax.run.workload.inflight import may_send
+
+# What may be sent while much is on its way: the one rule of the load generator and of the rehearsal.
+
+
+def may_send(inflight: int, cap: int) -> bool:
+    """False: the arrival is dropped and logged. The schedule does not shift.
+
+    Args:
+        inflight: requests of the whole cell on their way now, without the one that is due.
+        cap: ``cell.inflight_cap``.
+    """
+    return inflight < cap
+
 
 # Failures in a window without one completion.
 HOPELESS = 10

@@ -1,6 +1,6 @@
 """``cells`` of ``aggregate.json``: every cell that was measured, with its numbers where statistics may use it."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -13,8 +13,8 @@ from connector_tax.base.documents.aggregate.values import (
     Share,
     Verdict,
 )
-from connector_tax.base.documents.cell import CpuUse
-from connector_tax.base.documents.health import ClockHealth, Health
+from connector_tax.base.documents.cell import ClockHealth, CpuUse, Health
+from connector_tax.base.documents.rates import Criterion
 from connector_tax.base.records.cell import Look
 
 Percentile = Literal["p50", "p90", "p99"]
@@ -162,8 +162,8 @@ class SaturationCriteria(msgspec.Struct, frozen=True, kw_only=True):
     ttft_growth: bool | msgspec.UnsetType | None = msgspec.UNSET
 
     @property
-    def fired(self) -> tuple[str, ...]:
-        return tuple(name for name in self.__struct_fields__ if getattr(self, name) is True)
+    def fired(self) -> tuple[Criterion, ...]:
+        return tuple(name for name in get_args(Criterion) if getattr(self, name) is True)
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +179,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     reasons: tuple[Problem, ...]
     flags: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.config, self.phase, self.cell_id
 
     @property
     def recorded(self) -> bool:

@@ -43,12 +43,10 @@ from connector_tax.base.documents.aggregate.values import (
     Rate,
     Scalar,
 )
-from connector_tax.base.documents.identity import kinds_of
+from connector_tax.base.documents.identity import Change, kinds_of
 from connector_tax.base.documents.rates import ReferenceRatesFile, SaturationOf
-from connector_tax.base.documents.settings import Change
 from connector_tax.base.errors import ArtifactError
-from connector_tax.base.files import read_json
-from connector_tax.base.opening import printable
+from connector_tax.base.files import printable, read_json
 
 SCHEMA_VERSION: Literal[1] = 1
 PLAIN = "plain"
@@ -404,7 +402,10 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(sorted(self.configs, key=lambda i: i != PLAIN))
 
     def label_of(self, config: str) -> str:
-        return self.configs[config].label if config in self.configs else config
+        """Its label; its id where another has the same label, so that rows of two are not taken for one's."""
+        labels = {i: state.label for i, state in self.configs.items()}
+        found = labels.get(config, config)
+        return config if [*labels.values()].count(found) > 1 else found
 
     def measured(self, phase: str | None = None, config: str | None = None) -> Iterator[MeasuredCell]:
         """Cells that statistics use."""

@@ -75,7 +75,6 @@ ProblemCode = Literal[
     "not_comparable",
     "off_log",
     "off_counter",
-    "off_counter_stopped",
     "off_hooks_missing",
     "off_hooks_idle",
     # What the numbers lack.
@@ -89,9 +88,6 @@ ProblemCode = Literal[
     "worker_without_hooks",
     "worker_without_rows",
     "no_worker",
-    "rate_of_b",
-    "rate_of_b_prime",
-    "rate_of_c",
     "no_plain",
     "rates_kept",
     "rates_remade",

@@ -1,0 +1,477 @@
+"""A campaign as one archive that a reviewer can check and compute again: packed, verified, reproduced.
+
+The archive is a tar that xz compresses, the same bytes for the same files; ``tar -xf`` unpacks it, too. ``manifest-sha256.txt`` has name and SHA-256 of
+every other file in it, in the form of ``sha256sum -c``. Its last line is a comment that holds the checksum of the lines above it, so that a change of
+the list is told apart from one of a file.
+"""
+
+import hashlib
+import json
+import lzma
+import os
+import re
+import stat
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from connector_tax.base.artifacts.layout import LOGS, RECEIPT, CampaignFolder
+from connector_tax.base.artifacts.thinning import thin, unfinished
+from connector_tax.base.documents.aggregate import Problem
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import (
+    MOST_BYTES,
+    copy_file,
+    is_bare,
+    is_campaign_name,
+    is_folder,
+    open_regular,
+    printable,
+    read_whole,
+    sha256_of,
+    shown,
+    write_text,
+    writing_failed,
+)
+from connector_tax.base.plan import read_campaign_file
+from connector_tax.base.units import how_many
+from connector_tax.read.analysis import analyse
+from connector_tax.read.figures.draw_all import draw_figures
+from connector_tax.read.ingest import read_campaign
+
+# Snakemake takes a file of second 0 for one that is not there. Receipts are newer than what was made of them, so that in a checkout
+# the code that is there makes it anew.
+_TIME_S, _RECEIPT_TIME_S = 315_532_800, 315_619_200  # 1980-01-01 and the day after
+# Of 1 to 9: each of more than 6 takes twice the time and memory for a hundredth of the size.
+_PRESET = 6
+_BLOCK = 1 << 20
+
+
+class BadArchive(ArtifactError):
+    """An archive that is damaged, too large, or holds more than files below its folder."""
+
+
+def write_archive(target: Path, files: dict[str, Path]) -> None:
+    """Write ``files`` (name -> where its content is) to ``target``, whole or not at all.
+
+    Raises:
+        ArtifactError: the files are too large, or the disk is full.
+    """
+    if sum(path.stat().st_size for path in files.values()) > MOST_BYTES:
+        raise ArtifactError(
+            f"{target}: a bundle holds at most {MOST_BYTES >> 20} MiB of files. Thin the campaign first."
+        )
+    temporary = target.with_name(f".bundle.{os.getpid()}.partial")
+    try:
+        with open(temporary, "wb") as out:
+            with (
+                lzma.open(out, "wb", preset=_PRESET) as packed,
+                tarfile.open(fileobj=packed, mode="w") as tar,
+            ):
+                for name in sorted(files):
+                    _add(tar, name, files[name])
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(temporary, target)
+    except OSError as error:
+        raise writing_failed(target, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
+    with open_regular(path) as source:
+        found = os.fstat(source.fileno())
+        member = tarfile.TarInfo(name)
+        member.size = found.st_size
+        member.mtime = _RECEIPT_TIME_S if name.endswith(f"/{RECEIPT}") else _TIME_S
+        member.mode = 0o755 if found.st_mode & stat.S_IXUSR else 0o644
+        tar.addfile(member, source)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Write the files of ``archive`` beneath ``folder``, which should be a temporary one: they are as the archive has them.
+
+    Raises:
+        FileNotFoundError: there is no archive.
+        BadArchive: it is not as ``write_archive`` writes it.
+        ArtifactError: it is no regular file, or ``folder`` cannot be written.
+    """
+    left = MOST_BYTES
+    with open_regular(archive) as file:
+        try:
+            with lzma.open(file) as content, tarfile.open(fileobj=content, mode="r|") as tar:
+                for member in tar:
+                    left -= member.size
+                    if left < 0:
+                        raise BadArchive(
+                            f"would unpack to more than the {MOST_BYTES >> 20} MiB that a bundle holds"
+                        )
+                    tar.extract(member, folder, filter="data")
+                # The last checksum is behind the last file.
+                if len(content.read(_BLOCK)) == _BLOCK:
+                    raise BadArchive("holds more behind its last file")
+        except (EOFError, OverflowError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
+            raise BadArchive(f"cannot be unpacked: {error}. Fetch it once more") from error
+        except OSError as error:
+            raise writing_failed(folder, error) from error
+
+
+MANIFEST = "manifest-sha256.txt"
+_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+_SEAL = "# sha256 of the lines above: "
+
+
+def manifest_text(sha256: dict[str, str]) -> str:
+    """The list, in order of name."""
+    lines = "".join(f"{sha256[name]}  {name}\n" for name in sorted(sha256))
+    return f"{lines}{_SEAL}{_digest(lines.encode())}\n"
+
+
+def read_manifest(content: bytes) -> dict[str, str] | None:
+    """Name -> SHA-256; None where the list is not as it was written."""
+    at = content.rfind(_SEAL.encode())
+    if at < 0 or content[at:] != f"{_SEAL}{_digest(content[:at])}\n".encode():
+        return None
+    try:
+        lines = content[:at].decode().split("\n")[:-1]
+    except UnicodeDecodeError:
+        return None
+    found = [_LINE.fullmatch(line) for line in lines]
+    listed = {match[2]: match[1] for match in found if match}
+    return listed if len(listed) == len(lines) else None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+README = "README.txt"
+RESULTS = "results/"
+# What is made of raw results, and what Snakemake said meanwhile.
+_DERIVED = ("aggregate.json", "aggregate.csv", "figures", "tables", "report.html", "MANIFEST.tsv", "logs")
+# Pictures in pixels follow from the vectors, and from the fonts of the machine.
+_MADE = (".json", ".csv", ".svg")
+
+
+@dataclass(frozen=True, slots=True)
+class Bundled:
+    """
+    Attributes:
+        size: of the archive, bytes.
+        sha256: of the archive, to be published beside it: whoever changes a bundle can write its checksums anew.
+        left_out: names of files and folders that no bundle can hold.
+        problems: what the analysis names of the campaign, as its ``aggregate.json`` lists them.
+    """
+
+    files: int
+    size: int
+    sha256: str
+    left_out: tuple[str, ...]
+    problems: tuple[Problem, ...]
+
+
+def raw_files(root: Path) -> list[Path]:
+    """Files of the campaign at ``root`` that nothing makes again, in order of name.
+
+    Left out: what is made of them, names with a dot in front (locks, files under way), links, and raw step logs and samples of
+    launches, of which each cell has its share; an engine's logs where its run or preflight is not finished, since nobody may have gone
+    through them for secrets; and what ``unfit`` has.
+    """
+    return sorted(_walked(root)[0])
+
+
+def unfit(root: Path) -> list[str]:
+    """Names of what lies among the raw files and can be in no bundle: they cannot be shown, or it is no regular file."""
+    return sorted(_walked(root)[1])
+
+
+def _walked(root: Path) -> tuple[list[Path], list[str]]:
+    folder = CampaignFolder(root)
+    under_way = {run.path / "steps" for run in folder.runs()}
+    open_runs = [run.path for run in folder.runs() if not run.receipt.is_file()]
+    if not folder.preflight_status.is_file() and folder.preflight.is_dir():
+        open_runs += folder.preflight.iterdir()
+    under_way |= {path / name for path in open_runs for name in LOGS}
+    found: list[Path] = []
+    odd: list[str] = []
+    for where, folders, files in os.walk(root, onerror=_unread):
+        here = Path(where)
+        left_out = set(_DERIVED) if here == root else set()
+        for name in (*folders, *files):
+            path = here / name
+            if name.startswith(".") or name in left_out or path in under_way:
+                left_out.add(name)
+            elif path.is_symlink() or not is_bare(name) or not (path.is_file() or path.is_dir()):
+                left_out.add(name)
+                odd.append(path.relative_to(root).as_posix())
+            elif path.is_file():
+                found.append(path)
+        folders[:] = [name for name in folders if name not in left_out]
+    return found, odd
+
+
+def _unread(error: OSError) -> None:
+    """
+    Raises:
+        ArtifactError: a folder may not be read; without it the bundle would be whole to the eye, and is not.
+    """
+    raise ArtifactError(
+        f"{error.filename}: cannot be read ({error.strerror}). Nothing was bundled."
+    ) from error
+
+
+def made_files(root: Path) -> list[Path]:
+    """What analysis and figures made at ``root`` that is the same bytes on every machine."""
+    found = [*root.glob("aggregate.*"), *(root / "figures").glob("*")]
+    return sorted(path for path in found if path.is_file() and path.suffix in _MADE)
+
+
+def bundle(root: Path, target: Path, *, partial: bool = False, compact: bool = False) -> Bundled:
+    """Write the bundle of the campaign at ``root`` to ``target``; the same campaign and code give the same bytes.
+
+    Args:
+        partial: whether a campaign may be unfinished.
+        compact: whether raw results are those that ``thin`` keeps.
+
+    Raises:
+        ArtifactError: not finished, no campaign, too large, or the disk is full; a compact one also of a damaged campaign.
+    """
+    folder = CampaignFolder(root)
+    document = read_campaign_file(folder.campaign_file)
+    if target.resolve().is_relative_to(root.resolve()):
+        raise ArtifactError(
+            f"{target}: lies in the campaign's folder and would be packed the next time. Put it elsewhere."
+        )
+    if os.path.lexists(target) and (target.is_symlink() or not target.is_file()):
+        raise ArtifactError(f"{target}: is no regular file. Give the name of a file.")
+    if (missing := unfinished(folder, document)) and not partial:
+        phase, config = missing[0]
+        raise ArtifactError(
+            f"{root}: {len(missing)} runs have no receipt.json, the first {config} in phase {phase}, so the campaign is not finished. "
+            "Finish it first, or bundle it as it is with --partial."
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".bundle.", dir=target.parent) as temporary:
+        beside, campaign = Path(temporary), f"{RESULTS}{document.campaign}/"
+        copy = beside / campaign
+        if compact:
+            thin(
+                root,
+                copy,
+                {c.key for c in read_campaign(root).cells() if not c.usable},
+            )
+        else:
+            for path in raw_files(root):
+                copy_file(path, copy / path.relative_to(root))
+        problems = remake(copy)
+        files = {campaign + p.relative_to(copy).as_posix(): p for p in (*raw_files(copy), *made_files(copy))}
+        files |= {name: beside / name for name in (README, MANIFEST)}
+        write_text(files[README], _readme(document.campaign, bool(missing), len(problems)))
+        listed = {name: sha256_of(path) for name, path in files.items() if name != MANIFEST}
+        write_text(files[MANIFEST], manifest_text(listed))
+        write_archive(target, files)
+    return Bundled(len(files), target.stat().st_size, sha256_of(target), tuple(unfit(root)), problems)
+
+
+def remake(root: Path) -> tuple[Problem, ...]:
+    """``aggregate.json``, ``aggregate.csv`` and figures of the raw results at ``root``; returns the problems of that aggregate."""
+    problems = analyse(root).problems
+    draw_figures(root)
+    return problems
+
+
+def _readme(campaign: str, partial: bool, problems: int) -> str:
+    state = "as far as it was measured" if partial else "as it is" if problems else "whole"
+    if problems:
+        state += f", with {how_many(problems, 'problem')} that aggregate.json lists"
+    return f"""\
+connector-tax: campaign {campaign}, {state}. What a KV connector costs a vLLM server.
+results/{campaign}/ has the raw results, and what was made of them: aggregate.json, aggregate.csv, figures/.
+In a checkout of connector-tax, one command checks every file, computes aggregate and figures anew and compares them byte by byte:
+    .venv/bin/connector-tax verify FILE --reproduce
+Without Python: sha256sum -c manifest-sha256.txt
+Checksums show damage; against intent, compare the archive's SHA-256 with the one its authors published.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with one file of a bundle, or with the archive."""
+
+    name: str
+    what: str
+
+    def __str__(self) -> str:
+        name = self.name if self.name.isprintable() else ascii(self.name)
+        return f"{printable(name, 300)}: {printable(self.what, 500)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """
+    Attributes:
+        findings: none where all is as it was bundled.
+        sha256: of every file that the manifest lists; empty where the archive or the manifest itself was changed.
+    """
+
+    findings: list[Finding]
+    sha256: dict[str, str]
+
+
+def verify(bundle: Path) -> Verified:
+    """Compare each file with the manifest; an archive is unpacked into a temporary folder for it.
+
+    Raises:
+        ArtifactError: there is nothing, a folder that is no bundle, or neither a folder nor a regular file.
+    """
+    if is_folder(bundle) and not os.path.lexists(bundle / MANIFEST):
+        raise ArtifactError(
+            f"{bundle}: no bundle, since it has no {MANIFEST}. Give an archive, the folder it was unpacked into, or, without --reproduce, "
+            "results/<campaign>."
+        )
+    try:
+        with as_folder(bundle) as folder:
+            return _compared_with_manifest(folder)
+    except BadArchive as error:
+        return Verified([Finding(bundle.name, str(error))], {})
+
+
+@contextmanager
+def as_folder(bundle: Path) -> Iterator[Path]:
+    """The bundle's folder; that of an archive is a temporary one.
+
+    Raises:
+        BadArchive: the archive is damaged, or not of the form that ``bundle`` writes.
+        ArtifactError: there is nothing, or neither a folder nor a regular file, or no room to unpack it.
+    """
+    if is_folder(bundle):
+        yield bundle
+        return
+    with tempfile.TemporaryDirectory(prefix="connector-tax-") as temporary:
+        try:
+            unpack(bundle, Path(temporary))
+        except FileNotFoundError as error:
+            raise ArtifactError(f"{bundle}: no such file or folder. Give a bundle, or a campaign.") from error
+        yield Path(temporary)
+
+
+def _compared_with_manifest(folder: Path) -> Verified:
+    try:
+        listed = read_manifest(read_whole(folder / MANIFEST))
+    except FileNotFoundError:
+        return Verified([Finding(MANIFEST, "is missing, so the other files cannot be judged")], {})
+    except ArtifactError as error:
+        return Verified([Finding(MANIFEST, f"cannot be read: {error}")], {})
+    if listed is None:
+        return Verified([Finding(MANIFEST, "was changed, so the other files cannot be judged by it")], {})
+    wrong: dict[str, str] = {}
+    found: set[str] = set()
+    for path in _files_beneath(folder):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            wrong[name] = "is a link"
+        elif name not in listed:
+            wrong |= {} if name == MANIFEST else {name: "was added"}
+        else:
+            try:
+                wrong |= {} if sha256_of(path) == listed[name] else {name: "was changed"}
+            except ArtifactError as error:
+                wrong[name] = f"cannot be read: {error}"
+            found.add(name)
+    # A folder that is a link hides what lies in it.
+    hidden = tuple(f"{name}/" for name in wrong)
+    wrong |= {
+        name: "is missing" for name in listed.keys() - found - wrong.keys() if not name.startswith(hidden)
+    }
+    return Verified([Finding(name, wrong[name]) for name in sorted(wrong)], listed)
+
+
+def _files_beneath(folder: Path) -> Iterator[Path]:
+    """All that is no folder; a link to a folder, too, and nothing behind it."""
+    for where, folders, files in os.walk(folder):
+        yield from (Path(where, name) for name in files)
+        yield from (path for name in folders if (path := Path(where, name)).is_symlink())
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduced:
+    """
+    Attributes:
+        findings: what came out otherwise.
+        compared: how many files were.
+    """
+
+    findings: list[Finding]
+    compared: int
+
+
+def reproduce(bundle: Path, verified: Verified) -> Reproduced:
+    """Analyse and draw the raw results of a bundle without findings in a temporary folder, and compare.
+
+    Raises:
+        ArtifactError: the bundle has no campaign, or its raw results cannot be read.
+    """
+    campaign = _campaign(bundle, verified)
+    inside = {n: s for n, s in verified.sha256.items() if n.startswith(campaign)}
+    findings = []
+    with (
+        tempfile.TemporaryDirectory(prefix="connector-tax-") as temporary,
+        as_folder(bundle) as then,
+    ):
+        now = Path(temporary)
+        made = {p.relative_to(then).as_posix() for p in made_files(then / campaign)}
+        for name in inside.keys() - made:
+            copy_file(then / name, now / name)
+        remake(now / campaign)
+        found = {p.relative_to(now).as_posix(): p for p in made_files(now / campaign)}
+        names = sorted({*found, *made})
+        for name in names:
+            if name not in made:
+                findings.append(Finding(name, "is made today and not in the bundle"))
+            elif name not in found:
+                findings.append(Finding(name, "is not made today"))
+            elif sha256_of(found[name]) != inside[name]:
+                where = ""
+                if name.endswith("/aggregate.json"):
+                    place = difference(
+                        *(json.loads(path.read_bytes()) for path in (then / name, found[name]))
+                    )
+                    where = f", first {place or 'in how it is written'}"
+                findings.append(Finding(name, f"differs{where}"))
+    return Reproduced(findings, len(names))
+
+
+def _campaign(bundle: Path, verified: Verified) -> str:
+    """Its folder in the bundle, with a slash behind."""
+    names = {n.split("/")[1] for n in verified.sha256 if n.startswith(RESULTS) and n.count("/") > 1}
+    if len(names) != 1 or not is_campaign_name(name := min(names)):
+        raise ArtifactError(
+            f"{bundle}: has {len(names)} campaigns in {RESULTS}, wanted is one. {shown(sorted(names))}"
+        )
+    return f"{RESULTS}{name}/"
+
+
+def difference(old: Any, new: Any) -> str | None:
+    """The first place at which two values differ, and both; None where they are equal."""
+    then, now = dict(_leaves(old, "$")), dict(_leaves(new, "$"))
+    place = next((p for p in then | now if then.get(p) != now.get(p)), None)
+    if place is None:
+        return None
+    return f"at {place}: {then.get(place, 'nothing')}, today {now.get(place, 'nothing')}"
+
+
+def _leaves(value: Any, where: str) -> Iterator[tuple[str, str]]:
+    """(path, text) of whatever is neither a list nor an object."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{where}.{key}")
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _leaves(inner, f"{where}[{place}]")
+    else:
+        yield where, shown(value)

@@ -1,1 +1,0 @@
-"""A campaign as one archive that a reviewer can check and compute again: packed, verified, reproduced."""

@@ -1,0 +1,506 @@
+"""Figures 4, 5, 7 and 8: the tax of every connector at both reference rates and over prompt and output length, in parts, and of a stack beside its parts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.artist import Artist
+from matplotlib.colors import Normalize
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from connector_tax.base.documents.aggregate import Aggregate, Decomposition, Interval, LatencyMetric, TaxRow
+from connector_tax.base.documents.rates import REFERENCES, Reference
+from connector_tax.base.records.connector import MATCHED, PLAIN_AGAIN
+from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, UNDETERMINED
+from connector_tax.read.figures.style import (
+    FORM,
+    MEASURED,
+    Drawn,
+    Omitted,
+    Row,
+    ends_of,
+    error_bar,
+    finished,
+    launches,
+    left_out,
+    look_of,
+    new_figure,
+    omitted,
+    percent_axis,
+    row_axis,
+    side_by_side,
+    write_behind,
+)
+from connector_tax.read.figures.words import (
+    METRICS,
+    blocks_of,
+    connectors_or_all,
+    interval_texts,
+    listing,
+    main_taxes,
+    percent,
+    phase_a_shape,
+    rate,
+    reason_text,
+    reference_rate,
+    short_label,
+    standing_tax,
+    why_absent,
+)
+
+BAR = 0.38
+FLOOR = "#E9E9E9"
+GAP = "#B2182B"
+HATCH_OF = {"ref_safe": "", "ref_load": "////"}
+# Of Figure 5, where an interval does not exclude zero.
+HATCHES = {NO_TAX_FOUND: "////", UNDETERMINED: "...."}
+# Of the CSV beside each figure; a tax of one launch has no blocks.
+BAR_COLUMNS = (
+    "config metric reference rate_per_s input_tokens output_tokens phase n_blocks point low high n n_plain"
+)
+CELL_COLUMNS = "config input_tokens output_tokens rate_per_s n_blocks point low high n n_plain verdict"
+# Prompt and output tokens -> the tax there.
+Grid = dict[tuple[int, int], TaxRow]
+
+
+def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
+    every = {(m, r): main_taxes(aggregate, metric=m, reference=r) for m, r in product(METRICS, REFERENCES)}
+    known = {c for found in every.values() for c in found}
+    order = connectors_or_all([c for c in aggregate.config_ids if c in known])
+    if not order:
+        return omitted("no_taxes")
+    taxes = {place: {c: tax for c, tax in found.items() if c in order} for place, found in every.items()}
+    metrics = [m for m in METRICS if any(taxes[m, r] for r in REFERENCES)]
+    names: dict[Reference, str] = {r: r for r in REFERENCES if any(taxes[m, r] for m in METRICS)}
+    safe, load = (reference_rate(aggregate, r) for r in REFERENCES)
+    if len(names) == 2 and safe == load:  # the same bar twice would look like agreement
+        names = {"ref_safe": "ref_safe = ref_load"}
+
+    form = FORM.get()
+    figure = new_figure(10.4, 1.0 + (0.1 + 0.29 * len(names)) * len(order), len(metrics))
+    floors = []
+    for axes, metric in zip(side_by_side(figure, len(metrics)), metrics, strict=True):
+        ends, texts = [0.0], [""]
+        for row, config in enumerate(order):
+            points = []
+            gap = _gap(aggregate, config, metric)
+            for position, reference in enumerate(names):
+                tax = taxes[metric, reference].get(config)
+                if tax is None or (value := tax.interval) is None:
+                    continue
+                points.append(value.point)
+                y = row + (position - (len(names) - 1) / 2) * BAR
+                colour, hatch = look_of(config).colour, HATCH_OF[reference]
+                axes.barh(y, value.point, height=BAR * 0.92, color="#FFFFFF" if hatch else colour,
+                          edgecolor=colour, hatch=hatch)  # fmt: skip
+                error_bar(axes, y, value, horizontal=True)
+                added = f"  gap {percent(gap.point).replace(' %', ' pp')}" if gap and hatch else ""
+                texts.append(percent(value.point) + added)
+                write_behind(axes, y, ends_of(value), texts[-1])
+                ends += ends_of(value)
+            if gap and len(points) == 2:
+                axes.plot(points, [row, row], color=GAP, linewidth=2, marker="|", markersize=1.4 * form.mark)
+        names_of_rows = [short_label(aggregate.label_of(c)) for c in order]
+        row_axis(axes, names_of_rows, ends, texts, f"tax of {METRICS[metric]} (%)")
+        for entry in aggregate.repeats:
+            low, high = entry.noise_floor.low, entry.noise_floor.high
+            at_safe = "ref_safe" in names and (entry.reference, entry.metric) == ("ref_safe", metric)
+            if at_safe and low is not None and high is not None:
+                floors.append(axes.axvspan(low, high, color=FLOOR, linewidth=0, zorder=0))
+    legend: list[Artist] = [
+        Patch(facecolor="#FFFFFF" if HATCH_OF[r] else "#999999", edgecolor="#333333", hatch=HATCH_OF[r],
+              label=words if (at := reference_rate(aggregate, r)) is None else f"{words} ({rate(at)})")
+        for r, words in names.items()
+    ]  # fmt: skip
+    if len(names) == 2:
+        legend.append(Line2D([], [], color=GAP, linewidth=2, marker="|", label="gap: what load adds"))
+    if floors:
+        legend.append(Patch(facecolor=FLOOR, label="plain against itself"))
+    shown = [tax for m in metrics for r in names for tax in taxes[m, r].values()]
+    some = {tax.config for tax in shown}
+    lacking = [f"{METRICS[m].removesuffix(' p90')} of {c} at {r}" for r in names for m in METRICS for c in order
+               if c in some and c not in taxes[m, r]]  # fmt: skip
+    return finished(
+        aggregate,
+        name,
+        figure,
+        [_columns(tax, BAR_COLUMNS) for tax in shown],
+        taxes=shown,
+        lists={**launches(shown), "no_bar": lacking, **left_out(aggregate, "a", some, taxes=shown)},
+        legend=legend,
+    )
+
+
+def _columns(tax: TaxRow, names: str) -> Row:
+    return {name: getattr(tax, name) for name in names.split()}
+
+
+def _gap(aggregate: Aggregate, config: str, metric: LatencyMetric) -> Interval | None:
+    """Return what load adds to a tax at Phase A's shape."""
+    rows = (a for a in aggregate.amplification if (a.config, a.metric) == (config, metric))
+    row = next((a for a in rows if a.input_tokens is None or a.shape == phase_a_shape(aggregate)), None)
+    return None if row is None else row.interval
+
+
+def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
+    """Draw the TTFT tax over prompt and output length, one heatmap per connector (phase B).
+
+    A shape that somebody could not hold at ref_safe was measured at a lower rate; then every cell names its own. At Phase A's shape
+    the main tax stands, as in Figure 4, also where Phase B's own cell is lost.
+    """
+    own = [
+        tax
+        for tax in aggregate.taxes
+        if (tax.phase, tax.metric, tax.reference) == ("b", "ttft_p90", "ref_safe") and tax.config != "plain"
+    ]
+    every = _grids(aggregate, own)
+    order = connectors_or_all([c for c in aggregate.config_ids if c in every])
+    if not order:
+        return omitted("no_shapes")
+    inputs, outputs = sorted({t.input_tokens for t in own}), sorted({t.output_tokens for t in own})
+    names = [short_label(aggregate.label_of(c)) for c in order]
+    taxes = [tax for c in order for _, tax in sorted(every[c].items())]
+    rates = {tax.rate_per_s for tax in taxes}
+    form = FORM.get()
+    texts = {id(tax): _cell_text(tax, len(rates) > 1, "\n" if form.narrow else " ") for tax in taxes}
+    cells = [text.split("\n") for text in texts.values()]
+
+    # Cells are as large as their numbers need, and panels stand side by side as the width allows.
+    widest, tallest = max(len(line) for cell in cells for line in cell), max(map(len, cells))
+    wide = max(len(outputs) * (0.57 * form.small * widest + 3), 0.6 * form.small * max(map(len, names)))
+    panel = (wide + form.small) / 72
+    space = (form.width or 11.0) - 0.09 * form.text
+    columns = max(1, min(len(order), 4, int(space / (0.85 * panel))))
+    lines = -(-len(order) // columns)
+    high = len(inputs) * (1.35 * tallest * form.small + 4) + 2.2 * form.text
+    height = (lines * high + 9 * form.text) / 72
+    figure = new_figure(max(8.0, columns * panel + 0.1 * form.text), height / form.tallness)
+    panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
+    fits = min(1.0, (figure.get_figwidth() - 0.09 * form.text) / columns / panel)
+    points = sorted(abs(tax.point) for tax in taxes if tax.point is not None)
+    # One saturated cell must not bleach the rest: the scale ends at three times the median, the text has the number.
+    limit = max(min(points[-1], 3 * points[len(points) // 2]), 0.02)
+    norm = Normalize(-limit, limit)
+    colours = colormaps["PuOr_r"].with_extremes(bad="#EDEDED")
+    for position, axes in enumerate(panels.flat):
+        if position >= len(order):
+            axes.set_axis_off()
+            continue
+        grid = every[order[position]]
+        values = np.array(
+            [[tax.point if (tax := grid.get((i, o))) else np.nan for o in outputs] for i in inputs]
+        )
+        axes.pcolormesh(values, cmap=colours, norm=norm, edgecolors="#FFFFFF", linewidth=1.5)
+        for (row, i), (column, o) in product(enumerate(inputs), enumerate(outputs)):
+            text = texts[id(grid[i, o])] if (i, o) in grid else "n/a"
+            _write_cell(
+                axes,
+                column,
+                row,
+                grid.get((i, o)),
+                text,
+                colours(norm(values[row, column])),
+                form.small * fits,
+            )
+        axes.set_xticks(np.arange(len(outputs)) + 0.5, [f"{o:,}" for o in outputs])
+        axes.set_yticks(np.arange(len(inputs)) + 0.5, [f"{i:,}" for i in inputs])
+        axes.set_ylim(len(inputs), 0)
+        axes.tick_params(length=0)
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+        axes.set_title(names[position], loc="left", fontsize=form.small * fits)
+        if position % columns == 0:
+            axes.set_ylabel("prompt (tokens)")
+        if position >= columns * (lines - 1):
+            axes.set_xlabel("output (tokens)")
+    extend = "both" if points[-1] > limit else "neither"
+    bar = figure.colorbar(
+        panels.flat[0].collections[0], ax=panels, location="bottom", shrink=0.8, aspect=50, extend=extend
+    )
+    bar.set_label("tax of TTFT p90 (%); hatched: interval covers 0")
+    percent_axis(bar.ax.xaxis)
+    missing = [f"{c} {i}x{o}" for c, i, o in product(order, inputs, outputs) if (i, o) not in every[c]]
+    return finished(
+        aggregate,
+        name,
+        figure,
+        [_columns(tax, CELL_COLUMNS) for tax in taxes],
+        taxes=taxes,
+        lists={"not_available": missing, **left_out(aggregate, "b", order, taxes=taxes)},
+        rate_per_s=rates.pop() if len(rates) == 1 else None,
+        shape=False,
+    )
+
+
+def _grids(aggregate: Aggregate, own: Sequence[TaxRow]) -> dict[str, Grid]:
+    """Return of each configuration the tax that stands at each of Phase B's shapes; its own cell there may be lost, or all of Phase B."""
+    grids: dict[str, Grid] = {}
+    for measured in own:
+        tax = standing_tax(aggregate, measured)
+        if tax.known:
+            grids.setdefault(tax.config, {})[measured.shape] = tax
+    for config, main in main_taxes(aggregate, metric="ttft_p90", reference="ref_safe").items():
+        if (main.shape, main.rate_per_s) in {(tax.shape, tax.rate_per_s) for tax in own}:
+            grids.setdefault(config, {}).setdefault(main.shape, main)
+    return grids
+
+
+def _cell_text(tax: TaxRow, with_rate: bool, between: str) -> str:
+    """Return what stands in a cell: the tax, its interval, and where they differ its rate and its blocks."""
+    value = tax.interval
+    assert value is not None, "a grid has taxes with a number"
+    point, low, high = (text.removesuffix(" %") for text in interval_texts(value, no_low="?", no_high="?"))
+    lines = [f"{point} %", f"[{low},{between}{high}]"]
+    if with_rate:
+        lines.append(rate(tax.rate_per_s))
+    if (blocks := blocks_of(tax)) is not None:
+        lines.append(f"{blocks} blocks")
+    return "\n".join(lines)
+
+
+def _write_cell(axes: Any, x: int, y: int, tax: TaxRow | None, text: str, colour: Any, points: float) -> None:
+    """Write a cell's numbers, dark on light colours and light on dark ones, and hatch a cell whose interval holds zero."""
+    hatch = HATCHES.get(tax.told) if tax else None
+    if hatch:
+        face: Any = {"fill": False, "edgecolor": "#8A8A8A", "linewidth": 0}
+        axes.add_patch(Rectangle((x, y), 1, 1, hatch=hatch, **face))
+    dark = float(np.dot(colour[:3], (0.299, 0.587, 0.114))) < 0.5
+    axes.text(
+        x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=points, linespacing=1.25,
+        color="#FFFFFF" if dark else "#000000",
+        bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.4} if hatch else None,
+    )  # fmt: skip
+
+
+NOOP = "noop_connector"
+PARTS = ("flags", "framework", "implementation")
+FLAGS_COLOUR, WHISKER, WHOLE, GREY = "#F0E442", "#333333", "#111111", "#666666"
+# Rows of one connector: its three parts, then the whole.
+OFFSETS = (-0.3, -0.1, 0.1, 0.3)
+PART_BAR = 0.17
+# The stacked configuration and its parts; the first whose members all have a tax is drawn. The second runs
+# on hosts without a GPU.
+STACKS = {
+    "multi_mooncake_lmcache": ("mooncake_both", "lmcache_only"),
+    "multi_noop_example": ("noop_connector", "example_connector"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One connector's tax on one latency; ``parts`` is empty where it is not split, and has no flags where these are not known."""
+
+    total: Interval
+    parts: dict[str, Interval]
+
+
+def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
+    """Draw each tax in three parts: settings that the connector switches, vLLM's framework, the connector's own code.
+
+    Where no launch of plain had the connector's settings, in the two parts of the published experiment: the no-op connector's
+    tax, and what the connector adds to it.
+    """
+    stacks: dict[LatencyMetric, dict[str, Stack]] = {}
+    for row in aggregate.decomposition:
+        if (stack := _stack(row)) is not None and row.metric in METRICS:
+            stacks.setdefault(row.metric, {})[row.config] = stack
+    every = [stack for found in stacks.values() for stack in found.values()]
+    if not any(stack.parts for stack in every):
+        return _not_split(aggregate)
+    order = [c for c in aggregate.config_ids if any(c in found for found in stacks.values())]
+    names = [short_label(aggregate.label_of(c)) for c in order]
+    figure = new_figure(10.4, 1.0 + 0.8 * len(order), len(stacks))
+    rows: list[Row] = []
+    shown: list[TaxRow] = []
+    metrics = [m for m in METRICS if m in stacks]
+    for axes, metric in zip(side_by_side(figure, len(metrics)), metrics, strict=True):
+        found = stacks[metric]
+        ends, texts = [0.0], [""]
+        for place, config in enumerate(order):
+            stack = found.get(config)
+            if stack is None:
+                write_behind(axes, place, [], "not available", GREY)
+                continue
+            if "flags" not in stack.parts:
+                words = "flags not told apart" if stack.parts else "parts not told apart"
+                write_behind(axes, place + OFFSETS[0], [], words, GREY)
+            start = 0.0
+            for offset, part in zip(OFFSETS, PARTS, strict=False):
+                if (value := stack.parts.get(part)) is not None:
+                    ends += _bar(axes, place + offset, config, part, start, value)
+                    start += value.point
+            y = place + OFFSETS[-1]
+            error_bar(axes, y, stack.total, horizontal=True, colour=WHOLE)
+            axes.plot(
+                stack.total.point, y, "|", color=WHOLE, markersize=2 * FORM.get().mark, markeredgewidth=1.8
+            )
+            texts.append(percent(stack.total.point))
+            write_behind(axes, y, ends_of(stack.total), texts[-1])
+            ends += ends_of(stack.total)
+            rows += [
+                {
+                    "config": config,
+                    "metric": metric,
+                    "part": part,
+                    "tax": v.point,
+                    "low": v.low,
+                    "high": v.high,
+                }
+                for part, v in {**stack.parts, "total": stack.total}.items()
+            ]
+            axes.axhline(place + 0.5, color="#DDDDDD", linewidth=0.6)
+        row_axis(axes, names, ends, texts, f"tax of {METRICS[metric]} (%)")
+        # The taxes behind the bars: those that are split, and those that are parts of them.
+        behind = {*found, *(MATCHED + c for c, s in found.items() if "flags" in s.parts)}
+        behind |= {NOOP for s in found.values() if "framework" in s.parts}
+        taxes = main_taxes(aggregate, metric=metric, reference="ref_safe")
+        shown += [tax for c, tax in taxes.items() if c in behind]
+    legend: list[Artist] = [
+        Patch(facecolor=FLAGS_COLOUR, label="flags: settings it switches"),
+        Patch(facecolor=look_of(NOOP).colour, label="framework: the no-op connector"),
+        Patch(facecolor="#FFFFFF", edgecolor=WHISKER, hatch="////", label="implementation: the rest"),
+        Line2D([], [], color=WHISKER, marker="o", label="a part's interval"),
+        Line2D([], [], color=WHOLE, marker="|", markersize=2 * FORM.get().mark, label="whole tax"),
+    ]
+    at = reference_rate(aggregate, "ref_safe")
+    whole = [c for c in order if any(c in found and not found[c].parts for found in stacks.values())]
+    return finished(
+        aggregate,
+        name,
+        figure,
+        rows,
+        taxes=shown,
+        lists={
+            **launches(shown),
+            "not_split": whole,
+            **left_out(aggregate, "a", {NOOP, *order}, taxes=shown, rate_per_s=at),
+        },
+        legend=legend if any("flags" in stack.parts for stack in every) else legend[1:],
+        rate_per_s=at,
+    )
+
+
+def _stack(row: Decomposition) -> Stack | None:
+    if (total := row.total.interval) is None:
+        return None
+    every = {"flags": row.flags, "framework": row.framework, "implementation": row.implementation}
+    wanted = PARTS[1:] if row.parts == 2 else PARTS
+    parts = {p: value for p in wanted if (value := every[p].interval) is not None}
+    return Stack(total, parts if len(parts) == len(wanted) else {})
+
+
+def _not_split(aggregate: Aggregate) -> Omitted:
+    state = aggregate.configs.get(NOOP)
+    if state is None or state.status not in MEASURED:
+        return omitted("no_framework", reason=why_absent(aggregate, NOOP))
+    rows = aggregate.decomposition
+    parts = [p for r in rows for p in (r.total, r.framework, r.flags, r.implementation) if p.reason]
+    reasons = [reason_text(p.reason, p.subject) for p in parts]
+    return omitted(
+        "no_split", reasons=listing([*dict.fromkeys(reasons)]) or "no connector has a tax at ref_safe"
+    )
+
+
+def _bar(axes: Any, y: float, config: str, part: str, start: float, value: Interval) -> list[float]:
+    """Draw one part from where the one before ended; return the places that its whisker reaches."""
+    style: Any = {
+        "flags": {"color": FLAGS_COLOUR},
+        "framework": {"color": look_of(NOOP).colour},
+        "implementation": {"facecolor": "#FFFFFF", "edgecolor": look_of(config).colour, "hatch": "////"},
+    }[part]
+    axes.barh(y, value.point, left=start, height=PART_BAR, linewidth=1.0, **style)
+    low, high = (None if e is None else start + e for e in (value.low, value.high))
+    moved = Interval(start + value.point, low, high)
+    error_bar(axes, y, moved, horizontal=True, colour=WHISKER)
+    # The dot tells it from the outline of a bar that ends where the whisker does.
+    axes.plot(moved.point, y, "o", color=WHISKER, zorder=3)
+    return ends_of(moved)
+
+
+def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
+    taxes = main_taxes(aggregate, metric="ttft_p90", reference="ref_safe")
+    candidates = dict(STACKS)
+    for verdict in aggregate.hypotheses:
+        if verdict.id == "H4" and len(verdict.numbers.parts or {}) == 2:
+            first, second = verdict.numbers.parts or {}
+            candidates.setdefault(verdict.subject, (first, second))
+    # Taxes of one launch and over blocks are not added up.
+    members = {whole: (*parts, whole) for whole, parts in candidates.items()}
+    alike = [
+        ids
+        for ids in members.values()
+        if {*ids} <= taxes.keys() and len({taxes[c].of_one_launch for c in ids}) == 1
+    ]
+    if not alike:
+        return _no_stack(aggregate, members, taxes)
+    shown = [taxes[c] for c in alike[0]]
+    one, two, whole = (value for tax in shown if (value := tax.interval) is not None)
+    bars = [one, two, _sum(aggregate, alike[0][-1], one, two), whole]
+    first, second, together = alike[0]
+    ids = [first, second, "sum", together]
+    names = [short_label(aggregate.label_of(c)) if c != "sum" else "sum of the two" for c in ids]
+    figure = new_figure(9.6, 3.4)
+    axes = figure.subplots()
+    ends, texts = [0.0], []
+    for row, (config, value) in enumerate(zip(ids, bars, strict=True)):
+        style: Any = {"color": look_of(config).colour}
+        if config == "sum":
+            style = {"facecolor": "#FFFFFF", "edgecolor": "#555555", "hatch": "////"}
+        axes.barh(row, value.point, height=0.62, **style)
+        error_bar(axes, row, value, horizontal=True)
+        texts.append(percent(value.point))
+        write_behind(axes, row, ends_of(value), texts[-1])
+        ends += ends_of(value)
+    axes.plot([bars[2].point] * 2, [1.6, 3.4], color="#777777", linewidth=0.9, linestyle="--", zorder=0)
+    row_axis(axes, names, ends, texts, "tax of TTFT p90 (%)")
+    at = reference_rate(aggregate, "ref_safe")
+    # Over blocks a tax is against the mean of plain's two launches of each.
+    plains = ["plain"] if shown[0].of_one_launch else ["plain", PLAIN_AGAIN]
+    return finished(
+        aggregate,
+        name,
+        figure,
+        [{"config": c, "tax_ttft_p90": v.point, "low": v.low, "high": v.high} for c, v in zip(ids, bars, strict=True)],
+        taxes=shown,
+        lists={
+            **launches(shown),
+            **left_out(aggregate, "a", taxes=shown, rate_per_s=at, among=[*plains, *alike[0]]),
+        },
+        rate_per_s=at,
+    )  # fmt: skip
+
+
+def _sum(aggregate: Aggregate, whole: str, one: Interval, two: Interval) -> Interval:
+    """Return the verdict's sum of the parts; without a verdict its ends are the sums of theirs, at least as wide as need be."""
+    verdict = aggregate.hypothesis("H4", whole)
+    if verdict is not None and (found := verdict.numbers.sum_of_parts) is not None and found.interval:
+        return found.interval
+    low = None if one.low is None or two.low is None else one.low + two.low
+    high = None if one.high is None or two.high is None else one.high + two.high
+    return Interval(one.point + two.point, low, high)
+
+
+def _no_stack(
+    aggregate: Aggregate, members: dict[str, tuple[str, str, str]], taxes: dict[str, TaxRow]
+) -> Omitted:
+    """Say of the stack that this campaign asked for, else of the first, whose tax is missing."""
+    asked = [ids for whole, ids in members.items() if whole in aggregate.configs]
+    of_h4 = [h for h in aggregate.hypotheses if h.id == "H4" and h.subject in aggregate.configs]
+    if not asked and of_h4:
+        why = "; ".join(reason_text(m.reason, m.subject) for m in of_h4[0].missing)
+        return omitted("stack_of_h4", stack=of_h4[0].subject, outcome=of_h4[0].outcome, why=why)
+    ids = [*asked, *members.values()][0]
+    place = ("ttft_p90", "ref_safe")
+    said = {
+        t.config: reason_text(t.reason, t.subject)
+        for t in aggregate.main_taxes
+        if (t.metric, t.reference) == place and t.reason
+    }
+    missing = [f"{c}: {said[c]}" if said.get(c) else why_absent(aggregate, c) for c in ids if c not in taxes]
+    if missing:
+        return omitted("no_stack", reasons="; ".join(missing))
+    return omitted("unlike_launches", once=" and ".join(c for c in ids if taxes[c].of_one_launch))

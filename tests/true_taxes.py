@@ -1,0 +1,21 @@
+"""The tax of a connector that the cost model itself says is there."""
+
+from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts
+from connector_tax.run.rehearsal.cell import true_percentiles_ms
+
+
+def true_tax(
+    spec: CellSpec,
+    costs: EngineCosts,
+    connector: ConnectorCosts,
+    *,
+    max_num_batched_tokens: int,
+    launches: int = 40,
+) -> dict[str, float]:
+    """``{"ttft_p90": ..., "tpot_p90": ...}`` of ``connector`` against no connector, under the model."""
+    own, plain = (
+        true_percentiles_ms(spec, costs, c, max_num_batched_tokens=max_num_batched_tokens, launches=launches)
+        for c in (connector, NO_CONNECTOR)
+    )
+    return {name: own[f"{name[:4]}_ms"] / plain[f"{name[:4]}_ms"] - 1 for name in ("ttft_p90", "tpot_p90")}
