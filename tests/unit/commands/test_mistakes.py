@@ -26,7 +26,7 @@ MISTAKES = [
     ("demo.yaml", "connector-tax run demo.yaml"),
     ("run demoo", "Did you mean demo?"),
     ("run demo --core 2 --smoek", "Did you mean --smoke?"),
-    ("plan demo --hourss 3", "Did you mean --hours?"),
+    ("plan demo --time-onyl", "Did you mean --time-only?"),
     ("run demo --minutes 5m", "--help"),
     ("run demo --cores 0", "give 1 or more"),
     ("plan demo --gpus 3", "from 1 to that"),
