@@ -197,19 +197,14 @@ def kept_in(root: Path | None) -> Iterator[Path]:
     """Yield a folder for the raw artifacts: ``root``, or a temporary one that is removed.
 
     Raises:
-        ConfigError: ``root`` holds something, or cannot be made.
+        ConfigError: ``root`` holds something.
     """
-    if root is not None and root.exists() and not root.is_dir():
-        raise ConfigError(f"--to {root}: is no folder. Give a new one.")
-    if root is not None and root.exists() and any(root.iterdir()):
+    if root is not None and root.is_dir() and any(root.iterdir()):
         raise ConfigError(
             f"--to {root}: holds something already; a check is measured anew. Give a new folder."
         )
     place = tempfile.TemporaryDirectory(prefix="connector-tax-check-") if root is None else nullcontext(root)
     with place as name:
         folder = Path(name)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"--to {root}: cannot be made ({error.strerror}).") from error
+        folder.mkdir(parents=True, exist_ok=True)
         yield folder

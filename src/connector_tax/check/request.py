@@ -164,12 +164,7 @@ def model_folder(name: str, engine_python: str) -> tuple[str, Path]:
             str(shape),
             str(folder),
         ]
-        try:
-            made = subprocess.run(command, capture_output=True, text=True)
-        except OSError as error:
-            raise ConfigError(
-                f"--engine-python {engine_python}: cannot be run ({error.strerror})."
-            ) from error
+        made = subprocess.run(command, capture_output=True, text=True)
         if made.returncode != 0:
             said = (made.stderr.strip().splitlines() or ["it said nothing"])[-1]
             raise ConfigError(

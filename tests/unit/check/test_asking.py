@@ -122,10 +122,13 @@ def test_what_is_no_limit_is_refused(text: str) -> None:
             ["--connector", "noop_connector", "--engine-args", '{"gpu_memory_utilization": "x"}'],
             "gpu_memory_utilization: 'x': wanted is a number above 0",
         ),
-        (["--connector", "noop_connector", "--to", "README.md"], "--to README.md: is no folder"),
+        (
+            ["--connector", "noop_connector", "--to", "README.md"],
+            "README.md: cannot write (File exists): a file",
+        ),
         (
             ["--connector", "noop_connector", "--to", "README.md/x"],
-            "--to README.md/x: cannot be made (Not a directory)",
+            "README.md/x: cannot write (Not a directory): README.md is no folder",
         ),
     ],
 )
@@ -172,11 +175,22 @@ def test_without_an_interpreter_both_ways_to_give_one_are_said(
 def test_the_interpreter_of_the_environment_is_taken_where_none_is_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("ENGINE_PYTHON", "/of/the/environment")
+    monkeypatch.setenv("ENGINE_PYTHON", "/bin/true")
     parser = command("check").parser()
     asked = ["--connector", "noop_connector"]
-    assert engine_python_of(parser.parse_args(asked)) == "/of/the/environment"
-    assert engine_python_of(parser.parse_args([*asked, "--engine-python", "/given"])) == "/given"
+    assert engine_python_of(parser.parse_args(asked)) == "/bin/true"
+    assert engine_python_of(parser.parse_args([*asked, "--engine-python", "/bin/false"])) == "/bin/false"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("/nope", "no such program"), ("/tmp", "bin/python"), ("{file}", "may not be executed")],
+)
+def test_an_interpreter_that_cannot_be_run_is_refused_first(tmp_path: Path, given: str, said: str) -> None:
+    (tmp_path / "file").write_text("")
+    asked = ["--connector", "noop_connector", "--engine-python", given.format(file=tmp_path / "file")]
+    with pytest.raises(ConfigError, match=rf"--engine-python .*{said}"):
+        command("check").call(asked)
 
 
 def _refused(command: list[str], words: str) -> None:

@@ -1,6 +1,5 @@
 """What a connector lacks is named before anything is launched, with what to do; the engine's Python is one that a test makes."""
 
-import os
 import sys
 import time
 from dataclasses import replace
@@ -11,7 +10,6 @@ import msgspec
 import pytest
 from made import request
 
-from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.connector import ModuleNeed
 from connector_tax.check.campaign import write_campaign
 from connector_tax.check.document import Fault
@@ -157,9 +155,3 @@ def test_a_python_that_dies_is_told_as_well(tmp_path: Path, packages: Path) -> N
     (packages / "own.py").write_text("import os; os._exit(7)")
     fault = asked(tmp_path, connector("Good", "own"), packages)
     assert fault is not None and (fault.code, fault.said) == ("broken", "exit code 7")
-
-
-def test_no_interpreter_is_a_mistake_of_the_request(tmp_path: Path) -> None:
-    asking = request(tmp_path, engine_python=os.fspath(tmp_path / "none"))
-    with pytest.raises(ConfigError, match=r"none: cannot be run"):
-        early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))

@@ -67,7 +67,9 @@ def read_yaml(path: Path, example: str = "config/demo.yaml") -> Foreign:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"{path}: cannot be read ({why}). Give one that can, such as {example}.") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {_yaml_words(error)}") from error
+        raise ConfigError(
+            f"{path}: not valid YAML: {_yaml_words(error)}. Indent by blanks, and quote text with special characters."
+        ) from error
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deep.") from error
     if not isinstance(value, dict):
