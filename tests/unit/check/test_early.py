@@ -132,10 +132,8 @@ def test_what_to_install_is_for_the_cuda_of_the_engine(
 def test_native_parts_that_do_not_load_are_told_before_a_launch(tmp_path: Path, packages: Path) -> None:
     """A class may do without its package until it is made."""
     asking = request(tmp_path, engine_python=sys.executable, env={"PYTHONPATH": str(packages)})
-    asking.entry |= {
-        "kv_transfer_config": connector("Good", "own"),
-        "modules": [{"module": "breaks", "install": "pip install breaks"}],
-    }
+    asking.entry["kv_transfer_config"] = connector("Good", "own")
+    asking.entry["modules"] = [{"module": "breaks", "install": "pip install breaks"}]
     fault = early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))
     assert fault is not None and (fault.code, fault.subject) == ("broken", "breaks")
 
