@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CellFolder
 from connector_tax.base.connector_off import said_in
 from connector_tax.base.documents.receipt import Decision, PreflightStatus
@@ -22,7 +23,7 @@ from connector_tax.read.stats.cell_rows import flags_of
 from connector_tax.run.measure.cell import _risen
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import Campaign, campaign_config
+from builders import Campaign, campaign_config, reseal
 from invented_server import Behaviour
 
 NIXL = "nixl_both"
@@ -148,6 +149,55 @@ def test_a_cache_that_nobody_tried_beforehand_has_to_be_asked_all_the_same(
     assert [codes(cell) for cell in found] == [["counter"]] * 3
     campaign.measure("lmcache_only", counters_delta={QUERIES: 900.0})
     assert all(c.usable for c in read_campaign(campaign.root).cells())
+
+
+# (seconds since the cell began, since the host did) -> the counter.
+Counter = Callable[[float, float], float]
+
+
+def rising(_: float, host_s: float) -> float:
+    return 1000 * host_s
+
+
+def sample(folder: CellFolder, counter: Counter, *, keep: slice = slice(None)) -> None:
+    """Put a counter into the samples of a cell that has no delta, as old ones have none."""
+    window = read_cell(folder).window
+    rows = [json.loads(line) for line in folder.metrics.read_text().splitlines()][keep]
+    for row in rows:
+        row["values"][QUERIES] = counter((row["t_ns"] - window.t0_ns) / 1e9, row["t_ns"] / 1e9)
+    folder.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reseal(folder)
+
+
+def test_an_old_cell_is_judged_by_its_samples(campaign: Campaign) -> None:
+    first, *others = campaign.measure(NIXL)
+    sample(first, rising)
+    for folder in others:
+        sample(folder, lambda *_: 100_000.0)  # what the end of the first cell added is in it
+    campaign.receipt(NIXL)
+    assert of_all(campaign) == [[], ["counter"], ["counter"]]
+
+
+def test_what_rose_between_the_samples_of_neighbours_has_risen(campaign: Campaign) -> None:
+    """A cell of a second has one sample; those of the cells beside it stand on both sides of it."""
+    first, middle, last = campaign.measure(NIXL)
+    sample(first, rising)
+    sample(middle, lambda *_: 30_000.0, keep=slice(3, 4))
+    sample(last, rising)
+    campaign.receipt(NIXL)
+    assert of_all(campaign) == [[]] * 3
+
+
+def test_a_counter_that_stops_in_the_middle_of_a_cell_is_found(campaign: Campaign) -> None:
+    first, second, third = campaign.measure(NIXL)
+    sample(first, rising)
+    seconds = (read_cell(second).window.drained_ns - read_cell(second).window.t0_ns) / 1e9
+    stopped = 100_000 + 1000 * seconds / 2
+    sample(second, lambda s, _: min(100_000 + 1000 * s, stopped))
+    # Behind the last prompt nothing is looked up.
+    sample(third, lambda s, _: stopped + 1000 * min(s, 0.95 * seconds))
+    campaign.receipt(NIXL)
+    assert of_all(campaign) == [[], ["counter_stopped"], []]
 
 
 def test_counters_of_its_own_are_asked_for_where_prompts_are_long_enough(campaign: Campaign) -> None:

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -21,13 +22,17 @@ from connector_tax.base.documents.receipt import CACHE_ASKED, Decision, Prefligh
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import each_line_of, is_regular
 from connector_tax.base.records.cell import CellWindow
+from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.steptime.share import cut
 from connector_tax.base.units import MOST_NS, NS_PER_S
 from connector_tax.read.ingest.cells import CellData
+from connector_tax.read.ingest.samples import Counted
 from connector_tax.read.ingest.steps import read_steps
 
 # A cell's flag: a counter should have risen, and nobody knows whether it did.
 UNPROVED = "connector_unproved"
+# A connector that stops in the middle of a cell: so many requests were sent and answered after the counter moved last, and such a share of all.
+STOPPED_REQUESTS, STOPPED_SHARE = 10, 0.25
 # LMCache adds to its counters every ten seconds: one that did not rise in a shorter cell may do so later.
 MOST_LATE_S = 10.0
 # In 21 cells of seven connectors on vLLM, hooks took 1.1 to 75 times what preflight saw, and those of a connector that does nothing 10 us of
@@ -78,24 +83,25 @@ def with_proofs(
     }
     said = cache(_said)  # a launch has many cells
 
-    def proved(run: RunFolder, cell: CellData) -> CellData:
+    def proved(run: RunFolder, cell: CellData, cells: Sequence[CellData]) -> CellData:
         if cell.config not in known or cell.left_out:
             return cell
-        return _judged(cell, said(_launch_folder(run, cell)), known[cell.config])
+        launch = [c for c in cells if c.document.attempt == cell.document.attempt]
+        return _judged(cell, launch, said(_launch_folder(run, cell)), known[cell.config])
 
-    return [tuple(proved(run, cell) for cell in cells) for run, cells in runs]
+    return [tuple(proved(run, cell, cells) for cell in cells) for run, cells in runs]
 
 
 def _counters_of(decision: Decision | None, cells: Sequence[CellData], is_cache: bool) -> dict[str, int]:
     """Counters that must rise in each cell, as preflight or another cell has shown; of a cache, as its entry has it."""
     found: dict[str, int] = {}
-    if is_cache and any(EXTERNAL_QUERIES in _rises(c) for c in cells):
+    if is_cache and any(_own_rise(c) is not None for c in cells):
         found[EXTERNAL_QUERIES] = 0
     if decision is not None:
         if any(f.check == CACHE_ASKED and f.ok for f in decision.checked):
             found[EXTERNAL_QUERIES] = 0
         found |= decision.counters or {}
-    shortest = [_longest_prompt(c) for c in cells if _rises(c).get(EXTERNAL_QUERIES)]
+    shortest = [_longest_prompt(c) for c in cells if (_own_rise(c) or 0) > 0]
     if shortest:
         found[EXTERNAL_QUERIES] = min(*shortest, found.get(EXTERNAL_QUERIES, shortest[0]))
     return found
@@ -142,20 +148,25 @@ def _said(folder: Path) -> Problem | None:
     return None
 
 
-def _judged(cell: CellData, said: Problem | None, known: _Known) -> CellData:
+def _judged(cell: CellData, launch: Sequence[CellData], said: Problem | None, known: _Known) -> CellData:
     """
     Args:
+        launch: all cells of its launch.
         said: what the launch's log says.
     """
     wanted = [name for name, tokens in known.counters.items() if _longest_prompt(cell) >= tokens]
     brief = cell.window.drained_ns - cell.window.t0_ns < MOST_LATE_S * NS_PER_S
-    rises = {
-        name: rise for name, rise in _rises(cell).items() if rise or name == EXTERNAL_QUERIES or not brief
-    }
+    counted = (cell.document.counters_delta or {}).items()
+    rises = {name: rise for name, rise in counted if rise or name == EXTERNAL_QUERIES or not brief}
+    queries = _around(cell, launch)
+    answers = [r for r in cell.requests if r.status == "ok"]
+    if (rise := _rise(queries)) is not None and _sent_since(queries[0][0], queries, answers):
+        rises.setdefault(EXTERNAL_QUERIES, rise)
     off = [said] if said is not None else []
-    if any(r.status == "ok" for r in cell.requests):
+    if answers:
         # A counter that went back, or is gone, did not rise.
         off += [Problem("off_counter", name) for name in wanted if rises.get(name, 1) <= 0]
+        off += _stopped(queries, answers) if rises.get(EXTERNAL_QUERIES, 0) > 0 else []
     off += _idle(cell, known.hooks, counted=any(rise > 0 for rise in rises.values()))
     document = cell.document
     if off:
@@ -170,9 +181,41 @@ def _longest_prompt(cell: CellData) -> int:
     return max((r.prompt_tokens or 0 for r in cell.requests if r.status == "ok"), default=0)
 
 
-def _rises(cell: CellData) -> dict[str, float]:
-    """By how much each counter that is known rose from before the cell to after its drain."""
-    return cell.document.counters_delta or {}
+def _own_rise(cell: CellData) -> float | None:
+    """By how much the external queries rose over the cell; None where nobody knows."""
+    return (cell.document.counters_delta or {}).get(EXTERNAL_QUERIES, _rise(cell.samples.external_queries))
+
+
+def _around(cell: CellData, launch: Sequence[CellData]) -> Counted:
+    """The counter from the cell's first sample to the first after its drain.
+
+    A cell without two such begins with the last sample before it, which lacks what the end of the earlier cell added; else all samples of the launch count.
+    """
+    samples = sorted(sample for other in launch for sample in other.samples.external_queries)
+    before = [s for s in samples if s[0] < cell.window.t0_ns][-1:]
+    after = [s for s in samples if s[0] >= cell.window.drained_ns][:1]
+    inside = [s for s in samples if cell.window.t0_ns <= s[0] < cell.window.drained_ns]
+    own = next((s for s in ([*inside, *after], [*before, *inside, *after]) if len(s) > 1), samples)
+    return tuple(own)
+
+
+def _rise(samples: Counted) -> float | None:
+    """From the first to the last; None of fewer than two."""
+    return samples[-1][1] - samples[0][1] if len(samples) > 1 else None
+
+
+def _stopped(samples: Counted, answers: Sequence[RequestRecord]) -> list[Problem]:
+    """A counter that rose at first and then stood still though requests were sent and answered."""
+    rises_ns = [b[0] for a, b in pairwise(samples) if b[1] > a[1]]
+    since = _sent_since(rises_ns[-1], samples, answers) if rises_ns else 0
+    stopped = since >= max(STOPPED_REQUESTS, STOPPED_SHARE * len(answers))
+    return [Problem("off_counter_stopped", EXTERNAL_QUERIES, numbers={"requests": since})] if stopped else []
+
+
+def _sent_since(t_ns: int, samples: Counted, answers: Sequence[RequestRecord]) -> int:
+    """Requests that were sent after ``t_ns`` and had their first token before the last sample: what they raise has risen by then."""
+    end_ns = samples[-1][0]
+    return sum((r.t_send_ns or 0) > t_ns and (r.t_first_token_ns or end_ns) < end_ns for r in answers)
 
 
 def _idle(cell: CellData, known: dict[str, dict[str, float]], *, counted: bool) -> list[Problem]:

@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from connector_tax.base.connector_off import EXTERNAL_QUERIES
 from connector_tax.base.documents.aggregate import Gpu, Host
-from connector_tax.base.files import each_line_of
+from connector_tax.base.files import each_line_of, shown
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.host import GpuReading, HostReading
@@ -81,8 +82,11 @@ def _mean(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
+# A counter over time: (t_ns, value) of each sample that has it.
+Counted = tuple[tuple[int, float], ...]
 # Of tokens since the launch and of bytes alike.
 MOST_VALUE = 1e18
+NAMES = ("num_requests_running", "num_requests_waiting", EXTERNAL_QUERIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,7 @@ class Samples:
     """One cell's samples inside its window.
 
     Attributes:
+        external_queries: that counter in all samples from the cell's beginning to its drain.
         waiting_p50, running_p50: medians over the window's samples; None without any.
         n_waiting: samples that waiting_p50 is the median of.
         n, n_missed: samples in the window, and how many of them could not be taken.
@@ -102,6 +107,7 @@ class Samples:
     n_missed: int
     host: Host | None = None
     n_waiting: int = 0
+    external_queries: Counted = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,7 @@ class Moment:
     Attributes:
         answered: whether the engine did.
         running, waiting: requests; None where the engine did not say.
+        external_queries: that counter.
         host: None where the sample holds no reading of the host.
     """
 
@@ -118,16 +125,24 @@ class Moment:
     answered: bool
     running: float | None
     waiting: float | None
+    external_queries: float | None
     host: HostReading | None
 
 
 def read_samples(path: Path, window: CellWindow) -> Samples:
-    """A line that does not parse counts as missed; so does a sample that failed."""
-    inside, missed = list[Moment](), 0
+    """A line that does not parse counts as missed; so does a sample that failed.
+
+    Raises:
+        ValueError: a sample has something else where a number belongs.
+    """
+    inside, queries, missed = list[Moment](), list[tuple[int, float]](), 0
     for moment in _moments(path):
         if moment is None:
             missed += 1
-        elif window.window_start_ns <= moment.t_ns < window.t_stop_ns:
+            continue
+        if moment.external_queries is not None:
+            queries.append((moment.t_ns, moment.external_queries))
+        if window.window_start_ns <= moment.t_ns < window.t_stop_ns:
             inside.append(moment)
     waiting = [m.waiting for m in inside if m.waiting is not None]
     running = [m.running for m in inside if m.running is not None]
@@ -139,6 +154,7 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
         # Also where the engine did not answer.
         host=host_state([m.host for m in inside if m.host is not None]),
         n_waiting=len(waiting),
+        external_queries=tuple(queries),
     )
 
 
@@ -161,10 +177,18 @@ def _moments(path: Path) -> Iterator[Moment | None]:
             yield None
             continue
         values = row.get("values") if row.get("ok") else None
-        running, waiting = (_number(values, f"num_requests_{what}") for what in ("running", "waiting"))
-        yield Moment(t_ns, values is not None, running, waiting, host_reading(row))
+        numbers = [_number(values, name) for name in NAMES]
+        yield Moment(t_ns, values is not None, *numbers, host_reading(row))
 
 
-def _number(values: object, name: str) -> float | None:
-    found = values.get(name) if isinstance(values, dict) else None
-    return float(found) if isinstance(found, int | float) and abs(found) < MOST_VALUE else None
+def _number(values: Foreign, name: str) -> float | None:
+    """
+    Raises:
+        ValueError: it is none, or beyond all that a server counts.
+    """
+    if not isinstance(values, dict) or name not in values:
+        return None
+    value = values[name]
+    if not isinstance(value, int | float) or not abs(value) < MOST_VALUE:
+        raise ValueError(f"{name} of a sample is {shown(value)}, which is no number of a server")
+    return float(value)

@@ -74,6 +74,7 @@ ProblemCode = Literal[
     "not_comparable",
     "off_log",
     "off_counter",
+    "off_counter_stopped",
     "off_hooks_missing",
     "off_hooks_idle",
     # What the numbers lack.
