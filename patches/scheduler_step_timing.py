@@ -129,16 +129,11 @@ def find_vllm(engine_python):
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DoesNotFit("%s cannot be run (%s)" % (engine_python, error)) from error
-    if found.returncode != 0:
-        last = (found.stderr.strip() or "it says nothing").splitlines()[-1]
-        raise DoesNotFit(
-            "%s does not run Python code (exit status %d: %s)" % (engine_python, found.returncode, last)
-        )
     answers = [line[len(ANSWER) :] for line in found.stdout.splitlines() if line.startswith(ANSWER)]
-    if not answers:
+    if found.returncode != 0 or not answers:
+        said = (found.stderr or found.stdout).strip()[-200:] or "it says nothing"
         raise DoesNotFit(
-            "%s ran without an answer: is it a Python interpreter? It printed %r"
-            % (engine_python, found.stdout[:200])
+            "%s does not run Python code (exit status %d: %s)" % (engine_python, found.returncode, said)
         )
     if not answers[-1].strip():
         raise DoesNotFit("%s has no vllm" % engine_python)
@@ -161,19 +156,19 @@ def check(vllm):
             raise DoesNotFit("%s has no %s" % (path, " and no ".join(map(repr, missing))))
 
 
-def run(action, engine_python=None, vllm=None):
-    """``check``, ``status`` or ``revert``; returns what is printed.
+def run(revert, engine_python=None, vllm=None):
+    """Return what is printed.
 
     ``state`` is that of vLLM's files: ``unpatched``, ``patched`` or ``half``; null where there are none to look at.
     """
     import written_blocks
 
-    report = {"action": action, "step_timing_available": False, "reason": None, "state": None, "vllm": None}
+    report = {"step_timing_available": False, "reason": None, "state": None, "vllm": None}
     try:
         folder = vllm or find_vllm(engine_python)
         report["vllm"] = str(folder)
         report["state"] = written_blocks.status(folder)
-        if action == "revert":
+        if revert:
             try:
                 written_blocks.remove(folder)
             finally:
@@ -197,11 +192,10 @@ def main():
     what.add_argument("--revert", action="store_true")
     what.add_argument("--status", action="store_true")
     args = parser.parse_args()
-    action = "revert" if args.revert else "status" if args.status else "check"
-    report = run(action, args.engine_python, args.vllm)
+    report = run(args.revert, args.engine_python, args.vllm)
     print(json.dumps(report, indent=2))
     # Blocks that stay in vLLM's files, or that nobody could look for, must be heard.
-    return 1 if action == "revert" and report["state"] != "unpatched" else 0
+    return 1 if args.revert and report["state"] != "unpatched" else 0
 
 
 if __name__ == "__main__":

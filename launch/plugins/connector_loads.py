@@ -1,13 +1,15 @@
-"""Run by the engine's own Python: whether it loads vLLM and a connector. Needs nothing of this project.
+"""Run by the engine's own Python: whether it loads vLLM and connectors. Needs nothing of this project.
 
-``python -m connector_loads '{"connectors": [...], "packages": [...]}'`` prints the first thing that is missing as a line of JSON, the cheapest question first; null
-where all is there.
+``python -m connector_loads '[{"connectors": [...], "packages": [...]}, ...]'`` prints a line of JSON: the CUDA that its torch was built for, and of each
+the first thing that is missing, the cheapest question first; null where all is there.
 """
 
 import importlib
 import importlib.util
 import json
+import runpy
 import sys
+from pathlib import Path
 
 # Begins the line of the answer: whoever is imported may print as well.
 ANSWER = "connector-tax-loads:"
@@ -29,6 +31,12 @@ def first_fault(connectors: list, packages: list) -> dict | None:
         fault = _class_fault(connector, KVConnectorFactory._registry)
         if fault is not None:
             return fault
+    for package in packages:
+        # A connector's class may do without it; its native parts are loaded here.
+        try:
+            importlib.import_module(package)
+        except Exception as error:  # noqa: BLE001 - likewise
+            return _fault("broken", package, said=error)
     return None
 
 
@@ -69,5 +77,14 @@ def _fault(code: str, subject: str, connector: "dict | None" = None, said: objec
     }
 
 
+def built_for() -> "str | None":
+    """The CUDA of torch, which need not load for it."""
+    torch = importlib.util.find_spec("torch")
+    if torch is None or not torch.origin:
+        return None
+    return runpy.run_path(str(Path(torch.origin).with_name("version.py"))).get("cuda")
+
+
 if __name__ == "__main__":
-    print(f"\n{ANSWER}{json.dumps(first_fault(**json.loads(sys.argv[1])))}")
+    faults = [first_fault(**one) for one in json.loads(sys.argv[1])]
+    print(f"\n{ANSWER}{json.dumps({'cuda': built_for(), 'faults': faults})}")

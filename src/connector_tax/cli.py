@@ -12,6 +12,7 @@ from connector_tax.base.door import run_door
 
 # Name -> what it does; its module is commands/<name>.py. Only the one that is called is imported.
 COMMANDS = {
+    "init": "write a config that fits your GPU, your connectors and your hours",
     "plan": "show how long a campaign takes and how small a tax it finds; starts nothing",
     "run": "measure, or go on where it stopped, then report",
     "status": "show what is done, what runs and how long is left",
@@ -51,7 +52,8 @@ more:
 
 Each says more with --help; connector-tax --version.
 Exit codes: 0 done, 1 over a limit, 2 you can mend it, 70 a bug, 75 more to do, 130 stopped.
-With a GPU: connector-tax run --smoke       Without: connector-tax run demo
+With a GPU: connector-tax init --connectors nixl_both --model MODEL --hours 2
+Without:    connector-tax run demo
 """
 
 
@@ -84,15 +86,16 @@ def _main(arguments: list[str]) -> None:
             print(f"connector-tax {__version__}")
         case [name, *rest] if name in (*COMMANDS, *MORE, *HIDDEN):
             command(name).main(rest, prog=f"connector-tax {name}")
-        case [name, *_]:
-            print(f"connector-tax: {_unknown(name)}", file=sys.stderr)
+        case [name, *rest]:
+            print(f"connector-tax: {_unknown(name, rest)}", file=sys.stderr)
             sys.exit(2)
 
 
-def _unknown(name: str) -> str:
-    close = get_close_matches(name, [*COMMANDS, *MORE, *RENAMED], 1)
+def _unknown(name: str, rest: Sequence[str]) -> str:
     if name in RENAMED:
         return f"{name!r} is now connector-tax {RENAMED[name]}"
-    if close:
-        return f"{name!r} is no command. Did you mean connector-tax {RENAMED.get(close[0], close[0])}?"
-    return f"{name!r} is no command. connector-tax --help lists them."
+    known = [*COMMANDS, *MORE, *RENAMED]
+    behind = [f"{word} {name}" for word in rest if word in known] + [f"run {name}"] * name.endswith(".yaml")
+    close = behind or [RENAMED.get(word, word) for word in get_close_matches(name, known, 1)]
+    meant = f"Did you mean connector-tax {close[0]}?" if close else "connector-tax --help lists them."
+    return f"{name!r} is no command. {meant}"

@@ -390,7 +390,7 @@ WAY_WORDS = {"async": "asynchronous", "sync": "synchronous"}
 COLUMNS = (
     "connector", "scheduling", "release", "missing", "starts", "plain_us_per_step", "over_plain_us_per_step", "low", "high",
     "with_others_us_per_step", "with_others_low", "with_others_high", "tpot_p50", "tpot_p50_low", "tpot_p50_high", "ttft_p90", "ttft_p90_low", "ttft_p90_high",
-    "hooks_us_per_step", "spinning_cores", "switched",
+    "hooks_us_per_step", "spinning_cores", "switched", "source",
 )  # fmt: skip
 
 
@@ -400,15 +400,14 @@ def _csv(record: Record) -> str:
     writer.writerow(COLUMNS)
     for measurement in record.measurements:
         for row in measurement.rows:
-            writer.writerow(
-                [measurement.connector, measurement.scheduling, row.release, row.missing or "", *_cells(row)]
-            )
+            about = [measurement.connector, measurement.scheduling, row.release, row.missing or ""]
+            writer.writerow([*about, *_cells(row), f"virtual time: {record.gpu}"])
     return out.getvalue()
 
 
 def _cells(row: Row) -> list[object]:
     if row.found is None:
-        return [""] * (len(COLUMNS) - 4)
+        return [""] * (len(COLUMNS) - 5)
     found = row.found
     intervals = [
         found.step_us.charged,

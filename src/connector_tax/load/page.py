@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a load run: numbers with intervals, the latency of every request over time, distributions."""
+"""One self-contained HTML page of a load run: numbers with intervals, and the latency of every request over time."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
 
 from connector_tax.base.documents.load import Found, LoadCell, Summary
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.base.statistics.cell import in_window, latencies_ms
+from connector_tax.base.statistics.cell import in_window
 from connector_tax.base.templates import template
 from connector_tax.load.measured import worded
 from connector_tax.load.plan import Load
@@ -22,7 +21,7 @@ from connector_tax.read.figures.style import drawing_style, new_figure, plain_lo
 
 TEMPLATE = Path(__file__).with_name("load.html.j2")
 STYLE = Path(__file__).parents[1] / "read" / "report" / "report.css"
-COLOURS = {"ttft_ms": "#0072B2", "e2e_ms": "#D55E00", "tpot_ms": "#009E73"}
+COLOURS = {"ttft_ms": "#0072B2", "e2e_ms": "#D55E00"}
 # More points than this are drawn as many, evenly chosen; the page says so.
 MOST_POINTS = 4000
 
@@ -64,14 +63,12 @@ def found_lines(found: Found) -> list[str]:
 
 
 def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
-    """Latencies over time and their distributions, as the data URL of a PNG."""
+    """Latencies over time, as the data URL of a PNG."""
     window = cell.window
     chosen = in_window(requests, window)
     with drawing_style(cell.cell_id):
         figure = new_figure(9.0, 3.0)
-        over_time, spread = figure.subplots(1, 2)
-        _over_time(over_time, chosen, window)
-        _spread(spread, chosen)
+        _over_time(figure.subplots(), chosen, window)
         buffer = BytesIO()
         figure.savefig(buffer, format="png", metadata={"Software": None})
     # Markup, since a template cuts long text.
@@ -96,21 +93,3 @@ def _over_time(axes: Axes, chosen: Sequence[RequestRecord], window: CellWindow) 
     if axes.lines:
         plain_log_axis(axes)
         axes.legend(loc="best", markerscale=3, frameon=True, framealpha=0.9)
-
-
-def _spread(axes: Axes, chosen: Sequence[RequestRecord]) -> None:
-    found = latencies_ms(chosen)
-    for name, colour in COLOURS.items():
-        values = np.sort(np.asarray(found[name], dtype=np.float64))
-        finite = values[np.isfinite(values)]
-        if finite.size:
-            # Requests that failed keep their share: the curve ends below 100 %.
-            share = np.arange(1, finite.size + 1) / values.size * 100
-            axes.step(finite, share, where="post", color=colour, label=NAMES[name])
-    axes.set_xlabel("latency, ms")
-    axes.set_ylabel("% of requests, at most")
-    axes.set_ylim(0, 102)
-    if axes.lines:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-        axes.legend(loc="best", frameon=True, framealpha=0.9)

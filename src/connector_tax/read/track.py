@@ -250,5 +250,9 @@ def _entry(side: Side, before: Comparison | None, config: str, metric: LatencyMe
     for change in before.changes if before is not None else ():
         if (change.config, change.metric) == (config, metric) and change.word in ("worse", "better"):
             mood = "bad" if change.regression else "open" if change.word == "worse" else "good"
-            return found | {"change": f"{change.word}, {change_text(change)}", "mood": mood}
+            said = f"{change.word}, {change_text(change)}"
+            if before is not None and before.rate.a_ref_safe_per_s != before.rate.b_ref_safe_per_s:
+                # Of other taxes than the two that stand here.
+                said += f" at {before.rate.per_s:g} req/s"
+            return found | {"change": said, "mood": mood}
     return found

@@ -1,15 +1,16 @@
 """What a connector lacks is named before anything is launched, with what to do; the engine's Python is one that a test makes."""
 
-import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from made import request
 
-from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.connector import ModuleNeed
 from connector_tax.check.campaign import write_campaign
 from connector_tax.check.document import Fault
 from connector_tax.check.early import early_fault
@@ -60,7 +61,8 @@ def stack(*children: dict[str, Any]) -> dict[str, Any]:
 def asked(folder: Path, config: dict[str, Any], packages: Path | None, **changes: Any) -> Fault | None:
     env = {} if packages is None else {"PYTHONPATH": str(packages)}
     asking = request(folder, engine_python=sys.executable, env=env, **changes)
-    asking.entry["kv_transfer_config"] = config
+    entry = msgspec.structs.replace(asking.entry, kv_transfer_config=config)
+    asking = replace(asking, entry=entry)
     return early_fault(asking, write_campaign(asking, folder, "early", duration_s=1.0))
 
 
@@ -114,6 +116,34 @@ def test_a_known_connector_says_which_package_it_wants(tmp_path: Path, packages:
     assert "python -m pip install" in text_of("loads", {"fault": fault, "python": "python"})
 
 
+@pytest.mark.parametrize(("cuda", "package"), [(None, "for-any"), ("13.0", "for-13")])
+def test_what_to_install_is_for_the_cuda_of_the_engine(
+    tmp_path: Path, packages: Path, cuda: str | None, package: str
+) -> None:
+    """Its torch is asked without being loaded: here it would not load."""
+    (packages / "torch").mkdir()
+    (packages / "torch" / "__init__.py").write_text("raise ImportError")
+    (packages / "torch" / "version.py").write_text(f"cuda = {cuda!r}")
+    asking = request(tmp_path, engine_python=sys.executable, env={"PYTHONPATH": str(packages)})
+    own = ModuleNeed("absent", "pip install for-any", {"13": "pip install for-13"})
+    asking = replace(asking, entry=msgspec.structs.replace(asking.entry, modules=(own,)))
+    fault = early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))
+    assert fault is not None and fault.install == f"pip install {package}"
+
+
+def test_native_parts_that_do_not_load_are_told_before_a_launch(tmp_path: Path, packages: Path) -> None:
+    """A class may do without its package until it is made."""
+    asking = request(tmp_path, engine_python=sys.executable, env={"PYTHONPATH": str(packages)})
+    entry = msgspec.structs.replace(
+        asking.entry,
+        kv_transfer_config=connector("Good", "own"),
+        modules=(ModuleNeed("breaks", "pip install breaks"),),
+    )
+    asking = replace(asking, entry=entry)
+    fault = early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))
+    assert fault is not None and (fault.code, fault.subject) == ("broken", "breaks")
+
+
 def test_a_vllm_that_does_not_import_is_told_in_its_own_words(tmp_path: Path, packages: Path) -> None:
     (packages / "vllm" / "__init__.py").write_text("import torch_of_another_build")
     fault = asked(tmp_path, connector("NeedsOne"), packages)
@@ -125,9 +155,3 @@ def test_a_python_that_dies_is_told_as_well(tmp_path: Path, packages: Path) -> N
     (packages / "own.py").write_text("import os; os._exit(7)")
     fault = asked(tmp_path, connector("Good", "own"), packages)
     assert fault is not None and (fault.code, fault.said) == ("broken", "exit code 7")
-
-
-def test_no_interpreter_is_a_mistake_of_the_request(tmp_path: Path) -> None:
-    asking = request(tmp_path, engine_python=os.fspath(tmp_path / "none"))
-    with pytest.raises(ConfigError, match=r"none: cannot be run"):
-        early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))

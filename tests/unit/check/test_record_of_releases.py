@@ -108,6 +108,7 @@ def test_a_release_without_numbers_is_passed_over_and_said(tmp_path: Path) -> No
         ("0.2", "NIXL is not available"),
         ("0.3", ""),
     ]
+    assert {line["source"] for line in table} == {"virtual time: h200"}
     assert float(table[0]["over_plain_us_per_step"]) == pytest.approx(30, abs=3)
     page = (tmp_path / "record.html").read_text()
     assert "NIXL is not available" in page and "What was installed" in page

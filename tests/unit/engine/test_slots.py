@@ -1,10 +1,10 @@
 """Engines side by side on one host: each has cards and ports of its own, and what cannot be kept apart is refused."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError
@@ -90,7 +90,7 @@ def test_the_last_port_is_not_passed(nvml: Nvml, engine: EngineConfig) -> None:
 def test_without_cards_places_are_numbers(engine: EngineConfig) -> None:
     found = slots_of(replace(engine, kind="emulator", gpus=(0, 5)), {})
     assert [s.cards.names for s in found] == [("gpu0",), ("gpu5",)]
-    assert [s.cards.words for s in found] == ["engine.gpu 0", "engine.gpu 5"]
+    assert [s.cards.words for s in found] == ["place 0 on this host", "place 5 on this host"]
 
 
 def test_free_ports_of_two_places_are_never_the_same() -> None:

@@ -136,6 +136,20 @@ def test_a_counter_that_nobody_read_is_unknown_and_said(campaign: Campaign) -> N
     assert {"connector_unproved" in flags_of(cell) for cell in cells(campaign)} == {True}
 
 
+@pytest.mark.parametrize("rise", [0.0, -7.0])
+def test_a_cache_that_nobody_tried_beforehand_has_to_be_asked_all_the_same(
+    tmp_path: Path, rise: float
+) -> None:
+    """With ``--preflight plain`` no preflight says that the counter moves, and a store that never came up moves it in no cell."""
+    sections = {**SECTIONS, "connectors": ["plain", "lmcache_only"]}
+    campaign = Campaign(tmp_path / "demo", campaign_config(**sections))
+    campaign.measure("lmcache_only", counters_delta={QUERIES: rise})
+    found = [c for c in read_campaign(campaign.root).cells() if c.config == "lmcache_only"]
+    assert [codes(cell) for cell in found] == [["counter"]] * 3
+    campaign.measure("lmcache_only", counters_delta={QUERIES: 900.0})
+    assert all(c.usable for c in read_campaign(campaign.root).cells())
+
+
 def test_counters_of_its_own_are_asked_for_where_prompts_are_long_enough(campaign: Campaign) -> None:
     campaign.decisions[NIXL]["counters"] = {"nixl:lookups_total": 32, "nixl:chunks_total": 600}
     campaign._write_preflight()

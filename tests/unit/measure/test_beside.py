@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config
@@ -67,8 +67,11 @@ def test_each_run_takes_a_place_of_its_own_and_a_third_is_told_who_has_them(tmp_
             pytest.fail("three on two cards")
     who = f"process {os.getpid()}, which measures phase A of"
     words = str(told.value)
-    assert f"engine.gpu 0 is in use by {who} plain of campaign demo in {found.folder.root} since 20" in words
-    assert f"engine.gpu 1 is in use by {who} noop_connector of campaign demo" in words
+    assert (
+        f"place 0 on this host is in use by {who} plain of campaign demo in {found.folder.root} since 20"
+        in words
+    )
+    assert f"place 1 on this host is in use by {who} noop_connector of campaign demo" in words
     with measuring(found, "mooncake_both") as again:
         assert again.cards.slot == 0
 
@@ -90,7 +93,7 @@ def test_who_waited_for_its_run_waits_for_a_card_as_long_as_is_left(tmp_path: Pa
         ends.start()
         limit = TimeLimit(begun_s + 2.0, 0.0)
         with (
-            pytest.raises(OutOfTime, match=r"waited for engine\.gpu 0, in use by"),
+            pytest.raises(OutOfTime, match=r"waited for place 0 on this host, in use by"),
             measuring(found, "mooncake_both", limit=limit),
         ):
             pytest.fail("three on two cards")
@@ -149,7 +152,7 @@ def test_who_waits_says_for_whom_since_when_and_how_long(
         assert slot.cards.slot == 0
     thread.join()
     assert len(said) >= 2
-    assert all("waiting for engine.gpu 0, in use by process" in line for line in said)
+    assert all("waiting for place 0 on this host, in use by process" in line for line in said)
     assert all("which works on campaign other in" in line and " since 20" in line for line in said)
     assert all(line.endswith("so far, for 60 s at most") for line in said)
 
@@ -229,7 +232,8 @@ def test_all_of_a_phase_stays_on_one_card(tmp_path: Path) -> None:
     with measuring(found, "plain") as slot:
         assert slot.cards.slot == 0
         with pytest.raises(
-            EngineError, match=r"engine\.gpu 0 is in use by process \d+, which measures phase A of plain"
+            EngineError,
+            match=r"place 0 on this host is in use by process \d+, which measures phase A of plain",
         ):
             with measuring(found, "noop_connector"):
                 pytest.fail("on another card")

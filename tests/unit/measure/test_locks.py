@@ -59,7 +59,7 @@ def test_measurements_without_a_card_are_told_apart_by_the_campaigns_number(
     with measuring_alone(tmp_path / "a", "a", Cards((), 0)):
         with measuring_alone(tmp_path / "b", "b", Cards((), 1)):
             pass
-        with pytest.raises(EngineError, match=r"engine\.gpu 0 is in use by process"):
+        with pytest.raises(EngineError, match=r"place 0 on this host is in use by process"):
             with measuring_alone(tmp_path / "c", "c", Cards((), 0)):
                 pytest.fail("held twice")
 

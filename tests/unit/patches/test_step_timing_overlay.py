@@ -286,7 +286,7 @@ def test_what_a_second_campaign_does_never_reaches_the_first(
                 second.kill()
                 second = None
             elif action in ("check", "revert"):
-                report = in_process.run(action, vllm=vllm)
+                report = in_process.run(action == "revert", vllm=vllm)
                 assert (report["state"], report["step_timing_available"]) == ("unpatched", True)
             else:
                 time.sleep(0.002)

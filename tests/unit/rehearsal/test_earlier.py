@@ -1,4 +1,4 @@
-"""``rehearse --earlier``: an aggregate that somebody else wrote is read, or named as one that cannot be."""
+"""``plan --earlier``: an aggregate that somebody else wrote is read, or named as one that cannot be."""
 
 import json
 import sys
@@ -7,21 +7,16 @@ from typing import Any
 
 import pytest
 
+from connector_tax.base.documents.aggregate import Bounds, read_aggregate
 from connector_tax.base.errors import ArtifactError
-from connector_tax.run.rehearsal.outlook import power_lines
+from connector_tax.outlook import Asked, Outlook, between, outlook_text
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT
+from builders import campaign_config
 from whole_aggregate import example, over_blocks
 
-EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
-BOUNDS = {"point": 0.031, "low": 0.019, "high": 0.089}
 POWER = {"config": "x", "metric": "ttft_p90", "power": 0.8, "one_launch": 0.05, "by_blocks": None}
 CELL = example()["cells"][0]
-
-
-def test_the_example_is_read() -> None:
-    assert power_lines(EXAMPLE)[0].startswith("smallest tax found")
 
 
 @pytest.mark.parametrize(
@@ -48,28 +43,24 @@ def test_what_is_of_another_form_is_one_message(
     path = tmp_path / "aggregate.json"
     path.write_text(json.dumps({**example(), **aggregate}))
     with pytest.raises(ArtifactError, match=rf"aggregate\.json: .*{place}.*\. Make it again"):
-        power_lines(path)
+        read_aggregate(path)
 
 
-def test_no_name_moves_a_cursor(tmp_path: Path) -> None:
-    path = tmp_path / "aggregate.json"
-    path.write_text(json.dumps({**example(), "power": [{**POWER, "config": "\x1b[2J"}]}))
-    assert "\x1b" not in "".join(power_lines(path))
+def test_no_name_moves_a_cursor() -> None:
+    config = campaign_config(base="demo.yaml")
+    plan = Outlook(
+        campaign="x",
+        costs="y",
+        hours=1.0,
+        budget_hours=2.0,
+        phases=(),
+        ref_safe_per_s=2.0,
+        ref_load_per_s=4.0,
+        tests={"H1": (Asked("\x1b[2J", ()),)},
+    )
+    assert "\x1b" not in outlook_text(plan, [], config, "run")
 
 
-def test_what_blocks_would_find_has_an_interval(tmp_path: Path) -> None:
-    path = tmp_path / "aggregate.json"
-    row = {**POWER, "by_blocks": {"3": BOUNDS, "5": None}}
-    path.write_text(json.dumps({**example(), "power": [row]}))
-    assert power_lines(path)[1].split("TTFT p90")[1].split() == [
-        "5.0%",
-        "3.1%",
-        "(1.9%",
-        "to",
-        "8.9%)",
-        "unknown",
-    ]
-    row["by_blocks"] = {"3": 0.1}
-    path.write_text(json.dumps({**example(), "power": [row]}))
-    with pytest.raises(ArtifactError, match=r"Expected `object \| null`, got `float` - at .*by_blocks"):
-        power_lines(path)
+def test_what_blocks_would_find_has_an_interval() -> None:
+    assert between(Bounds(point=0.031, low=0.019, high=0.089)) == "3.1 % (1.9 to 8.9)"
+    assert between(None) == "unknown"

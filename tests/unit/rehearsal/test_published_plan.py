@@ -1,21 +1,22 @@
 """The published campaign, rehearsed whole: it fits its six hours and answers what it asks."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.config import load_campaign
+from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.files import read_json
 from connector_tax.base.plan import SIDE_BY_SIDE, wall_s
 from connector_tax.base.units import duration_text
+from connector_tax.outlook import outlook, outlook_text
 from connector_tax.read.report.status import seconds_left
 from connector_tax.run.rehearsal.campaign import PhaseTime, analyse, measuring_s, preflight_s, rehearse
-from connector_tax.run.rehearsal.outlook import outlook
 
 
 @pytest.fixture(scope="module")
@@ -110,12 +111,46 @@ def test_long_prompts_have_a_rate_of_their_own(
     assert 0.25 in h5["numbers"]["rates_per_s"]["32768"]
 
 
-def test_a_person_is_told(rehearsed: tuple[Path, list[PhaseTime]]) -> None:
+def text(rehearsed: tuple[Path, list[PhaseTime]], config: CampaignConfig, gpus: int | None = None) -> str:
+    return outlook_text(outlook(*rehearsed, config, gpus), rehearsed[1], config, "connector-tax run x", gpus)
+
+
+def test_a_person_is_told_on_a_screen_what_it_takes_and_finds(
+    rehearsed: tuple[Path, list[PhaseTime]],
+) -> None:
     config = load_campaign(PROJECT_ROOT / "config" / "config.yaml")
-    text = outlook(*rehearsed, config)
-    assert "without a p90 beside those: none" in text
-    assert "in cells behind a growing queue" in text
-    assert "card" not in text
+    said = text(rehearsed, config)
+    assert len(said.splitlines()) <= 20
+    assert "9 cells overloaded; without a p90 beside those: none" in said
+    assert "card" not in said and "Next: connector-tax run x" in said
+
+
+def test_what_is_simulated_says_so_and_is_no_tax_and_no_verdict(
+    rehearsed: tuple[Path, list[PhaseTime]],
+) -> None:
+    """It would be a claim, one copy away."""
+    config = load_campaign(PROJECT_ROOT / "config" / "config.yaml")
+    plan = outlook(*rehearsed, config)
+    said = text(rehearsed, config) + msgspec.json.encode(plan).decode()
+    assert said.count("SIMULATED") == 2 and plan.simulated is True
+    for word in ("supported", "refuted", "undetermined", "revised", "outcome", "main_taxes"):
+        assert word not in said
+
+
+def test_programs_are_told_hours_who_is_tested_and_what_more_blocks_find(
+    rehearsed: tuple[Path, list[PhaseTime]],
+) -> None:
+    config = load_campaign(PROJECT_ROOT / "config" / "config.yaml")
+    plan = outlook(*rehearsed, config)
+    assert 3600 * plan.hours == pytest.approx(sum(t.total_s for t in rehearsed[1]))
+    assert [a.subject for a in plan.tests["H1"]] == ["mooncake_both"]
+    assert [(f.repeats, f.blocks) for f in plan.smallest_tax] == [(1, 3), (2, 4), (4, 6)]
+    fewer, own, more = plan.smallest_tax
+    assert fewer.hours < own.hours == plan.hours < more.hours
+    for metric in ("ttft_p90", "tpot_p90"):
+        found = [getattr(f, metric) for f in plan.smallest_tax]
+        assert found[0].point > found[1].point > found[2].point > 0
+        assert all(f.low < f.point < f.high for f in found)
 
 
 def test_two_cards_are_told_when_each_phase_is_measured_and_where(
@@ -126,12 +161,12 @@ def test_two_cards_are_told_when_each_phase_is_measured_and_where(
     config = replace(config, engine=replace(config.engine, gpus=(2, 5)))
     of = {t.phase: t.total_s for t in rehearsed[1]}
     ends_s = of["preflight"] + of["a"] + max(of["b"] + of["r1"], of["b_prime"] + of["r2"])
-    lines = outlook(*rehearsed, config).splitlines()
-    assert f"together about {duration_text(sum(of.values()))}" in lines
-    assert f"on the 2 cards of this campaign: about {duration_text(ends_s)}" in lines
+    lines = text(rehearsed, config).splitlines()
+    together = f"all launches together {duration_text(sum(of.values()))}"
+    assert f"{together}; on the 2 cards of this campaign: about {duration_text(ends_s)}" in lines
     begin, end = of["preflight"] + of["a"], of["preflight"] + of["a"] + of["b"]
     assert f"  phase B     {duration_text(begin)} to {duration_text(end)}, on card 5" in lines
     assert SIDE_BY_SIDE in lines
-    one = outlook(*rehearsed, config, gpus=1)
+    one = text(rehearsed, config, gpus=1)
     assert f"of this campaign, 1 at a time: about {duration_text(sum(of.values()))}" in one
     assert SIDE_BY_SIDE not in one

@@ -81,7 +81,7 @@ def test_a_limit_is_told_as_it_was_given(pair: tuple[Aggregate, Aggregate]) -> N
     set_tax(pair[1], 0.3003, 0.3002, 0.3004)
     found = compared(*pair, fail_above=0.0004)
     assert found.exit_code == 0 and change_of(found).word == "worse"
-    assert "rose by more than 0.04 pp " in sentence(found)
+    assert "risen by more than 0.04 pp " in sentence(found)
 
 
 def test_only_the_metric_that_is_asked_for_decides(pair: tuple[Aggregate, Aggregate]) -> None:
@@ -90,7 +90,7 @@ def test_only_the_metric_that_is_asked_for_decides(pair: tuple[Aggregate, Aggreg
     found = compared(*pair, deciding=("ttft_p90",))
     assert found.exit_code == 0
     assert change_of(found, metric="tpot_p90").word == "worse"
-    assert sentence(found).startswith("No regression: no tax of 6 rose by more than")
+    assert sentence(found).startswith("No regression: no tax of 6 is known to have risen by more than")
 
 
 def test_microseconds_are_compared_and_never_decide(pair: tuple[Aggregate, Aggregate]) -> None:
@@ -208,7 +208,7 @@ def test_a_tax_that_is_unavailable_is_shown_and_counted(pair: tuple[Aggregate, A
     text = comparison_text(found)
     assert "B not available (p90 falls on requests that failed)" in text
     assert text.splitlines()[-1].startswith(
-        "No verdict: 11 of 12 taxes can be compared, and none of them rose"
+        "No verdict: 11 of 12 taxes can be compared, and none of them is known to have risen"
     )
     named = (
         "Not comparable: TTFT p90 of mooncake_both (in B p90 falls on requests that failed). "
@@ -251,7 +251,7 @@ def test_the_embedded_engine_is_announced_with_the_verdict(pair: tuple[Aggregate
     assert "Note: A and B were measured on two engines" in text
     assert "engine_kind: vllm / emulator" in text
     assert text.splitlines()[-1].startswith(
-        "No regression: no tax of 12 rose by more than 5 pp (A on GPU NVIDIA H20, B on Embedded engine)"
+        "No regression: no tax of 12 is known to have risen by more than 5 pp (A on GPU NVIDIA H20, B on Embedded engine)"
     )
 
 

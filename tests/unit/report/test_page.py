@@ -35,7 +35,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import write_json
 from connector_tax.read.figures.draw_all import FIGURES
 from connector_tax.read.figures.words import WORDS, labels
-from connector_tax.read.report.page import Figure, build_report, render
+from connector_tax.read.report.page import Figure, build_report, render, taxes_markdown
 from connector_tax.read.report.view import Left, page_view
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -211,6 +211,89 @@ def test_without_a_tax_the_headline_says_above_what_none_is(aggregate: dict[str,
     for tax in aggregate["main_taxes"]:
         tax["high"] = None
     assert "above" not in headline(aggregate)
+
+
+def test_the_one_that_adds_most_does_so_by_what_is_a_tax(aggregate: dict[str, Any]) -> None:
+    """A number that nobody can tell from zero put its connector first, with the 2 % that are one."""
+    set_taxes(aggregate, but=dict.fromkeys(aggregate["configs"], (0.3, 0.2, 0.4)))
+    for tax in aggregate["main_taxes"]:
+        if (tax["config"], tax["reference"]) == ("mooncake_both", "ref_safe") and tax["unit"] == "ratio":
+            low = (0.5, -0.1, 1.1) if tax["metric"] == "ttft_p90" else (0.02, 0.01, 0.03)
+            tax |= dict(zip(("point", "low", "high"), low, strict=True))
+    text = headline(aggregate)
+    assert "adds most: 30 % to TTFT p90" in text and not text.startswith("Mooncake (both)")
+
+
+def test_no_bound_is_said_where_a_latency_has_no_number(aggregate: dict[str, Any]) -> None:
+    set_taxes(aggregate)
+    lost = next(
+        t for t in aggregate["main_taxes"] if t["metric"] == "ttft_p90" and t["reference"] == "ref_safe"
+    )
+    lost |= {"point": None, "low": None, "high": None, "reason": "requests_failed", "verdict": "unavailable"}
+    assert "shows a latency tax" in headline(aggregate) and "above" not in headline(aggregate)
+
+
+def test_what_load_adds_stands_at_each_shape_of_phase_b_prime(aggregate: dict[str, Any]) -> None:
+    """Only Phase A's was printed, and nobody said of a shape that it was left out."""
+    place = {"config": "mooncake_both", "metric": "ttft_p90", "output_tokens": 16}
+    of_b = next(t for t in aggregate["taxes"] if (t["config"], t["metric"]) == ("mooncake_both", "ttft_p90"))
+    loaded = {"phase": "b_prime", "reference": "ref_load", "rate_per_s": 6.0, "input_tokens": 128}
+    aggregate["taxes"].append({**of_b, **place, **loaded, "point": 0.31, "low": 0.3, "high": 0.32})
+    gap = {**place, "input_tokens": 128, "point": 0.07, "low": 0.05, "high": 0.09, "n": 5}
+    lost = {"input_tokens": 32768, "point": None, "low": None, "high": None, "n": 0, "reason": "not_held"}
+    aggregate["amplification"] += [gap, {**place, **lost}]
+    text = html.unescape(said(aggregate))
+    assert "128 × 166/s of one launch+31 [+30, +32]–+7.0 [+5.0, +9.0]–" in text
+    assert f"32,768 × 16––––{labels()['missing']['not_held']}" in text
+    check_numbers(aggregate, page(aggregate))
+
+
+def test_connectors_of_one_label_are_told_apart(aggregate: dict[str, Any]) -> None:
+    """An entry that was copied keeps its label; rows of both were one group of cells."""
+    aggregate["configs"]["nixl_both"]["label"] = aggregate["configs"]["mooncake_both"]["label"]
+    found = view_of(aggregate)
+    assert {"nixl_both", "mooncake_both"} <= {row.label for row in found.rows}
+    assert {"nixl_both", "mooncake_both"} <= {who for who, _ in found.cells}
+
+
+def test_a_sentence_about_all_is_said_of_those_that_are_known(aggregate: dict[str, Any]) -> None:
+    aggregate["engine_diff"] = {"mooncake_both": {}, "nixl_both": None}
+    assert "No connector switches an engine setting" not in said(aggregate)
+    aggregate["engine_diff"] = {"mooncake_both": {}, "nixl_both": {}}
+    assert "No connector switches an engine setting" in said(aggregate)
+    assert any(not cell["usable"] for cell in aggregate["cells"])
+    assert "requests of the others failed or were dropped" in said(aggregate)
+    aggregate["cells"] = [cell for cell in aggregate["cells"] if cell["usable"]]
+    assert "requests failed or were dropped" in said(aggregate)
+
+
+def test_each_hypothesis_says_over_how_many_launches(aggregate: dict[str, Any]) -> None:
+    tested = [h for h in aggregate["hypotheses"] if h["outcome"] != "not testable"]
+    for k, found in enumerate(tested):
+        found["n_blocks"] = 4 if k else 1
+    text = page(aggregate)
+    assert text.count("<li>of one launch</li>") == 1
+    assert text.count("<li>over 4 blocks</li>") == len(tested) - 1 > 0
+
+
+def test_lengths_of_a_trend_say_at_which_rate_where_these_differ(aggregate: dict[str, Any]) -> None:
+    """Else a trend over length is one of utilisation."""
+    numbers = next(h["numbers"] for h in aggregate["hypotheses"] if h["numbers"].get("by_length"))
+    lengths = list(numbers["by_length"])
+    numbers["rates_per_s"] = {k: [2.0] for k in lengths}
+    assert f"{lengths[0]} tokens: " in said(aggregate) and f"2/s, {lengths[0]} tokens" not in said(aggregate)
+    numbers["rates_per_s"][lengths[-1]] = [0.5]
+    assert f"2/s, {lengths[0]} tokens: " in said(aggregate) and f"0.5/s, {lengths[-1]} tokens: " in said(
+        aggregate
+    )
+
+
+def test_a_headline_at_a_rate_that_is_not_safe_says_so(aggregate: dict[str, Any]) -> None:
+    """And so does the table that is copied as Markdown: neither takes the page's notes along."""
+    assert "queueing" not in headline(aggregate)
+    aggregate["reference_rates"]["flags"] = ["fallback_lowest_rate"]
+    assert headline(aggregate).endswith("No rate is safe for all, so this may be queueing.")
+    assert labels()["rate_flag"]["fallback_lowest_rate"] in html.unescape(taxes_markdown(view_of(aggregate)))
 
 
 def test_without_any_number_it_says_why(aggregate: dict[str, Any]) -> None:

@@ -103,6 +103,19 @@ def test_amplification_is_the_tax_at_load_less_that_at_safe(tmp_path: Path) -> N
     assert row["point"] == pytest.approx(at["ref_load"] - safe["point"])
 
 
+def test_what_load_adds_to_a_shape_that_phase_b_has_not_is_not_known(tmp_path: Path) -> None:
+    """It was said that both were measured at one rate, and the rate under load stood as the safe one."""
+    behaviours = {**TAXED, "mooncake_both": Behaviour(130, 13, 0.05, capacity_per_s=7)}
+    campaign = Campaign(tmp_path, CONFIG, behaviours)
+    campaign.measure_everything()
+    shutil.rmtree(campaign.run("mooncake_both", "b").path)
+    found = [a for a in analysed(campaign)["amplification"] if a["input_tokens"] == 64]
+    assert found
+    assert {(a["reason"], a.get("subject"), a["rate_per_s"], a.get("safe_rate_per_s")) for a in found} == {
+        ("no_cell", "phase_b", 8, None)
+    }
+
+
 def test_a_shape_that_phase_b_prime_left_out_is_said(tmp_path: Path) -> None:
     behaviours = {**TAXED, "mooncake_both": Behaviour(130, 13, 0.05, capacity_per_s=7)}
     campaign = Campaign(tmp_path, CONFIG, behaviours)

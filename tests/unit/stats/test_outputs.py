@@ -1,6 +1,9 @@
 """A connector that changes what the engine answers is named, whatever its latencies are."""
 
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from connector_tax.read.ingest.campaign import RunData
 from connector_tax.read.stats.outputs import compare_outputs
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.loadgen.outputs import collect_outputs
+from connector_tax.run.measure.checks import ask
 
 CONFIG = Path(__file__).parents[3] / "config"
 
@@ -28,7 +32,7 @@ def campaign(**outputs: Any) -> CampaignData:
         config, _, phase = name.rpartition("_")
         folder = CampaignFolder(Path("r")).run("2026-01-01", config, phase)  # type: ignore[arg-type]
         runs.append(RunData(folder, None, (), answers))
-    return CampaignData(Path("r"), {}, None, None, None, None, tuple(runs), ())
+    return CampaignData(Path("r"), {}, {}, None, None, None, None, tuple(runs), ())
 
 
 GOOD = ids([1, 2, 3], [4, 5, 6], [7, 8, 9])
@@ -78,6 +82,42 @@ def test_a_prompt_without_an_answer_is_a_failure_not_a_difference() -> None:
     failed = [*GOOD[:2], {"error": "ReadTimeout: "}]
     rows = compare_outputs(campaign(plain_a=GOOD, nixl_a=failed))
     assert (rows[1].verdict, rows[1].n_failed) == ("failed", 1)
+
+
+def test_a_prompt_that_plain_did_not_answer_makes_nobody_differ() -> None:
+    """Whoever differs loses all its taxes, and so did everybody by one lost answer of plain."""
+    data = campaign(plain_a=[{"error": "HTTP 500"}, *GOOD[1:]], nixl_a=GOOD)
+    assert verdicts(data) == {("plain", "a"): "reference", ("nixl", "a"): "failed"}
+    assert compare_outputs(data)[1].n_same == 2
+
+
+ABORTED = b'{"choices":[{"text":"a","token_ids":[1],"finish_reason":"abort"}],"usage":{"prompt_tokens":4,"completion_tokens":1}}'
+
+
+class Aborting(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(ABORTED)))
+        self.end_headers()
+        self.wfile.write(ABORTED)
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+def test_an_answer_that_the_server_broke_off_is_a_failure() -> None:
+    """It passed for one with other tokens, and its connector for one that computes something else; preflight took it for an answer."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Aborting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        (found,) = collect_outputs(
+            url, "m", seed=1, prompts=1, input_tokens=4, output_tokens=4, token_ids=(10, 99)
+        )
+        engine: Any = SimpleNamespace(base_url=url, model="m", headers={})
+        tried = ask(engine, load_campaign(CONFIG / "demo.yaml"), 4, output_tokens=4, timeout_s=5)
+        server.shutdown()
+    assert "abort" in found["error"]
+    assert tried.fault is not None and "abort" in tried.fault
 
 
 def test_texts_are_compared_where_a_server_gives_no_ids() -> None:

@@ -123,7 +123,18 @@ def test_two_releases_that_are_one_are_seen(project: Path, capsys: pytest.Captur
     [row] = [
         row for row in rows_of(printed(capsys, "table")) if row[:3] == ["model small", "", "measured on"]
     ]
-    assert all(text.startswith("vLLM 0.32.0") for text in row[3:])
+    assert all(text.startswith("vLLM 0.32.0; gpu: NVIDIA H20") for text in row[3:])
+
+
+def test_connectors_of_one_label_have_rows_of_their_own(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both are NIXL (both), and the numbers of one stood in place of the other's."""
+    base = yaml.safe_load((project / "base.yaml").read_text())
+    base["connectors"] = ["plain", "nixl_both", "nixl_virtual"]
+    (project / "base.yaml").write_text(yaml.safe_dump(base))
+    who = [row[1] for row in rows_of(printed(capsys, "table")) if row[0] == "model small"]
+    assert who.count("nixl_both") == who.count("nixl_virtual") == 2 and "NIXL (both)" not in who
 
 
 def test_an_edit_is_planned_as_one(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

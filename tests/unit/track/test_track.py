@@ -283,6 +283,16 @@ def test_the_page_says_where_a_tax_rose_and_where_it_fell(tmp_path: Path) -> Non
     ]
 
 
+def test_a_change_at_another_rate_than_the_taxes_above_it_says_so(tmp_path: Path) -> None:
+    def faster(k: int, value: Aggregate) -> None:
+        if k:
+            value["reference_rates"]["ref_safe_per_s"] = value["reference_rates"]["ref_load_per_s"]
+
+    page = render(track([nights(tmp_path, [0.05, 0.2], faster)], LIMIT))
+    (found,) = re.findall(r'<small class="tag bad">([^<]*)<', page)
+    assert found.startswith("worse, +15 pp") and found.endswith("] at 2 req/s")
+
+
 def test_the_same_campaigns_give_the_same_bytes(tmp_path: Path) -> None:
     root = nights(tmp_path / "n", [0.05, 0.2, 0.1], lambda k, v: k == 1 and lose(v, "lost"))
     for name in ("one", "two"):

@@ -6,7 +6,7 @@ also finds a connector that switches itself off without a word, since vLLM goes 
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -55,8 +55,13 @@ def with_proofs(
     runs: Sequence[tuple[RunFolder, Sequence[CellData]]],
     preflight: PreflightStatus | None,
     folder: CampaignFolder,
+    caches: Collection[str] = (),
 ) -> list[tuple[CellData, ...]]:
-    """The cells of each run; one whose connector was off is invalid, with the evidence."""
+    """The cells of each run; one whose connector was off is invalid, with the evidence.
+
+    Args:
+        caches: configurations whose cache has to be asked for prompts, also where preflight launched none of them.
+    """
     of_config: dict[str, list[CellData]] = {}
     for _, cells in runs:
         for cell in cells:
@@ -64,7 +69,9 @@ def with_proofs(
                 of_config.setdefault(cell.config, []).append(cell)
     known = {
         config: _Known(
-            _counters_of(preflight.configs.get(config) if preflight is not None else None, cells),
+            _counters_of(
+                preflight.configs.get(config) if preflight is not None else None, cells, config in caches
+            ),
             _preflight_hooks(folder.preflight / config / "steps"),
         )
         for config, cells in of_config.items()
@@ -79,9 +86,11 @@ def with_proofs(
     return [tuple(proved(run, cell) for cell in cells) for run, cells in runs]
 
 
-def _counters_of(decision: Decision | None, cells: Sequence[CellData]) -> dict[str, int]:
-    """Counters that must rise in each cell, as preflight or another cell has shown."""
+def _counters_of(decision: Decision | None, cells: Sequence[CellData], is_cache: bool) -> dict[str, int]:
+    """Counters that must rise in each cell, as preflight or another cell has shown; of a cache, as its entry has it."""
     found: dict[str, int] = {}
+    if is_cache and any(EXTERNAL_QUERIES in _rises(c) for c in cells):
+        found[EXTERNAL_QUERIES] = 0
     if decision is not None:
         if any(f.check == CACHE_ASKED and f.ok for f in decision.checked):
             found[EXTERNAL_QUERIES] = 0
@@ -145,8 +154,9 @@ def _judged(cell: CellData, said: Problem | None, known: _Known) -> CellData:
     }
     off = [said] if said is not None else []
     if any(r.status == "ok" for r in cell.requests):
-        off += [Problem("off_counter", name) for name in wanted if rises.get(name) == 0]
-    off += _idle(cell, known.hooks, counted=any(rises.values()))
+        # A counter that went back, or is gone, did not rise.
+        off += [Problem("off_counter", name) for name in wanted if rises.get(name, 1) <= 0]
+    off += _idle(cell, known.hooks, counted=any(rise > 0 for rise in rises.values()))
     document = cell.document
     if off:
         document = msgspec.structs.replace(document, verdict="invalid")

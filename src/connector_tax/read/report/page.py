@@ -23,7 +23,7 @@ from connector_tax.base.files import printable, read_whole, write_text
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.start import standing
 from connector_tax.base.records.cell import phase_word
-from connector_tax.read.figures.words import WORDS, label, phase_text, problem_text
+from connector_tax.read.figures.words import WORDS, label, launches_text, phase_text, problem_text
 from connector_tax.read.ingest.cells import UNREADABLE
 from connector_tax.read.report.drill import NONE, DrillDowns, read_drill_downs
 from connector_tax.read.report.tables import Number, bare, named, number, tick
@@ -126,6 +126,7 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
         "phase": phase_text,
         "phase_word": phase_word,
         "named": named,
+        "launches": launches_text,
         "problem": problem_text,
     }
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}

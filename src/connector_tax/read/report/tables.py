@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Literal
 
 from connector_tax.base.documents.aggregate import (
@@ -16,14 +17,19 @@ from connector_tax.base.documents.aggregate import (
     Decomposition,
     Ends,
     Interval,
-    Metric,
     ObserverEffect,
-    TaxRow,
 )
 from connector_tax.base.files import printable
 from connector_tax.base.records.connector import is_connector
 from connector_tax.base.statistics.texts import digits_apart, usual_decimals
-from connector_tax.read.figures.words import label, labels, phase_text, problem_text
+from connector_tax.read.figures.words import (
+    label,
+    labels,
+    launches_text,
+    phase_text,
+    problem_text,
+    reason_text,
+)
 from connector_tax.read.stats.connectors import METRICS
 
 Unit = Literal["tax", "points", "share", "change_us", "us", "ms", "plain", "per_s"]
@@ -197,7 +203,7 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
             "device": (("connector", "late", "busy", "slack"), _device(aggregate)),
         },
         "load": {
-            "ref_load": (("connector", "ttft_p90", "tpot_p90", "added_ttft", "added_tpot"), _loaded(aggregate)),
+            "ref_load": (("connector", "shape", "rate", *METRICS, "added_ttft", "added_tpot", "why"), _loaded(aggregate)),
             "blocks": (("reference", "metric", "connector", "tax", *map(phase_text, blocks)), _blocks(aggregate, blocks)),
             "host_drift": (("rate", "what", "mean", "change", "p"), _drift(aggregate)),
             "conversations": (("connector", "sessions", "rate", "turns", "hits", "ttft_p90", "tpot_p90"), _conversations(aggregate)),
@@ -305,19 +311,25 @@ def _device(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
 
 
 def _loaded(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+    """At Phase A's shape and those of Phase B'; of one that has no number, why."""
     rates = aggregate.reference_rates
     if rates is None or rates.ref_load_per_s == rates.ref_safe_per_s:
         return
-    taxes: dict[tuple[str, Metric], TaxRow] = {
-        (t.config, t.metric): t for t in aggregate.main_taxes if t.reference == "ref_load"
-    }
-    shape = next((t.shape for t in aggregate.main_taxes), None)
-    added = {(a.config, a.metric): a for a in aggregate.amplification if a.shape == shape}
-    for config in aggregate.config_ids:
-        own = [number(taxes.get((config, m)), "tax") for m in METRICS]
-        more = [number(added.get((config, m)), "points") for m in METRICS]
-        if is_connector(config) and any(own):
-            yield config, *own, *more
+    rows = [t for t in aggregate.main_taxes if t.reference == "ref_load"]
+    shapes = list(dict.fromkeys(x.shape for x in (*rows, *aggregate.amplification)))
+    rows += [t for t in aggregate.taxes if t.phase == "b_prime" and t.shape not in {m.shape for m in rows}]
+    taxes = {(t.config, t.shape, t.metric): t for t in rows}
+    added = {(a.config, a.shape, a.metric): a for a in aggregate.amplification}
+    for config, shape in product(filter(is_connector, aggregate.config_ids), shapes):
+        places = [(config, shape, m) for m in METRICS]
+        own = [number(taxes.get(place), "tax") for place in places]
+        more = [number(added.get(place), "points") for place in places]
+        why = [reason_text(a.reason, a.subject) for p in places if (a := added.get(p)) and a.point is None]
+        tax = next((taxes[p] for p in places if p in taxes), None)
+        at = "" if tax is None else f"{tax.rate_per_s:g}/s {launches_text(tax.n_blocks)}"
+        if any(own) or why:
+            what = f"{shape[0]:,} × {shape[1]:,}"
+            yield config, what, at, *own, *more, "; ".join(dict.fromkeys(why))
 
 
 def _blocks(aggregate: Aggregate, blocks: Sequence[str]) -> Iterator[Sequence[Value]]:

@@ -92,7 +92,7 @@ class Answer:
     Attributes:
         taxed: the rows that have a tax, dearest first.
         clear_of: those that have none, and are known.
-        bound: no interval of them reaches above it; None where one is open.
+        bound: no interval of them reaches above it; None where one is open, or a latency has none.
         without: those that have no number.
         by_plain: a row that has none because of plain.
     """
@@ -334,10 +334,11 @@ def _why_text(aggregate: Aggregate, judged: ConnectorRow) -> str:
 
 
 def _rank(row: Row) -> tuple[int, float]:
-    """Rows with a tax first, dearest first; rows without a number last."""
+    """Rows with a tax first, dearest first by what is one; rows without a number last."""
     order = ("tax", "noise", "gain", "open", "none", "failed", "missing", "skipped")
-    known = [v.point for m in METRICS if (v := row.values[m]) is not None]
-    group = 0 if row.verdict == "tax" else 2 if not known else 1
+    is_taxed = row.verdict == "tax"
+    known = [v.point for m in (row.clear if is_taxed else METRICS) if (v := row.values[m]) is not None]
+    group = 0 if is_taxed else 2 if not known else 1
     return group, -max(known) if known else float(order.index(row.verdict))
 
 
@@ -345,7 +346,8 @@ def _answer(rows: Sequence[Row]) -> Answer:
     known = [r for r in rows if any(r.values[m] for m in METRICS)]
     clear_of = [r for r in known if r.verdict != "tax"]
     highs = [v.ends[1] for r in clear_of for m in METRICS if (v := r.values[m]) is not None]
-    top = max(highs, default=math.inf)
+    # Of a latency without a number nothing is known.
+    top = math.inf if any(r.why for r in clear_of) else max(highs, default=math.inf)
     return Answer(
         taxed=[r for r in known if r.verdict == "tax"],
         clear_of=clear_of,
@@ -426,7 +428,9 @@ def _claim(aggregate: Aggregate, found: Hypothesis) -> Claim:
 
 
 def _details(aggregate: Aggregate, found: Hypothesis, deciding: str) -> Iterator[tuple[str, str, Number]]:
-    """The other numbers of a verdict: (code, whose, number)."""
+    """The other numbers of a verdict: (code, whose, number). Lengths that were measured at several rates say theirs."""
+    rates = found.numbers.rates_per_s or {}
+    differ = len({*rates.values()}) > 1
     for key in found.numbers.__struct_fields__:
         value = getattr(found.numbers, key)
         if key == deciding:
@@ -437,7 +441,8 @@ def _details(aggregate: Aggregate, found: Hypothesis, deciding: str) -> Iterator
             code = "part" if key == "parts" else "length"
             for of, quantity in (value or {}).items():
                 if (own := number(quantity, "tax")) is not None:
-                    yield code, named(aggregate, of), own
+                    at = ", ".join(f"{r:g}/s" for r in rates.get(of, ())) if differ else ""
+                    yield code, f"{at}, {of}" if at else named(aggregate, of), own
 
 
 def _causes(aggregate: Aggregate, order: Mapping[str, int]) -> list[Cause]:

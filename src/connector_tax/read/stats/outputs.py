@@ -19,7 +19,7 @@ def compare_outputs(data: CampaignData) -> list[Outputs]:
     """One row per launch that ran the pass, against plain's first launch.
 
     ``verdict``: ``reference`` (that launch itself), ``same``, ``differs``, ``not repeatable`` (it differs, but only
-    where launches of plain do among themselves), ``failed`` (a prompt was not answered).
+    where launches of plain do among themselves), ``failed`` (a prompt was not answered, by it or by plain's first launch).
     """
     found = [run for run in data.runs if run.outputs is not None]
     plain = [run for run in found if run.folder.connector_id in PLAINS]
@@ -43,7 +43,8 @@ def other_computations(rows: list[Outputs]) -> dict[str, str]:
 def _row(run: RunData, reference: Answers, unstable: set[int]) -> Outputs:
     answers = run.outputs or []
     different = _different(reference, answers)
-    failed = sum("error" in o for o in answers)
+    # Of a prompt that plain's first launch did not answer nobody can say that an answer differs.
+    failed = sum("error" in a or "error" in b for a, b in zip(reference, answers, strict=False))
     first = min(different, default=None)
     verdict: OutputsVerdict
     if failed or len(answers) != len(reference):
@@ -67,8 +68,7 @@ def _row(run: RunData, reference: Answers, unstable: set[int]) -> Outputs:
 
 def _different(reference: Answers, other: Answers) -> set[int]:
     """Prompts whose answers are not the same; one that failed in either is among them."""
-    pairs = zip(reference, other, strict=False)
-    return {k for k, (a, b) in enumerate(pairs) if a != b or "error" in a}
+    return {k for k, (a, b) in enumerate(zip(reference, other, strict=False)) if a != b or "error" in a}
 
 
 def _position(reference: Output, other: Output) -> int | None:

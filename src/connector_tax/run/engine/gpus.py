@@ -11,9 +11,11 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError
@@ -93,7 +95,7 @@ class Cards:
     @property
     def words(self) -> str:
         """As messages name it."""
-        return " and ".join(map(str, self.gpus)) or f"engine.gpu {self.slot}"
+        return " and ".join(map(str, self.gpus)) or f"place {self.slot} on this host"
 
     @property
     def side_port_slot(self) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from connector_tax.base import direct
 from connector_tax.base.documents.cell import Output
 from connector_tax.base.seeds import stream
+from connector_tax.run.loadgen.sse import MalformedStream, read_completion
 
 TIMEOUT_S = 120.0
 NO_ANSWER = "no answer"
@@ -60,10 +61,12 @@ def _ask(client: direct.Client, model: str, prompt: list[int], output_tokens: in
     try:
         answer = client.post("/v1/completions", json=request)
         answer.raise_for_status()
-        choice = dict(answer.json()["choices"][0])
-        ids = choice.get("token_ids")
-        return {"token_ids": ids} if ids is not None else {"text": choice["text"]}
+        found = read_completion(answer.content)
+        (choice,) = found.choices or ()
+        if choice.token_ids is not None:
+            return {"token_ids": found.ids(answer.content)}
+        return {"text": choice.text} if isinstance(choice.text, str) else {"error": "neither ids nor text"}
     except httpx.TimeoutException:
         return {"error": f"{NO_ANSWER} within {TIMEOUT_S:g} s"}
-    except (httpx.HTTPError, ValueError, LookupError, TypeError, RecursionError) as error:
+    except (httpx.HTTPError, ValueError, MalformedStream) as error:
         return {"error": f"{type(error).__name__}: {error}"}

@@ -22,6 +22,7 @@ from connector_tax.base.secrets import excerpt
 from connector_tax.base.seeds import derive_seed, stream
 from connector_tax.base.units import token_count
 from connector_tax.run.engine.process import RunningEngine
+from connector_tax.run.loadgen.sse import MalformedStream, read_completion
 from connector_tax.run.sampler.sampler import scrape_patiently
 
 # The first request of each prompt length, and how long the idle engine takes for the next ones.
@@ -275,6 +276,10 @@ def _timed(engine: RunningEngine, client: direct.Client, body: Foreign, timeout_
     elapsed_s = time.monotonic() - start
     if answer.status_code != 200:
         return Answer(elapsed_s, _http_fault(engine, answer))
+    try:
+        read_completion(answer.content)
+    except MalformedStream as error:
+        return Answer(elapsed_s, str(error))
     return Answer(elapsed_s)
 
 

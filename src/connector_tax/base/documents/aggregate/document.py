@@ -402,7 +402,10 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(sorted(self.configs, key=lambda i: i != PLAIN))
 
     def label_of(self, config: str) -> str:
-        return self.configs[config].label if config in self.configs else config
+        """Its label; its id where another has the same label, so that rows of two are not taken for one's."""
+        labels = {i: state.label for i, state in self.configs.items()}
+        found = labels.get(config, config)
+        return config if [*labels.values()].count(found) > 1 else found
 
     def measured(self, phase: str | None = None, config: str | None = None) -> Iterator[MeasuredCell]:
         """Cells that statistics use."""

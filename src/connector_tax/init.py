@@ -1,0 +1,254 @@
+"""A campaign's config for so many hours: the largest plan of a short ladder that fits on a card, with rates by that card's clock.
+
+Rates are fractions of what plain holds there; how long a plan takes is what ``plan`` says of it.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from msgspec.structs import replace
+
+from connector_tax.base.config import CampaignConfig, parse_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
+from connector_tax.base.config.gpu import GPUS
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import read_json, write_text
+from connector_tax.base.plan.duration import expected_left_s
+from connector_tax.base.plan.guess import DEFAULT_MODEL, Expected
+from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.cell import Shape
+from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.base.templates import template
+from connector_tax.check.request import CONNECTORS, MODELS, connectors_in
+from connector_tax.run.engine.gpus import Gpu
+from connector_tax.run.rehearsal.campaign import clocked_model
+
+SHAPE = Shape(2048, 64)
+# Of what plain holds, the highest rate that is planned to be held: connectors may take a third more, and a fourth rate is held by nobody.
+SHARE, RATES, MOST_RATES = 0.6, 3, 4
+# One worker and one API server keep up with 80 requests and 5,000 tokens a second.
+MOST_PER_S = 80.0
+# A connector that the cost model does not know is taken to cost what the framework does.
+UNKNOWN_COSTS = {"outside_us": 60}
+ADDED = ("plain", "noop_connector")
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """
+    Attributes:
+        repeats: blocks of launches behind Phases A and B, which are two more.
+        lengths: prompts and answers of Phase B.
+        requests: behind each number, at least.
+    """
+
+    repeats: int
+    lengths: tuple[tuple[int, ...], tuple[int, ...]]
+    requests: int
+    rates: int = RATES
+
+
+_ONE, _FOUR = ((2048,), (64,)), ((512, 2048), (64, 256))
+_SIX, _NINE = ((512, 2048, 8192), (64, 256)), ((512, 2048, 8192), (64, 256, 512))
+# From the largest down. Blocks come before lengths, and lengths before requests: a tax is lost in what launches differ by, and hardly in
+# what 50 requests of one leave open.
+LADDER = (
+    Rung(18, _NINE, 200, MOST_RATES),
+    Rung(12, _NINE, 200, MOST_RATES),
+    Rung(12, _SIX, 100, MOST_RATES),
+    Rung(10, _SIX, 100, MOST_RATES),
+    Rung(8, _SIX, 100, MOST_RATES),
+    Rung(6, _SIX, 100, MOST_RATES),
+    Rung(5, _SIX, 100, MOST_RATES),
+    Rung(4, _SIX, 100, MOST_RATES),
+    Rung(4, _FOUR, 100),
+    Rung(3, _FOUR, 100),
+    Rung(3, _FOUR, 50),
+    Rung(2, _FOUR, 50),
+    Rung(2, _ONE, 50),
+    Rung(1, _ONE, 50),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a config is written for.
+
+    Attributes:
+        campaign, model, python: as the config has them.
+        shape: the model's ``config.json``.
+        gpu: a profile of ``config/gpus/``.
+        index: of the card on this host.
+        command: what was typed.
+    """
+
+    campaign: str
+    connectors: tuple[str, ...]
+    model: str
+    shape: Foreign
+    gpu: str
+    hours: float
+    python: str = "${ENGINE_PYTHON}"
+    index: int = 0
+    command: str = "connector-tax init"
+
+
+def known_connectors() -> tuple[ConnectorSpec, ...]:
+    """Return those of ``config/connectors.yaml``; test connectors are not among them."""
+    mapping = {
+        "campaign": "init",
+        "connectors": list(read_yaml(CONNECTORS)),
+        "engine": {"kind": "vllm", "python": "-", "model": "-", "served_model_name": "-"},
+        "phase_a": {"rates_per_s": [1], "input_tokens": 1, "output_tokens": 2},
+    }
+    return parse_campaign(mapping, "init").connectors
+
+
+def shape_of(model: str, file: str | None) -> Foreign:
+    """Return a model's ``config.json``: of ``file``, of the folder ``model``, or of ``config/models/`` by the name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    name = Path(model).name
+    places = [Path(file)] if file else [Path(model, "config.json"), MODELS / f"{name}.json"]
+    path = next((p for p in places if p.is_file()), None)
+    if path is None:
+        known = ", ".join(sorted(p.stem for p in MODELS.glob("*.json")))
+        raise ConfigError(
+            f"{file or model}: the shape of this model is not known. Known: {known}. Of another one give its config.json: --model-config FILE"
+        )
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: wanted is a model's config.json, a JSON object.")
+    return value
+
+
+def card_of(name: str | None, gpus: Sequence[Gpu]) -> tuple[str, Gpu | None]:
+    """Return a profile of ``config/gpus/`` and the card of this host that it is of; None where it is of none.
+
+    Raises:
+        ConfigError: no profile is asked for or fits this host's cards.
+    """
+    names = {path.stem: str(read_yaml(path)["name"]) for path in sorted(GPUS.glob("*.yaml"))}
+    fits = [(stem, gpu) for gpu in gpus for stem, full in names.items() if gpu.name == full]
+    if name is None and fits:
+        return fits[0]
+    if name in names:
+        return next((fit for fit in fits if fit[0] == name), (name, None))
+    has = f"no profile of {gpus[0].name} is there" if gpus else "this host has no GPU"
+    raise ConfigError(
+        f"{'no GPU ' + repr(name) if name else has}. Say for which card to plan: --gpu NAME, of {', '.join(names)}."
+    )
+
+
+def write_costs(wanted: Wanted, folder: Path) -> Path:
+    """Write the cost model that the plan goes by: the card's clock with this model, and assumed costs of connectors.
+
+    Raises:
+        ConfigError: the model does not fit on the card, or its step time cannot be worked out.
+    """
+    model = folder / "model"
+    model.mkdir(parents=True, exist_ok=True)
+    write_text(model / "config.json", json.dumps(wanted.shape))
+    mapping = yaml.safe_load(config_text(wanted, LADDER[-1], [1.0], folder / "none", 60.0, 60.0))
+    mapping["engine"] |= {
+        "kind": "virtual_gpu",
+        "virtual_gpu": {"gpu": wanted.gpu},
+        "model": str(model),
+        "model_file": None,
+    }
+    config = parse_campaign(mapping, "init")
+    base = PROJECT_ROOT / DEFAULT_MODEL
+    value = read_yaml(clocked_model(config.engine, base, folder))
+    value["engine"]["jitter_cv"] = read_yaml(base)["engine"]["jitter_cv"]
+    for connector in config.connectors:
+        for one in connectors_in(connector.kv_transfer_config) if connector.kv_transfer_config else ():
+            value["connectors"].setdefault(f"{one['kv_connector']}/{one['kv_role']}", UNKNOWN_COSTS)
+    path = folder / "costs.yaml"
+    about = f"# Steps of {wanted.model} by the clock of config/gpus/{wanted.gpu}.yaml; costs of connectors are assumptions of {DEFAULT_MODEL}.\n"
+    write_text(path, about + yaml.safe_dump(value, sort_keys=False))
+    return path
+
+
+def plans(wanted: Wanted, costs: Path, kept: Path) -> Iterator[tuple[str, CampaignConfig]]:
+    """Yield what fits the hours, the largest first: the config's text, and the config.
+
+    Args:
+        costs: the cost model; the text names it as ``kept``.
+
+    Raises:
+        ConfigError: nothing fits; says how long the smallest takes.
+    """
+    smallest = _parsed(wanted, LADDER[-1], [1.0], costs, 60.0)
+    capacity = 1 / Expected.of(smallest).use("plain", 1.0, SHAPE)
+    lowest = float(f"{min(SHARE * capacity, MOST_PER_S) / 2 ** (RATES - 1):.2g}")
+    found = False
+    for rung in LADDER:
+        rates = [lowest * 2**k for k in range(rung.rates)]
+        plan = replace(
+            smallest,
+            phase_a_rates_per_s=tuple(rates),
+            phase_b_input_tokens=rung.lengths[0],
+            phase_b_output_tokens=rung.lengths[1],
+            repeats=rung.repeats,
+        )
+        # Shapes of Phase B that are too much for the highest rate have lower ones of their own.
+        slowest = min([lowest, *Expected.of(plan).rates().safe_by_shape.values()])
+        most_s = math.ceil(30 + 1.5 * rung.requests / slowest)
+        plan = replace(plan, cell=replace(plan.cell, min_completed=rung.requests, max_cell_s=float(most_s)))
+        s = expected_left_s(plan, {p: plan.members(p) for p in plan.phases}, None, None)
+        if s <= wanted.hours * 3600:
+            found = True
+            text = config_text(wanted, rung, rates, kept, most_s, s)
+            yield text, _parsed(wanted, rung, rates, costs, most_s)
+    if not found:
+        raise ConfigError(
+            f"--hours {wanted.hours:g}: {len(smallest.connectors)} configurations in three blocks of launches take about {s / 3600:.1f} h. "
+            f"Give --hours {math.ceil(11 * s / 3600) / 10:g}, or fewer connectors."
+        )
+
+
+def config_text(
+    wanted: Wanted, rung: Rung, rates: Sequence[float], costs: Path, max_cell_s: float, expected_s: float
+) -> str:
+    """Return a config as it is written."""
+    limit = wanted.shape.get("max_position_embeddings")
+    longest = max(*rung.lengths[0], SHAPE.input_tokens) + max(*rung.lengths[1], SHAPE.output_tokens)
+    vocabulary = wanted.shape.get("vocab_size")
+    return template(Path(__file__).with_name("init.yaml.j2")).render(
+        w=wanted,
+        rung=rung,
+        rates=[int(r) if r == int(r) else r for r in rates],
+        shape=SHAPE,
+        share=SHARE,
+        connectors=[*ADDED, *(c for c in wanted.connectors if c not in ADDED)],
+        campaign=quoted(wanted.campaign),
+        costs=quoted(costs.relative_to(PROJECT_ROOT) if costs.is_relative_to(PROJECT_ROOT) else costs),
+        model=quoted(wanted.model),
+        name=quoted(Path(wanted.model).name),
+        python=quoted(wanted.python),
+        max_model_len=min(limit, max(16384, longest)) if isinstance(limit, int) else max(16384, longest),
+        token_id_high=min(100_000, vocabulary - 100) if isinstance(vocabulary, int) else 30_000,
+        max_cell_s=max_cell_s,
+        expected_h=f"{expected_s / 3600:.1f}",
+    )
+
+
+def quoted(value: object) -> str:
+    """Return a text as YAML takes it for one."""
+    text = str(value)
+    return text if re.fullmatch(r"[\w./${}-]*[A-Za-z}][\w./${}-]*", text) else json.dumps(text)
+
+
+def _parsed(
+    wanted: Wanted, rung: Rung, rates: Sequence[float], costs: Path, max_cell_s: float
+) -> CampaignConfig:
+    return parse_campaign(
+        yaml.safe_load(config_text(wanted, rung, rates, costs, max_cell_s, 0.0)), wanted.campaign
+    )
