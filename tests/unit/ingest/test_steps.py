@@ -166,14 +166,6 @@ def test_a_process_that_wrapped_no_hook_was_not_heard(tmp_path: Path, silent: st
     assert found.unheard == (f"{silent}_without_hooks",)
 
 
-def test_hooks_that_the_schedulers_own_rows_tell_were_heard(tmp_path: Path) -> None:
-    """Where both share a process there is no other file, and headers of then name no hooks."""
-    own = step(1, 1000, get_finished_us=4.0, start_load_kv_us=3.0)
-    found = read(tmp_path, SCHEDULER, own, connector=True)
-    assert found.connector_total_us.tolist() == [17.0]
-    assert found.unheard == ()
-
-
 def test_a_connector_whose_hooks_were_recorded_was_heard(tmp_path: Path) -> None:
     found = read(tmp_path, SCHEDULER, WORKER, step(1, 1000), worker(1, 1100, 3.0, 4.0), connector=True)
     assert (found.unheard, found.connector_total_us.tolist()) == ((), [17.0])

@@ -249,7 +249,7 @@ def test_the_embedded_engine_is_announced_with_the_verdict(pair: tuple[Aggregate
     text = comparison_text(compared(*pair))
     assert "Note: B: Embedded engine: numbers of a model" in text
     assert "Note: A and B were measured on two engines" in text
-    assert "engine: vllm / emulator" in text
+    assert "engine_kind: vllm / emulator" in text
     assert text.splitlines()[-1].startswith(
         "No regression: no tax of 12 is known to have risen by more than 5 pp (A on GPU NVIDIA H20, B on Embedded engine)"
     )

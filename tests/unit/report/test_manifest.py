@@ -50,7 +50,7 @@ def write_campaign(project: Path, name: str = "study") -> CampaignFolder:
         document["window"]["t0_ns"] = 65_000_000_000
         write_json(cell.cell_json, document)
         run.launch_sh.write_text(
-            f'#!/usr/bin/env bash\nexport A=1\nexec {project}/env/python -m vllm --kv \'{{"a": "x|y"}}\'\n'
+            f'#!/usr/bin/env bash\n# As it ran: {project}/env/python -m vllm --kv \'{{"a": "x|y"}}\'\n'
         )
         write_receipt(
             run,

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
-from connector_tax.base.artifacts.receipts import Receipt, read_receipt
+from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.cell import CellDocument, RunConfig
 from connector_tax.base.documents.identity import EngineIdentity, Versions
+from connector_tax.base.documents.receipt import Receipt
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import D, lines_of, printable, read_document, read_whole, sha256_of, write_text
 from connector_tax.base.plan import read_campaign_file

@@ -316,7 +316,7 @@ def _loaded(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     if rates is None or rates.ref_load_per_s == rates.ref_safe_per_s:
         return
     rows = [t for t in aggregate.main_taxes if t.reference == "ref_load"]
-    shapes = list(dict.fromkeys(x.shape for x in (*rows, *aggregate.amplification)))
+    shapes = list(dict.fromkeys([*(t.shape for t in rows), *(a.shape for a in aggregate.amplification)]))
     rows += [t for t in aggregate.taxes if t.phase == "b_prime" and t.shape not in {m.shape for m in rows}]
     taxes = {(t.config, t.shape, t.metric): t for t in rows}
     added = {(a.config, a.shape, a.metric): a for a in aggregate.amplification}

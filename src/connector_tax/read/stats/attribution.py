@@ -186,8 +186,11 @@ def _means(
     point = columns.mean(axis=0)
     wider = factor * small_sample_factor(n, length, confidence)
     spread = point + wider * (replicates - point)
-    known = {"freedom": freedom_of(n, length), "confidence": confidence}
-    return [Estimate(float(p), spread[:, k], n, **known) for k, p in enumerate(point)]
+    freedom = freedom_of(n, length)
+    return [
+        Estimate(float(p), spread[:, k], n, freedom=freedom, confidence=confidence)
+        for k, p in enumerate(point)
+    ]
 
 
 def mean_cpu_us(cpu_us: Floats, calls: Floats) -> float | None:
