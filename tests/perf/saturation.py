@@ -19,6 +19,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from connector_tax.base.config import load_campaign
@@ -76,7 +77,7 @@ class Outcome:
 def engine(slower: float) -> EngineCosts:
     """The shipped engine with every part of a step so many times as long."""
     costs, _ = load_costs(PROJECT_ROOT / "config" / "engine_model.yaml", None)
-    return replace(
+    return msgspec.structs.replace(
         costs,
         base_us=costs.base_us * slower,
         per_prefill_token_us=costs.per_prefill_token_us * slower,
@@ -151,7 +152,7 @@ def one_healthy(arrival: str, seed: int, requests: int | None) -> Outcome:
     """30 s per request of 512 tokens, whatever else runs: far below the 256 requests at once that it takes."""
     rng = np.random.default_rng(seed)
     step_us = 30e6 / 512 * rng.uniform(0.9, 1.1)
-    costs = replace(
+    costs = msgspec.structs.replace(
         engine(1.0),
         base_us=step_us,
         per_prefill_token_us=0.5,

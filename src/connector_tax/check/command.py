@@ -80,8 +80,9 @@ def run_check(request: CheckRequest, root: Path, ending: Ending, show: Show) -> 
     begun_s = time.monotonic()
     name, cell_s = (REAL_TIME, REAL_TIME_S) if request.real_time else (LAUNCH, LAUNCH_S)
     config = write_campaign(request, root, name, duration_s=cell_s)
-    kv_transfer_config = request.entry["kv_transfer_config"]
-    connector = Connector(request.connector_id, request.label, kv_transfer_config, request.notes)
+    connector = Connector(
+        request.connector_id, request.entry.label, request.kv_transfer_config, request.notes
+    )
     found, host = Found(), _host()
     show("about", {"connector": connector, "model": request.model_name, "gpu": request.gpu, "host": host})
 

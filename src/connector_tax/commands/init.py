@@ -139,9 +139,9 @@ def _refuse_missing(connectors: list[ConnectorSpec], python: str) -> None:
     Raises:
         ConfigError: one of them does not load; says of each what to install.
     """
-    states = dict(zip(connectors, _states(connectors, python), strict=True))
-    if missing := [f"{c.id}: {words}" for c, words in states.items() if words != INSTALLED]:
-        left = ",".join(c.id for c, words in states.items() if words == INSTALLED)
+    states = dict(zip((c.id for c in connectors), _states(connectors, python), strict=True))
+    if missing := [f"{c}: {words}" for c, words in states.items() if words != INSTALLED]:
+        left = ",".join(c for c, words in states.items() if words == INSTALLED)
         raise ConfigError("\n".join([*missing, *([f"Or leave it: --connectors {left}"] if left else [])]))
 
 

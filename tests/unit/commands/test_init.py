@@ -50,7 +50,7 @@ PARAMETERS = {
     "Mistral-7B-Instruct-v0.3": 7.25,
     "Mixtral-8x7B-Instruct-v0.1": 46.7,
     "Qwen2.5-7B-Instruct": 7.61,
-    "Qwen3-0.6B": 0.6,
+    "Qwen3-0.6B": 0.596,
     "Qwen3-14B": 14.8,
     "Qwen3-30B-A3B": 30.5,
     "Qwen3-32B": 32.8,

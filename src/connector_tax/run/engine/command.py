@@ -83,7 +83,7 @@ def engine_arguments(
     Raises:
         ConfigError: one of them sets what the pipeline sets; a ``campaign.json`` may have been edited.
     """
-    check_engine({"args": engine.args, "extra_args": engine.extra_args, "env": engine.env}, "campaign.json")
+    check_engine(engine, "campaign.json")
     check_launch(connector.extra_args, connector.env, f"campaign.json: {connector.id}")
     arguments: list[str] = []
     for name, value in look_up(engine.args, "engine.args").items():
