@@ -351,7 +351,7 @@ class Study:
         except KeyboardInterrupt:
             stop("interrupted before anything was begun", 130)
 
-    def say_why(self, failed: Iterable[Any] = (), account: Iterable[str] = ()) -> None:
+    def say_why(self, failed: Collection[Any] = (), account: Iterable[str] = ()) -> None:
         """After a start that ended early: what its jobs said of it, and which of them said nothing.
 
         Args:
@@ -362,6 +362,8 @@ class Study:
         told = "\n".join(Path(file).read_text(encoding="utf-8", errors="replace") for file in account)
         words |= without_a_word(failed, words, _LOGS_BEFORE, told)
         said = [line for lines in words.values() for line in lines]
+        if not (said or failed):  # Snakemake was told to end, and not its job
+            said = [f"{INTERRUPTED}what was finished is kept"]
         if any(line.startswith((INTERRUPTED, KILLED)) for line in said):
             said.append(f"Go on: {self.command}" if self.command else "The same command goes on.")
         if said:

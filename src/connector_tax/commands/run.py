@@ -114,6 +114,8 @@ def _start_snakemake(campaign: Named, cores: int, more: list[str], *, quiet: boo
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     again = shlex.join(["connector-tax", *sys.argv[1:]])
     os.environ |= {COMMAND_VARIABLE: again, QUIET_VARIABLE: "1" * quiet}
+    # Snakemake's own, which ends in a traceback where it may not make it.
+    Path(PROJECT_ROOT, ".snakemake").mkdir(exist_ok=True)
     os.chdir(PROJECT_ROOT)
     sys.stdout.flush()
     os.execv(sys.executable, command)  # nosec B606  # a list of arguments, quoted by nobody

@@ -363,15 +363,19 @@ def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
     """It stood some twenty lines above the end, between Snakemake's rules. Logs of earlier starts are not repeated."""
     monkeypatch.chdir(tmp_path)
     found = study(measuring=False)
-    found.say_why()
+    failed = [SimpleNamespace(log=[])]
+    found.say_why(failed)
     preflight, draw, noop = (found.logs / f"{name}.log" for name in ("preflight", "draw", "measure_a_noop"))
     found.logs.mkdir(parents=True)
     preflight.write_text("trying plain\nerror: engine.python: not set.\n")
     draw.write_text("error: of yesterday\n")
     (found.logs / "gone.log").symlink_to("nowhere")
     found.begin()
-    found.say_why()
+    found.say_why(failed)
     assert capsys.readouterr().err == ""
+    # Nothing failed: Snakemake was told to end, and its job had come to its end.
+    found.say_why()
+    assert "interrupted; what was finished is kept\nThe same command goes on." in capsys.readouterr().err
 
     # The next start has another reason. Preflight's log is continued, as measuring jobs do it.
     with preflight.open("a") as log:
