@@ -82,7 +82,7 @@ def _run(args: argparse.Namespace) -> int:
         model = write_costs(wanted, Path(folder))
         text, repeats, plan = _first_that_fits(wanted, model, costs)
         write_text(costs, model.read_text())
-    write_text(path, text)
+    write_text(path, f"{text}\n")
     weights = model_shape(wanted.shape, args.model).weights_bytes
     seen = f"{card}, {memory_used_mib(card)} MiB in use" if card else "not on this host"
     rows = [
