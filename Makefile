@@ -5,7 +5,7 @@ SHELL := bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 CACHE := $(or $(CONNECTOR_TAX_CACHE),$(HOME)/.cache/connector-tax)
 BIN := .venv/bin
-SNAKEMAKE := $(BIN)/snakemake --cores 1
+RUN := $(BIN)/connector-tax run
 CONFIG ?= config/config.yaml
 
 .PHONY: help env dev demo demo-vllm demo-cpu test test-full test-slurm test-quick lint audit docs gpu-smoke format status revert-patch plan fleet figures clean
@@ -22,8 +22,8 @@ dev: .venv/.dev  ## add what checks the code, from requirements-dev.lock
 
 .PHONY: venv
 venv:
-	rm -rf .venv
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
+	rm -rf .venv
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -c 'import snakemake, numpy, uvloop'
@@ -35,21 +35,21 @@ venv:
 	touch $@
 
 demo: env  ## the whole study on the embedded engine, four to nine minutes
-	$(SNAKEMAKE) --quiet rules --configfile config/demo.yaml
+	$(RUN) config/demo.yaml
 
 SHAPE := Qwen3-Coder-30B-A3B-Instruct
 demo-vllm: env  ## real vLLM and real connectors on a virtual GPU, asynchronous and synchronous, about an hour and a half
 	export ENGINE_PYTHON=$$(scripts/make_engine_env.sh) MODEL_FOLDER=$(CACHE)/$(SHAPE) \
 	  && "$$ENGINE_PYTHON" scripts/make_model_folder.py config/models/$(SHAPE).json "$$MODEL_FOLDER" \
-	  && $(SNAKEMAKE) --quiet rules --configfile config/virtual-gpu.yaml \
-	  && $(SNAKEMAKE) --quiet rules --configfile config/virtual-gpu-sync.yaml
+	  && $(RUN) config/virtual-gpu.yaml \
+	  && $(RUN) config/virtual-gpu-sync.yaml
 
 demo-cpu: env  ## a small campaign on real vLLM whose model really runs, on two CPU cores, about twenty minutes
 	engine=$$(scripts/make_engine_env.sh) && "$$engine" scripts/make_model_folder.py config/models/tiny-qwen3.json $(CACHE)/tiny-model \
-	  && ENGINE_PYTHON=$$engine TINY_MODEL=$(CACHE)/tiny-model $(SNAKEMAKE) --quiet rules --configfile config/vllm-cpu.yaml
+	  && ENGINE_PYTHON=$$engine TINY_MODEL=$(CACHE)/tiny-model $(RUN) config/vllm-cpu.yaml
 
 gpu-smoke: env  ## plain, no-op and NIXL on this host's GPU by the vLLM of ENGINE_PYTHON, with a report, about ten minutes; says what is missing
-	@$(BIN)/connector-tax run --smoke
+	@$(RUN) --smoke
 
 plan: env  ## simulate CONFIG in virtual time: how long it takes, how small a tax it finds
 	$(BIN)/connector-tax plan $(CONFIG)
@@ -136,7 +136,7 @@ format: dev  ## apply the formatter
 	$(BIN)/snakefmt Snakefile workflow/rules
 
 figures: env  ## bring the analysis, figures and report of CONFIG up to date with its raw results; measures nothing
-	$(BIN)/connector-tax run $(CONFIG) report
+	$(RUN) $(CONFIG) report
 
 status:  ## what is done, running, skipped and left of CONFIG
 	@# Never makes the environment: another command may be at work in it.

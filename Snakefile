@@ -59,3 +59,6 @@ rule all:
         PICTURES,
     params:
         captions=STUDY.captions(),
+
+
+STUDY.refuse_unknown(TARGETS, workflow.rules)

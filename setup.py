@@ -1,4 +1,4 @@
-"""What a wheel needs of the checkout lies in it as ``connector_tax/project/``: schemas, templates, launchers, plugins, configs."""
+"""What a wheel needs of the checkout lies in it as ``connector_tax/project/``: templates, launchers, plugins, configs."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +7,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
-FOLDERS = ("config", "launch", "patches", "workflow/report", "workflow/schemas")
+FOLDERS = ("config", "launch", "patches", "workflow/report")
 FILES = ("scripts/make_model_folder.py",)
 
 

@@ -1,40 +1,49 @@
-"""Write the JSON Schema of aggregate.json in workflow/schemas/, made from its types."""
+"""Write the JSON Schemas of workflow/schemas/: of aggregate.json and of each YAML file that a person writes, made from their types."""
 
-import json
 from typing import Any
 
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.documents.aggregate.schema import aggregate_schema
+from connector_tax.base.config.model import CampaignYaml
+from connector_tax.base.documents.aggregate import Aggregate, MeasuredCell, NoSteps, Steps
+from connector_tax.base.documents.fleet import Study
+from connector_tax.base.documents.schema import schema_of, text_of
 from connector_tax.base.door import run_door
 from connector_tax.base.files import write_text_if_changed
+from connector_tax.base.records.connector import ConnectorEntry, ConnectorId
+from connector_tax.base.records.host import GpuProfile
+from connector_tax.sweep import SweepYaml
 
-SCHEMAS = PROJECT_ROOT / "workflow" / "schemas"
-WIDTH = 120
-
-
-def shown(value: Any, indent: int = 0, ahead: int = 0) -> str:
-    """JSON with one line for what fits on it.
-
-    Args:
-        ahead: characters of its key, on the same line.
-    """
-    line = json.dumps(value, ensure_ascii=False)
-    if indent + ahead + len(line) < WIDTH or not isinstance(value, dict | list):
-        return line
-    inner = indent + 2
-    if isinstance(value, dict):
-        parts = [f"{json.dumps(k)}: {shown(v, inner, len(k) + 4)}" for k, v in value.items()]
-    else:
-        parts = [shown(v, inner) for v in value]
-    body = f",\n{' ' * inner}".join(parts)
-    first, last = "{}" if isinstance(value, dict) else "[]"
-    return f"{first}\n{' ' * inner}{body}\n{' ' * indent}{last}"
+READ: dict[str, Any] = {
+    "config": CampaignYaml,
+    "connectors": dict[ConnectorId, ConnectorEntry],
+    "fleet": Study,
+    "gpu": GpuProfile,
+    "sweep": SweepYaml,
+}
 
 
 def main() -> None:
-    path = SCHEMAS / "aggregate.schema.json"
-    if write_text_if_changed(path, shown(aggregate_schema()) + "\n"):
-        print(f"wrote {path}")
+    aggregate = schema_of(Aggregate, MeasuredCell, Steps, NoSteps, written=True)
+    for owner, key, names in (
+        ("Aggregate", "cells", ("MeasuredCell", "Cell")),
+        ("MeasuredCell", "step", ("Steps", "NoSteps")),
+    ):
+        either = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in names]}
+        own = aggregate["$defs"][owner]["properties"]
+        own[key] = {**own[key], "items": either} if key == "cells" else either
+    for name, key, usable in (
+        ("Cell", "usable", False),
+        ("MeasuredCell", "usable", True),
+        ("NoSteps", "available", False),
+        ("Steps", "available", True),
+    ):
+        aggregate["$defs"][name]["properties"][key] = {"const": usable}
+    del aggregate["$defs"]["StepRecords"]  # what these two have in common
+    schemas = {name: schema_of(kind, written=False) for name, kind in READ.items()}
+    for name, schema in {"aggregate": aggregate, **schemas}.items():
+        path = PROJECT_ROOT / "workflow" / "schemas" / f"{name}.schema.json"
+        if write_text_if_changed(path, text_of(schema)):
+            print(f"wrote {path}")
 
 
 if __name__ == "__main__":

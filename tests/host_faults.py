@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import load_campaign

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from analysed import aggregate_json
 from builders import DATE, SMALL, Campaign, Change, campaign_config, fail
 from cache_levels import measure_levels
@@ -142,7 +143,7 @@ def levels(campaign: Campaign) -> None:
 
 def talks(campaign: Campaign) -> None:
     rates = json.loads(campaign.folder.reference_rates.read_text())["ref_safe_per_s"]
-    campaign.config = replace(
+    campaign.config = msgspec.structs.replace(
         campaign.config,
         phase_c=PhaseCConfig((SessionFile("config/sessions/talk.jsonl", "0" * 64, 3.0),), warmup_s=2.0),
     )

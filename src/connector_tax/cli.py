@@ -86,15 +86,16 @@ def _main(arguments: list[str]) -> None:
             print(f"connector-tax {__version__}")
         case [name, *rest] if name in (*COMMANDS, *MORE, *HIDDEN):
             command(name).main(rest, prog=f"connector-tax {name}")
-        case [name, *_]:
-            print(f"connector-tax: {_unknown(name)}", file=sys.stderr)
+        case [name, *rest]:
+            print(f"connector-tax: {_unknown(name, rest)}", file=sys.stderr)
             sys.exit(2)
 
 
-def _unknown(name: str) -> str:
-    close = get_close_matches(name, [*COMMANDS, *MORE, *RENAMED], 1)
+def _unknown(name: str, rest: Sequence[str]) -> str:
     if name in RENAMED:
         return f"{name!r} is now connector-tax {RENAMED[name]}"
-    if close:
-        return f"{name!r} is no command. Did you mean connector-tax {RENAMED.get(close[0], close[0])}?"
-    return f"{name!r} is no command. connector-tax --help lists them."
+    known = [*COMMANDS, *MORE, *RENAMED]
+    behind = [f"{word} {name}" for word in rest if word in known] + [f"run {name}"] * name.endswith(".yaml")
+    close = behind or [RENAMED.get(word, word) for word in get_close_matches(name, known, 1)]
+    meant = f"Did you mean connector-tax {close[0]}?" if close else "connector-tax --help lists them."
+    return f"{name!r} is no command. {meant}"

@@ -7,10 +7,11 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from msgspec.structs import replace
 
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -233,7 +232,7 @@ def _smallest(
 
 def _hours(config: CampaignConfig, times: Sequence[PhaseTime], repeats: int, gpus: int | None) -> float:
     """Return how long the campaign takes with so many further blocks of launches."""
-    plan = replace(config, repeats=repeats)
+    plan = msgspec.structs.replace(config, repeats=repeats)
     run_s = measuring_s([t for t in times if not is_repeat(t.phase)])
     blocks = [t for t in times if is_repeat(t.phase)]
     for k, phase in enumerate(p for p in plan.phases if is_repeat(p)):

@@ -19,10 +19,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import psutil
 import yaml
+from msgspec import Meta
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import checked, parse_campaign
@@ -33,7 +34,7 @@ from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import printable, write_text_if_changed
 from connector_tax.base.plan import read_campaign_file, start
 from connector_tax.base.prctl import killed_with_parent
-from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.bounds import Foreign, Strict, Text
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.seeds import stream
 from connector_tax.read.compare.comparison import LATENCIES, flags_at, number_of, read_side
@@ -57,14 +58,63 @@ MOST_ENDING_S = 300.0
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry of an axis; ``overrides`` are keys of a campaign file, nested as there."""
+_Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=60)]
+_Axis = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*\Z", max_length=40)]
 
-    axis: str
-    name: str
-    place: str
-    overrides: Foreign
+
+class EntryYaml(Strict, frozen=True, rename={"overrides": "set"}):
+    """One entry of an axis.
+
+    Attributes:
+        name: stands in the campaign's name.
+        overrides: keys of a campaign file in place of the base's. Mappings are merged key by key, anything else is replaced.
+    """
+
+    name: _Name
+    overrides: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if "campaign" in self.overrides:
+            raise ValueError(
+                "set.campaign: the name of a campaign is made of the sweep's and its entries'. Leave it out"
+            )
+
+
+class SweepYaml(Strict, frozen=True, kw_only=True):
+    """Campaigns that differ along axes, made from one base campaign. How it is run and read: docs/sweep.md.
+
+    Attributes:
+        sweep: names the folder under sweeps/; each campaign is called <sweep>-<entry of the first axis>-<entry of the second>-...
+        base: the campaign file that every campaign of the sweep begins as; relative to the project's root.
+        axes: in the order in which their entries stand in a campaign's name. The last one varies fastest.
+        exclude: combinations that are left out; each names an entry, or a list of them, of one axis or more.
+        order: in which order campaigns are measured: as given, or drawn from seed.
+        seed: of the order alone; each campaign has the seed of its file.
+    """
+
+    sweep: _Name
+    base: Text
+    axes: Annotated[
+        dict[_Axis, Annotated[tuple[EntryYaml, ...], Meta(min_length=1, max_length=100)]], Meta(min_length=1)
+    ]
+    exclude: tuple[Annotated[dict[str, str | tuple[str, ...]], Meta(min_length=1)], ...] = ()
+    order: Literal["given", "seeded"] = "given"
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 20260526
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = {axis: [entry.name for entry in entries] for axis, entries in self.axes.items()}
+        for axis, names in known.items():
+            for k, name in enumerate(names):
+                if (first := names.index(name)) < k:
+                    raise ValueError(
+                        f"axes.{axis}[{k}].name: {name!r} is the name of axes.{axis}[{first}] as well; give each its own"
+                    )
+        for k, rule in enumerate(self.exclude):
+            for axis, left_out in rule.items():
+                names = [left_out] if isinstance(left_out, str) else [*left_out]
+                if unknown := [name for name in names if name not in known.get(axis, ())]:
+                    raise ValueError(f"exclude[{k}]: {axis} {unknown[0]!r} is not in this sweep ({known})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +171,12 @@ def load_sweep(path: Path) -> Sweep:
     Raises:
         ConfigError: unreadable, no valid sweep, or one of its campaigns is not valid; names the place.
     """
-    value = checked.checked(checked.read_yaml(path, "config/sweep.yaml"), "sweep", str(path))
-    base = checked.read_yaml(checked.PROJECT_ROOT / value["base"])
-    parse_campaign(base, where=value["base"])
-    axes = {axis: _entries(axis, entries, path) for axis, entries in value["axes"].items()}
+    value = checked.checked(checked.read_yaml(path, "config/sweep.yaml"), SweepYaml, str(path))
+    base = checked.read_yaml(checked.PROJECT_ROOT / value.base)
+    parse_campaign(base, where=value.base)
     cells: dict[str, SweepCell] = {}
-    for combination in _combinations(value, axes, path):
-        cell = _cell(value["sweep"], base, combination, path)
+    for chosen in _combinations(value, path):
+        cell = _cell(value, base, chosen, path)
         # Without case, as some file systems have it.
         other = cells.setdefault(cell.name.lower(), cell)
         if other is not cell:
@@ -136,53 +185,33 @@ def load_sweep(path: Path) -> Sweep:
                 f"{path}: axes: two campaigns have one name, {cell.name}: {both}. Rename an entry."
             )
     every = tuple(cells.values())
-    drawn = stream(value["seed"], "sweep", value["sweep"]).permutation(len(every))
+    drawn = stream(value.seed, "sweep", value.sweep).permutation(len(every))
     return Sweep(
-        value["sweep"],
+        value.sweep,
         path,
-        value["base"],
-        {axis: tuple(e.name for e in entries) for axis, entries in axes.items()},
+        value.base,
+        {axis: tuple(e.name for e in entries) for axis, entries in value.axes.items()},
         every,
-        tuple(every[k] for k in drawn) if value["order"] == "seeded" else every,
-        math.prod(map(len, axes.values())) - len(every),
+        tuple(every[k] for k in drawn) if value.order == "seeded" else every,
+        math.prod(map(len, value.axes.values())) - len(every),
     )
 
 
-def _entries(axis: str, entries: Sequence[Foreign], path: Path) -> list[Entry]:
-    found: dict[str, Entry] = {}
-    for k, entry in enumerate(entries):
-        place = f"axes.{axis}[{k}]"
-        if entry["name"] in found:
-            raise ConfigError(
-                f"{path}: {place}.name: {entry['name']!r} is the name of {found[entry['name']].place} as well; give each its own."
-            )
-        if "campaign" in entry["set"]:
-            raise ConfigError(
-                f"{path}: {place}.set.campaign: the name of a campaign is made of the sweep's and its entries'. Leave it out."
-            )
-        found[entry["name"]] = Entry(axis, entry["name"], place, entry["set"])
-    return list(found.values())
-
-
-def _combinations(value: Foreign, axes: Mapping[str, list[Entry]], path: Path) -> list[tuple[Entry, ...]]:
-    rules = [
-        {axis: [names] if isinstance(names, str) else names for axis, names in rule.items()}
-        for rule in value["exclude"]
-    ]
-    known = {axis: [e.name for e in entries] for axis, entries in axes.items()}
-    for k, rule in enumerate(rules):
-        for axis, names in rule.items():
-            if unknown := [name for name in names if name not in known.get(axis, ())]:
-                raise ConfigError(
-                    f"{path}: exclude[{k}]: {axis} {unknown[0]!r} is not in this sweep ({known})."
-                )
-    size = math.prod(map(len, axes.values()))
+def _combinations(value: SweepYaml, path: Path) -> list[dict[str, EntryYaml]]:
+    size = math.prod(map(len, value.axes.values()))
     # Beyond this not even what is excluded is gone through.
     few = size <= 100 * MOST_CAMPAIGNS
+    every = (dict(zip(value.axes, c, strict=True)) for c in itertools.product(*value.axes.values()))
     kept = [
-        c
-        for c in itertools.product(*(axes.values() if few else ()))
-        if not any(all(e.name in rule.get(e.axis, [e.name]) for e in c) for rule in rules)
+        chosen
+        for chosen in (every if few else ())
+        if not any(
+            all(
+                chosen[axis].name in ([names] if isinstance(names, str) else names)
+                for axis, names in rule.items()
+            )
+            for rule in value.exclude
+        )
     ]
     n = len(kept) if few else size
     if not 0 < n <= MOST_CAMPAIGNS:
@@ -193,26 +222,29 @@ def _combinations(value: Foreign, axes: Mapping[str, list[Entry]], path: Path) -
     return kept
 
 
-def _cell(sweep: str, base: Foreign, combination: Sequence[Entry], path: Path) -> SweepCell:
-    name, entries = "-".join([sweep, *(e.name for e in combination)]), {e.axis: e.name for e in combination}
-    for one, other in itertools.combinations(combination, 2):
+def _cell(value: SweepYaml, base: Foreign, chosen: Mapping[str, EntryYaml], path: Path) -> SweepCell:
+    name = "-".join([value.sweep, *(e.name for e in chosen.values())])
+    entries = {axis: e.name for axis, e in chosen.items()}
+    places = {axis: f"axes.{axis}[{value.axes[axis].index(e)}]" for axis, e in chosen.items()}
+    for one, other in itertools.combinations(chosen, 2):
+        both = chosen[one], chosen[other]
         # What is measured must not depend on the order of axes.
-        for key, _, _ in start.differing(_with({}, one, other), _with({}, other, one), ""):
+        for key, _, _ in start.differing(_with({}, *both), _with({}, *reversed(both)), ""):
             raise ConfigError(
-                f"{path}: {other.place}.set.{key}: {one.place} sets it as well, to another value. Give a key to one axis alone."
+                f"{path}: {places[other]}.set.{key}: {places[one]} sets it as well, to another value. Give a key to one axis alone."
             )
-    mapping = _with({**base, "campaign": name}, *combination)
+    mapping = _with({**base, "campaign": name}, *chosen.values())
     try:
         config = parse_campaign(mapping, where=f"{path}: campaign {name} ({_words(entries)})")
     except ConfigError:
-        for entry in combination:
+        for axis, entry in chosen.items():
             # Whose mistake it is: an entry's that makes one of the base alone, else the combination's.
-            parse_campaign(_with(base, entry), where=f"{path}: {entry.place} ({entry.name}), set")
+            parse_campaign(_with(base, entry), where=f"{path}: {places[axis]} ({entry.name}), set")
         raise
     return SweepCell(name, entries, mapping, config)
 
 
-def _with(base: Foreign, *entries: Entry) -> Foreign:
+def _with(base: Foreign, *entries: EntryYaml) -> Foreign:
     def merge(into: dict[str, Any], overrides: Foreign) -> dict[str, Any]:
         for key, value in overrides.items():
             both = isinstance(value, dict) and isinstance(into.get(key), dict)

@@ -6,11 +6,13 @@ Rules stay thin: whatever needs an ``if`` is decided here and can be tested with
 import atexit
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from contextlib import ExitStack, redirect_stderr, suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from io import StringIO
 from logging import CRITICAL, ERROR, Logger, LogRecord
 from logging.handlers import MemoryHandler
@@ -68,11 +70,11 @@ _LOGS_BEFORE: dict[Path, Mark] = {}
 _HUSHED = MemoryHandler(capacity=10_000, flushLevel=CRITICAL + 1)
 
 
-def stop(message: str) -> NoReturn:
+def stop(message: str, code: int = 2) -> NoReturn:
     """End with one message; Snakemake would wrap it in a traceback of its own parser."""
     print(f"error: {masked(message)}", file=sys.stderr, flush=True)
     _STARTED.close()
-    os._exit(2)
+    os._exit(code)
 
 
 def requested_targets(arguments: list[str], environment: MutableMapping[str, str]) -> frozenset[str]:
@@ -315,6 +317,19 @@ class Study:
         """For ``priority``, as ``priority_of``."""
         return priority_of(self.config, wildcards.phase, wildcards.connector)
 
+    def refuse_unknown(self, targets: Iterable[str], rules: Iterable[Any]) -> None:
+        """End the run where one of ``targets`` is no rule's name, nothing that a rule makes, and no result that is there."""
+        known = {rule.name: rule for rule in rules}
+        for target in targets:
+            made = any(rule.is_producer(target) for rule in known.values())
+            there = Path(target).exists() and Path(target).is_relative_to(self.folder.root)
+            if not (target in known or made or there):
+                close = get_close_matches(target, known, 1)
+                meant = f"Did you mean {close[0]}?" if close else f"Stages: {', '.join(known)}."
+                stop(
+                    f"{target}: no stage of a campaign, and no file of {self.folder.root} that one makes. {meant}"
+                )
+
     def begin(self) -> None:
         """Before the first job of a start: nobody else works on this campaign, and ``campaign.json`` is as configured.
 
@@ -331,6 +346,10 @@ class Study:
             stop(str(error))
         _LOGS_BEFORE.clear()
         _LOGS_BEFORE.update(marks_of(self.logs))
+        try:  # `connector-tax run` has blocked it
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        except KeyboardInterrupt:
+            stop("interrupted before anything was begun", 130)
 
     def say_why(self, failed: Iterable[Any] = (), account: Iterable[str] = ()) -> None:
         """After a start that ended early: what its jobs said of it, and which of them said nothing.

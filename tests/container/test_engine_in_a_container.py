@@ -7,13 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import httpx
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.supervisor import RECORD, record_supervisor, recorded_supervisor
 from connector_tax.base.config import load_campaign
@@ -32,7 +32,7 @@ ODD = "a b$(touch HERE)'{c}"
 # A measurement of its own, for tests that kill it.
 MEASURES = """
 import sys, time
-from dataclasses import replace
+from msgspec.structs import replace
 from pathlib import Path
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.model import ContainerConfig

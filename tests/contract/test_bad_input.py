@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from connector_tax.base.config import parse_campaign
+from connector_tax.base.plan.start import begin_campaign
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -51,8 +54,8 @@ def without_plain(config: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (unknown_key, "cell: unknown key 'warmup'. Allowed: arrival"),
-        (negative_rate, "phase_a.rates_per_s[0]: -4 is not allowed; wanted: 1e-06 or more"),
+        (unknown_key, "cell: unknown key 'warmup'; did you mean 'warmup_s'? Allowed: arrival"),
+        (negative_rate, "phase_a.rates_per_s[0]: -4 is not allowed; wanted: `float` >= 1e-06"),
         (without_plain, "holds no 'plain'; every tax is taken against it"),
     ],
 )
@@ -78,22 +81,8 @@ def preflight(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> "subp
     config["connectors"] = ["plain"]
     config["phase_b_prime"] = {}
     change(config)
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
-    plan = [
-        sys.executable,
-        "scripts/plan.py",
-        "--configfile",
-        str(tmp_path / "c.yaml"),
-        "--root",
-        str(tmp_path / "r"),
-    ]
-    subprocess.run(plan, cwd=ROOT, check=True, capture_output=True)
-    command = [
-        sys.executable,
-        "scripts/preflight.py",
-        "--campaign-file",
-        str(tmp_path / "r" / "demo" / "campaign.json"),
-    ]
+    file = begin_campaign(parse_campaign(config, "c.yaml"), tmp_path / "r")
+    command = [sys.executable, "scripts/preflight.py", "--campaign-file", str(file)]
     environment = {**os.environ, "CONNECTOR_TAX_CACHE": str(tmp_path / "cache")}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
@@ -123,10 +112,15 @@ def test_a_port_in_use_is_one_message(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_message_and_leaves_no_half_file(tmp_path: Path) -> None:
     """A file-size limit stands in for the full disk: writes fail in the middle, as they do there."""
     root = tmp_path / "results"
-    command = (
-        f"ulimit -f 4; exec {sys.executable} scripts/plan.py --configfile config/config.yaml --root {root}"
-    )
-    found = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    code = f"""
+from pathlib import Path
+from connector_tax.base.config import load_campaign
+from connector_tax.base.door import run_door
+from connector_tax.base.plan.start import begin_campaign
+run_door(lambda: begin_campaign(load_campaign(Path("config/config.yaml")), Path({str(root)!r})))
+"""
+    command = ["bash", "-c", 'ulimit -f 4; exec "$@"', "bash", sys.executable, "-c", code]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert found.returncode == 2, found.stderr
     assert "cannot write" in found.stderr
     assert "make room or fix permissions" in found.stderr

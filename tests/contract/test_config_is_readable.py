@@ -1,6 +1,6 @@
-"""What the config's schema lets be measured the analysis can read: a campaign is refused before the first launch, or not at all.
+"""What the config's types let be measured the analysis can read: a campaign is refused before the first launch, or not at all.
 
-Every number of ``workflow/schemas/config.schema.yaml`` is put to its bounds and, where it has none, far beyond any; what the config
+Every number of ``workflow/schemas/config.schema.json`` is put to its bounds and, where it has none, far beyond any; what the config
 takes then goes through the files of a campaign and is held against the types in ``base/documents/``, as the analysis does.
 """
 
@@ -16,8 +16,7 @@ import yaml
 
 from connector_tax.base.capacity import SMALLEST_FRACTION
 from connector_tax.base.config import CampaignConfig, parse_campaign
-from connector_tax.base.config.checked import SCHEMAS
-from connector_tax.base.documents.campaign import asked_of, campaign_of
+from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.cell import cell_of
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.receipt import PreflightStatus
@@ -29,7 +28,7 @@ from connector_tax.base.records.cell import CellSpec
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from builders import CODE, DATE, ENGINE, ROOT
 
-SCHEMA = yaml.safe_load((SCHEMAS / "config.schema.yaml").read_text())
+SCHEMA = json.loads((ROOT / "workflow" / "schemas" / "config.schema.json").read_text())
 # Far beyond what a schema without a bound might have meant.
 HUGE_INT, HUGE_FLOAT, TINY = 10**30, 1e300, 1e-300
 Way = tuple[str | int, ...]
@@ -49,13 +48,17 @@ BESIDE: dict[str, dict[str, Any]] = {
     "cell.duration_s": {"cell.max_cell_s": 1_000_000, "cell.warmup_s": 0},
 }
 # At these bounds two keys exclude one another, and the config says so.
-EXCLUDED = {("cell.token_id_low", 2_147_483_647), ("cell.token_id_high", 1)}
+EXCLUDED = {("cell.token_id_low", 2_147_483_647), ("cell.token_id_high", 0), ("cell.max_completed", 6)}
 
 
 def numbers(schema: dict[str, Any], way: Way = ()) -> Iterator[tuple[Way, dict[str, Any]]]:
     """Every place in a config where a number may stand, and its schema."""
-    kinds = schema.get("type", ())
-    if {"number", "integer"} & {*([kinds] if isinstance(kinds, str) else kinds)}:
+    if "$ref" in schema:
+        schema = SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]]
+    for inner in schema.get("anyOf", ()):
+        for at, found in numbers(inner, way):
+            yield at, {**found, "null": at == way and {"type": "null"} in schema["anyOf"]}
+    if schema.get("type") in ("number", "integer"):
         yield way, schema
     for name, inner in schema.get("properties", {}).items():
         yield from numbers(inner, (*way, name))
@@ -69,7 +72,7 @@ def numbers(schema: dict[str, Any], way: Way = ()) -> Iterator[tuple[Way, dict[s
 
 def at_bounds(schema: dict[str, Any]) -> Iterator[Any]:
     """The values at the ends, as whole numbers and, where they may be none, as others; null where that is one."""
-    whole = "integer" in schema["type"]
+    whole = schema["type"] == "integer"
     low, high = schema.get("minimum"), schema.get("maximum")
     beyond = HUGE_INT if whole else HUGE_FLOAT
     yield from (low, high) if low is not None and high is not None else (low,) if low is not None else ()
@@ -81,7 +84,7 @@ def at_bounds(schema: dict[str, Any]) -> Iterator[Any]:
         yield schema["exclusiveMinimum"] + (TINY if schema["exclusiveMinimum"] == 0 else 1e-9)
     if "exclusiveMaximum" in schema:
         yield schema["exclusiveMaximum"] - 1e-9
-    if "null" in schema["type"]:
+    if schema.get("null"):
         yield None
 
 
@@ -109,6 +112,7 @@ SPECIAL = {
 REFUSED = {
     *(f"max_num_batched_tokens: {v}" for v in ("9999999T", "9" * 400)),
     "block_size: not a number",
+    *(f"engine.args.block_size: {v}" for v in (-(2**63), 2**63 - 1)),
 }
 DEMO = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
 GPU = {"gpu": "h200", "kv_cache_bytes": 10**9}
@@ -154,9 +158,7 @@ def test_what_the_config_takes_the_analysis_reads(name: str) -> None:
         assert name in REFUSED or beyond or (place(way), value) in EXCLUDED, error
         return
     written = read_again(campaign_document(config, date=DATE, created_utc=f"{DATE}T00:00:00Z"))
-    document = campaign_of(written, "campaign.json")
-    asked_of(document, "campaign.json")
-    config_of(document)
+    assert config_of(document_of(written, CampaignDocument, "campaign.json")) == config
     for rates in reference_rates(config):
         given = document_of(rates, ReferenceRatesFile, "reference_rates.json").rates
         for phase in config.phases:

@@ -158,11 +158,21 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
     )
 
 
+BEGIN = """
+import sys
+from pathlib import Path
+from connector_tax.base.config import load_campaign
+from connector_tax.base.plan.start import begin_campaign
+begin_campaign(load_campaign(Path(sys.argv[1])), Path(sys.argv[2]))
+"""
+
+
 @pytest.fixture(scope="module")
 def measured(planted: Planted) -> Planted:
     """Planned, tried, measured in Phase A, analysed and listed by the doors that the workflow asks."""
     results = planted.root / "results"
-    planted.door("plan.py", "--configfile", planted.config, "--root", results)
+    begin = [sys.executable, "-c", BEGIN, str(planted.config), str(results)]
+    subprocess.run(begin, env=planted.environment, cwd=PROJECT_ROOT, check=True)
     planted.door(
         "preflight.py",
         "--campaign-file",
@@ -212,7 +222,7 @@ def test_one_that_is_written_out_is_refused_and_not_repeated(
 ) -> None:
     config = tmp_path / "inline.yaml"
     config.write_text(planted.config.read_text().replace(f"${{{name}}}", REFERRED[name]))
-    said = planted.door("plan.py", "--configfile", config, "--root", planted.root / "refused", code=2)
+    said = planted.door("plan", config, "--to", planted.root / "refused", code=2)
     assert "is written out here" in said and REFERRED[name] not in said
     assert not (planted.root / "refused").exists()
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from held import holds
 from numpy.typing import NDArray
@@ -172,7 +173,7 @@ def _shipped() -> tuple[CellSpec, EngineCosts]:
     """A cell of Phase A and the engine's costs, launches alike."""
     config = load_campaign(PROJECT_ROOT / "config" / "config.yaml")
     engine, _ = load_costs(PROJECT_ROOT / "config" / "engine_model.yaml", None)
-    return cells_of(config, "plain", "a")[0], replace(engine, launch_cv=0.0)
+    return cells_of(config, "plain", "a")[0], msgspec.structs.replace(engine, launch_cv=0.0)
 
 
 SOURCES: dict[str, Source] = {

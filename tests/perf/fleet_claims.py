@@ -11,7 +11,8 @@ shipped, which ranks room first.
 import argparse
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.documents.fleet import Policy, Profile, Study
@@ -99,9 +100,7 @@ def main() -> None:
             found = by_size(args.days, (0.5, 0.7, 0.9), each)
         print(f"tax of {TAXED}, E2E, {args.days} days, 95 %")
         for tax in taxes(found, 0.95):
-            where = (
-                f"{tax.setting.instances} instances, {tax.setting.policy.router}, load {tax.setting.load:g}"
-            )
+            where = f"{tax.instances} instances, {tax.router}, load {tax.load:g}"
             m = tax.mean
             print(f"  {where:<45} {tax.metric:<12} {m.point:+.1%} [{m.low:+.1%}, {m.high:+.1%}]")
         print("did not keep up:", [(f.config, f.setting) for f in found if not f.kept_up])

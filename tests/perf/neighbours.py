@@ -19,12 +19,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+from msgspec.structs import replace
 from scipy import stats
 
 from connector_tax.base.config import CampaignConfig, load_campaign

@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import msgspec
 from slices import Paired, Slices, paired
 from toggled_steps import paired_steps
 
@@ -43,7 +44,7 @@ def toggle(
     )
     with tempfile.TemporaryDirectory() as name:
         off = Path(name) / "off"
-        connector = replace(
+        connector = msgspec.structs.replace(
             config.connector("noop_connector"),
             id="toggled",
             kv_transfer_config={

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -137,7 +138,9 @@ def rows(python: str, mode: str, root: Path, options: argparse.Namespace) -> boo
     """Print one release's rows for one mode; whether everything ran."""
     os.environ["ENGINE_PYTHON"] = python
     config = load_campaign(PROJECT_ROOT / "config" / MODES[mode])
-    config = replace(config, engine=replace(config.engine, ready_timeout_s=READY_TIMEOUT_S))
+    config = msgspec.structs.replace(
+        config, engine=msgspec.structs.replace(config.engine, ready_timeout_s=READY_TIMEOUT_S)
+    )
     try:
         status = decisions(config, root / "campaign", trials=options.trials)
     except ConnectorTaxError as error:

@@ -19,6 +19,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from connector_tax.base.config import load_campaign
@@ -76,7 +77,7 @@ class Outcome:
 def engine(slower: float) -> EngineCosts:
     """The shipped engine with every part of a step so many times as long."""
     costs, _ = load_costs(PROJECT_ROOT / "config" / "engine_model.yaml", None)
-    return replace(
+    return msgspec.structs.replace(
         costs,
         base_us=costs.base_us * slower,
         per_prefill_token_us=costs.per_prefill_token_us * slower,
@@ -151,7 +152,7 @@ def one_healthy(arrival: str, seed: int, requests: int | None) -> Outcome:
     """30 s per request of 512 tokens, whatever else runs: far below the 256 requests at once that it takes."""
     rng = np.random.default_rng(seed)
     step_us = 30e6 / 512 * rng.uniform(0.9, 1.1)
-    costs = replace(
+    costs = msgspec.structs.replace(
         engine(1.0),
         base_us=step_us,
         per_prefill_token_us=0.5,
@@ -200,7 +201,9 @@ def show_campaigns(outcomes: list[Outcome]) -> None:
 
 def show_healthy(outcomes: list[Outcome]) -> None:
     flagged = [o for o in outcomes if o.found.saturation_rate_per_s is not None]
-    fired = Counter((r, name) for o in flagged for r in o.found.criteria for name in o.found.criteria[r].fired)
+    fired = Counter(
+        (r, name) for o in flagged for r in o.found.criteria for name in o.found.criteria[r].fired
+    )
     lowest = min(n["throughput_ratio"] or 0.0 for o in outcomes for n in o.found.numbers.values())
     growth = max(n["ttft_growth"] or 0.0 for o in outcomes for n in o.found.numbers.values())
     print(

@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -70,7 +71,7 @@ def shipped() -> tuple[CellSpec, EngineCosts]:
     """A cell of Phase A and the engine's costs, launches alike."""
     config = load_campaign(PROJECT_ROOT / "config" / "config.yaml")
     engine, _ = load_costs(PROJECT_ROOT / "config" / "engine_model.yaml", None)
-    return cells_of(config, "plain", "a")[0], replace(engine, launch_cv=0.0)
+    return cells_of(config, "plain", "a")[0], msgspec.structs.replace(engine, launch_cv=0.0)
 
 
 def simulated(load: tuple[float, str], launch: int) -> dict[str, Part]:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 from held import holds
 from numpy.typing import NDArray
@@ -100,7 +101,7 @@ def simulate(
         seed=derive_seed(campaign, "stopping", who, rate),
     )
     model = EngineModel(
-        replace(engine, launch_cv=0.0, jitter_cv=JITTERS[campaign % len(JITTERS)]),
+        msgspec.structs.replace(engine, launch_cv=0.0, jitter_cv=JITTERS[campaign % len(JITTERS)]),
         ConnectorCosts(step_factor=SLOWER[who]),
         max_num_batched_tokens=8192,
         seed=spec.seed,

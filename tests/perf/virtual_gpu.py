@@ -19,6 +19,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from scipy import stats
 
@@ -61,7 +62,7 @@ class Launch:
 
 
 def burning(plain: ConnectorSpec, hook: str, burn_us: float) -> ConnectorSpec:
-    return replace(
+    return msgspec.structs.replace(
         plain,
         id=f"burning_{hook}",
         kv_transfer_config={

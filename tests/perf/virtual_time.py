@@ -69,7 +69,7 @@ def spec(label: str, kv_transfer_config: dict | None = None, **rest: object) -> 
 
 
 def nudged(of: EngineSpec, us: float) -> EngineSpec:
-    step = dataclasses.replace(DEVICE.step, base_us=DEVICE.step.base_us + us)
+    step = msgspec.structs.replace(DEVICE.step, base_us=DEVICE.step.base_us + us)
     return dataclasses.replace(of, label="nudged", virtual_gpu=msgspec.structs.replace(DEVICE, step=step))
 
 

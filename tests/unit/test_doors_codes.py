@@ -36,13 +36,13 @@ def test_what_this_user_may_not_do_is_one_message(number: int) -> None:
 @pytest.mark.parametrize(
     ("lies", "made", "said"),
     [
-        ("file", "Path(p).mkdir(exist_ok=True)", "steps: cannot be made (File exists): a file lies there"),
+        ("file", "Path(p).mkdir(exist_ok=True)", "steps: cannot write (File exists): a file lies there"),
         # A new file, and no folder.
-        ("file", "open(p, 'x')", "steps: cannot be made (File exists): a file lies there"),
-        ("file", "Path(p, 'x').mkdir()", "steps/x: cannot be made (Not a directory): {0}/steps is no folder"),
-        ("folder", "Path(p).mkdir()", "steps: cannot be made (File exists): a folder lies there"),
-        ("folder", "open(p, 'w')", "steps: cannot be made (Is a directory): a folder lies there"),
-        ("link", "Path(p).mkdir(exist_ok=True)", "steps: cannot be made (File exists): a link lies there"),
+        ("file", "open(p, 'x')", "steps: cannot write (File exists): a file lies there"),
+        ("file", "Path(p, 'x').mkdir()", "steps/x: cannot write (Not a directory): {0}/steps is no folder"),
+        ("folder", "Path(p).mkdir()", "steps: cannot write (File exists): a folder lies there"),
+        ("folder", "open(p, 'w')", "steps: cannot write (Is a directory): a folder lies there"),
+        ("link", "Path(p).mkdir(exist_ok=True)", "steps: cannot write (File exists): a link lies there"),
     ],
 )
 def test_what_lies_in_the_way_is_one_message(tmp_path: Path, lies: str, made: str, said: str) -> None:

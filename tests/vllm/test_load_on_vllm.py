@@ -8,11 +8,11 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config import load_campaign
 from connector_tax.base.records.cell import CellSpec

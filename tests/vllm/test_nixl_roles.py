@@ -8,7 +8,9 @@ import pytest
 import yaml
 
 from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.config import parse_campaign
 from connector_tax.base.files import read_json
+from connector_tax.base.plan.start import begin_campaign
 
 pytestmark = pytest.mark.vllm
 ROOT = Path(__file__).parents[2]
@@ -29,10 +31,7 @@ def test_nixl_serves_in_the_roles_that_replace_kv_both(
     )
     value = yaml.safe_load((ROOT / "config" / "virtual-gpu.yaml").read_text())
     value |= {"campaign": "roles", "connectors": ["plain", *ROLES], "phase_b_prime": {}}
-    (tmp_path / "roles.yaml").write_text(yaml.safe_dump(value))
-    plan = ("scripts/plan.py", "--configfile", str(tmp_path / "roles.yaml"), "--root", str(tmp_path))
-    subprocess.run([sys.executable, *plan], cwd=ROOT, check=True)
-    folder = CampaignFolder(tmp_path / "roles")
+    folder = CampaignFolder(begin_campaign(parse_campaign(value, "roles"), tmp_path).parent)
     done = subprocess.run(
         [sys.executable, "scripts/preflight.py", "--campaign-file", str(folder.campaign_file)],
         cwd=ROOT, capture_output=True, text=True,

@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
+from connector_tax.base.config import parse_campaign
+from connector_tax.base.plan.start import begin_campaign
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.read.ingest.steps import StepTable, read_steps
 
@@ -45,7 +47,6 @@ def campaign(
     config["phase_a"]["rates_per_s"] = [4]
     config["cell"].update(warmup_s=1, duration_s=4, min_completed=10)
     config["engine"]["ready_timeout_s"] = 600  # others run beside it
-    (work / "campaign.yaml").write_text(yaml.safe_dump(config))
     environment = {**os.environ, "ENGINE_PYTHON": engine_python, "TINY_MODEL": str(tiny_model)}
     # Locks of its own: other tests measure beside it.
     environment["CONNECTOR_TAX_CACHE"] = str(work / "cache")
@@ -54,8 +55,10 @@ def campaign(
         subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, check=True)
 
     before = vllm_tree(engine_python)
-    door("scripts/plan.py", "--configfile", str(work / "campaign.yaml"), "--root", str(work))
-    folder = CampaignFolder(work / "vllm-cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("ENGINE_PYTHON", "TINY_MODEL"):
+            patch.setenv(name, environment[name])
+        folder = CampaignFolder(begin_campaign(parse_campaign(config, "vllm-cpu"), work).parent)
     decision = {"decision": "include", "reason": None}
     folder.preflight.mkdir(parents=True)
     folder.preflight_status.write_text(

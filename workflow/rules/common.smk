@@ -7,7 +7,8 @@ from snakemake.logging import logger
 
 from connector_tax.workflow import code, only_reads, open_study, put_own_python_first, requested_targets
 
-MEASURING = not only_reads(requested_targets(sys.argv[1:], os.environ))
+TARGETS = requested_targets(sys.argv[1:], os.environ)
+MEASURING = not only_reads(TARGETS)
 CONFIG_NAME = ", ".join(map(str, workflow.overwrite_configfiles)) or "config/config.yaml"
 STUDY = open_study(config, CONFIG_NAME, measuring=MEASURING, environment=os.environ)
 FOLDER, LOGS = STUDY.folder, STUDY.logs

@@ -49,7 +49,7 @@ rule reference_rates:
     params:
         root=FOLDER.root,
     shell:
-        "python scripts/select_reference_rates.py --root {params.root:q} 2>&1 | tee {log:q}"
+        "python scripts/select_reference_rates.py --root {params.root:q} 2>> {log:q} | tee -a {log:q}"
 
 
 # Of the embedded engine alone: the taxes of its cost model, to be set beside those that are found.
@@ -64,7 +64,7 @@ rule put_in:
     params:
         root=FOLDER.root,
     shell:
-        "python scripts/put_in.py --root {params.root:q} 2>&1 | tee {log:q}"
+        "python scripts/put_in.py --root {params.root:q} 2>> {log:q} | tee -a {log:q}"
 
 
 rule patch_reverted:
@@ -77,7 +77,7 @@ rule patch_reverted:
     params:
         campaign=FOLDER.campaign_file,
     shell:
-        "python scripts/revert_patch.py --campaign-file {params.campaign:q} 2>&1 | tee {log:q}"
+        "python scripts/revert_patch.py --campaign-file {params.campaign:q} 2>> {log:q} | tee -a {log:q}"
 
 
 # The stages by name.

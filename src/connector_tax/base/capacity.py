@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from connector_tax.base.records.cell import Shape
 
@@ -25,19 +25,15 @@ RANDOM_ARRIVALS = ("poisson", "gamma")
 SMALLEST_FRACTION = 20
 
 
-class Costs(Protocol):
+@dataclass(frozen=True, slots=True)
+class Costs:
     """Of a step, in microseconds."""
 
-    @property
-    def base_us(self) -> float: ...
-    @property
-    def per_prefill_token_us(self) -> float: ...
-    @property
-    def per_decode_seq_us(self) -> float: ...
-    @property
-    def per_context_token_us(self) -> float: ...
-    @property
-    def per_prompt_us(self) -> float: ...
+    base_us: float
+    per_prefill_token_us: float
+    per_decode_seq_us: float
+    per_context_token_us: float
+    per_prompt_us: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,15 +51,16 @@ def add_options(parser: Any, *options: tuple[Any, ...]) -> None:
 
 
 class Parser(argparse.ArgumentParser):
-    """One that names what was probably meant."""
+    """One that says what is wrong in one line, and names what was probably meant."""
 
     def error(self, message: str) -> NoReturn:
+        remedy = f"{self.prog} --help says what it takes."
         for option in re.findall(r"--[\w-]+", message) if message.startswith("unrecognized") else ():
             if option in ("--root", "--configfile", "--campaign-file"):
-                message += ". The campaign is the first argument, without an option"
+                remedy = "The campaign is the first argument, without an option."
             elif close := get_close_matches(option, self._option_string_actions, 1):
-                message += f". Did you mean {close[0]}?"
-        super().error(message)
+                remedy = f"Did you mean {close[0]}?"
+        self.exit(2, f"error: {message}. {remedy}\n")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from connector_tax.base.errors import IN_THE_WAY, OF_THE_DISK, ConnectorTaxError
-from connector_tax.base.files import in_the_way
+from connector_tax.base.files import writing_failed
 from connector_tax.base.secrets import masked
 
 # ``EX_SOFTWARE`` of sysexits.h. Not Python's own 1, by which scripts that judge say that a limit was passed.
@@ -27,8 +27,6 @@ BUG = 70
 UNSAID = 2
 # Of a process that was told to end and did so in order, its ``finally`` blocks run.
 TOLD_TO_END = (128 + signal.SIGTERM, 128 + signal.SIGHUP)
-# What a disk says to another user than the file's.
-OF_ITS_OWNER = (errno.EACCES, errno.EPERM)
 
 
 def nobody_reads(stream: TextIO) -> NoReturn:
@@ -103,6 +101,11 @@ def log_to(path: Path | None) -> None:
     sys.stderr = _Words(sys.stderr, log)
 
 
+def end_in_log() -> None:
+    """Say no more but to the log: whoever started this process reads there why it ended, and says it once."""
+    _to_nowhere(sys.stderr)
+
+
 def _there(stream: TextIO | None) -> TextIO:
     """``stream``; what is said goes nowhere where it was closed before this process began (``>&-``)."""
     return open(os.devnull, "w", encoding="utf-8") if stream is None else stream
@@ -149,10 +152,10 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
         print(f"interrupted; {interrupted}", file=sys.stderr)
         sys.exit(130)
     except OSError as error:
-        if (message := _mendable(error)) is None:
+        if error.filename is None and error.errno not in OF_THE_DISK:
             traceback.print_exc()
             sys.exit(BUG)
-        print(f"error: {message}, then start again; what was finished is kept.", file=sys.stderr)
+        print(f"error: {_of_a_file(error)}", file=sys.stderr)
         sys.exit(2)
     except Exception:  # noqa: BLE001 - whatever it is, it is no verdict
         traceback.print_exc()
@@ -160,19 +163,15 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
     _end_if_unsaid(out, err)
 
 
-def _mendable(error: OSError) -> str | None:
-    """Return what a person can mend, with the remedy; None where nobody can."""
-    where = error.filename2 or error.filename
-    place = "a file" if where is None else os.fsdecode(where) if isinstance(where, bytes) else str(where)
-    if error.errno in OF_THE_DISK:
-        return f"{place}: cannot write ({error.strerror}). Make room or fix permissions"
-    if where is None:
-        return None
-    if error.errno in OF_ITS_OWNER:
-        return f"{place}: {error.strerror}. Fix its permissions, or those of its folder"
-    if error.errno in IN_THE_WAY:
-        return f"{place}: cannot be made ({error.strerror}): {in_the_way(Path(place))}. Move it away"
-    return None
+def _of_a_file(error: OSError) -> str:
+    """What a file system refused, and what to do."""
+    where = error.filename2 or error.filename or "a file"
+    place = os.fsdecode(where) if isinstance(where, (str, bytes)) else str(where)
+    if error.errno in (*OF_THE_DISK, *IN_THE_WAY):
+        return str(writing_failed(Path(place), error))
+    owners = error.errno in (errno.EACCES, errno.EPERM)
+    remedy = "Fix its permissions, or those of its folder" if owners else "Look whether it is there"
+    return f"{place}: {error.strerror}. {remedy}, then start again; what was finished is kept."
 
 
 def _end_if_unsaid(out: _Words, err: _Words) -> None:

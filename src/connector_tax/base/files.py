@@ -458,7 +458,7 @@ def writing_failed(path: Path, error: OSError) -> ArtifactError:
     """The message for a failed write: what is in the way, or the free space, which is the usual reason."""
     if error.errno in IN_THE_WAY:
         return ArtifactError(
-            f"{path}: cannot write ({error.strerror}): {in_the_way(path)}. Move it away, then start again to resume."
+            f"{path}: cannot write ({error.strerror}): {in_the_way(path)}. Move it away or name another place, then start again to resume."
         )
     folder = next((p for p in [path, *path.parents] if is_folder(p)), Path("/"))
     free_mib = shutil.disk_usage(folder).free // 2**20

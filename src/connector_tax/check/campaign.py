@@ -1,17 +1,14 @@
 """The check's small campaign on a virtual GPU: its launches, cells and taxes are those of the pipeline."""
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 
-import yaml
+from msgspec.structs import replace
 
-from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig, EngineConfig, parse_campaign
-from connector_tax.base.files import write_json, write_text
-from connector_tax.base.plan import campaign_document
+from connector_tax.base.plan.start import begin_campaign
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.base.records.connector import ConnectorEntry, ConnectorSpec
 from connector_tax.base.records.host import StepCosts
 from connector_tax.check.request import CheckRequest, longest_model_len
 from connector_tax.run.engine.virtual_gpu import gpu_document, step_costs
@@ -38,22 +35,17 @@ def write_campaign(request: CheckRequest, root: Path, name: str, *, duration_s: 
     Raises:
         ConfigError: the request is none that can be measured.
     """
-    entries = {
-        "plain": {"label": "plain vLLM", "kv_transfer_config": None},
+    known = {
+        "plain": ConnectorEntry(label="plain vLLM", kv_transfer_config=None),
         request.connector_id: request.entry,
-        AGAIN: {"label": "plain vLLM, again", "kv_transfer_config": None},
+        AGAIN: ConnectorEntry(label="plain vLLM, again", kv_transfer_config=None),
     }
-    connectors = root.absolute() / "connectors.yaml"
-    write_text(connectors, yaml.safe_dump(entries, sort_keys=False))
-    first = parse_campaign(_mapping(request, name, connectors, 1.0, duration_s), "check")
-    costs = step_costs(first.engine)
+    config = parse_campaign(_mapping(request, name, duration_s), "check", known)
+    costs = step_costs(config.engine)
     assert costs is not None, "the engine's kind is virtual_gpu"
-    rate = rate_for(request, costs, len(os.sched_getaffinity(0)))
-    config = parse_campaign(_mapping(request, name, connectors, rate, duration_s), "check")
-    folder = CampaignFolder(root / name)
-    now = datetime.now(UTC)
-    document = campaign_document(config, date=f"{now:%Y-%m-%d}", created_utc=f"{now:%Y-%m-%dT%H:%M:%SZ}")
-    write_json(folder.campaign_file, document)
+    rate_per_s = rate_for(request, costs, len(os.sched_getaffinity(0)))
+    config = replace(config, phase_a_rates_per_s=(rate_per_s,))
+    begin_campaign(config, root)
     return config
 
 
@@ -85,18 +77,15 @@ def rate_for(request: CheckRequest, costs: StepCosts, cores: int) -> float:
     return float(f"{LOAD_SHARE * min(holds, TOKENS_PER_CORE_S * cores / answer):.2g}")
 
 
-def _mapping(
-    request: CheckRequest, name: str, connectors: Path, rate_per_s: float, duration_s: float
-) -> Foreign:
+def _mapping(request: CheckRequest, name: str, duration_s: float) -> Foreign:
     args = {
         "max_model_len": longest_model_len(request.model),
         "max_num_batched_tokens": 8192,
         "enable_prefix_caching": True,
-        **(request.args or {}),
+        **request.args,
     }
     return {
         "campaign": name,
-        "connectors_file": str(connectors),
         "connectors": ["plain", request.connector_id, AGAIN],
         "engine": {
             "kind": "virtual_gpu",
@@ -112,12 +101,12 @@ def _mapping(
             "model": str(request.model),
             "served_model_name": "m",
             "args": args,
-            "env": {**ENVIRONMENT, **(request.env or {})},
+            "env": {**ENVIRONMENT, **request.env},
             "ready_timeout_s": 240,
             "stop_grace_s": 5,
         },
         "phase_a": {
-            "rates_per_s": [rate_per_s],
+            "rates_per_s": [1],
             "input_tokens": request.input_tokens,
             "output_tokens": request.output_tokens,
         },

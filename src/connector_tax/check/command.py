@@ -80,8 +80,9 @@ def run_check(request: CheckRequest, root: Path, ending: Ending, show: Show) -> 
     begun_s = time.monotonic()
     name, cell_s = (REAL_TIME, REAL_TIME_S) if request.real_time else (LAUNCH, LAUNCH_S)
     config = write_campaign(request, root, name, duration_s=cell_s)
-    kv_transfer_config = request.entry["kv_transfer_config"]
-    connector = Connector(request.connector_id, request.label, kv_transfer_config, request.notes)
+    connector = Connector(
+        request.connector_id, request.entry.label, request.kv_transfer_config, request.notes
+    )
     found, host = Found(), _host()
     show("about", {"connector": connector, "model": request.model_name, "gpu": request.gpu, "host": host})
 
@@ -196,19 +197,14 @@ def kept_in(root: Path | None) -> Iterator[Path]:
     """Yield a folder for the raw artifacts: ``root``, or a temporary one that is removed.
 
     Raises:
-        ConfigError: ``root`` holds something, or cannot be made.
+        ConfigError: ``root`` holds something.
     """
-    if root is not None and root.exists() and not root.is_dir():
-        raise ConfigError(f"--to {root}: is no folder. Give a new one.")
-    if root is not None and root.exists() and any(root.iterdir()):
+    if root is not None and root.is_dir() and any(root.iterdir()):
         raise ConfigError(
             f"--to {root}: holds something already; a check is measured anew. Give a new folder."
         )
     place = tempfile.TemporaryDirectory(prefix="connector-tax-check-") if root is None else nullcontext(root)
     with place as name:
         folder = Path(name)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"--to {root}: cannot be made ({error.strerror}).") from error
+        folder.mkdir(parents=True, exist_ok=True)
         yield folder

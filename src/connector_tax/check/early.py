@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.errors import EngineError
 from connector_tax.base.files import printable
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.check.document import Fault
@@ -34,7 +34,6 @@ def faults(
     """Return of each connector what it lacks in the engine's Python.
 
     Raises:
-        ConfigError: the interpreter cannot be run.
         EngineError: it does not answer.
     """
     paths = [str(PLUGINS), *filter(None, [environment.get("PYTHONPATH")])]
@@ -54,8 +53,6 @@ def faults(
             errors="replace",
             timeout=TIMEOUT_S,
         )
-    except OSError as error:
-        raise ConfigError(f"--engine-python {python}: cannot be run ({error.strerror}).") from error
     except subprocess.TimeoutExpired as error:
         raise EngineError(
             f"--engine-python {python}: did not import vLLM and the connector within {TIMEOUT_S:g} s. Try it by hand."

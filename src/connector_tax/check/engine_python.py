@@ -2,8 +2,10 @@
 
 import argparse
 import os
+import shutil
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.run.engine.command import no_program
 
 VARIABLE = "ENGINE_PYTHON"
 
@@ -20,10 +22,13 @@ def add_engine_python(parser: argparse.ArgumentParser) -> None:
 def engine_python_of(args: argparse.Namespace) -> str:
     """
     Raises:
-        ConfigError: neither the argument nor the variable gives one.
+        ConfigError: neither the argument nor the variable gives one, or it cannot be run.
     """
-    if found := args.engine_python or os.environ.get(VARIABLE):
-        return str(found)
+    if given := args.engine_python or os.environ.get(VARIABLE):
+        python = shutil.which(given) or given
+        if fault := no_program(python):
+            raise ConfigError(f"--engine-python {python}: {fault}")
+        return python
     raise ConfigError(
         f"no interpreter that has vLLM is given. Either --engine-python /path/to/venv/bin/python, or export {VARIABLE}=/path/to/venv/bin/python; "
         "scripts/make_engine_env.sh makes one without a GPU."

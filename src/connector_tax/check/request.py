@@ -5,14 +5,19 @@ import json
 import os
 import re
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from connector_tax.base.config.checked import PROJECT_ROOT, checked, read_yaml
+from msgspec.structs import replace
+
+from connector_tax.base.config.checked import PROJECT_ROOT, checked
+from connector_tax.base.config.load import KvTransferConfig, read_connectors
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import parse_json, read_json, sha256_of
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.connector import ConnectorEntry
 
 CONNECTORS = PROJECT_ROOT / "config" / "connectors.yaml"
 MODELS = PROJECT_ROOT / "config" / "models"
@@ -20,7 +25,6 @@ MODELS = PROJECT_ROOT / "config" / "models"
 MOST_MODEL_LEN = 32768
 # The id of a connector that is given as JSON.
 GIVEN = "checked"
-ROLES = ("kv_producer", "kv_consumer", "kv_both")
 METRICS = ("ttft_p50", "ttft_p90", "tpot_p50", "tpot_p90")
 
 
@@ -38,7 +42,7 @@ class CheckRequest:
     """
 
     connector_id: str
-    entry: Foreign
+    entry: ConnectorEntry
     notes: tuple[str, ...]
     engine_python: str
     gpu: str
@@ -46,117 +50,87 @@ class CheckRequest:
     model: Path
     input_tokens: int = 256
     output_tokens: int = 16
-    args: Foreign | None = None
-    env: dict[str, str] | None = None
+    args: Foreign = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
     both: bool = False
     real_time: bool = False
     limit: float | None = None
     metrics: tuple[str, ...] = METRICS
 
     @property
-    def label(self) -> str:
-        return str(self.entry["label"])
+    def kv_transfer_config(self) -> Foreign:
+        assert self.entry.kv_transfer_config is not None, "plain is not checked"
+        return self.entry.kv_transfer_config
 
 
-def entry_by_id(connector_id: str) -> tuple[Foreign, tuple[str, ...]]:
+def entry_by_id(connector_id: str) -> tuple[ConnectorEntry, tuple[str, ...]]:
     """The entry, and what was changed of it.
 
     Raises:
         ConfigError: there is none, or it is plain vLLM.
     """
-    known = checked(read_yaml(CONNECTORS), "connectors", str(CONNECTORS))
+    known = read_connectors(CONNECTORS, str(CONNECTORS))
     if connector_id not in known:
         raise ConfigError(
             f"--connector {connector_id}: not in config/connectors.yaml. Known: {', '.join(known)}. Or give --kv-transfer-config JSON."
         )
-    if known[connector_id]["kv_transfer_config"] is None:
+    if known[connector_id].kv_transfer_config is None:
         raise ConfigError(f"--connector {connector_id}: is vLLM without a connector; give one that has one.")
     return _for_the_host(known[connector_id])
 
 
-def entry_of_json(text: str) -> tuple[Foreign, tuple[str, ...]]:
+def entry_of_json(text: str) -> tuple[ConnectorEntry, tuple[str, ...]]:
     """An entry for vLLM's own ``--kv-transfer-config``; a known connector of that class says what ports and packages it wants.
 
     Raises:
-        ConfigError: it is no JSON object with ``kv_connector`` and ``kv_role``.
+        ConfigError: it is no JSON object with ``kv_connector`` and ``kv_role``, or one that is stacked in it is none.
     """
-    try:
-        config = parse_json(text.encode())
-    except ValueError as error:
-        raise ConfigError(f"--kv-transfer-config: not JSON ({error}).") from error
-    if not isinstance(config, dict) or not {"kv_connector", "kv_role"} <= set(config):
-        raise ConfigError(
-            "--kv-transfer-config: wanted is a JSON object with kv_connector and kv_role, such as "
-            '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}.'
-        )
-    for one in connectors_in(config):
-        if one.get("kv_role") not in ROLES:
-            raise ConfigError(
-                f"--kv-transfer-config: {one.get('kv_connector')}: kv_role is {json.dumps(one.get('kv_role'))}. Give one of {', '.join(ROLES)}."
-            )
-    entry: Foreign = {"label": str(config["kv_connector"]), "kv_transfer_config": config}
+    config = _json("--kv-transfer-config", text, KvTransferConfig)
     names = _names(config)
-    entries = checked(read_yaml(CONNECTORS), "connectors", str(CONNECTORS)).values()
-    known = [one for one in entries if _names(one["kv_transfer_config"] or {}) <= names]
-    ports = {port["env"]: port for one in known for port in one["side_ports"]}
-    entry["side_ports"] = [p for p in ports.values() if p["listens"]]
-    entry["modules"] = list({m["module"]: m for one in known for m in one["modules"]}.values())
-    return _for_the_host(entry)
+    known = [
+        one
+        for one in read_connectors(CONNECTORS, str(CONNECTORS)).values()
+        if one.kv_transfer_config is not None and _names(one.kv_transfer_config) <= names
+    ]
+    ports = {port.env: port for one in known for port in one.side_ports}
+    return _for_the_host(
+        ConnectorEntry(
+            label=config["kv_connector"],
+            kv_transfer_config=config,
+            side_ports=tuple(p for p in ports.values() if p.listens),
+            modules=tuple({m.module: m for one in known for m in one.modules}.values()),
+        )
+    )
 
 
 def _names(config: Foreign) -> set[str]:
     """Classes of a connector and of those stacked in it."""
-    return {str(one.get("kv_connector")) for one in connectors_in(config)}
+    return {one["kv_connector"] for one in connectors_in(config)}
 
 
 def connectors_in(config: Foreign) -> list[Foreign]:
     """The connector and, of a stack, each child."""
-    return [config, *(one for child in _children(config) for one in connectors_in(child))]
+    children = (config.get("kv_connector_extra_config") or {}).get("connectors", ())
+    return [config, *(one for child in children for one in connectors_in(child))]
 
 
-def _children(config: Foreign) -> list[Foreign]:
-    """Connectors that are stacked in this one.
-
-    Raises:
-        ConfigError: what should hold them is of another type.
-    """
-    extra = config.get("kv_connector_extra_config") or {}
-    if not isinstance(extra, dict):
-        raise ConfigError(
-            f"--kv-transfer-config: kv_connector_extra_config: wanted is a JSON object, not {json.dumps(extra)[:80]}."
-        )
-    children = extra.get("connectors") or []
-    if not isinstance(children, list):
-        raise ConfigError(
-            f"--kv-transfer-config: kv_connector_extra_config.connectors: wanted is a list of objects, not {json.dumps(children)[:80]}."
-        )
-    return [child for child in children if isinstance(child, dict)]
-
-
-def _for_the_host(entry: Foreign) -> tuple[Foreign, tuple[str, ...]]:
+def _for_the_host(entry: ConnectorEntry) -> tuple[ConnectorEntry, tuple[str, ...]]:
     """What asks for a GPU's memory or for a GPU is given the host's; the virtual one has nothing else."""
-    entry = copy.deepcopy(entry)
+    config = copy.deepcopy(entry.kv_transfer_config) or {}
     notes: list[str] = []
-
-    def walk(config: Foreign) -> None:
-        device = config.get("kv_buffer_device")
+    for one in connectors_in(config):
+        device = one.get("kv_buffer_device")
         if device not in (None, "cpu"):
             notes.append(
-                f"{config.get('kv_connector')}: kv_buffer_device {device} was made cpu: there is no GPU's memory"
+                f"{one['kv_connector']}: kv_buffer_device {device} was made cpu: there is no GPU's memory"
             )
-            config["kv_buffer_device"] = "cpu"
-        for child in _children(config):
-            walk(child)
-
-    walk(entry["kv_transfer_config"])
+            one["kv_buffer_device"] = "cpu"
     cores = len(os.sched_getaffinity(0))
-    if entry.get("min_cores", 0) > cores:
+    if entry.min_cores > cores:
         notes.append(
-            f"it asks for {entry['min_cores']} cores and this host has {cores}: latencies hold what that costs"
+            f"it asks for {entry.min_cores} cores and this host has {cores}: latencies hold what that costs"
         )
-    entry["min_cores"] = 0
-    entry["verify"] = "serve"
-    return entry, tuple(notes)
+    return replace(entry, kv_transfer_config=config, min_cores=0, verify="serve"), tuple(notes)
 
 
 def model_folder(name: str, engine_python: str) -> tuple[str, Path]:
@@ -190,12 +164,7 @@ def model_folder(name: str, engine_python: str) -> tuple[str, Path]:
             str(shape),
             str(folder),
         ]
-        try:
-            made = subprocess.run(command, capture_output=True, text=True)
-        except OSError as error:
-            raise ConfigError(
-                f"--engine-python {engine_python}: cannot be run ({error.strerror})."
-            ) from error
+        made = subprocess.run(command, capture_output=True, text=True)
         if made.returncode != 0:
             said = (made.stderr.strip().splitlines() or ["it said nothing"])[-1]
             raise ConfigError(
@@ -230,12 +199,14 @@ def engine_args(text: str | None) -> Foreign:
     Raises:
         ConfigError: it is none.
     """
-    if text is None:
-        return {}
+    return {} if text is None else _json("--engine-args", text, Foreign)
+
+
+def _json(option: str, text: str, kind: Any) -> Foreign:
+    """Return the object that is given, which is a ``kind`` as well."""
     try:
-        value = json.loads(text)
+        value: Foreign = parse_json(text.encode())
     except ValueError as error:
-        raise ConfigError(f"--engine-args: not JSON ({error}).") from error
-    if not isinstance(value, dict):
-        raise ConfigError('--engine-args: wanted is a JSON object such as {"max_num_seqs": 128}.')
+        raise ConfigError(f"{option}: not JSON ({error}).") from error
+    checked(value, kind, option)
     return value

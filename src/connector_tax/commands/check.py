@@ -135,7 +135,7 @@ def _record(args: argparse.Namespace) -> int:
             config = write_campaign(request, Path(name), connector_id, duration_s=1.0)
             plain = plain or engine_spec(config.engine, config.connector("plain"))
             connectors[connector_id] = (
-                request.label,
+                request.entry.label,
                 engine_spec(config.engine, config.connector(connector_id)),
             )
     assert plain is not None, "split gives one name at least"

@@ -12,6 +12,7 @@ from connector_tax.base.documents.identity import kinds_of
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_json, write_text
 from connector_tax.base.plan.named import add_campaign
+from connector_tax.base.records.host import GpuProfile
 from connector_tax.base.vllm_model.shape import model_shape
 from connector_tax.fleet.gpu_profile import fit_gpu, fit_lines, profile_text
 from connector_tax.read.ingest import CampaignData, read_campaign
@@ -45,9 +46,9 @@ def _run(args: argparse.Namespace) -> int:
         shape = model_shape(read_json(file), str(file))
     path = profile_path(args.gpu, "--gpu") if args.gpu is not None else profile_of(data)
     base = read_yaml(path)
-    checked(base, "gpu", str(path))
+    checked(base, GpuProfile, str(path))
     text = profile_text(base, fit, str(data.document.campaign), shape)
-    checked(yaml.safe_load(text), "gpu", "the fitted profile")
+    checked(yaml.safe_load(text), GpuProfile, "the fitted profile")
     if args.to is None:
         print(text)
         return 0

@@ -60,7 +60,7 @@ def _analyse(folder: CampaignFolder, processes: int | None) -> None:
     # What is gone leaves its folder newer.
     raw += {above for path in raw for above in path.parents if folder.root in above.parents}
     made = [folder.aggregate, folder.aggregate_csv]
-    if not _older(made, [*raw, *closure("connector_tax.read.analysis")]) and _is_readable(folder.aggregate):
+    if not _older(made, [*raw, *closure("connector_tax.read.analysis")]) and _is_of_all(folder):
         return
     # Beside a table that may be redirected.
     print(counts(analyse(folder.root, processes)), file=sys.stderr)
@@ -70,13 +70,13 @@ def _analyse(folder: CampaignFolder, processes: int | None) -> None:
             path.touch()
 
 
-def _is_readable(aggregate: Path) -> bool:
-    """Return whether this version wrote the file, or one that wrote it alike."""
+def _is_of_all(folder: CampaignFolder) -> bool:
+    """Return whether this version wrote the aggregate, or one that wrote it alike, and its runs are there: one that is gone leaves nothing newer."""
     try:
-        read_aggregate(aggregate)
+        cells = read_aggregate(folder.aggregate).cells
     except ArtifactError:
         return False
-    return True
+    return {(c.config, c.phase) for c in cells} <= {(run.connector_id, run.phase) for run in folder.runs()}
 
 
 def _older(made: Iterable[Path], of: Iterable[Path]) -> bool:

@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import NoReturn, get_args
@@ -109,6 +110,8 @@ def _start_snakemake(campaign: Named, cores: int, more: list[str], *, quiet: boo
     # An option of Snakemake asks it for something.
     if quiet := quiet and not any(word.startswith("-") for word in more):
         command += PROFILE
+        # It would answer Ctrl-C by a traceback as long as it has no jobs; till then the signal waits.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     again = shlex.join(["connector-tax", *sys.argv[1:]])
     os.environ |= {COMMAND_VARIABLE: again, QUIET_VARIABLE: "1" * quiet}
     os.chdir(PROJECT_ROOT)

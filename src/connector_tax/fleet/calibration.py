@@ -8,6 +8,7 @@ measured stands beside what was measured: that is how far it may be believed.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -94,7 +95,7 @@ def calibrate(cells: Sequence[CellData], resolved: Resolved, seed: int) -> Calib
         # What a prompt costs and what its tokens cost are then one and the same.
         table[:, 4] = 0.0
     costs, per_prompt = fit_costs(table[:, :5], table[:, 5])
-    costs = replace(
+    costs = msgspec.structs.replace(
         costs,
         max_num_seqs=resolved.max_num_seqs or MAX_NUM_SEQS,
         kv_blocks=resolved.num_gpu_blocks or KV_BLOCKS,

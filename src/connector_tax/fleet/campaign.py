@@ -72,7 +72,7 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
         cells.setdefault(cell.config, []).append(cell)
     calibrations: dict[str, Calibration] = {}
     left_out: dict[str, str] = {}
-    order = [PLAIN, *(c["id"] for c in data.document.config["connectors"] if c["id"] != PLAIN)]
+    order = [PLAIN, *(i for i in data.config.connector_ids if i != PLAIN)]
     for config in (c for c in order if c in cells):
         try:
             found = calibrate(cells[config], resolved_of(data, config), study.seed)
@@ -107,20 +107,19 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
         for config, engine in believable.items()
         if config not in left_out
     )
-    document = data.document
-    modelled = document.config["engine"]["kind"] == "emulator"
-    clocked = [CLOCKED] if document.config["engine"]["kind"] == "virtual_gpu" else []
+    kind = data.config.engine.kind
+    clocked = [CLOCKED] if kind == "virtual_gpu" else []
     notes = [
         *clocked,
-        *_notes(study, patterns, calibrations[PLAIN], modelled),
+        *_notes(study, patterns, calibrations[PLAIN], kind == "emulator"),
         *_beyond(calibrations, profiles),
     ]
-    source = Source(str(document.campaign), calibrations, left_out, tuple(notes))
+    source = Source(data.document.campaign, calibrations, left_out, tuple(notes))
     return Measured(source, patterns, profiles, members)
 
 
 def _check_lengths(data: CampaignData, study: Study) -> None:
-    limit = token_count(data.document.config["engine"]["args"].get("max_model_len"))
+    limit = token_count(data.config.engine.args.get("max_model_len"))
     for pattern in study.patterns:
         if limit is not None and pattern.input_tokens + pattern.output_tokens > limit:
             raise ConfigError(

@@ -61,7 +61,7 @@ def resolved_of(data: CampaignData, config: str) -> Resolved:
     Raises:
         ArtifactError: a setting is of another type than vLLM's.
     """
-    args = data.document.config["engine"]["args"]
+    args = data.config.engine.args
     asked = {
         f"scheduler_config.{name}": token_count(args.get(name))
         for name in ("max_num_seqs", "max_num_batched_tokens")

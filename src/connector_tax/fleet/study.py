@@ -1,9 +1,8 @@
 """What is to be simulated: one YAML file to a frozen study."""
 
-from dataclasses import replace
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from connector_tax.base.config.checked import checked, read_yaml
 from connector_tax.base.documents.fleet import Profile, Study
@@ -16,7 +15,7 @@ def load_study(path: Path) -> Study:
     Raises:
         ConfigError: unreadable, not YAML, or not a valid study; names key, value and remedy.
     """
-    study = msgspec.convert(checked(read_yaml(path, "config/fleet_demo.yaml"), "fleet", str(path)), Study)
+    study = checked(read_yaml(path, "config/fleet_demo.yaml"), Study, str(path))
     if (shortest := 5 * max((p.slo_s or 0.0) for p in study.patterns)) > study.duration_s:
         raise ConfigError(
             f"{path}: duration_s: {study.duration_s:g} is shorter than five times the longest slo_s ({shortest:g} s in all); "

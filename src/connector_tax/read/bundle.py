@@ -116,7 +116,7 @@ def unpack(archive: Path, folder: Path) -> None:
                 if len(content.read(_BLOCK)) == _BLOCK:
                     raise BadArchive("holds more behind its last file")
         except (EOFError, OverflowError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
-            raise BadArchive(f"cannot be unpacked: {error}") from error
+            raise BadArchive(f"cannot be unpacked: {error}. Fetch it once more") from error
         except OSError as error:
             raise writing_failed(folder, error) from error
 
@@ -255,10 +255,7 @@ def bundle(root: Path, target: Path, *, partial: bool = False, compact: bool = F
             f"{root}: {len(missing)} runs have no receipt.json, the first {config} in phase {phase}, so the campaign is not finished. "
             "Finish it first, or bundle it as it is with --partial."
         )
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise writing_failed(target, error) from error
+    target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".bundle.", dir=target.parent) as temporary:
         beside, campaign = Path(temporary), f"{RESULTS}{document.campaign}/"
         copy = beside / campaign
@@ -359,7 +356,7 @@ def as_folder(bundle: Path) -> Iterator[Path]:
         try:
             unpack(bundle, Path(temporary))
         except FileNotFoundError as error:
-            raise ArtifactError(f"{bundle}: no such file or folder.") from error
+            raise ArtifactError(f"{bundle}: no such file or folder. Give a bundle, or a campaign.") from error
         yield Path(temporary)
 
 

@@ -49,20 +49,20 @@ def test_what_asks_for_a_gpus_memory_is_given_the_hosts_and_that_is_said() -> No
     }
     for text in (NIXL, json.dumps(multi)):
         entry, notes = entry_of_json(text)
-        assert '"cuda"' not in json.dumps(entry)
+        assert '"cuda"' not in json.dumps(entry.kv_transfer_config)
         assert "kv_buffer_device cuda was made cpu" in notes[0]
 
 
 def test_ports_of_a_known_connector_are_looked_at_before_its_launches() -> None:
-    ports = [p["env"] for p in entry_of_json(NIXL)[0]["side_ports"]]
+    ports = [p.env for p in entry_of_json(NIXL)[0].side_ports]
     assert ports == ["VLLM_NIXL_SIDE_CHANNEL_PORT"]
-    assert entry_of_json(NOOP)[0]["side_ports"] == []
+    assert entry_of_json(NOOP)[0].side_ports == ()
 
 
 def test_a_host_with_few_cores_is_no_reason_to_skip_and_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
     entry, notes = entry_by_id("nixl_cpu")
-    assert entry["min_cores"] == 0
+    assert entry.min_cores == 0
     assert "asks for 4 cores and this host has 2" in notes[0]
 
 
@@ -93,33 +93,42 @@ def test_what_is_no_limit_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--kv-transfer-config", "{}"], "kv_connector and kv_role"),
+        (["--kv-transfer-config", "{}"], "missing 'kv_connector', 'kv_role'"),
         (
             ["--kv-transfer-config", NOOP.replace("kv_both", "both")],
-            'NoOpConnector: kv_role is "both". Give one of',
+            "kv_role: 'both' is not allowed; wanted: one of kv_producer",
         ),
         (
             ["--kv-transfer-config", _with_extra('{"connectors": [{"kv_connector": "A"}]}')],
-            "A: kv_role is null",
+            "kv_connector_extra_config.connectors[0]: missing 'kv_role'",
         ),
         (["--connector", "noop_connector", "--model-config", "nobody"], "no such model"),
         (["--connectors", "noop_connector"], "the record needs both"),
         (["--connectors", "noop_connector", "--releases", "0.32.0"], "Give its folder with --to"),
-        (["--connector", "noop_connector", "--engine-args", "[]"], "--engine-args"),
+        (
+            ["--connector", "noop_connector", "--engine-args", "[]"],
+            "--engine-args: [] is not allowed; wanted: `object`",
+        ),
         (["--connector", "noop_connector", "--fail-above", "2"], "give 2% or 0.02"),
-        (["--kv-transfer-config", _with_extra('"s"')], "kv_connector_extra_config: wanted is a JSON object"),
+        (
+            ["--kv-transfer-config", _with_extra('"s"')],
+            "kv_connector_extra_config: a text is not allowed; wanted: `object",
+        ),
         (
             ["--kv-transfer-config", _with_extra('{"connectors": 5}')],
-            "kv_connector_extra_config.connectors: wanted is a list",
+            "kv_connector_extra_config.connectors: 5 is not allowed; wanted: `array`",
         ),
         (
             ["--connector", "noop_connector", "--engine-args", '{"gpu_memory_utilization": "x"}'],
             "gpu_memory_utilization: 'x': wanted is a number above 0",
         ),
-        (["--connector", "noop_connector", "--to", "README.md"], "--to README.md: is no folder"),
+        (
+            ["--connector", "noop_connector", "--to", "README.md"],
+            "README.md: cannot write (File exists): a file",
+        ),
         (
             ["--connector", "noop_connector", "--to", "README.md/x"],
-            "--to README.md/x: cannot be made (Not a directory)",
+            "README.md/x: cannot write (Not a directory): README.md is no folder",
         ),
     ],
 )
@@ -166,11 +175,22 @@ def test_without_an_interpreter_both_ways_to_give_one_are_said(
 def test_the_interpreter_of_the_environment_is_taken_where_none_is_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("ENGINE_PYTHON", "/of/the/environment")
+    monkeypatch.setenv("ENGINE_PYTHON", "/bin/true")
     parser = command("check").parser()
     asked = ["--connector", "noop_connector"]
-    assert engine_python_of(parser.parse_args(asked)) == "/of/the/environment"
-    assert engine_python_of(parser.parse_args([*asked, "--engine-python", "/given"])) == "/given"
+    assert engine_python_of(parser.parse_args(asked)) == "/bin/true"
+    assert engine_python_of(parser.parse_args([*asked, "--engine-python", "/bin/false"])) == "/bin/false"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("/nope", "no such program"), ("/tmp", "bin/python"), ("{file}", "may not be executed")],
+)
+def test_an_interpreter_that_cannot_be_run_is_refused_first(tmp_path: Path, given: str, said: str) -> None:
+    (tmp_path / "file").write_text("")
+    asked = ["--connector", "noop_connector", "--engine-python", given.format(file=tmp_path / "file")]
+    with pytest.raises(ConfigError, match=rf"--engine-python .*{said}"):
+        command("check").call(asked)
 
 
 def _refused(command: list[str], words: str) -> None:

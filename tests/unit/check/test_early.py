@@ -1,15 +1,16 @@
 """What a connector lacks is named before anything is launched, with what to do; the engine's Python is one that a test makes."""
 
-import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from made import request
 
-from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.connector import ModuleNeed
 from connector_tax.check.campaign import write_campaign
 from connector_tax.check.document import Fault
 from connector_tax.check.early import early_fault
@@ -60,7 +61,8 @@ def stack(*children: dict[str, Any]) -> dict[str, Any]:
 def asked(folder: Path, config: dict[str, Any], packages: Path | None, **changes: Any) -> Fault | None:
     env = {} if packages is None else {"PYTHONPATH": str(packages)}
     asking = request(folder, engine_python=sys.executable, env=env, **changes)
-    asking.entry["kv_transfer_config"] = config
+    entry = msgspec.structs.replace(asking.entry, kv_transfer_config=config)
+    asking = replace(asking, entry=entry)
     return early_fault(asking, write_campaign(asking, folder, "early", duration_s=1.0))
 
 
@@ -123,8 +125,8 @@ def test_what_to_install_is_for_the_cuda_of_the_engine(
     (packages / "torch" / "__init__.py").write_text("raise ImportError")
     (packages / "torch" / "version.py").write_text(f"cuda = {cuda!r}")
     asking = request(tmp_path, engine_python=sys.executable, env={"PYTHONPATH": str(packages)})
-    own = {"module": "absent", "install": "pip install for-any", "by_cuda": {"13": "pip install for-13"}}
-    asking.entry["modules"] = [own]
+    own = ModuleNeed("absent", "pip install for-any", {"13": "pip install for-13"})
+    asking = replace(asking, entry=msgspec.structs.replace(asking.entry, modules=(own,)))
     fault = early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))
     assert fault is not None and fault.install == f"pip install {package}"
 
@@ -132,8 +134,12 @@ def test_what_to_install_is_for_the_cuda_of_the_engine(
 def test_native_parts_that_do_not_load_are_told_before_a_launch(tmp_path: Path, packages: Path) -> None:
     """A class may do without its package until it is made."""
     asking = request(tmp_path, engine_python=sys.executable, env={"PYTHONPATH": str(packages)})
-    asking.entry["kv_transfer_config"] = connector("Good", "own")
-    asking.entry["modules"] = [{"module": "breaks", "install": "pip install breaks"}]
+    entry = msgspec.structs.replace(
+        asking.entry,
+        kv_transfer_config=connector("Good", "own"),
+        modules=(ModuleNeed("breaks", "pip install breaks"),),
+    )
+    asking = replace(asking, entry=entry)
     fault = early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))
     assert fault is not None and (fault.code, fault.subject) == ("broken", "breaks")
 
@@ -149,9 +155,3 @@ def test_a_python_that_dies_is_told_as_well(tmp_path: Path, packages: Path) -> N
     (packages / "own.py").write_text("import os; os._exit(7)")
     fault = asked(tmp_path, connector("Good", "own"), packages)
     assert fault is not None and (fault.code, fault.said) == ("broken", "exit code 7")
-
-
-def test_no_interpreter_is_a_mistake_of_the_request(tmp_path: Path) -> None:
-    asking = request(tmp_path, engine_python=os.fspath(tmp_path / "none"))
-    with pytest.raises(ConfigError, match=r"none: cannot be run"):
-        early_fault(asking, write_campaign(asking, tmp_path, "early", duration_s=1.0))

@@ -48,13 +48,17 @@ def test_an_unknown_key_is_named_with_what_is_allowed() -> None:
     value = demo()
     value["cell"]["warmup"] = 3
     message = refusal(value)
-    assert "config/mine.yaml: cell: unknown key 'warmup'. Allowed: arrival, warmup_s" in message
+    assert (
+        "config/mine.yaml: cell: unknown key 'warmup'; did you mean 'warmup_s'? Allowed: arrival, gamma_shape"
+        in message
+    )
+    assert len(message.splitlines()) == 1
 
 
 def test_an_impossible_value_is_named_with_its_place() -> None:
     value = demo()
     value["phase_a"]["rates_per_s"] = [4, -1]
-    assert "phase_a.rates_per_s[1]: -1 is not allowed; wanted: 1e-06 or more." in refusal(value)
+    assert "phase_a.rates_per_s[1]: -1 is not allowed; wanted: `float` >= 1e-06." in refusal(value)
 
 
 def test_a_rate_that_is_no_number_is_refused() -> None:
@@ -66,18 +70,18 @@ def test_a_rate_that_is_no_number_is_refused() -> None:
 def test_a_cell_of_too_few_requests_for_an_interval_is_refused() -> None:
     value = demo()
     value["cell"]["min_completed"] = 5
-    assert "cell.min_completed: 5 is not allowed; wanted: 6 or more." in refusal(value)
+    assert "cell.min_completed: 5 is not allowed; wanted: `int` >= 6." in refusal(value)
 
 
 def test_a_wrong_type_is_named() -> None:
     value = demo()
     value["seed"] = "seven"
-    assert "seed: 'seven' is not allowed; wanted: integer." in refusal(value)
+    assert "seed: 'seven' is not allowed; wanted: `int`." in refusal(value)
 
 
 def test_keys_that_are_missing_are_named_once() -> None:
     assert refusal({"campaign": "x"}).splitlines() == [
-        "config/mine.yaml: top level: missing 'engine', 'connectors', 'phase_a'."
+        "config/mine.yaml: missing 'connectors', 'engine', 'phase_a'."
     ]
 
 
@@ -87,8 +91,8 @@ def test_a_whole_number_that_is_written_with_a_point_is_refused_before_anything_
     value["seed"] = 7.0
     value["phase_b"]["input_tokens"] = [64, 256.0]
     message = refusal(value)
-    assert "seed: 7.0 is not allowed; wanted: integer." in message
-    assert "phase_b.input_tokens[1]: 256.0 is not allowed; wanted: integer." in message
+    assert "seed: 7.0 is not allowed; wanted: `int`." in message
+    assert "phase_b.input_tokens[1]: 256.0 is not allowed; wanted: `int`." in message
 
 
 @pytest.mark.parametrize("name", ["MY VAR", "A=B", "1ST", "", 7])
@@ -106,7 +110,7 @@ def test_a_connectors_environment_is_held_to_the_same(tmp_path: Path) -> None:
     (tmp_path / "connectors.yaml").write_text(yaml.safe_dump({"plain": entry}))
     value = demo()
     value["connectors_file"] = str(tmp_path / "connectors.yaml")
-    assert "plain.env: the name 'UCX TLS' is not allowed; wanted: text matching" in refusal(value)
+    assert "plain.env: the name 'UCX TLS' is not allowed; wanted: `str` matching" in refusal(value)
 
 
 def test_a_campaign_without_the_baseline_is_refused() -> None:
@@ -120,16 +124,85 @@ def test_an_unknown_connector_is_answered_with_the_known_ones() -> None:
     value = demo()
     value["connectors"].append("lmcache_onli")
     message = refusal(value)
-    assert "connectors[8]: unknown connector 'lmcache_onli'" in message
+    assert "connectors[8]: unknown connector 'lmcache_onli'; did you mean 'lmcache_only'?" in message
     assert "Known: plain, noop_connector" in message
 
 
-def test_all_complaints_come_at_once() -> None:
+def test_three_complaints_come_at_once() -> None:
     """A person corrects the file once, not once per mistake."""
     value = demo()
-    value["seed"] = -1
-    value["cell"]["inflight_cap"] = 0
+    value["seed"], value["cell"]["inflight_cap"] = -1, 0
     assert len(refusal(value).splitlines()) == 2
+    value["repeats"], value["repeat_requests"] = 100, 1
+    assert len(refusal(value).splitlines()) == 3
+    value["engine"]["kind"] = "emulater"
+    assert len(refusal(value).splitlines()) == 3
+
+
+def test_mistakes_come_in_the_order_of_the_file_and_from_lists_as_well() -> None:
+    value = demo()
+    value["phase_a"]["rates_per_s"] = [4, -1, "x"]
+    value["phase_b_prime"]["shapes"] = [[64, 1]]
+    assert [line.partition(" is not allowed")[0] for line in refusal(value).splitlines()] == [
+        "config/mine.yaml: phase_a.rates_per_s[1]: -1",
+        "config/mine.yaml: phase_a.rates_per_s[2]: 'x'",
+        "config/mine.yaml: phase_b_prime.shapes[0][1]: 1",
+    ]
+
+
+def test_an_entry_twice_in_a_list_is_refused() -> None:
+    value = demo()
+    value["phase_a"]["rates_per_s"] = [4, 8, 4.0]
+    assert "phase_a.rates_per_s[2]: stands there already" in refusal(value)
+
+
+@pytest.mark.parametrize(
+    ("section", "given", "said"),
+    [
+        ("args", {"revision": "x", "seeds": [1]}, "engine.args.seeds: [1] is not allowed; wanted: `bool | int | float"),
+        ("env", {"A": "1", "B": 2}, "engine.env.B: 2 is not allowed; wanted: `str`."),
+        ("kind", "emulater", "engine.kind: 'emulater' is not allowed; wanted: one of vllm, virtual_gpu, emulator."),
+        ("container", {"image": "i", "runtime": "dokcer"}, "engine.container.runtime: 'dokcer' is not allowed; wanted: one of podman"),
+        ("modle_file", "x", "engine: unknown key 'modle_file'; did you mean 'model_file'?"),
+        ("x` - at `$.y", 1, "engine: unknown key 'x` - at `$.y'. Allowed: kind"),
+        (7, 1, "engine: unknown key 7. Allowed: kind"),
+    ],
+)  # fmt: skip
+def test_the_key_path_is_named_also_where_names_are_free(section: Any, given: object, said: str) -> None:
+    value = demo()
+    value["engine"][section] = given
+    message = refusal(value)
+    assert message.startswith(f"config/mine.yaml: {said}") and len(message.splitlines()) == 1
+
+
+def test_a_connector_without_its_role_is_refused(tmp_path: Path) -> None:
+    entries = {
+        "plain": {"label": "x", "kv_transfer_config": None},
+        "own": {"label": "y", "kv_transfer_config": {"kv_connector": "Own", "kv_role": "kv_bth"}},
+    }
+    (tmp_path / "connectors.yaml").write_text(yaml.safe_dump(entries))
+    value = {**demo(), "connectors_file": str(tmp_path / "connectors.yaml")}
+    assert "own.kv_transfer_config.kv_role: 'kv_bth' is not allowed; wanted: one of kv_producer" in refusal(
+        value
+    )
+
+
+def test_a_connector_in_a_stack_is_held_to_the_same(tmp_path: Path) -> None:
+    child = {"kv_connector": "Own", "kv_rol": "kv_both"}
+    stack = {
+        "kv_connector": "MultiConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"connectors": [child]},
+    }
+    entries = {
+        "plain": {"label": "x", "kv_transfer_config": None},
+        "own": {"label": "y", "kv_transfer_config": stack},
+    }
+    (tmp_path / "connectors.yaml").write_text(yaml.safe_dump(entries))
+    value = {**demo(), "connectors_file": str(tmp_path / "connectors.yaml")}
+    assert "own.kv_transfer_config.kv_connector_extra_config.connectors[0]: missing 'kv_role'" in refusal(
+        value
+    )
 
 
 def test_requests_longer_than_the_engine_takes_are_refused() -> None:
@@ -216,10 +289,7 @@ def test_a_request_of_phase_d_longer_than_the_context_is_refused() -> None:
     value = demo()
     value["phase_d"] = {"cached_tokens": [0], "input_tokens": 4000, "output_tokens": 97}
     value["cell"]["max_cell_s"] = 60
-    assert (
-        "a request of 4097 tokens (prompt and output) is longer than engine.args.max_model_len (4096)"
-        in refusal(value)
-    )
+    assert "max_model_len: 4096 is below the longest request of this campaign (4097 tokens" in refusal(value)
 
 
 def test_a_level_that_the_known_blocks_have_no_room_for_is_refused() -> None:

@@ -2,18 +2,18 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.gpu import GPUS
-from connector_tax.base.documents.campaign import campaign_of
+from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.files import to_json
+from connector_tax.base.files import document_of, to_json
 from connector_tax.base.plan import campaign_document, cells_of, config_of, launch_spec, spec_hash
 from connector_tax.base.records.host import HostCosts, StepCosts
 from connector_tax.base.records.launch import LaunchSpec
@@ -66,7 +66,7 @@ def test_a_profile_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
         ({"virtual_gpu": {"gpu": "h200", "step": {"base_us": 1}}}, "engine.virtual_gpu.step: missing"),
         (
             {"virtual_gpu": {"gpu": "h200", "host": {"after_launch_us": -1}}},
-            "after_launch_us: -1 is not allowed",
+            "engine.virtual_gpu.host: after_launch_us: -1.0 is not allowed",
         ),
         ({"python": None}, "engine.kind is virtual_gpu. Give the interpreter"),
     ],
@@ -80,7 +80,7 @@ def test_what_is_missing_or_too_much_is_one_message(engine: dict[str, object], w
 def test_a_profile_of_another_form_names_its_file(tmp_path: Path) -> None:
     path = tmp_path / "odd.yaml"
     path.write_text("name: Odd\n")
-    with pytest.raises(ConfigError, match=r"odd\.yaml: top level: missing"):
+    with pytest.raises(ConfigError, match=r"odd\.yaml: missing"):
         clocked_campaign("m", {"gpu": str(path)})
 
 
@@ -115,7 +115,7 @@ def test_a_campaign_file_gives_the_same_gpu_back() -> None:
     """Through JSON, which has no tuples: a cell's launch is held against the campaign's."""
     config = clocked_campaign("m", {"step": STEP})
     text = to_json(campaign_document(config, date="2026-01-01", created_utc="x"))
-    assert config_of(campaign_of(json.loads(text), "campaign.json")) == config
+    assert config_of(document_of(json.loads(text), CampaignDocument, "campaign.json")) == config
     launch = launch_spec(config, "plain")
     assert msgspec.json.decode(msgspec.json.encode(launch), type=LaunchSpec) == launch
 

@@ -1,11 +1,11 @@
 """What a campaign sets itself cannot be set a second time, however it is written."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from connector_tax.base.config import load_campaign, parse_campaign
 from connector_tax.base.config.reserved import RESERVED, WHOLE, check_launch

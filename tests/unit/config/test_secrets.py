@@ -11,9 +11,9 @@ import yaml
 from connector_tax.base.config import CampaignConfig, load_campaign, parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.config.secrets import refuse_inline, with_references, without_harmless_references
-from connector_tax.base.documents.campaign import CampaignDocument, campaign_of
+from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.files import to_json
+from connector_tax.base.files import document_of, to_json
 from connector_tax.base.plan import campaign_document, cells_of, config_of, outputs_hash, spec_hash
 from connector_tax.base.secrets import MASKED, masked
 
@@ -26,7 +26,7 @@ def campaign(**engine: Any) -> CampaignConfig:
 
 def stored(config: CampaignConfig) -> CampaignDocument:
     text = to_json(campaign_document(config, date="2026-11-20", created_utc=""))
-    return campaign_of(json.loads(text), "campaign.json")
+    return document_of(json.loads(text), CampaignDocument, "campaign.json")
 
 
 def hashes(config: CampaignConfig) -> tuple[str, str]:
@@ -100,7 +100,7 @@ def test_a_setting_a_reference_a_digest_a_commit_and_a_long_path_are_not_refused
 def test_a_key_that_may_be_written_out_is(monkeypatch: pytest.MonkeyPatch) -> None:
     config = {**DEMO, "engine": {**DEMO["engine"], "args": {"auth": "kerberos"}}, "allow_inline": ["auth"]}
     assert parse_campaign(config, where="a.yaml").engine.args["auth"] == "kerberos"
-    with pytest.raises(ConfigError, match=r"allow_inline: a text is not allowed; wanted: array"):
+    with pytest.raises(ConfigError, match=r"allow_inline: a text is not allowed; wanted: `array`"):
         parse_campaign({**config, "engine": DEMO["engine"], "allow_inline": "auth"}, where="a.yaml")
 
 

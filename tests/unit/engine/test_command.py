@@ -2,10 +2,10 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from launches import launch_of
@@ -17,7 +17,7 @@ from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.run.engine.command import engine_arguments, engine_environment
 from connector_tax.run.engine.gpus import Cards
 
-PLAIN = ConnectorSpec("plain", "plain", None)
+PLAIN = ConnectorSpec(id="plain", label="plain", kv_transfer_config=None)
 
 
 @pytest.fixture

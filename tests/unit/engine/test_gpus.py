@@ -2,11 +2,11 @@
 
 import platform
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError, EngineError
@@ -175,7 +175,7 @@ def test_receipt_and_environment_name_the_same_card(
 
 def test_a_connector_chooses_no_card(nvml: Nvml, engine: EngineConfig) -> None:
     """The lock and the receipt would know nothing of it."""
-    connector = ConnectorSpec("x", "x", None, env={"CUDA_VISIBLE_DEVICES": "2"})
+    connector = ConnectorSpec(id="x", label="x", kv_transfer_config=None, env={"CUDA_VISIBLE_DEVICES": "2"})
     with pytest.raises(ConfigError, match=r"x: env\.CUDA_VISIBLE_DEVICES: cards are chosen for the campaign"):
         engine_environment(engine, connector, cards_of(engine, {}))
 

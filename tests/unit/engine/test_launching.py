@@ -9,13 +9,13 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import pytest
+from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from launches import by_hand as by_hand_to_its_end

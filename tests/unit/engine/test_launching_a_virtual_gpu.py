@@ -4,11 +4,11 @@ import json
 import socket
 import sys
 import time
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from msgspec import UNSET
+from msgspec.structs import asdict, replace
 
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, VIRTUAL_GPU
 from connector_tax.base.config import EngineConfig

@@ -2,11 +2,11 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig, longest_request_tokens
 from connector_tax.run.engine.gpu_host import GIB, too_large

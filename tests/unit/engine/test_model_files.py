@@ -6,11 +6,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError, EngineError
@@ -153,7 +153,7 @@ def test_the_cache_is_where_the_hubs_library_has_it(
 FETCHING = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from dataclasses import replace
+from msgspec.structs import replace
 from builders import campaign_config
 from connector_tax.run.engine.command import fetch_model
 fetch_model(replace(campaign_config("config.yaml").engine, python=sys.argv[2], model="org/model"))

@@ -1,10 +1,10 @@
 """Modules that a connector needs: whether the engine's interpreter has them, compiled for its torch's CUDA."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.records.connector import ConnectorSpec, ModuleNeed
@@ -31,7 +31,7 @@ def connector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConnectorSpec:
         b"\x7fELF\0libcudart.so.12\0libc.so.6\0"
     )
     needs = [ModuleNeed(m, "pip install it") for m in ("of_cuda_12", "of_python", "nowhere_to_be_found")]
-    return ConnectorSpec("x", "x", None, modules=tuple(needs))
+    return ConnectorSpec(id="x", label="x", kv_transfer_config=None, modules=tuple(needs))
 
 
 def test_a_package_for_another_cuda_is_named_with_both(

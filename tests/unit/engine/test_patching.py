@@ -3,10 +3,10 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig, load_campaign
 from connector_tax.base.errors import EngineError

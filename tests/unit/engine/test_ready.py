@@ -5,12 +5,12 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base import direct
 from connector_tax.base.config import CampaignConfig, load_campaign

@@ -1,10 +1,10 @@
 """Engines side by side on one host: each has cards and ports of its own, and what cannot be kept apart is refused."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError

@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config import load_campaign
 from connector_tax.base.errors import ConfigError, EngineError
@@ -25,9 +25,9 @@ from builders import campaign_config
 
 CONFIG = Path(__file__).parents[3] / "config"
 STORING = ConnectorSpec(
-    "storing",
-    "",
-    {
+    id="storing",
+    label="",
+    kv_transfer_config={
         "kv_connector": "X",
         "kv_role": "kv_both",
         "kv_connector_extra_config": {"parts": [{"path": "${STORE}/kv"}]},
@@ -81,7 +81,7 @@ def test_what_a_killed_measurement_left_is_removed_by_the_next_launch() -> None:
         "import os, signal\n"
         "from connector_tax.run.engine.store import own_store\n"
         "from connector_tax.base.records.connector import ConnectorSpec\n"
-        "c = ConnectorSpec('x', '', None, extra_args=('--at', '${STORE}'))\n"
+        "c = ConnectorSpec(id='x', label='', kv_transfer_config=None, extra_args=('--at', '${STORE}'))\n"
         "with own_store(c) as a, own_store(c) as b:\n"
         "    for x in (a, b): open(x.extra_args[1] + '/kv', 'w').write('left')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -1,10 +1,10 @@
 """A vLLM that the virtual GPU does not fit is refused in one message, before anything is launched."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig

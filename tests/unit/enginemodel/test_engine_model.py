@@ -1,12 +1,12 @@
 """The modelled scheduler, step by step, against sums worked out by hand."""
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.vllm_model.costs import (

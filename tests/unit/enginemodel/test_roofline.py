@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from connector_tax.base.config.gpu import virtual_gpu
+from connector_tax.base.config.model import GpuChoice
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.host import OperatingPoint, VirtualGpu
 from connector_tax.base.vllm_model.shape import (
@@ -27,8 +29,7 @@ from virtual_gpus import LLAMA, MIXTRAL, QWEN
 
 
 def profile(name: str) -> VirtualGpu:
-    section = {"gpu": name, "step": None, "kv_cache_bytes": None, "operating_point": {}, "host": {}}
-    return virtual_gpu(section, "test")
+    return virtual_gpu(GpuChoice(name), "test")
 
 
 def shape(config: dict[str, Any]) -> ModelShape:
@@ -209,7 +210,7 @@ def test_a_dense_model_is_as_linear_as_its_line() -> None:
 
 def test_another_operating_point_is_another_line() -> None:
     h200 = profile("h200")
-    few = replace(h200, operating_point=OperatingPoint(2, 1024, 1024))
+    few = msgspec.structs.replace(h200, operating_point=OperatingPoint(2, 1024, 1024))
     assert (
         linear_costs(shape(QWEN), few).per_decode_seq_us
         > 2 * linear_costs(shape(QWEN), h200).per_decode_seq_us

@@ -2,9 +2,9 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.fleet import Policy, Profile

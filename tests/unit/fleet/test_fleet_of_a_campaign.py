@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -55,7 +56,7 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CampaignC
     """The demo in virtual time: the known costs of its model, and nothing of a host."""
     config = load_campaign(DEMO)
     wanted = ("plain", "noop_connector", "mooncake_both", "lmcache_only")
-    config = replace(config, connectors=tuple(config.connector(c) for c in wanted))
+    config = msgspec.structs.replace(config, connectors=tuple(config.connector(c) for c in wanted))
     root, _ = rehearse(config, tmp_path_factory.mktemp("fleet"), processes=1)
     return root, config
 
@@ -133,7 +134,7 @@ def test_a_fitted_fleet_has_the_tax_of_the_true_one(
 
 
 def _with(costs: EngineCosts, own: ConnectorCosts) -> EngineCosts:
-    return replace(
+    return msgspec.structs.replace(
         costs,
         base_us=costs.base_us * own.step_factor + own.per_step_us,
         per_prefill_token_us=costs.per_prefill_token_us * own.step_factor,
@@ -272,7 +273,11 @@ def test_a_model_that_is_not_like_what_was_measured_is_left_out(
     def wrong_for_large_steps(*given: Any) -> Any:
         costs, per_prompt = real(*given)
         slower = costs.base_us > 2500
-        return (replace(costs, base_us=costs.base_us * 1.6), per_prompt) if slower else (costs, per_prompt)
+        return (
+            (msgspec.structs.replace(costs, base_us=costs.base_us * 1.6), per_prompt)
+            if slower
+            else (costs, per_prompt)
+        )
 
     monkeypatch.setattr(calibration, "fit_costs", wrong_for_large_steps)
     left_out = members_of(rehearsed[0], short_study(tmp_path), map).source.left_out

@@ -2,11 +2,11 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.fleet import Mean, Policy

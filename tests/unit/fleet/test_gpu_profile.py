@@ -7,6 +7,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from msgspec import structs
@@ -14,6 +15,7 @@ from msgspec import structs
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.gpu import virtual_gpu
+from connector_tax.base.config.model import GpuChoice
 from connector_tax.base.errors import AnalysisError, ConfigError
 from connector_tax.base.files import read_json
 from connector_tax.base.vllm_model.costs import load_costs
@@ -24,13 +26,12 @@ from connector_tax.read.ingest import CampaignData, CellData, read_campaign
 from connector_tax.run.rehearsal.campaign import rehearse
 
 DEMO = PROJECT_ROOT / "config" / "demo.yaml"
-SECTION = {"step": None, "kv_cache_bytes": None, "operating_point": {}, "host": {}}
 
 
 @pytest.fixture(scope="module")
 def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = load_campaign(DEMO)
-    config = replace(config, connectors=(config.connector("plain"),))
+    config = msgspec.structs.replace(config, connectors=(config.connector("plain"),))
     root, _ = rehearse(config, tmp_path_factory.mktemp("gpu_profile"), processes=1)
     return root
 
@@ -73,7 +74,7 @@ def test_the_command_writes_a_profile_that_a_campaign_takes(tmp_path: Path, publ
     done = subprocess.run([*command, *model, "--to", str(out)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "All cells have one shape" in done.stdout
-    found = virtual_gpu({**SECTION, "gpu": str(out)}, "test")
+    found = virtual_gpu(GpuChoice(str(out)), "test")
     assert found.step is not None and found.kv_cache_bytes is not None
     truth = yaml.safe_load(next(published_campaign.glob("*_plain/phase_a/virtual_gpu.json")).read_text())
     # Whole blocks of 16 tokens: the engine has no use for what is left over.

@@ -9,8 +9,8 @@ import msgspec
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.documents.aggregate import Problem
-from connector_tax.base.documents.campaign import campaign_of
-from connector_tax.base.files import to_json
+from connector_tax.base.documents.campaign import CampaignDocument
+from connector_tax.base.files import document_of, to_json
 from connector_tax.base.plan import campaign_document, cells_of, config_of, launch_spec
 from connector_tax.base.secrets import MASKED
 from connector_tax.read.ingest.cells import other_campaign
@@ -27,10 +27,10 @@ def test_a_cell_with_its_key_blanked_belongs_to_a_campaign_with_its_key_blanked(
     (folder,) = Campaign(tmp_path / "made", config).measure("plain")[:1]
     cell = msgspec.structs.replace(read_cell(folder), launch=launch_spec(config, "plain"))
     text = to_json(campaign_document(config, date=DATE, created_utc=""))
-    plan = config_of(campaign_of(json.loads(text), "campaign.json"))
-    assert other_campaign(plan.campaign, plan, run, run.cell(spec.cell_id), cell) == []
+    plan = config_of(document_of(json.loads(text), CampaignDocument, "campaign.json"))
+    assert other_campaign(plan, run, run.cell(spec.cell_id), cell) == []
     args = {"api_key": MASKED, "max_model_len": 2048}
     other = msgspec.structs.replace(cell, launch=msgspec.structs.replace(cell.launch, args=args))
-    assert other_campaign(plan.campaign, plan, run, run.cell(spec.cell_id), other) == [
+    assert other_campaign(plan, run, run.cell(spec.cell_id), other) == [
         Problem("launched_otherwise", names=("args",))
     ]

@@ -1,12 +1,12 @@
 """A campaign of several cards: which cells may be compared with one another, and what the analysis says of the cards."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ENGINE, SMALL, Campaign, campaign_config

@@ -109,7 +109,7 @@ def test_a_cell_on_another_clock_is_not_compared(campaign: Campaign) -> None:
         (
             ("engine", "virtual_gpu", "step", "base_us"),
             -1.0,
-            "Expected `float` >= 0.0 - at `$.engine.virtual_gpu.step.base_us`",
+            "Expected `float` > 0.0 - at `$.engine.virtual_gpu.step.base_us`",
         ),
         (
             ("engine", "virtual_gpu", "host"),

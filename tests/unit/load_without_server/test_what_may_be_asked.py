@@ -113,7 +113,7 @@ def test_a_value_that_nothing_can_be_measured_with_is_refused_by_its_option(
         asked(tmp_path, *arguments)
     said = capsys.readouterr().err.splitlines()[-1]
     assert ended.value.code == 2
-    assert said.startswith(f"connector-tax load: error: argument {arguments[-2]}") and "it has to be" in said
+    assert said.startswith(f"error: argument {arguments[-2]}") and "it has to be" in said
 
 
 def test_no_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

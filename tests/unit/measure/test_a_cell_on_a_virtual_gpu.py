@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import UNSET
 
@@ -71,7 +72,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[CellDo
     ):
         engine.wait_ready()
         on_clock = replace(
-            engine, request=replace(engine.request, engine=replace(campaign.engine, virtual_gpu=gpu))
+            engine,
+            request=replace(engine.request, engine=msgspec.structs.replace(campaign.engine, virtual_gpu=gpu)),
         )
         for name, clock in clocks.items():
             clock()
@@ -140,7 +142,7 @@ def test_a_missing_module_is_no_want_of_a_card(tmp_path: Path) -> None:
     identity = EngineIdentity(versions={}, gpu=(), cuda=None, host={})
     mooncake = config.connector("mooncake_both")
     words = _reason_before_launch(config.engine, mooncake, {"mooncake": "has no module mooncake"}, identity)
-    on_cpu = replace(config.engine, kind="vllm", virtual_gpu=None)
+    on_cpu = msgspec.structs.replace(config.engine, kind="vllm", virtual_gpu=None)
     elsewhere = _reason_before_launch(on_cpu, mooncake, {"mooncake": "has no module mooncake"}, identity)
     assert words is not None and "need a GPU" not in words[0]
     assert elsewhere is not None and bool(mooncake.needs_gpu) == ("need a GPU" in elsewhere[0])

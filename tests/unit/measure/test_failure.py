@@ -44,7 +44,7 @@ def campaign(root: Path, fault: str = "", *, stop_grace_s: float = 5, **changes:
         load_campaign(CONFIG / "demo.yaml"), date=DATE, created_utc="2026-01-01T00:00:00Z"
     )
     config = document.config
-    config["cell"] |= {"warmup_s": 0.1, "duration_s": 0.2, "min_completed": 2, "max_cell_s": 0.5}
+    config["cell"] |= {"warmup_s": 0.1, "duration_s": 0.2, "min_completed": 6, "max_cell_s": 1.5}
     config["cell"]["drain_timeout_s"] = 0.5
     config["accuracy"]["prompts"] = 0
     config["phase_a_rates_per_s"] = [10.0, 20.0, 40.0]

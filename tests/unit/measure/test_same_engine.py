@@ -1,12 +1,12 @@
 """A campaign that is resumed with another vLLM, driver or card is refused by name, before anything is launched."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.documents.identity import EngineIdentity

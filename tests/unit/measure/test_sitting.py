@@ -2,11 +2,11 @@
 
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, campaign_config

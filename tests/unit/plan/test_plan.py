@@ -5,10 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
+import msgspec
 import pytest
 
-from connector_tax.base.config import CampaignConfig, PhaseCConfig, PhaseDConfig, SessionFile, load_campaign
-from connector_tax.base.documents.campaign import CampaignDocument, campaign_of
+from connector_tax.base.config import CampaignConfig, SessionFile, load_campaign
+from connector_tax.base.config.model import PhaseCConfig, PhaseDConfig
+from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.files import document_of, to_json
 from connector_tax.base.plan import (
@@ -68,7 +70,7 @@ def test_every_configuration_gets_the_same_load(config: CampaignConfig) -> None:
 
 def test_a_changed_rate_list_keeps_the_other_cells(config: CampaignConfig) -> None:
     """Adding a rate leaves the hash of every other cell alone."""
-    more = replace(config, phase_a_rates_per_s=(0.5, 1, 2, 3, 4, 8, 16, 32))
+    more = msgspec.structs.replace(config, phase_a_rates_per_s=(0.5, 1, 2, 3, 4, 8, 16, 32))
     before = {c.cell_id: spec_hash(config, "plain", c) for c in cells_of(config, "plain", "a")}
     after = {c.cell_id: spec_hash(more, "plain", c) for c in cells_of(more, "plain", "a")}
     assert {k: after[k] for k in before} == before
@@ -76,10 +78,10 @@ def test_a_changed_rate_list_keeps_the_other_cells(config: CampaignConfig) -> No
 
 def test_a_changed_connector_touches_only_itself(config: CampaignConfig) -> None:
     changed = tuple(
-        replace(c, env={"LMCACHE_CHUNK_SIZE": "512"}) if c.id == "lmcache_only" else c
+        msgspec.structs.replace(c, env={"LMCACHE_CHUNK_SIZE": "512"}) if c.id == "lmcache_only" else c
         for c in config.connectors
     )
-    other = replace(config, connectors=changed)
+    other = msgspec.structs.replace(config, connectors=changed)
     cell = cells_of(config, "plain", "a")[0]
     touched = [i for i in config.connector_ids if spec_hash(config, i, cell) != spec_hash(other, i, cell)]
     assert touched == ["lmcache_only"]
@@ -90,12 +92,12 @@ def test_the_order_is_a_seeded_permutation_of_its_own_per_phase(config: Campaign
     assert all(sorted(o) == sorted(config.members(phase)) for o, phase in zip(orders, PHASES, strict=True))
     assert orders == [run_order(config, phase) for phase in PHASES]
     assert len(set(orders)) > 1
-    assert run_order(replace(config, seed=config.seed + 1), "a") != orders[0]
+    assert run_order(msgspec.structs.replace(config, seed=config.seed + 1), "a") != orders[0]
 
 
 def read_again(document: CampaignDocument) -> CampaignDocument:
     """From the text of ``campaign.json``."""
-    return campaign_of(json.loads(to_json(document)), "campaign.json")
+    return document_of(json.loads(to_json(document)), CampaignDocument, "campaign.json")
 
 
 def test_campaign_json_holds_the_whole_config(config: CampaignConfig) -> None:
@@ -115,7 +117,7 @@ def test_low_rates_take_as_long_as_their_completions_need(config: CampaignConfig
 def test_plain_is_launched_twice_in_a_block_and_phases_a_and_b_are_blocks(config: CampaignConfig) -> None:
     """Its second launch in Phase B measures Phase A's shape, which is what a block is asked for."""
     assert [p for p in config.phases if "plain_again" in config.members(p)] == ["a", "b", "r1", "r2"]
-    assert "plain_again" not in replace(config, repeats=0).members("a")
+    assert "plain_again" not in msgspec.structs.replace(config, repeats=0).members("a")
     assert cells_of(config, "plain_again", "a") == cells_of(config, "plain", "a")
     rates = ReferenceRates(2.0, 2.0)
     (again,) = cells_of(config, "plain_again", "b", rates)
@@ -139,7 +141,9 @@ def test_a_shape_has_its_own_rate_where_the_reference_rate_is_too_much(config: C
 def test_a_block_takes_so_many_requests_and_no_more(config: CampaignConfig) -> None:
     (cell,) = cells_of(config, "plain", "r1", ReferenceRates(2.0, 2.0))
     assert (cell.min_completed, cell.duration_s, cell.max_completed) == (50, 25.0, None)
-    (long,) = cells_of(replace(config, repeat_requests=None), "plain", "r1", ReferenceRates(2.0, 2.0))
+    (long,) = cells_of(
+        msgspec.structs.replace(config, repeat_requests=None), "plain", "r1", ReferenceRates(2.0, 2.0)
+    )
     assert (long.min_completed, long.duration_s, long.max_completed) == (50, 60.0, 200)
 
 
@@ -148,16 +152,16 @@ def test_a_sweep_ends_after_its_first_overloaded_rate(config: CampaignConfig) ->
     at_4_and_8 = {"r4_4096x256", "r8_4096x256"}
     swept = until_overload(config, cells, lambda c: c.cell_id in at_4_and_8)
     assert [c.rate_per_s for c in swept] == [0.5, 1, 2, 4]
-    twice = replace(config, phase_a_stop_after_overloaded=2)
+    twice = msgspec.structs.replace(config, phase_a_stop_after_overloaded=2)
     assert until_overload(twice, cells, lambda c: c.cell_id in at_4_and_8)[-1].rate_per_s == 8
     assert until_overload(twice, cells, lambda c: c.cell_id in {"r1_4096x256", "r4_4096x256"}) == cells
-    everything = replace(config, phase_a_stop_after_overloaded=None)
+    everything = msgspec.structs.replace(config, phase_a_stop_after_overloaded=None)
     assert until_overload(everything, cells, lambda c: True) == cells
 
 
 def test_the_recorders_cost_is_measured_by_a_pair_side_by_side(config: CampaignConfig) -> None:
     """The same load on either side, other prompts: the prefix cache would know the first ones."""
-    watched = replace(config, observer_effect=True)
+    watched = msgspec.structs.replace(config, observer_effect=True)
     on, off, *others = cells_of(watched, "plain", "b", ReferenceRates(2.0, 2.0))
     assert (on.cell_id, off.cell_id) == ("r2_4096x256", "r2_4096x256_unrecorded")
     assert (on.recorded, off.recorded) == (None, False)
@@ -168,7 +172,7 @@ def test_the_recorders_cost_is_measured_by_a_pair_side_by_side(config: CampaignC
 
 
 def test_the_pair_is_there_where_the_sweep_has_no_such_shape(config: CampaignConfig) -> None:
-    watched = replace(config, observer_effect=True, phase_a_shape=Shape(1000, 100))
+    watched = msgspec.structs.replace(config, observer_effect=True, phase_a_shape=Shape(1000, 100))
     on, off, *others = cells_of(watched, "plain", "b", ReferenceRates(2.0, 2.0))
     assert (on.shape, off.shape) == (Shape(1000, 100), Shape(1000, 100))
     assert len(others) == 9
@@ -176,7 +180,7 @@ def test_the_pair_is_there_where_the_sweep_has_no_such_shape(config: CampaignCon
 
 def with_conversations(config: CampaignConfig) -> CampaignConfig:
     file = SessionFile("config/sessions/chat.jsonl", "0" * 64, turns_per_session=5.0)
-    return replace(config, phase_c=PhaseCConfig((file,), warmup_s=45.0))
+    return msgspec.structs.replace(config, phase_c=PhaseCConfig((file,), warmup_s=45.0))
 
 
 def test_phase_c_is_there_only_with_conversations(config: CampaignConfig) -> None:
@@ -202,7 +206,12 @@ def test_the_turns_of_conversations_come_at_the_reference_rate(config: CampaignC
 def test_other_words_in_a_session_file_are_another_measurement(config: CampaignConfig) -> None:
     talking = with_conversations(config)
     (file,) = talking.phase_c.sessions
-    changed = replace(talking, phase_c=replace(talking.phase_c, sessions=(replace(file, sha256="1" * 64),)))
+    changed = msgspec.structs.replace(
+        talking,
+        phase_c=msgspec.structs.replace(
+            talking.phase_c, sessions=(msgspec.structs.replace(file, sha256="1" * 64),)
+        ),
+    )
     assert hashes(talking, "plain", "c") != hashes(changed, "plain", "c")
     assert hashes(talking, "plain", "b") == hashes(changed, "plain", "b")
 
@@ -214,12 +223,12 @@ def test_the_campaign_file_keeps_the_conversations(config: CampaignConfig) -> No
 
 
 def with_levels(config: CampaignConfig) -> CampaignConfig:
-    return replace(config, phase_d=PhaseDConfig((0, 60_000, 120_000), (1, 8)))
+    return msgspec.structs.replace(config, phase_d=PhaseDConfig((0, 60_000, 120_000), (1, 8)))
 
 
 def test_phase_d_comes_after_the_conversations_and_before_the_blocks(config: CampaignConfig) -> None:
     assert "d" not in config.phases
-    both = replace(with_levels(with_conversations(config)), repeats=2)
+    both = msgspec.structs.replace(with_levels(with_conversations(config)), repeats=2)
     assert both.phases == (*PHASES, "r1", "r2")
 
 
@@ -265,6 +274,6 @@ def test_the_campaign_file_keeps_the_levels_and_an_older_one_has_none(config: Ca
 
 def test_where_a_sweep_ends_is_in_no_cells_hash(config: CampaignConfig) -> None:
     """Cells that are there are used again; those above the end are measured now."""
-    whole = replace(config, phase_a_stop_after_overloaded=None)
+    whole = msgspec.structs.replace(config, phase_a_stop_after_overloaded=None)
     cells = cells_of(config, "plain", "a")
     assert [spec_hash(config, "plain", c) for c in cells] == [spec_hash(whole, "plain", c) for c in cells]

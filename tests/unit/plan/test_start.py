@@ -3,11 +3,11 @@
 import os
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, SMALL, Campaign, campaign_config

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from connector_tax.base.artifacts.layout import CampaignFolder
@@ -34,12 +35,12 @@ WITHIN = 0.15
 def few_of(name: str, *connectors: str) -> CampaignConfig:
     """Some configurations and no blocks: what is left out is more of the same, and a simulation of all of it takes a minute."""
     config = load_campaign(PROJECT_ROOT / "config" / f"{name}.yaml")
-    return replace(config, connectors=tuple(map(config.connector, connectors)), repeats=0)
+    return msgspec.structs.replace(config, connectors=tuple(map(config.connector, connectors)), repeats=0)
 
 
 def few_of_h200() -> CampaignConfig:
     few = few_of("h200", "plain", "nixl_both")
-    return replace(few, phase_a_rates_per_s=(1, 2, 4, 8), phase_b_output_tokens=(64,))
+    return msgspec.structs.replace(few, phase_a_rates_per_s=(1, 2, 4, 8), phase_b_output_tokens=(64,))
 
 
 CAMPAIGNS = {"demo": lambda: few_of("demo", "plain", "mooncake_both"), "h200": few_of_h200}
@@ -53,9 +54,9 @@ def test_before_anything_is_measured_status_and_the_rehearsal_agree(tmp_path: Pa
     found = read_document(CampaignFolder(root).reference_rates, ReferenceRatesFile).rates
     assert guessed_rates(config, expected_of(config)) == found
     for gpus in ((0,), (0, 1), (0, 1, 2, 3)):
-        engine = replace(config.engine, gpus=gpus)
-        for own in (engine, replace(engine, mix_cards=True)):
-            cards = replace(config, engine=own)
+        engine = msgspec.structs.replace(config.engine, gpus=gpus)
+        for own in (engine, msgspec.structs.replace(engine, mix_cards=True)):
+            cards = msgspec.structs.replace(config, engine=own)
             rehearsed_s = preflight_s(times) + wall_s(cards, measuring_s(times))
             assert seconds_left(cards, CampaignFolder(tmp_path / "none"), None) == pytest.approx(
                 rehearsed_s, rel=WITHIN
@@ -100,7 +101,7 @@ def test_the_published_rates_of_long_prompts_are_guessed_as_they_are_found() -> 
 
 def test_a_prompt_beyond_the_cost_models_memory_is_no_wait_without_end(tmp_path: Path) -> None:
     """The model's engine would keep it waiting for ever; that of the campaign may have more memory."""
-    config = replace(few_of_h200(), phase_b_input_tokens=(512, 400_000))
+    config = msgspec.structs.replace(few_of_h200(), phase_b_input_tokens=(512, 400_000))
     expected = expected_of(config)
     assert expected is not None
     assert (
@@ -111,10 +112,12 @@ def test_a_prompt_beyond_the_cost_models_memory_is_no_wait_without_end(tmp_path:
 
 def test_random_arrivals_take_what_the_rehearsal_says(tmp_path: Path) -> None:
     """Plain holds 2 req/s, of which the guess was 1, and looks of the stopping rule come to the last: it was 0.6 of the rehearsal."""
-    config = replace(
+    config = msgspec.structs.replace(
         few_of_h200(), connectors=(few_of_h200().connector("plain"),), phase_b_input_tokens=(4096,)
     )
-    config = replace(config, cell=replace(config.cell, arrival="poisson"), phase_a_rates_per_s=(2, 4))
+    config = msgspec.structs.replace(
+        config, cell=msgspec.structs.replace(config.cell, arrival="poisson"), phase_a_rates_per_s=(2, 4)
+    )
     root, times = rehearse(config, tmp_path, processes=1)
     found = read_document(CampaignFolder(root).reference_rates, ReferenceRatesFile).rates
     assert (guessed_rates(config, expected_of(config)).ref_safe_per_s, found.ref_safe_per_s) == (2.0, 2.0)
@@ -125,12 +128,12 @@ def test_random_arrivals_take_what_the_rehearsal_says(tmp_path: Path) -> None:
 
 def test_a_rate_that_is_not_held_and_not_too_much_ends_no_sweep() -> None:
     """At 0.89 of its capacity plain is saturated, since answers pile up, and no queue grows: the rate above is measured as well."""
-    config = replace(few_of_h200(), phase_a_rates_per_s=(1.25, 2.5, 5))
+    config = msgspec.structs.replace(few_of_h200(), phase_a_rates_per_s=(1.25, 2.5, 5))
     expected = expected_of(config)
     assert expected is not None and 0.85 < expected.use("plain", 2.5, config.phase_a_shape) < 1
     rates = guessed_rates(config, expected)
     assert rates.ref_safe_per_s == 1.25
-    without = replace(config, phase_a_rates_per_s=(1.25, 2.5))
+    without = msgspec.structs.replace(config, phase_a_rates_per_s=(1.25, 2.5))
     took_s = [expected_run_s(c, "plain", "a", rates, expected=expected) for c in (config, without)]
     assert took_s[0] - took_s[1] == pytest.approx(config.cell.warmup_s + config.cell.duration_s + GAP_S)
 
@@ -163,7 +166,9 @@ def test_a_broken_cost_model_takes_no_status_away(tmp_path: Path, text: str) -> 
     path = tmp_path / "model.yaml"
     path.write_text(text)
     config = few_of_h200()
-    config = replace(config, engine=replace(config.engine, model_file=str(path)))
+    config = msgspec.structs.replace(
+        config, engine=msgspec.structs.replace(config.engine, model_file=str(path))
+    )
     with pytest.raises(ConfigError, match="not a cost model"):
         load_cost_model(path)
     assert expected_of(config) is None
@@ -172,7 +177,9 @@ def test_a_broken_cost_model_takes_no_status_away(tmp_path: Path, text: str) -> 
 
 def test_without_a_cost_model_the_middle_of_phase_a_stands_in() -> None:
     config = few_of_h200()
-    unknown = replace(config, engine=replace(config.engine, model_file="config/no_such_model.yaml"))
+    unknown = msgspec.structs.replace(
+        config, engine=msgspec.structs.replace(config.engine, model_file="config/no_such_model.yaml")
+    )
     assert expected_of(unknown) is None
     assert guessed_rates(unknown, None) == ReferenceRates(4, 4)
     assert seconds_left(unknown, CampaignFolder(Path("none")), None) > 0
@@ -193,7 +200,9 @@ def test_a_connector_that_the_cost_model_does_not_know_takes_no_status_away(
     }
     plain, other = config.connectors
     known_s = seconds_left(config, CampaignFolder(tmp_path), None)
-    config = replace(config, connectors=(plain, replace(other, kv_transfer_config=stacked)))
+    config = msgspec.structs.replace(
+        config, connectors=(plain, msgspec.structs.replace(other, kv_transfer_config=stacked))
+    )
     with pytest.raises(ConfigError, match="no costs for"):
         Expected.of(config)
     assert seconds_left(config, CampaignFolder(tmp_path), None) == pytest.approx(known_s, rel=0.05)

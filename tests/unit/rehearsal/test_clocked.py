@@ -2,11 +2,11 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError

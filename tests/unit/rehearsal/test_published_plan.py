@@ -1,12 +1,12 @@
 """The published campaign, rehearsed whole: it fits its six hours and answers what it asks."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig, load_campaign

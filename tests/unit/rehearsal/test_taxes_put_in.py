@@ -1,9 +1,9 @@
 """What the cost model itself gives: the same whoever asks, as large as what is written in it, and of the embedded engine alone."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT

@@ -2,11 +2,11 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT

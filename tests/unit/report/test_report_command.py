@@ -82,6 +82,9 @@ def test_what_is_up_to_date_is_left_alone_and_what_is_older_is_made_again(
     command("report").call([str(root)])
     assert drawn == ["analysis", "page"] * 2
     assert read_json(root / "aggregate.json")["problems"]
+    shutil.rmtree(next(root.glob("*_mooncake_both")))
+    command("report").call([str(root)])
+    assert drawn == ["analysis", "page"] * 3
 
 
 def test_the_table_alone_draws_nothing(

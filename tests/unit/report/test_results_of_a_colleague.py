@@ -98,18 +98,13 @@ def test_an_index_of_another_form_is_one_message(campaign: Campaign, index: Any)
 def test_no_date_leads_out_of_the_results(campaign: Campaign, date: object) -> None:
     """Measuring, reading and asking how far it is alike."""
     change_json(campaign.root / "campaign.json", lambda d: d.update(date=date))
-    said = (
-        r"date is no date \(YYYY-MM-DD\)"
-        if isinstance(date, str)
-        else r"Expected `str`, got .* - at `\$.date`"
-    )
     for act in (
         lambda: measure_run(campaign.root / "campaign.json", "plain", "a"),
         lambda: read(campaign.root),
         lambda: build_manifest(campaign.root),
         lambda: status_text(campaign.config, campaign.root, "connector-tax run demo"),
     ):
-        with pytest.raises(ArtifactError, match=f"campaign.json: {said}"):
+        with pytest.raises(ArtifactError, match=r"campaign.json: Expected `str`.* - at `\$.date`"):
             act()
 
 
@@ -120,18 +115,12 @@ def test_no_campaign_and_no_configuration_has_such_a_name(campaign: Campaign, na
     file = campaign.root / "campaign.json"
     before = file.read_text()
     change_json(file, lambda d: d.update(campaign=name))
-    said = (
-        "campaign is no name of a campaign"
-        if isinstance(name, str)
-        else r"Expected `str`, .* at `\$.campaign`"
-    )
-    with pytest.raises(ArtifactError, match=f"campaign.json: {said}"):
+    with pytest.raises(ArtifactError, match=r"campaign.json: Expected `str`.* - at `\$.campaign`"):
         read(campaign.root)
-    if name not in ("<script>", "x](javascript:y)"):  # what is a bare name and no id is no path
-        file.write_text(before)
-        change_json(file, lambda d: d["config"]["connectors"][1].update(id=name))
-        with pytest.raises(ArtifactError, match=r"campaign.json: config.connectors\[1\].id is no bare name"):
-            read(campaign.root)
+    file.write_text(before)
+    change_json(file, lambda d: d["config"]["connectors"][1].update(id=name))
+    with pytest.raises(ArtifactError, match=r"campaign.json: .* at `\$.config.connectors\[1\].id`"):
+        read(campaign.root)
 
 
 @pytest.mark.parametrize("connector", ["../../../outside", "/tmp/outside", "a/b", ".."])

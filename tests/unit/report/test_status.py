@@ -4,11 +4,11 @@ import json
 import shutil
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config

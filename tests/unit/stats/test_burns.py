@@ -6,11 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import Burns
 from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.student import mean_interval
 from connector_tax.read.ingest import read_campaign
@@ -28,18 +31,18 @@ Found = dict[tuple[str, str, str], CellEstimates]
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Found]:
-    """``config`` of ``campaign.json``, and its cells."""
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[CampaignConfig, Found]:
+    """The campaign, and its cells."""
     config = campaign_config(**{**SMALL, **BURNING, "repeats": 1})
     behaviours = {"plain": PLAIN, "plain_again": PLAIN, **BURNT}
     campaign = Campaign(tmp_path_factory.mktemp("burns") / "c", config, behaviours, max_steps=60)
     campaign.measure_everything()
     data = read_campaign(campaign.root)
     cells = estimate_cells(data.cells(), 1, 50, confidence=0.95)
-    return data.document.config, {(e.cell.config, e.cell.phase, e.cell.cell_id): e for e in cells}
+    return data.config, {(e.cell.config, e.cell.phase, e.cell.cell_id): e for e in cells}
 
 
-def of(config: dict[str, Any], found: Estimates) -> Burns:
+def of(config: CampaignConfig, found: Estimates) -> Burns:
     value = burns(config, found, RATES, 0.95)
     assert value is not None
     return value
@@ -49,12 +52,19 @@ def reasons(value: Burns, config: str = "burning_200") -> dict[str, str | None]:
     return {row.metric: row.reason for row in value.rows if row.config == config}
 
 
-def with_args(config: dict[str, Any], **args: Any) -> dict[str, Any]:
-    return {**config, "engine": {**config["engine"], "args": args}}
+def with_engine(config: CampaignConfig, **changes: Any) -> CampaignConfig:
+    engine = msgspec.structs.replace(config.engine, **changes)
+    return msgspec.structs.replace(config, engine=engine)
+
+
+def with_connectors(**transfers: Any) -> CampaignConfig:
+    """A campaign on a virtual GPU with these alone."""
+    own = tuple(ConnectorSpec(id=i, label=i, kv_transfer_config=kv) for i, kv in transfers.items())
+    return msgspec.structs.replace(with_engine(campaign_config(), kind="virtual_gpu"), connectors=own)
 
 
 def test_what_follows_from_a_burn_stands_beside_what_was_found(
-    measured: tuple[dict[str, Any], Found],
+    measured: tuple[CampaignConfig, Found],
 ) -> None:
     """One rate under two names is asked once; the first token is nobody's."""
     value = of(*measured)
@@ -75,7 +85,7 @@ def test_what_follows_from_a_burn_stands_beside_what_was_found(
     assert (value.asked, value.held) == (8, sum(told)) == (len(told), sum(told))
 
 
-def test_a_number_of_latency_is_in_microseconds(measured: tuple[dict[str, Any], Found]) -> None:
+def test_a_number_of_latency_is_in_microseconds(measured: tuple[CampaignConfig, Found]) -> None:
     config, found = measured
     own = {row.metric: row.found.point for row in of(config, found).rows if row.config == "burning_1000"}
     by_hand = [
@@ -88,7 +98,7 @@ def test_a_number_of_latency_is_in_microseconds(measured: tuple[dict[str, Any], 
 
 @pytest.mark.parametrize("late", ["ended later", "never ended"])
 def test_where_requests_run_side_by_side_a_step_does_not_follow(
-    measured: tuple[dict[str, Any], Found], late: str
+    measured: tuple[CampaignConfig, Found], late: str
 ) -> None:
     """One that was sent a moment too early is enough, in any cell of either side; one that was never sent runs beside none."""
     config, found = measured
@@ -109,32 +119,33 @@ def test_where_requests_run_side_by_side_a_step_does_not_follow(
 
 @pytest.mark.parametrize("args", [{}, {"async_scheduling": True}, {"async_scheduling": None}])
 def test_under_asynchronous_scheduling_the_hooks_alone_follow(
-    measured: tuple[dict[str, Any], Found], args: dict[str, Any]
+    measured: tuple[CampaignConfig, Found], args: dict[str, Any]
 ) -> None:
     """Also where nobody says which it is: vLLM chooses that."""
     config, found = measured
-    told = reasons(of(with_args(config, **args), found))
+    told = reasons(of(with_engine(config, args=args), found))
     assert told == {**dict.fromkeys(FOLLOWING, HIDDEN), "hooks_p50_us": None, "ttft_p90_us": FIRST_TOKEN}
 
 
 @pytest.mark.parametrize("where", ["engine", "burning_200", "burning_0"])
 def test_an_argument_that_is_appended_may_say_that_scheduling_is_asynchronous(
-    measured: tuple[dict[str, Any], Found], where: str
+    measured: tuple[CampaignConfig, Found], where: str
 ) -> None:
     """vLLM takes the last of two; on either side of the difference."""
     config, found = measured
-    extra = {"extra_args": ["--async-scheduling"]}
+    extra = ("--async-scheduling",)
+    connectors = tuple(
+        msgspec.structs.replace(c, extra_args=extra) if c.id == where else c for c in config.connectors
+    )
+    changed = msgspec.structs.replace(config, connectors=connectors)
     if where == "engine":
-        changed = {**config, "engine": {**config["engine"], **extra}}
-    else:
-        connectors = [{**c, **extra} if c["id"] == where else c for c in config["connectors"]]
-        changed = {**config, "connectors": connectors}
+        changed = with_engine(config, extra_args=extra)
     assert reasons(of(changed, found))["step_p50_us"] == HIDDEN
     of_other = reasons(of(changed, found), "burning_1000")["step_p50_us"]
     assert of_other == (None if where == "burning_200" else HIDDEN)
 
 
-def test_two_blocks_have_no_interval(measured: tuple[dict[str, Any], Found]) -> None:
+def test_two_blocks_have_no_interval(measured: tuple[CampaignConfig, Found]) -> None:
     config, found = measured
     fewer = {key: own for key, own in found.items() if key[:2] != ("burning_0", "b")}
     value = of(config, fewer)
@@ -143,15 +154,16 @@ def test_two_blocks_have_no_interval(measured: tuple[dict[str, Any], Found]) -> 
 
 
 def test_nothing_is_known_of_other_connectors_and_other_engines(
-    measured: tuple[dict[str, Any], Found],
+    measured: tuple[CampaignConfig, Found],
 ) -> None:
     config, found = measured
     assert known_burns_us(config) == {"burning_0": 0.0, "burning_200": 200.0, "burning_1000": 1000.0}
     assert burns(config, found, None, 0.95) is None
     for kind in ("vllm", "emulator"):
-        assert burns({**config, "engine": {**config["engine"], "kind": kind}}, found, RATES, 0.95) is None
-    without_base = [c for c in config["connectors"] if c["id"] != "burning_0"]
-    assert burns({**config, "connectors": without_base}, found, RATES, 0.95) is None
+        assert burns(with_engine(config, kind=kind), found, RATES, 0.95) is None
+    without_base = tuple(c for c in config.connectors if c.id != "burning_0")
+    other = msgspec.structs.replace(config, connectors=without_base)
+    assert burns(other, found, RATES, 0.95) is None
 
 
 @pytest.mark.parametrize(
@@ -175,12 +187,7 @@ def test_a_burn_that_no_step_has_once_is_not_known(extra: Any) -> None:
         "kv_connector": "NixlConnector",
         "kv_connector_extra_config": {"burn_us": {"build_connector_meta": 200}},
     }
-    connectors = [
-        {"id": "plain", "kv_transfer_config": None},
-        {"id": "x", "kv_transfer_config": transfer},
-        {"id": "nixl", "kv_transfer_config": real},
-    ]
-    assert known_burns_us({"engine": {"kind": "virtual_gpu"}, "connectors": connectors}) == {}
+    assert known_burns_us(with_connectors(plain=None, x=transfer, nixl=real)) == {}
 
 
 @pytest.mark.parametrize("module", ["of_somebody_else", None])
@@ -196,8 +203,7 @@ def test_what_grows_with_the_load_may_be_told_as_nothing() -> None:
 
 def known_of(changed: dict[str, Any]) -> dict[str, float]:
     extra = {"kv_connector_extra_config": {"burn_us": {"build_connector_meta": 200}}}
-    connectors = [{"id": "x", "kv_transfer_config": {**TEST_CONNECTOR, **extra, **changed}}]
-    return known_burns_us({"engine": {"kind": "virtual_gpu"}, "connectors": connectors})
+    return known_burns_us(with_connectors(x={**TEST_CONNECTOR, **extra, **changed}))
 
 
 def test_intervals_of_means_hold_the_mean_as_often_as_they_say() -> None:

@@ -2,12 +2,12 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.plan import read_campaign_file

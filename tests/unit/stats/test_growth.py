@@ -234,7 +234,7 @@ def primed(model: EngineModel, longest: int, missing: int) -> dict[str, int]:
 def test_blocks_that_priming_prompts_half_filled_are_not_counted(longest: int, block_size: int) -> None:
     """Against the engine's own count, over two cells of one launch; a cell of an earlier launch left nothing in this one."""
     costs, _ = load_costs(PROJECT_ROOT / "config" / "engine_model.yaml", None)
-    costs = replace(costs, kv_blocks=10**6, block_size=block_size)
+    costs = msgspec.structs.replace(costs, kv_blocks=10**6, block_size=block_size)
     model = EngineModel(costs, NO_CONNECTOR, max_num_batched_tokens=8192, seed=1)
     first = primed(model, longest, 30_000)
     second = primed(model, longest, 30_000)

@@ -32,7 +32,7 @@ def campaign(**outputs: Any) -> CampaignData:
         config, _, phase = name.rpartition("_")
         folder = CampaignFolder(Path("r")).run("2026-01-01", config, phase)  # type: ignore[arg-type]
         runs.append(RunData(folder, None, (), answers))
-    return CampaignData(Path("r"), {}, None, None, None, None, tuple(runs), ())
+    return CampaignData(Path("r"), {}, {}, None, None, None, None, tuple(runs), ())
 
 
 GOOD = ids([1, 2, 3], [4, 5, 6], [7, 8, 9])

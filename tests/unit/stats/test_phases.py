@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -241,7 +242,7 @@ def test_intervals_of_a_tax_hold_the_truth_and_are_narrower() -> None:
 def test_a_campaign_behind_poisson_arrivals_has_it_beside_each_tax_of_ttft(tmp_path: Path) -> None:
     """In ``aggregate.json``, behind the columns of ``aggregate.csv``, and in one column of the page."""
     config = load_campaign(PROJECT_ROOT / "config" / "demo.yaml")
-    poisson = replace(
+    poisson = msgspec.structs.replace(
         config,
         connectors=config.connectors[:2],
         phase_a_rates_per_s=(40.0,),
@@ -250,10 +251,10 @@ def test_a_campaign_behind_poisson_arrivals_has_it_beside_each_tax_of_ttft(tmp_p
         phase_b_output_tokens=(48, 4),
         phase_b_prime=PhaseBPrimeConfig((), ()),
         repeats=1,
-        cell=replace(
+        cell=msgspec.structs.replace(
             config.cell, arrival="poisson", min_completed=50, stop_half_width=None, max_completed=None
         ),
-        analysis=replace(config.analysis, bootstrap_draws=200),
+        analysis=msgspec.structs.replace(config.analysis, bootstrap_draws=200),
     )
     root, _ = rehearse(poisson, tmp_path, processes=1)
     analyse(root)

@@ -64,7 +64,7 @@ def test_the_recorder_is_compared_in_a_phase_b_without_lengths() -> None:
 
 
 def test_one_length_of_phase_b_without_the_other_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"phase_b: .*Give both, or neither"):
+    with pytest.raises(ConfigError, match=r"phase_b\..*Give both, or neither"):
         campaign_config(**{**NO_B, "phase_b": {"input_tokens": [64], "output_tokens": []}})
 
 

@@ -426,7 +426,7 @@ def test_a_cost_model_that_is_not_there_is_told_before_the_first_start(project: 
     rewritten(project, axes={"release": release})
     with pytest.raises(
         ConfigError,
-        match=r"axes\.release\[1\] \(r2\), set: engine\.model_file: 'no/such\.yaml': no such file",
+        match=r"axes\.release\[1\] \(r2\), set: engine\.model_file: 'no/such\.yaml': cannot be read",
     ):
         swept("run")
     assert not (project / "sweeps").exists()

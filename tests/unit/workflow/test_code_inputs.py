@@ -51,11 +51,10 @@ def test_where_a_latency_is_defined_is_an_input_of_the_analysis() -> None:
     assert {f"src/connector_tax/{name}" for name in wanted} <= of("analyze.py")
 
 
-def test_templates_styles_and_schemas_are_inputs_of_what_reads_them() -> None:
+def test_templates_and_styles_are_inputs_of_what_reads_them() -> None:
     assert {f"workflow/report/{e}" for e in ("page.css", "page.html.j2", "labels.yaml")} <= of(
         "build_report.py"
     )
-    assert "workflow/schemas/config.schema.yaml" in of("analyze.py")
 
 
 @pytest.mark.parametrize("script", READING)

@@ -342,6 +342,21 @@ def test_on_several_cards_a_later_phase_comes_after_all_of_an_earlier_one(
     ) == list(range(1, len(study(True).config.connector_ids) + 1))
 
 
+def test_a_stage_that_is_none_leads_to_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snakemake has no remedy for it, and takes another campaign's file for one that is made already."""
+    monkeypatch.setattr(workflow, "stop", refuse)
+    found = study(True)
+    made = str(found.folder.aggregate)
+    rules = [SimpleNamespace(name=n, is_producer=lambda file: file == made) for n in ("phase_a", "report")]
+    found.folder.root.mkdir(parents=True)
+    found.folder.campaign_file.write_text("{}")
+    found.refuse_unknown(["report", "phase_a", made, str(found.folder.campaign_file)], rules)
+    (here / "other.yaml").write_text("")
+    for target, remedy in (("phse_a", r"Did you mean phase_a\?"), ("other.yaml", "Stages: phase_a, report")):
+        with pytest.raises(AssertionError, match=rf"^{target}: no stage .*{remedy}"):
+            found.refuse_unknown([target], rules)
+
+
 def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from connector_tax.base.artifacts.cells import damage, file_entry, read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunFolder
 from connector_tax.base.artifacts.receipts import read_receipt
-from connector_tax.base.documents.campaign import CampaignDocument, Thinned, campaign_of
+from connector_tax.base.documents.campaign import CampaignDocument, Thinned
 from connector_tax.base.documents.cell import FileEntry
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.errors import ArtifactError
@@ -25,7 +25,6 @@ from connector_tax.base.files import (
     PACKED,
     copy_file,
     read_document,
-    read_json,
     read_whole,
     sha256_of,
     write_bytes,
@@ -62,7 +61,7 @@ def thin(source: Path, target: Path, left_out: Collection[tuple[str, str, str]] 
             or is not the one it was, or a folder may not be read. What lies in ``target`` then is a part.
     """
     campaign = CampaignFolder(source)
-    document = campaign_of(read_json(campaign.campaign_file), str(campaign.campaign_file))
+    document = read_document(campaign.campaign_file, CampaignDocument)
     if document.thinned:
         raise ArtifactError(f"{source}: is thinned already. Bundle it without --compact.")
     _refuse_unread(source)

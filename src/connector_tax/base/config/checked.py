@@ -1,31 +1,28 @@
-"""One YAML file against one JSON Schema of ``workflow/schemas/``: defaults filled in, or one readable message.
+"""One YAML file to the type of what it describes: defaults filled in, or readable messages."""
 
-The schemas hold the types, the bounds and every default.
-"""
-
-import copy
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from functools import cache
-from itertools import chain
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
+import msgspec
 import yaml
-from jsonschema import Draft202012Validator, ValidationError, validators
 from yaml.error import MarkedYAMLError
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import shown
 from connector_tax.base.records.bounds import Foreign
 
+T = TypeVar("T")
 _HERE = Path(__file__).resolve()
 # The checkout. A wheel has no more of it than setup.py puts into the package.
 PROJECT_ROOT = (
     _HERE.parents[4] if (_HERE.parents[4] / "Snakefile").is_file() else _HERE.parents[2] / "project"
 )
-SCHEMAS = PROJECT_ROOT / "workflow" / "schemas"
 # A null byte ends what C takes for text; half of a surrogate pair is none in UTF-8.
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
 
@@ -33,25 +30,16 @@ _UNFIT = re.compile("[\x00\ud800-\udfff]")
 class _Strict(yaml.SafeLoader):
     """Refuses what PyYAML takes without a word: a key twice in one mapping, of which it keeps the last, and an alias inside of what it stands for."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._open: list[str] = []
-
     def compose_node(self, parent: Any, index: Any) -> Any:
-        parser: Any = self  # PyYAML's methods have no types
-        if parser.check_event(yaml.AliasEvent) and (event := parser.peek_event()).anchor in self._open:
+        node: Any = super().compose_node(parent, index)
+        if node.end_mark is None:  # it is being composed, so an alias stands for it
             raise MarkedYAMLError(
-                problem="an alias stands inside of what it stands for", problem_mark=event.start_mark
+                problem="an alias stands inside of what it stands for", problem_mark=node.start_mark
             )
-        return super().compose_node(parent, index)
-
-    def compose_sequence_node(self, anchor: Any) -> Any:
-        with self._inside(anchor):
-            return super().compose_sequence_node(anchor)
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> Any:
-        with self._inside(anchor):
-            node = super().compose_mapping_node(anchor)
+        node = super().compose_mapping_node(anchor)
         lines: dict[tuple[str, str], int] = {}
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
@@ -62,12 +50,6 @@ class _Strict(yaml.SafeLoader):
                     )
                 lines[key.tag, key.value] = key.start_mark.line + 1
         return node
-
-    @contextmanager
-    def _inside(self, anchor: str | None) -> Iterator[None]:
-        self._open.append(anchor or "")
-        yield
-        self._open.pop()
 
 
 def read_yaml(path: Path, example: str = "config/demo.yaml") -> Foreign:
@@ -81,41 +63,45 @@ def read_yaml(path: Path, example: str = "config/demo.yaml") -> Foreign:
     """
     try:
         value = _Strict(path.read_text(encoding="utf-8")).get_single_data()
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path}: no such file. Give an existing one, such as {example}.") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}).") from error
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path}: cannot be read ({why}). Give one that can, such as {example}.") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {_yaml_words(error)}") from error
+        raise ConfigError(
+            f"{path}: not valid YAML: {_yaml_words(error)}. Indent by blanks, and quote text with special characters."
+        ) from error
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deep.") from error
-    if value is None:
-        raise ConfigError(f"{path}: the file holds nothing; a mapping is wanted at the top.")
     if not isinstance(value, dict):
-        raise ConfigError(f"{path}: a mapping is wanted at the top, found {type(value).__name__}.")
+        raise ConfigError(
+            f"{path}: a mapping is wanted at the top, found {'nothing' if value is None else type(value).__name__}."
+        )
     return value
 
 
-def checked(mapping: Foreign, schema_name: str, where: str) -> Foreign:
-    """A copy of ``mapping`` with defaults filled in.
+def checked(value: Any, kind: type[T], where: str) -> T:
+    """``value`` as a ``kind``, defaults filled in.
 
     Args:
-        schema_name: of ``workflow/schemas/<name>.schema.yaml``.
         where: the file to name in messages.
 
     Raises:
-        ConfigError: one line per complaint.
+        ConfigError: a line for each of the first three mistakes: place, what was found there, and what would do.
     """
-    value = copy.deepcopy(dict(mapping))
-    errors = sorted(
-        _validator(schema_name).iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]
-    )
-    if not errors and (found := _not_storable(value, "")) is not None:
-        raise ConfigError(f"{where}: {found.lstrip('.')}")
-    if errors:
-        # The schema complains once for each missing key, and a sentence names all of them.
-        raise ConfigError("\n".join(dict.fromkeys(f"{where}: {_sentence(e)}" for e in errors)))
-    return value
+    for place, leaf in leaves(value):
+        if isinstance(leaf, float) and not math.isfinite(leaf):
+            raise ConfigError(
+                f"{where}: {place}: .inf and .nan are no numbers to work with; give a finite one."
+            )
+        if isinstance(leaf, str) and (unfit := _UNFIT.search(leaf)):
+            raise ConfigError(
+                f"{where}: {place}: {unfit[0]!r} at character {unfit.start()} can stand in no file name, argument or environment; leave it out."
+            )
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        lines = islice(_mistakes(value, kind, ""), 3)
+        raise ConfigError("\n".join(f"{where}: {line.lstrip('.: ')}" for line in lines)) from error
 
 
 def _yaml_words(error: yaml.YAMLError) -> str:
@@ -126,90 +112,77 @@ def _yaml_words(error: yaml.YAMLError) -> str:
     return place + re.sub(r"(alias|anchor|tag|handle) '[^']*'", r"\1", problem)
 
 
-def _not_storable(value: Any, place: str) -> str | None:
-    """Where something is that YAML can write, a schema cannot refuse, and no file or environment can hold; and what would do."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{place}: .inf and .nan are no numbers to work with; give a finite one."
-    if isinstance(value, str) and (unfit := _UNFIT.search(value)):
-        return f"{place}: {unfit[0]!r} at character {unfit.start()} can stand in no file name, argument or environment; leave it out."
-    parts: Iterable[tuple[str, Any]] = ()
+def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all that mappings and lists hold, keys as well, with its place."""
     if isinstance(value, dict):
-        keys = ((f"{place} (one of its keys)", key) for key in value)
-        parts = chain(keys, ((f"{place}.{name}", part) for name, part in value.items()))
-    elif isinstance(value, list):
-        parts = ((f"{place}[{index}]", part) for index, part in enumerate(value))
-    return next((found for name, part in parts if (found := _not_storable(part, name)) is not None), None)
+        for key, part in value.items():
+            yield f"{place} (one of its keys)", key
+            yield from leaves(part, f"{place}.{key}" if place else str(key))
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            yield from leaves(part, f"{place}[{index}]")
+    else:
+        yield place, value
 
 
-def _sentence(error: ValidationError) -> str:
-    shown = error.instance
-    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path).lstrip(".")
-    place = place or "top level"
-    schema = error.schema if isinstance(error.schema, dict) else {}
-    if error.validator == "additionalProperties" and isinstance(error.instance, dict):
-        known = list(schema.get("properties", {}))
-        unknown = [k for k in error.instance if k not in known]
-        return f"{place}: unknown key {', '.join(map(repr, unknown))}. Allowed: {', '.join(known)}."
-    if error.validator == "required":
-        present: Any = error.instance
-        missing = [k for k in schema["required"] if k not in present]
-        return f"{place}: missing {', '.join(map(repr, missing))}."
-    if error.validator == "contains":
-        return f"{place}: {shown!r} holds no 'plain'; every tax is taken against it, so add it."
-    allowed: dict[str, Callable[[Any], str]] = {
-        "enum": lambda v: f"one of {', '.join(map(repr, v))}",
-        "type": lambda v: f"{v if isinstance(v, str) else ' or '.join(v)}",
-        "minimum": lambda v: f"{v} or more",
-        "maximum": lambda v: f"{v} or less",
-        "exclusiveMinimum": lambda v: f"more than {v}",
-        "exclusiveMaximum": lambda v: f"less than {v}",
-        "pattern": lambda v: f"text matching {v}",
-        "minItems": lambda v: f"at least {v} entries",
-        "maxItems": lambda v: f"at most {v} entries",
-        "uniqueItems": lambda v: "entries that differ from one another",
-    }
-    name = str(error.validator)
-    if name not in allowed:
-        return f"{place}: {error.message}."
-    if (
-        error.validator == "type"
-        and isinstance(error.instance, str)
-        and str(error.validator_value) in ("object", "array")
-    ):
-        # Whatever was written here in place of a mapping may hold a secret anywhere.
-        return f"{place}: a text is not allowed; wanted: {allowed['type'](error.validator_value)}."
-    what = "the name " * ("propertyNames" in error.absolute_schema_path) + repr(shown)
-    return f"{place}: {what} is not allowed; wanted: {allowed[name](error.validator_value)}."
+def _mistakes(value: Any, kind: Any, at: str) -> Iterator[str]:
+    """Yield what keeps ``value`` from being a ``kind``, the innermost of it, a line each."""
+    try:
+        msgspec.convert(value, kind)
+        return
+    except msgspec.ValidationError as error:
+        what = str(error)
+    inside, members = False, list(_members(kind))
+    for line in chain.from_iterable(_inside(value, member, at) for member in members):
+        inside = True
+        yield line
+    if inside:
+        return
+    if what.startswith("Invalid enum value"):
+        words = (word for member in members if get_origin(member) is Literal for word in get_args(member))
+        wanted = f"one of {', '.join(words)}"
+    elif what.startswith("Expected "):
+        wanted = what.removeprefix("Expected ").partition(", got ")[0]
+    else:  # of the type itself, which names the key; msgspec's own begins with a capital
+        yield f"{at}{': ' if what[0].isupper() else '.'}{what}."
+        return
+    # Whatever was written in place of a mapping may hold a secret anywhere.
+    text = isinstance(value, str) and wanted.startswith(("`object", "`array"))
+    yield f"{at}: {'a text' if text else shown(value)} is not allowed; wanted: {wanted}."
 
 
-@cache
-def _validator(schema_name: str) -> Any:
-    schema = yaml.safe_load((SCHEMAS / f"{schema_name}.schema.yaml").read_text(encoding="utf-8"))
-    filling: Any = _filling_defaults(Draft202012Validator)
-    return filling(schema)
+def _inside(value: Any, kind: Any, at: str) -> Iterator[str]:
+    """Yield the mistakes in parts of ``value``; none where it is no such mapping or list."""
+    parts = get_args(kind)
+    if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        if missing := [name for name, field in fields.items() if field.required and name not in value]:
+            yield f"{at}: missing {', '.join(map(repr, missing))}."
+        for name, part in value.items():
+            if name in fields:
+                yield from _mistakes(part, fields[name].type, f"{at}.{name}")
+            elif kind.__struct_config__.forbid_unknown_fields:
+                yield f"{at}: unknown key {meant(name, fields)} Allowed: {', '.join(fields)}."
+    elif isinstance(value, dict) and get_origin(kind) is dict:
+        for name, part in value.items():
+            yield from (f"{at}: the name {line[2:]}" for line in _mistakes(name, parts[0], ""))
+            yield from _mistakes(part, parts[1], f"{at}.{name}")
+    elif isinstance(value, list) and get_origin(kind) is tuple:
+        for k, part in enumerate(value):
+            yield from _mistakes(part, parts[0 if ... in parts else min(k, len(parts) - 1)], f"{at}[{k}]")
 
 
-def _filling_defaults(base: Any) -> Any:
-    """A validator class that puts each property's ``default`` in before it looks inside.
-
-    Source: the recipe in the jsonschema FAQ, "Why doesn't my schema's default property set...".
-    """
-    check_properties = base.VALIDATORS["properties"]
-
-    def set_then_check(
-        validator: Any, properties: Foreign, instance: Any, schema: Foreign
-    ) -> Iterator[ValidationError]:
-        if isinstance(instance, dict):
-            for name, subschema in properties.items():
-                if "default" in subschema:
-                    instance.setdefault(name, copy.deepcopy(subschema["default"]))
-        yield from check_properties(validator, properties, instance, schema)
-
-    extend: Any = validators.extend
-    whole = base.TYPE_CHECKER.redefine("integer", _is_whole)
-    return extend(base, {"properties": set_then_check}, type_checker=whole)
+def meant(name: object, known: Iterable[str]) -> str:
+    """Return ``name`` with the known one that is probably meant."""
+    near = get_close_matches(str(name), known, 1)
+    return f"{name!r}; did you mean {near[0]!r}?" if near else f"{name!r}."
 
 
-def _is_whole(checker: Any, value: Any) -> bool:
-    """``7.0`` is an integer to a schema and none to what reads ``campaign.json``, which would refuse it when the engine is to start."""
-    return isinstance(value, int) and not isinstance(value, bool)
+def _members(kind: Any) -> Iterator[Any]:
+    """Yield the types of a union, or the one that there is."""
+    origin = get_origin(kind)
+    if origin in (Annotated, Union, UnionType):
+        for part in get_args(kind)[: 1 if origin is Annotated else None]:
+            yield from _members(part)
+    else:
+        yield kind

@@ -1,11 +1,14 @@
-"""``run.engine.virtual_gpu`` and its file of ``config/gpus/`` to one ``VirtualGpu``."""
+"""``engine.virtual_gpu`` and its file of ``config/gpus/`` to one ``VirtualGpu``."""
 
+import os
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from connector_tax.base.config.checked import PROJECT_ROOT, checked, read_yaml
+from connector_tax.base.config.model import GpuChoice
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.records.host import HostCosts, OperatingPoint, StepCosts, VirtualGpu
+from connector_tax.base.records.host import GpuProfile, HostCosts, OperatingPoint, VirtualGpu
 
 # Not a path that imports.py finds: profiles are data of a campaign, in its document and its hashes, and no code of who reads results.
 GPUS = PROJECT_ROOT.joinpath("config", "gpus")
@@ -14,39 +17,31 @@ GPUS = PROJECT_ROOT.joinpath("config", "gpus")
 UTILIZATION = 0.9
 
 
-def virtual_gpu(value: Foreign, where: str) -> VirtualGpu:
-    """The profile that ``value["gpu"]`` names, with the campaign's own numbers in place of the profile's.
+def virtual_gpu(value: GpuChoice, where: str) -> VirtualGpu:
+    """The profile that ``value.gpu`` names, with the campaign's own numbers in place of the profile's.
 
     Args:
-        value: the section ``run.engine.virtual_gpu``, checked.
-        where: the file to name in messages.
+        where: of the section, for messages.
 
     Raises:
         ConfigError: there is no such profile, or it is none.
     """
-    path = profile_path(value["gpu"], f"{where}: engine.virtual_gpu.gpu")
-    profile = checked(read_yaml(path), "gpu", _shown(path))
-    achieved, overhead = profile["achieved"], profile["overhead"]
-    step = value["step"] or profile["step"]
-    major, minor = profile["compute_capability"]
+    path = profile_path(value.gpu, f"{where}.gpu")
+    profile = checked(read_yaml(path), GpuProfile, os.path.relpath(path))
+    own = {name: part for name, part in asdict(profile).items() if name in VirtualGpu.__struct_fields__}
+    point = {**asdict(profile.operating_point), **value.operating_point}
     return VirtualGpu(
-        profile=path.stem,
-        name=profile["name"],
-        compute_capability=(major, minor),
-        memory_bytes=profile["memory_bytes"],
-        bf16_tflops=float(profile["bf16_tflops"]),
-        memory_gb_per_s=float(profile["memory_gb_per_s"]),
-        host_link_gb_per_s=float(profile["host_link_gb_per_s"]),
-        compute_share=float(achieved["compute"]),
-        bandwidth_share=float(achieved["bandwidth"]),
-        step_us=float(overhead["step_us"]),
-        dense_layer_us=float(overhead["dense_layer_us"]),
-        moe_layer_us=float(overhead["moe_layer_us"]),
-        reserved_bytes=profile["reserved_bytes"],
-        operating_point=OperatingPoint(**{**profile["operating_point"], **value["operating_point"]}),
-        host=HostCosts(**_floats({**profile["host"], **value["host"]})),
-        step=None if step is None else StepCosts(**_floats(step)),
-        kv_cache_bytes=value["kv_cache_bytes"] or profile["kv_cache_bytes"],
+        **{
+            **own,
+            **asdict(profile.overhead),
+            "profile": path.stem,
+            "compute_share": profile.achieved.compute,
+            "bandwidth_share": profile.achieved.bandwidth,
+            "operating_point": checked(point, OperatingPoint, f"{where}.operating_point"),
+            "host": checked({**asdict(profile.host), **value.host}, HostCosts, f"{where}.host"),
+            "step": value.step or profile.step,
+            "kv_cache_bytes": value.kv_cache_bytes or profile.kv_cache_bytes,
+        }
     )
 
 
@@ -59,12 +54,3 @@ def profile_path(gpu: str, where: str) -> Path:
             f"{where}: {gpu!r}: no such profile. Known: {known}. Give one of these, or the path of a YAML file of that form."
         )
     return path
-
-
-def _shown(path: Path) -> str:
-    return str(path.relative_to(PROJECT_ROOT)) if path.is_relative_to(PROJECT_ROOT) else str(path)
-
-
-def _floats(costs: Foreign) -> dict[str, float]:
-    """4000 and 4000.0 are one number, and must have one hash."""
-    return {name: float(cost) for name, cost in costs.items()}

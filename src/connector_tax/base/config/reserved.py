@@ -6,8 +6,8 @@ that says otherwise further along the command line would win, and vLLM would lis
 
 from collections.abc import Iterable, Mapping
 
+from connector_tax.base.config.model import EngineConfig, EngineYaml
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.records.bounds import Foreign
 
 _ADDRESS = "the engine listens on 127.0.0.1 alone, at engine.port"
 _ONE_HOST = "a campaign measures one engine on one host, which listens at engine.port alone"
@@ -63,20 +63,19 @@ VARIABLES = frozenset({"AGENTIC_STEP_LOG_PATH", "CONNECTOR_TAX_RUN"})
 REDIRECT = "VLLM_MODEL_REDIRECT_PATH"
 
 
-def check_engine(value: Foreign, where: str) -> None:
+def check_engine(engine: EngineYaml | EngineConfig, where: str) -> None:
     """Refuse an ``engine`` section that sets what the pipeline sets.
 
     Args:
-        value: with ``args``, ``extra_args`` and ``env``.
         where: goes before ``engine`` in the message.
 
     Raises:
         ConfigError: names the first such argument and what would do.
     """
-    for name, argument in value["args"].items():
+    for name, argument in engine.args.items():
         if argument is not None and name != "api_key":
             _check(f"--{name}", f"{where}: engine.args.{name}")
-    check_launch(value["extra_args"], value["env"], f"{where}: engine")
+    check_launch(engine.extra_args, engine.env, f"{where}: engine")
 
 
 def check_launch(extra_args: Iterable[str], env: Mapping[str, str], where: str) -> None:

@@ -73,14 +73,14 @@ def _json_in(text: str) -> Any:
 
 
 def put_in(text: str, where: str) -> str:
-    """Return ``text`` with the variables put in that it refers to; one that is not set stays, and is named when it is used.
+    """Return ``text`` with the variables put in that it refers to; one that is not set, or empty, stays and is named when it is used.
 
     Raises:
         ConfigError: a variable holds a secret, and this key stands in every document.
     """
 
     def found(match: re.Match[str]) -> str:
-        value = os.environ.get(match[1], match[0])
+        value = os.environ.get(match[1]) or match[0]
         if value != match[0] and is_secret(match[1], value):
             raise ConfigError(
                 f"{where}: {match[0]} holds {format_in(value) or 'a secret, by its name'}, and what stands here is in every file of the campaign. "

@@ -1,24 +1,26 @@
 """``fleet.json``: a study of modelled fleets, and what was found; ``docs/formats.md`` says what each key means.
 
-What is asked (``Study`` and its parts) is a dataclass, since it flows through the simulation; what was found are structs. msgspec reads both.
+What is asked (``Study`` and its parts) is what a person writes in YAML.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
+from msgspec import Meta
+
+from connector_tax.base.records.bounds import Strict, Text
+
+_Positive = Annotated[float, Meta(gt=0)]
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Strict, frozen=True):
     """A router and the queue it is used with: at the gateway if the router pulls, else at each instance."""
 
-    router: str
-    queue: str
+    router: Literal["random_push", "least_load_push", "least_load_pull", "binpack_pull"]
+    queue: Literal["fifo", "by_pattern"]
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Strict, frozen=True):
     """One instance and one pattern.
 
     Attributes:
@@ -26,8 +28,8 @@ class Profile:
         e2e_s: mean E2E latency at that rate.
     """
 
-    rate_per_s: float
-    e2e_s: float
+    rate_per_s: _Positive
+    e2e_s: _Positive
 
     @property
     def capacity(self) -> float:
@@ -40,38 +42,57 @@ class Profile:
         return 1 / self.capacity
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Strict, frozen=True):
     """A pattern as it was asked for.
 
     Attributes:
         weight: arrivals relative to those of the other patterns.
-        slo_s, profile: None where a campaign is to say.
+        slo_s: E2E latency that must not be exceeded; with a campaign it may be left out, see slo_factor.
+        profile: what one instance does within the SLO; with a campaign it is found from what was measured, and left out here.
     """
 
-    name: str
-    input_tokens: int
-    output_tokens: int
-    weight: float
-    slo_s: float | None
-    profile: Profile | None
+    name: Text
+    input_tokens: Annotated[int, Meta(ge=1)]
+    output_tokens: Annotated[int, Meta(ge=2)]
+    weight: _Positive = 1.0
+    slo_s: _Positive | None = None
+    profile: Profile | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Study:
-    """Every fleet, load and policy; names as in ``workflow/schemas/fleet.schema.yaml``."""
+_POLICIES = (
+    Policy("random_push", "fifo"),
+    Policy("least_load_push", "fifo"),
+    Policy("least_load_pull", "fifo"),
+    Policy("least_load_pull", "by_pattern"),
+    Policy("binpack_pull", "by_pattern"),
+)
 
-    seed: int
-    instances: tuple[int, ...]
-    patterns: tuple[Wanted, ...]
-    slo_factor: float
-    violations_allowed: float
-    loads: tuple[float, ...]
-    policies: tuple[Policy, ...]
-    warmup_s: float
-    duration_s: float
-    days: int
-    confidence: float
+
+class Study(Strict, frozen=True, kw_only=True):
+    """Many instances behind a gateway; what is sent to them, and which policies are tried. Choosing values: docs/fleet.md.
+
+    Attributes:
+        seed: root of every random stream.
+        instances: sizes of the fleets that are simulated.
+        slo_factor: an SLO that is not given is so many times plain's E2E latency on an idle instance.
+        violations_allowed: share of requests that may miss their SLO at the rate that a profile, or a fleet's capacity, names.
+        loads: offered load; 1 is what all instances of plain can take by their profiles.
+        policies: router and queue; pulling routers keep the queue at the gateway, pushing ones at each instance.
+        duration_s: window of one simulated day, in virtual seconds.
+        days: independent draws of the arrivals; every configuration and policy has the same ones.
+    """
+
+    seed: Annotated[int, Meta(ge=0)] = 20260526
+    instances: Annotated[tuple[Annotated[int, Meta(ge=1, le=64)], ...], Meta(min_length=1)]
+    patterns: Annotated[tuple[Wanted, ...], Meta(min_length=1)]
+    slo_factor: Annotated[float, Meta(gt=1)] = 2.0
+    violations_allowed: Annotated[float, Meta(ge=0, lt=1)] = 0.05
+    loads: Annotated[tuple[Annotated[float, Meta(gt=0, le=2)], ...], Meta(min_length=1)] = (0.5, 0.7, 0.9)
+    policies: Annotated[tuple[Policy, ...], Meta(min_length=1)] = _POLICIES
+    warmup_s: Annotated[float, Meta(ge=0)] = 30.0
+    duration_s: _Positive = 120.0
+    days: Annotated[int, Meta(ge=2)] = 5
+    confidence: Annotated[float, Meta(gt=0.5, lt=1)] = 0.95
 
 
 class Mean(msgspec.Struct, frozen=True):

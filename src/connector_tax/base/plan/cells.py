@@ -5,12 +5,13 @@ gets the same schedule and the same prompts.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import asdict
 
 from connector_tax.base.config import CampaignConfig, SessionFile
 from connector_tax.base.files import hash_of

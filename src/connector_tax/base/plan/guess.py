@@ -6,6 +6,7 @@ from pathlib import Path
 
 from connector_tax.base.capacity import (
     HOLDS_BELOW,
+    Costs,
     Limits,
     busy_s,
     held_fraction,
@@ -41,26 +42,16 @@ def batched_tokens(config: CampaignConfig) -> int:
     return token_count(config.engine.args.get("max_num_batched_tokens")) or 2048
 
 
-@dataclass(frozen=True, slots=True)
-class _StepCosts:
-    """Microseconds, with what a connector adds."""
-
-    base_us: float
-    per_prefill_token_us: float
-    per_decode_seq_us: float
-    per_context_token_us: float
-    per_prompt_us: float
-
-    @classmethod
-    def of(cls, engine: EngineCosts, connector: ConnectorCosts) -> "_StepCosts":
-        own = connector.step_factor
-        return cls(
-            engine.base_us * own + connector.per_step_us,
-            engine.per_prefill_token_us * own + connector.per_token_us,
-            engine.per_decode_seq_us * own + connector.per_token_us,
-            engine.per_context_token_us * own,
-            connector.per_request_us,
-        )
+def _together(engine: EngineCosts, connector: ConnectorCosts) -> Costs:
+    """Return what a step costs with what a connector adds."""
+    own = connector.step_factor
+    return Costs(
+        engine.base_us * own + connector.per_step_us,
+        engine.per_prefill_token_us * own + connector.per_token_us,
+        engine.per_decode_seq_us * own + connector.per_token_us,
+        engine.per_context_token_us * own,
+        connector.per_request_us,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +97,7 @@ class Expected:
         limits = Limits(
             min(self.config.cell.inflight_cap, engine.max_num_seqs), kv_tokens, batched_tokens(self.config)
         )
-        return rate_per_s * sum(busy_s(_StepCosts.of(engine, connector), limits, shape))
+        return rate_per_s * sum(busy_s(_together(engine, connector), limits, shape))
 
     def holds(self, connector_id: str, rate_per_s: float, shape: Shape) -> bool:
         """Whether Phase A is not expected to find it saturated: with random arrivals, too, which leave less room for other shapes."""

@@ -110,7 +110,12 @@ def find_campaign(text: str) -> Named:
     places = [path, *(folder / f"{text}.yaml" for folder in _folders())]
     file = next((place for place in places if place.is_file()), None)
     if file is not None:
-        name = read_yaml(file).get("campaign")
+        mapping = read_yaml(file)
+        name = mapping.get("campaign")
+        if "campaign" not in mapping:
+            raise ConfigError(
+                f"{file}: no campaign's config, which has a key `campaign`. Add it, or give another file, such as config/demo.yaml."
+            )
         if not is_campaign_name(name):
             load_campaign(file)  # says what is wrong with it
         return Named(text, results_folder() / str(name), file)
@@ -136,5 +141,6 @@ def _folders() -> dict[Path, None]:
 def _configs() -> dict[str, Path]:
     """Return campaigns whose config file can be found without a path."""
     files = [file for folder in (*reversed(_folders()), Path()) for file in sorted(folder.glob("*.yaml"))]
-    found = {file: _CAMPAIGN.search(file.read_text(encoding="utf-8", errors="replace")) for file in files}
+    texts = {file: file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file()}
+    found = {file: _CAMPAIGN.search(text) for file, text in texts.items()}
     return {match[1]: file for file, match in found.items() if match}

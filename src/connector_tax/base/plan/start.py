@@ -6,7 +6,7 @@ other receipt is void: the next start removes it, and measures the cells that ar
 """
 
 import json
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -156,30 +156,29 @@ def open_campaign(
         say(line)
     for path in found.void:
         path.unlink(missing_ok=True)
-    write_campaign(config, folder, date, earlier)
+    _write_campaign(config, folder, date, earlier)
     return date
 
 
-def begin_campaign(config: CampaignConfig, root: Path, date: str | None = None) -> tuple[Path, bool]:
-    """Write ``campaign.json`` of a campaign that nobody starts meanwhile; returns where it lies, and whether it is another than before."""
+def begin_campaign(config: CampaignConfig, root: Path) -> Path:
+    """Write ``campaign.json`` of a campaign that nobody starts meanwhile; returns where it lies."""
     folder = CampaignFolder(root / config.campaign)
     path = folder.campaign_file
     earlier = read_campaign_file(path) if path.exists() else None
     if earlier is not None and refuse_change(config, earlier, folder):
         folder.preflight_status.unlink(missing_ok=True)
-    begun = earlier.date if earlier is not None else date or f"{datetime.now(UTC):%Y-%m-%d}"
-    return path, write_campaign(config, folder, begun, earlier)
+    _write_campaign(config, folder, date_of(folder, earlier), earlier)
+    return path
 
 
-def write_campaign(
+def _write_campaign(
     config: CampaignConfig, folder: CampaignFolder, date: str, earlier: CampaignDocument | None
-) -> bool:
-    """``campaign.json``; whether it is another than before."""
+) -> None:
     created = (earlier and earlier.created_utc) or f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     document = campaign_document(config, date=date, created_utc=created)
     if earlier is not None:  # one that was thinned stays so
         document = msgspec.structs.replace(document, thinned=earlier.thinned)
-    return write_text_if_changed(folder.campaign_file, to_json(document))
+    write_text_if_changed(folder.campaign_file, to_json(document))
 
 
 def take_over_analysis(config: CampaignConfig, folder: CampaignFolder) -> None:
@@ -242,9 +241,8 @@ def changed_keys(
         ArtifactError: another version wrote ``earlier``.
     """
     then = _hashed(config_of(earlier).to_json())
-    # As a file has it, without secrets.
-    stored = json.loads(to_json(campaign_document(config, date="", created_utc="")))["config"]
-    now = _hashed(config_of(msgspec.structs.replace(earlier, config=stored)).to_json())
+    # As a file has it.
+    now = _hashed(json.loads(to_json(config)))
     if measured is not None:
         then["connectors"] = {c: entry for c, entry in then["connectors"].items() if c in measured}
     now["connectors"] = {c: entry for c, entry in now["connectors"].items() if c in then["connectors"]}
@@ -261,17 +259,9 @@ def differing(then: Any, now: Any, place: str) -> Iterator[tuple[str, Any, Any]]
     if isinstance(then, dict) and isinstance(now, dict):
         for key in sorted({*then, *now}):
             yield from differing(then.get(key), now.get(key), f"{place}.{key}".lstrip("."))
-    elif _unlike(then, now):
+    # ``true``, ``1`` and ``1.0`` are one to Python, and three to an engine's command line and to a hash.
+    elif len({json.dumps(value, sort_keys=True, default=str) for value in (then, now)}) > 1:
         yield place, then, now
-
-
-def _unlike(a: Any, b: Any) -> bool:
-    """Return whether two values are two: ``true``, ``1`` and ``1.0`` are one to Python, and three to an engine's command line and to a hash."""
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() != b.keys() or any(_unlike(value, b[key]) for key, value in a.items())
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) != len(b) or any(map(_unlike, a, b))
-    return type(a) is not type(b) or bool(a != b)
 
 
 def _readable(path: Path, kind: Any, void: dict[Path, str]) -> Any:

@@ -3,19 +3,22 @@
 What the kernel or the driver does not tell is absent. Ticks are cumulative since boot, so a cell's share is a difference.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
-from connector_tax.base.records.bounds import CostUs
+from connector_tax.base.records.bounds import CostUs, Length, LengthOr0, Strict, Text
 
-# A virtual GPU: what the clock goes by, as a campaign gives it.
+# A virtual GPU: what the clock goes by, as a profile of config/gpus/ and a campaign give it.
+
+Positive = Annotated[float, Meta(gt=0)]
+_ReachedShare = Annotated[float, Meta(gt=0, le=1)]
+_Version = Annotated[int, Meta(ge=0, le=99)]
+_Size = Annotated[int, Meta(ge=1)]
 
 
-@dataclass(frozen=True, slots=True)
-class StepCosts:
+class StepCosts(Strict, frozen=True):
     """How long a step takes on the device: the sum over what is in it, microseconds.
 
     Attributes:
@@ -24,7 +27,7 @@ class StepCosts:
         per_context_token_us: for each token that a sequence of the step has computed before; its keys and values are read.
     """
 
-    base_us: CostUs
+    base_us: Annotated[float, Meta(gt=0, le=1e9)]
     per_prefill_token_us: CostUs
     per_decode_seq_us: CostUs
     per_context_token_us: CostUs
@@ -39,8 +42,7 @@ class StepCosts:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class HostCosts:
+class HostCosts(Strict, frozen=True):
     """What a GPU's model runner does on the host and a clock does not do by itself, as busy time; microseconds a step."""
 
     before_launch_us: CostUs = 0.0
@@ -48,8 +50,7 @@ class HostCosts:
     after_launch_us: CostUs = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class OperatingPoint:
+class OperatingPoint(Strict, frozen=True):
     """Where the step time is taken to be linear.
 
     Attributes:
@@ -57,45 +58,82 @@ class OperatingPoint:
         prefill_tokens: of a prompt that is computed in one step, beside the sequences that decode.
     """
 
-    decode_seqs: int
-    context_tokens: int
-    prefill_tokens: int
+    decode_seqs: Annotated[int, Meta(ge=2, le=10**6)] = 16
+    context_tokens: LengthOr0 = 4096
+    prefill_tokens: Length = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualGpu:
-    """A profile of ``config/gpus/`` with what the campaign sets itself.
+class _Gpu(Strict, frozen=True, kw_only=True):
+    """What a profile and the device of a campaign have in common.
 
     Attributes:
-        profile: name of the file, without its ending.
         name: as NVML says it.
         memory_bytes: in total, as NVML says it.
-        bf16_tflops, memory_gb_per_s: of the data sheet; dense, and 10^9 bytes.
-        host_link_gb_per_s: that copies between device and host reach, each way; 10^9 bytes.
-        compute_share, bandwidth_share: of these two, what kernels are assumed to reach.
-        step_us, dense_layer_us, moe_layer_us: time in which kernels start and end and nothing is read: once a step, and per layer.
+        bf16_tflops: of the data sheet, dense.
+        memory_gb_per_s: of the data sheet, 10^9 bytes.
+        host_link_gb_per_s: that copies between device and pinned host memory reach, each way; 10^9 bytes.
         reserved_bytes: of the memory that vLLM may use, what neither weights nor KV cache take.
-        step: given or fitted costs; None: the roofline's.
+        operating_point: where the step time is taken to be linear.
+        host: busy time of the host in every step.
+        step: measured or fitted for one model; then the profile is for that model alone. null takes the roofline's.
         kv_cache_bytes: likewise.
     """
 
+    name: Annotated[str, Meta(min_length=1, max_length=96)]
+    compute_capability: tuple[_Version, _Version]
+    memory_bytes: _Size
+    bf16_tflops: Positive
+    memory_gb_per_s: Positive
+    host_link_gb_per_s: Annotated[float, Meta(gt=0, le=10_000)]
+    reserved_bytes: Annotated[int, Meta(ge=0)]
+    operating_point: OperatingPoint = OperatingPoint()
+    host: HostCosts = HostCosts()
+    step: StepCosts | None = None
+    kv_cache_bytes: _Size | None = None
+
+
+class Achieved(Strict, frozen=True):
+    """The share of the data sheet's numbers that kernels are assumed to reach."""
+
+    compute: _ReachedShare
+    bandwidth: _ReachedShare
+
+
+class Overhead(Strict, frozen=True):
+    """Time in which kernels start and end and nothing is read: once a step, and per layer."""
+
+    step_us: CostUs
+    dense_layer_us: CostUs
+    moe_layer_us: CostUs
+
+
+class GpuProfile(_Gpu, frozen=True, kw_only=True):
+    """The numbers that the clock of a virtual GPU goes by; one file of config/gpus/. How they become a step time: docs/virtual-gpu.md.
+
+    Attributes:
+        sources: where each number is from, by its key.
+    """
+
+    achieved: Achieved
+    overhead: Overhead
+    sources: Annotated[dict[str, Text], Meta(min_length=1)]
+
+
+class VirtualGpu(_Gpu, frozen=True, kw_only=True):
+    """A profile with what the campaign sets itself.
+
+    Attributes:
+        profile: name of the file, without its ending.
+        compute_share, bandwidth_share: of the data sheet, what kernels are assumed to reach.
+        step_us, dense_layer_us, moe_layer_us: as the profile's ``overhead`` has them.
+    """
+
     profile: str
-    name: str
-    compute_capability: tuple[int, int]
-    memory_bytes: int
-    bf16_tflops: float
-    memory_gb_per_s: float
-    host_link_gb_per_s: float
     compute_share: float
     bandwidth_share: float
     step_us: float
     dense_layer_us: float
     moe_layer_us: float
-    reserved_bytes: int
-    operating_point: OperatingPoint
-    host: HostCosts
-    step: StepCosts | None = None
-    kv_cache_bytes: int | None = None
 
     @property
     def flops_per_us(self) -> float:
@@ -109,8 +147,8 @@ class VirtualGpu:
 
 
 # Nothing that a host tells of itself is beyond these; a number that is would be no number any more in a mean.
-Number = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
-Ticks = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+Number = Annotated[float, Meta(ge=-1e12, le=1e12)]
+Ticks = Annotated[int, Meta(ge=0, lt=2**62)]
 
 
 class GpuReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -1,40 +1,47 @@
 """What each step of the modelled engine costs, read from one YAML file."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 import yaml
+from msgspec import Meta
 
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.records.bounds import Foreign
+from connector_tax.base.records.bounds import Foreign, Strict
+
+# Microseconds: a step of two weeks is a slip, and times that are sums of such are none.
+_Cost = Annotated[float, Meta(ge=0, le=1e12)]
+# A connector may save some.
+_More = Annotated[float, Meta(ge=-1e12, le=1e12)]
+# Of an engine that has none no request would ever end.
+_Room = Annotated[int, Meta(ge=1, le=10**12)]
 
 
-@dataclass(frozen=True, slots=True)
-class EngineCosts:
+class EngineCosts(Strict, frozen=True):
     """Costs and capacity of the engine without a connector; microseconds and tokens.
 
     A step takes ``(base + prefill tokens + decode sequences + context) * jitter``. ``jitter_cv`` is
     the coefficient of variation of that factor, ``launch_cv`` that of one factor per launch.
     """
 
-    base_us: float
-    per_prefill_token_us: float
-    per_decode_seq_us: float
-    per_context_token_us: float
-    schedule_us: float
-    update_us: float
-    jitter_cv: float
-    launch_cv: float
-    max_num_seqs: int
-    kv_blocks: int
-    block_size: int
+    base_us: _Cost
+    per_prefill_token_us: _Cost
+    per_decode_seq_us: _Cost
+    per_context_token_us: _Cost
+    schedule_us: _Cost
+    update_us: _Cost
+    jitter_cv: _Cost
+    launch_cv: _Cost
+    max_num_seqs: _Room
+    kv_blocks: _Room
+    block_size: _Room
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectorCosts:
+class ConnectorCosts(Strict, frozen=True):
     """What a connector adds. The first three are hooks and appear in step records.
 
     Attributes:
@@ -45,14 +52,14 @@ class ConnectorCosts:
         step_factor: multiplies the engine's own step time.
     """
 
-    build_meta_us: float = 0.0
-    get_finished_us: float = 0.0
-    start_load_kv_us: float = 0.0
-    per_cached_block_us: float = 0.0
-    outside_us: float = 0.0
-    per_request_us: float = 0.0
-    per_token_us: float = 0.0
-    step_factor: float = 1.0
+    build_meta_us: _More = 0.0
+    get_finished_us: _More = 0.0
+    start_load_kv_us: _More = 0.0
+    per_cached_block_us: _More = 0.0
+    outside_us: _More = 0.0
+    per_request_us: _More = 0.0
+    per_token_us: _More = 0.0
+    step_factor: Annotated[float, Meta(gt=0, le=1e12)] = 1.0
 
     @property
     def per_step_us(self) -> float:
@@ -65,13 +72,16 @@ class ConnectorCosts:
 
     def plus(self, other: "ConnectorCosts") -> "ConnectorCosts":
         """Both stacked: costs add, and so do the shares of the step."""
-        sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        sums = {name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__}
         return ConnectorCosts(**{**sums, "step_factor": sums["step_factor"] - 1.0})
 
 
+class _CostModel(Strict, frozen=True):
+    engine: EngineCosts
+    connectors: dict[str, ConnectorCosts]
+
+
 NO_CONNECTOR = ConnectorCosts()
-# Microseconds: a step of two weeks is a slip, and times that are sums of such are none.
-MOST = 1e12
 
 
 def load_costs(path: Path, kv_transfer_config: Foreign | None) -> tuple[EngineCosts, ConnectorCosts]:
@@ -91,24 +101,11 @@ def load_cost_model(path: Path) -> tuple[EngineCosts, dict[str, ConnectorCosts]]
         ConfigError: the file is missing or wrong.
     """
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
-        engine = EngineCosts(**value["engine"])
-        known = {name: ConnectorCosts(**costs) for name, costs in value["connectors"].items()}
-        # Of such an engine no request would ever end.
-        if min(engine.kv_blocks, engine.block_size, engine.max_num_seqs) < 1:
-            raise TypeError("kv_blocks, block_size and max_num_seqs are 1 and more")
-        numbers = [*astuple(engine), *(number for costs in known.values() for number in astuple(costs))]
-        if not all(math.isfinite(number) and abs(number) <= MOST for number in numbers):
-            raise TypeError(f"a cost is no number up to {MOST:g}")
-        if min(astuple(engine)) < 0 or not all(costs.step_factor > 0 for costs in known.values()):
-            raise TypeError("an engine's costs are 0 and more, and a connector's step_factor is more than 0")
+        found = msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), _CostModel)
     # ValueError: bytes that are no UTF-8, or a date of no calendar; RecursionError: brackets in brackets, a thousand deep.
-    except (
-        *(OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError),
-        *(OverflowError, RecursionError),
-    ) as error:
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not a cost model ({error}). See config/engine_model.yaml.") from error
-    return engine, known
+    return found.engine, found.connectors
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ speculation, several GPUs.
 import math
 import random
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec.structs import replace
 
 from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts
 

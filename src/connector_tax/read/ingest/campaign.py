@@ -18,7 +18,7 @@ from connector_tax.base.artifacts.layout import CampaignFolder, CellFolder, RunF
 from connector_tax.base.artifacts.receipts import read_launches
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import Problem, ProblemCode
-from connector_tax.base.documents.campaign import CampaignDocument, asked_of
+from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.documents.cell import Output, OutputsFile
 from connector_tax.base.documents.identity import (
     Change,
@@ -42,7 +42,6 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import printable, read_document, read_json
 from connector_tax.base.parallel import Each
 from connector_tax.base.plan import config_of, read_campaign_file
-from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import PHASES, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.read.ingest.cells import CellData, read_cell_data, unread
@@ -85,22 +84,13 @@ class CampaignData:
 
     root: Path
     document: CampaignDocument
+    config: CampaignConfig
     preflight: PreflightStatus | None
     reference_rates: ReferenceRatesFile | None
     engine_diff: EngineDiff | None
     put_in: PutInFile | None
     runs: tuple[RunData, ...]
     problems: tuple[Problem, ...]
-    plan: CampaignConfig | None = None
-
-    @property
-    def config(self) -> Foreign:
-        """Of ``campaign.json``."""
-        return self.document.config
-
-    @property
-    def connector_ids(self) -> list[str]:
-        return [c["id"] for c in self.config["connectors"]]
 
     @property
     def skipped(self) -> set[str]:
@@ -164,13 +154,8 @@ def read_campaign(
     """
     folder = CampaignFolder(root)
     document = read_campaign_file(folder.campaign_file)
-    engine = asked_of(document, str(folder.campaign_file)).engine
+    config = config_of(document)
     problems: list[Problem] = []
-    plan = None
-    try:
-        plan = config_of(document)
-    except ArtifactError as error:
-        problems.append(Problem("plan_unknown", str(folder.campaign_file), detail=str(error)))
     listed = []
     for run_folder in folder.runs():
         wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
@@ -183,7 +168,7 @@ def read_campaign(
         elif wanted:
             problems.append(Problem("other_date", str(run_folder.path), (document.date,)))
     places = [(run_folder, *place) for run_folder, _, own in listed for place in own]
-    cells = iter(each(partial(read_cell_data, campaign=document.campaign, plan=plan, steps=steps), places))
+    cells = iter(each(partial(read_cell_data, config=config, steps=steps), places))
     runs = [
         _run(run_folder, receipt, list(islice(cells, len(own))), document.campaign, problems)
         for run_folder, receipt, own in listed
@@ -192,11 +177,15 @@ def read_campaign(
     caches = {c["id"] for c in document.config["connectors"] if c.get("verify") == "long_prompt"}
     proved = with_proofs([(run.folder, run.cells) for run in runs], preflight, folder, caches)
     runs = [replace(run, cells=cells) for run, cells in zip(runs, proved, strict=True)]
-    problems += _mixed(runs, several=engine.several)
-    runs = _only_comparable(runs, problems, may_mix=engine.mixes_cards)
+    several = len(config.engine.slots) > 1
+    problems += _mixed(runs, several=several)
+    runs = _only_comparable(
+        runs, problems, may_mix=config.engine.mixes_cards and (several or bool(config.engine.mix_cards))
+    )
     return CampaignData(
         root=root,
         document=document,
+        config=config,
         preflight=preflight,
         reference_rates=_optional(
             folder.reference_rates, partial(read_document, kind=ReferenceRatesFile), problems
@@ -207,7 +196,6 @@ def read_campaign(
         put_in=_optional(folder.put_in, partial(read_document, kind=PutInFile), problems),
         runs=tuple(runs),
         problems=tuple(replace_fields(p, subject=printable(_where(Path(p.subject), root))) for p in problems),
-        plan=plan,
     )
 
 

@@ -75,26 +75,22 @@ MATCHED = {"extra_args", "env"}
 
 
 def other_campaign(
-    campaign: str, plan: CampaignConfig | None, run: RunFolder, folder: CellFolder, document: CellDocument
+    config: CampaignConfig, run: RunFolder, folder: CellFolder, document: CellDocument
 ) -> list[Problem]:
-    """Why the cell in ``folder`` is of another campaign; none if it is of this one.
-
-    Args:
-        plan: None where ``campaign.json`` is of another version, so that nothing but names can be compared.
-    """
+    """Why the cell in ``folder`` is of another campaign; none if it is of this one."""
     named = (document.campaign, document.connector, document.phase, document.cell_id)
-    if named != (campaign, run.connector_id, run.phase, folder.cell_id):
+    if named != (config.campaign, run.connector_id, run.phase, folder.cell_id):
         return [Problem("of_other_campaign", names=named)]
-    if plan is None or run.connector_id not in (*plan.connector_ids, PLAIN_AGAIN):
+    if run.connector_id not in (*config.connector_ids, PLAIN_AGAIN):
         return []
     faults: list[Problem] = []
     own, planned = (
-        as_json(launch or {}) for launch in (document.launch, launch_spec(plan, run.connector_id))
+        as_json(launch or {}) for launch in (document.launch, launch_spec(config, run.connector_id))
     )
-    free = MATCHED if plan.connector(run.connector_id).matches is not None else set()
+    free = MATCHED if config.connector(run.connector_id).matches is not None else set()
     if different := [k for k in planned if k in own and k not in free and own[k] != planned[k]]:
         faults.append(Problem("launched_otherwise", names=tuple(different)))
-    wanted = _planned(plan, run, document.spec)
+    wanted = _planned(config, run, document.spec)
     if wanted is None:
         faults.append(Problem("not_planned"))
     elif different := [k for k, v in document.spec.to_json().items() if v != wanted.to_json().get(k)]:
@@ -164,8 +160,7 @@ class CellData:
 
 def read_cell_data(
     place: tuple[RunFolder, CellFolder, ReceiptCell | None],
-    campaign: str,
-    plan: CampaignConfig | None,
+    config: CampaignConfig,
     steps: bool,
 ) -> CellData | Problem:
     """Return what the files of a cell say; a problem where they say nothing. Cells can be read in other processes.
@@ -177,7 +172,7 @@ def read_cell_data(
     run, folder, entry = place
     try:
         document = read_cell(folder)
-        faults = other_campaign(campaign, plan, run, folder, document)
+        faults = other_campaign(config, run, folder, document)
         faults += _changed_files(folder, (entry or document).files)
         if folder.requests.name not in document.files:
             faults.append(Problem("file_missing", folder.requests.name))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import msgspec
 
+from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import (
     SCHEMA_VERSION,
     Aggregate,
@@ -17,7 +18,6 @@ from connector_tax.base.documents.aggregate import (
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.parallel import Each
-from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec, Shape, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.seeds import stream
@@ -73,37 +73,33 @@ REFERENCE_OF_PHASE: dict[str, AnyReference] = {"b": "ref_safe", "b_prime": "ref_
 def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     """Everything the figures and the report need; the same whatever ``each`` goes over the cells with."""
     config = data.config
-    settings = config["analysis"]
-    confidence = float(settings["confidence"])
+    draws, confidence = config.analysis.bootstrap_draws, config.analysis.confidence
     saturation = saturation_by_config(data)
     rates, doubts = _reference_rates(data)
     usable = [c for c in data.cells() if c.usable]
     estimates = {
-        e.cell.key: e
-        for e in estimate_cells(
-            usable, config["seed"], settings["bootstrap_draws"], each, confidence=confidence
-        )
+        e.cell.key: e for e in estimate_cells(usable, config.seed, draws, each, confidence=confidence)
     }
     absent, lost = absent_configs(data), lost_cells(data)
-    no_ttft = no_ttft_tax(config["connectors"])
+    no_ttft = no_ttft_tax(config.connectors)
     outputs = compare_outputs(data)
     no_tax = other_computations(outputs)
     taxes = _taxes(estimates, rates, [c for c in lost if c.config not in absent], no_ttft, no_tax)
     blocks = repeats(estimates, rates, confidence, frozenset(no_ttft), without=frozenset(no_tax))
-    shape = Shape(**config["phase_a_shape"])
+    shape = config.phase_a_shape
     one_launch = launch_taxes(taxes, rates, shape)
-    rng = stream(config["seed"], "repeats")
+    rng = stream(config.seed, "repeats")
     at_safe = launches_at(estimates, rates.ref_safe_per_s, "ttft_p90") if rates is not None else {}
     failed = failed_blocks(estimates, rates_of_blocks(rates), frozenset(no_ttft), frozenset(no_tax))
-    chosen = main_taxes(one_launch, blocks, estimates, rates, settings["bootstrap_draws"], rng, failed)
+    chosen = main_taxes(one_launch, blocks, estimates, rates, draws, rng, failed)
     evidence = evidence_of(taxes, chosen, absent, config, confidence, failed)
     verdicts = judge_hypotheses(evidence)
     equal_speed = headline_taxes(
         estimates,
         rates,
         "ttft_p90",
-        settings["bootstrap_draws"],
-        stream(config["seed"], "at_equal_host_speed"),
+        draws,
+        stream(config.seed, "at_equal_host_speed"),
         equal_speed=True,
         without=frozenset({*no_ttft, *no_tax}),
     )
@@ -122,15 +118,13 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         step_timing_reason=_why_no_steps(data, estimates),
         configs=config_states(data, absent, lost),
         cells=tuple(_cell(c, estimates, saturation, confidence) for c in data.cells()),
-        saturation={i: saturation[i].document for i in data.connector_ids if i in saturation},
+        saturation={i: saturation[i].document for i in data.config.connector_ids if i in saturation},
         reference_rates=rates,
         taxes=tuple(t.row(confidence) for t in taxes),
         main_taxes=tuple(m.row(confidence) for m in chosen),
-        attribution=_attribution(_at_ref_safe(estimates, rates, no_tax), config["seed"], confidence),
+        attribution=_attribution(_at_ref_safe(estimates, rates, no_tax), config.seed, confidence),
         engine_diff=data.changes,
-        decomposition=tuple(
-            decompose(chosen, data.changes, confidence, _why_no_noop(config["connectors"], absent))
-        ),
+        decomposition=tuple(decompose(chosen, data.changes, confidence, _why_no_noop(config, absent))),
         two_parts=tuple(two_parts(chosen, confidence)),
         repeats=tuple(blocks),
         failed_blocks=tuple(failed),
@@ -140,9 +134,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         growth=tuple(growth(estimates, data.cells(), confidence, no_tax)),
         put_in=put_in(data.put_in, rates, chosen, confidence),
         burns=burns(config, estimates, rates, confidence),
-        amplification=_amplification(
-            chosen, taxes, shape, rates, config["phase_b_prime"].get("configs", ()), confidence
-        ),
+        amplification=_amplification(chosen, taxes, shape, rates, config.phase_b_prime.configs, confidence),
         hypotheses=tuple(hypotheses_of(verdicts, evidence, equal_speed)),
         outputs=tuple(outputs),
         criteria=tuple(judge_criteria(data, verdicts)),
@@ -159,7 +151,7 @@ def _why_no_steps(data: CampaignData, estimates: Estimates) -> Problem | None:
         return Problem("step_timing_refused", detail=data.preflight.step_timing_reason)
     if not estimates:
         return Problem("no_usable_cell")
-    wanted = data.config["engine"].get("step_timing", True)
+    wanted = data.config.engine.step_timing
     return Problem("no_step_records" if wanted else "step_timing_off")
 
 
@@ -228,9 +220,9 @@ def _references(config: str, phase: str, spec: CellSpec, rates: ReferenceRatesFi
     return [REFERENCE_OF_PHASE[phase]]
 
 
-def _why_no_noop(connectors: list[Foreign], absent: Mapping[str, Problem]) -> str | None:
+def _why_no_noop(config: CampaignConfig, absent: Mapping[str, Problem]) -> str | None:
     """Why the no-op connector has no numbers; None where it was measured."""
-    if not any(c["id"] == NOOP for c in connectors):
+    if NOOP not in config.connector_ids:
         return "not_in_campaign"
     return absent[NOOP].code if NOOP in absent else None
 

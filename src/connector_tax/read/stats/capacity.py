@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from connector_tax.base.capacity import Limits, busy_s
+from connector_tax.base.capacity import Costs, Limits, busy_s
 from connector_tax.base.documents.rates import KnownFrom
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.statistics.cell import effective_throughput_per_s
@@ -25,18 +25,12 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class StepCosts:
-    """Microseconds.
-
+class StepCosts(Costs):
+    """
     Attributes:
         scatter: standard deviation of the logarithm of a step's time about the fit.
     """
 
-    base_us: float
-    per_prefill_token_us: float
-    per_decode_seq_us: float
-    per_context_token_us: float
-    per_prompt_us: float
     scatter: float
 
 
@@ -156,12 +150,11 @@ def capacity_of(cells: Sequence[CellData], data: CampaignData, shape: Shape) -> 
         cells: its usable cells of Phase A, all of ``shape``.
     """
     settings = data.settings_of("plain")
-    cell_config = data.config["cell"]
-    arguments = data.config["engine"]["args"]
+    arguments = data.config.engine.args
     batched, sequences = (token_count(arguments.get(n)) for n in ("max_num_batched_tokens", "max_num_seqs"))
     if sequences:
         settings = {**settings, "scheduler_config.max_num_seqs": sequences}
-    limits = Limits.of(settings, int(cell_config["inflight_cap"]))
+    limits = Limits.of(settings, data.config.cell.inflight_cap)
     if batched:
         limits = replace(limits, batched_tokens=batched)
     prompt_s = _prompt_s(data)

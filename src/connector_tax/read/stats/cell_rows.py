@@ -44,7 +44,7 @@ def flags_of(cell: CellData) -> list[str]:
 def unheard_hooks(data: CampaignData) -> list[Problem]:
     """Per configuration and cause: in how many cells its hooks were not recorded."""
     found = []
-    for config in data.connector_ids:
+    for config in data.config.connector_ids:
         steps = [c.steps for c in data.cells() if c.config == config and c.steps is not None]
         for code, n in Counter(code for own in steps for code in own.unheard).items():
             found.append(

@@ -31,10 +31,8 @@ from connector_tax.read.stats.taxes import LostCell
 
 
 def lost_cells(data: CampaignData) -> list[LostCell]:
-    """In the order of the plan; none where ``campaign.json`` is of another version, since the plan is not known then."""
-    config = data.plan
-    if config is None:
-        return []
+    """In the order of the plan."""
+    config = data.config
     rates = None if data.reference_rates is None else data.reference_rates.rates
     found = []
     for run in data.runs:
@@ -105,10 +103,9 @@ def missing_repeats(data: CampaignData, absent: dict[str, Problem], launches: La
     Args:
         launches: those of the blocks at ref_safe.
     """
-    config = data.config
     blocks = [phase for phase, members in data.document.order.items() if PLAIN_AGAIN in members]
-    wanted = {PLAIN_AGAIN, *data.connector_ids} - set(absent)
-    shape = Shape(**config["phase_a_shape"])
+    wanted = {PLAIN_AGAIN, *data.config.connector_ids} - set(absent)
+    shape = data.config.phase_a_shape
     safe = None if data.reference_rates is None else data.reference_rates.ref_safe_per_s
     lacking = {
         block: wanted - {c.config for c in data.cells() if _is_of_block(c, block, shape, safe)}
@@ -149,7 +146,7 @@ def absent_configs(data: CampaignData) -> dict[str, Problem]:
     """config -> why it has no numbers; configurations with numbers are not in it."""
     reasons: dict[str, Problem] = {}
     measured = {c.config for c in data.cells() if c.usable}
-    for i in data.connector_ids:
+    for i in data.config.connector_ids:
         if i in measured:
             continue
         runs = [r for r in data.runs if r.folder.connector_id == i]
@@ -173,30 +170,30 @@ def config_states(
     """``configs`` in ``aggregate.json``."""
     decisions = data.decisions
     found = {}
-    for connector in data.config["connectors"]:
-        i = connector["id"]
+    for connector in data.config.connectors:
+        i = connector.id
         runs: dict[str, RunData] = {r.folder.phase: r for r in data.runs if r.folder.connector_id == i}
         own = [c for c in lost if c.config == i]
         phases = {"a", *(planned_phases(data, i) or ("b",)), *runs}
         status, reason = _status(runs, sorted(phases), i in data.skipped, absent.get(i), own)
         found[i] = ConfigState(
-            label=connector["label"],
+            label=connector.label,
             status=status,
             reason=reason,
             install=decisions[i].install if i in decisions else None,
-            note=connector["note"],
-            ttft_is_no_tax=connector.get("ttft_is_no_tax"),
-            copies_kv=connector.get("copies_kv"),
+            note=connector.note,
+            ttft_is_no_tax=connector.ttft_is_no_tax,
+            copies_kv=connector.copies_kv,
         )
     return found
 
 
 def planned_phases(data: CampaignData, connector_id: str) -> list[str]:
     """In which it was to be measured, as far as that is known."""
-    prime = data.config.get("phase_b_prime") or {}
     wanted = data.reference_rates is not None and data.reference_rates.b_prime_needed
     order = [p for p, ids in data.document.order.items() if connector_id in ids]
-    return [p for p in order if p != "b_prime" or (wanted and connector_id in prime.get("configs", ()))]
+    prime = data.config.phase_b_prime.configs
+    return [p for p in order if p != "b_prime" or (wanted and connector_id in prime)]
 
 
 def _status(
@@ -330,10 +327,10 @@ def _is_lacking(data: CampaignData, verdict: Hypothesis) -> bool:
 def _could_be_asked(data: CampaignData, hypothesis: HypothesisId) -> bool:
     """Whether the campaign has the configurations and lengths, and preflight let them be measured."""
     config = data.config
-    measured = {*data.connector_ids} - data.skipped
+    measured = {*data.config.connector_ids} - data.skipped
     nixl = any(map(is_nixl, measured))
-    lengths = {"H5": "phase_b_input_tokens", "H6": "phase_b_output_tokens"}.get(hypothesis)
-    if lengths is not None and len(config.get(lengths) or ()) < 2:
+    lengths = {"H5": config.phase_b_input_tokens, "H6": config.phase_b_output_tokens}.get(hypothesis)
+    if lengths is not None and len(lengths) < 2:
         return False
     return NEEDED[hypothesis] <= measured and (hypothesis != "H2" or nixl)
 
@@ -372,7 +369,7 @@ def _artifacts(data: CampaignData) -> CriterionOutcome:
 def _not_ended(data: CampaignData) -> list[Problem]:
     """Planned phases without a run; what follows a failed phase is not measured any more, and what preflight skips never is."""
     faults: list[Problem] = []
-    for config in data.connector_ids:
+    for config in data.config.connector_ids:
         runs = [r for r in data.runs if r.folder.connector_id == config]
         if config in data.skipped or any(r.status == "failed" for r in runs):
             continue
@@ -418,7 +415,7 @@ def _wall_clock(data: CampaignData) -> CriterionOutcome:
         evidence.append(Problem("runs_untimed", numbers={"untimed": untimed, "of": runs}))
     # What was not timed would only add to the sum.
     outcome = OPEN
-    if budgeted_s > 3600 * float(data.config["analysis"]["time_budget_h"]):
+    if budgeted_s > 3600 * data.config.analysis.time_budget_h:
         outcome = NOT_MET
     elif preflight_s is not None and not untimed:
         outcome = MET

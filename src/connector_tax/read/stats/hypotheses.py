@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
+from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import (
     Answer,
     Conclusion,
@@ -23,7 +24,6 @@ from connector_tax.base.documents.aggregate import (
     Quantity,
     VerdictNumbers,
 )
-from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
@@ -75,7 +75,7 @@ def evidence_of(
     taxes: list[Tax],
     chosen: list[Tax],
     absent: dict[str, Problem],
-    config: Foreign,
+    config: CampaignConfig,
     confidence: float,
     failed: Sequence[FailedBlock] = (),
 ) -> Evidence:
@@ -85,10 +85,9 @@ def evidence_of(
     shape counts where an input length would have no number without it, and the verdict says so.
 
     Args:
-        config: of ``campaign.json``.
         failed: who has no tax at a rate and Phase A's shape; it enters no mean either.
     """
-    own = Shape(**config["phase_a_shape"])
+    own = config.phase_a_shape
     shapes = [_as_it_stands(t, failed, own) for t in taxes if t.reference == "ref_safe" and t.phase == "b"]
     ttft = [t for t in shapes if t.metric == "ttft_p90"]
     tpot = [t for t in shapes if t.metric == "tpot_p90"]
@@ -100,7 +99,7 @@ def evidence_of(
         absent={config: why.code for config, why in absent.items()},
         stacks=_stacks(config),
         confidence=confidence,
-        members=frozenset(c["id"] for c in config["connectors"]),
+        members=frozenset(config.connector_ids),
         n_blocks={config: main.n_blocks for config, main in headline.items()},
     )
 
@@ -141,18 +140,18 @@ def hypotheses_of(
     return [msgspec.structs.replace(v, at_equal_host_speed=beside.get((v.id, v.subject))) for v in verdicts]
 
 
-def _stacks(config: Foreign) -> dict[str, tuple[str, ...]]:
+def _stacks(config: CampaignConfig) -> dict[str, tuple[str, ...]]:
     """MultiConnector configurations whose children were measured by themselves, too."""
-    by_kv = {str(c["kv_transfer_config"]): c["id"] for c in config["connectors"] if c["kv_transfer_config"]}
+    by_kv = {str(c.kv_transfer_config): c.id for c in config.connectors if c.kv_transfer_config}
     found = {}
-    for connector in config["connectors"]:
-        extra = (connector["kv_transfer_config"] or {}).get("kv_connector_extra_config")
+    for connector in config.connectors:
+        extra = (connector.kv_transfer_config or {}).get("kv_connector_extra_config")
         children = extra.get("connectors") if isinstance(extra, dict) else None
         if not isinstance(children, list):
             continue
         parts = [by_kv.get(str(child)) for child in children]
         if parts and all(parts):
-            found[connector["id"]] = tuple(p for p in parts if p)
+            found[connector.id] = tuple(p for p in parts if p)
     return found
 
 

@@ -24,17 +24,17 @@ def provenance(data: CampaignData) -> Provenance:
     cells = data.cells()
     newest = max(cells, key=lambda c: c.document.clock.utc_ns).document if cells else None
     found = Provenance(
-        engine_kind=config["engine"]["kind"],
-        model=config["engine"]["model"],
-        engine_args=config["engine"]["args"],
-        arrival=config["cell"]["arrival"],
-        settings=settings_of(config),
+        engine_kind=config.engine.kind,
+        model=config.engine.model,
+        engine_args=config.engine.args,
+        arrival=config.cell.arrival,
+        settings=settings_of(data.document.config),
         config_hash=document_hash(data.document),
         order=_order(data),
-        seed=config["seed"],
+        seed=config.seed,
         created_utc=data.document.created_utc or None,
-        confidence=config["analysis"]["confidence"],
-        bootstrap_draws=config["analysis"]["bootstrap_draws"],
+        confidence=config.analysis.confidence,
+        bootstrap_draws=config.analysis.bootstrap_draws,
     )
     if newest is None:
         return found

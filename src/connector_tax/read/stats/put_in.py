@@ -11,9 +11,9 @@ from operator import itemgetter
 
 import numpy as np
 
+from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import BurnMetric, BurnRow, Burns, Ends, PutIn, PutInRow, Quantity
 from connector_tax.base.documents.rates import PutInFile, ReferenceRatesFile
-from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat, phase_place
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
@@ -72,13 +72,9 @@ Pair = tuple[CellEstimates, CellEstimates]
 
 
 def burns(
-    config: Foreign, estimates: Estimates, rates: ReferenceRatesFile | None, confidence: float
+    config: CampaignConfig, estimates: Estimates, rates: ReferenceRatesFile | None, confidence: float
 ) -> Burns | None:
-    """None where no burn is known: on another engine, without test connectors, and without one that burns nothing.
-
-    Args:
-        config: of ``campaign.json``.
-    """
+    """None where no burn is known: on another engine, without test connectors, and without one that burns nothing."""
     known = known_burns_us(config)
     base = next((c for c, us in known.items() if us == 0), None)
     if base is None or rates is None or len(known) < 2:
@@ -111,28 +107,27 @@ def burns(
     return Burns(base=base, asked=len(told), held=sum(told), rows=tuple(rows))
 
 
-def known_burns_us(config: Foreign) -> dict[str, float]:
+def known_burns_us(config: CampaignConfig) -> dict[str, float]:
     """Test connector -> what it burns in every step; of a virtual GPU alone, and of those that burn nothing else."""
-    if config["engine"]["kind"] != "virtual_gpu":
+    if config.engine.kind != "virtual_gpu":
         return {}
     found = {}
-    for connector in config["connectors"]:
-        transfer = connector.get("kv_transfer_config") or {}
+    for connector in config.connectors:
+        transfer = connector.kv_transfer_config or {}
         if (transfer.get("kv_connector"), transfer.get("kv_connector_module_path")) == (BURNING, MODULE):
             told = {k: v for k, v in (transfer.get("kv_connector_extra_config") or {}).items() if v != 0}
             burn_us = told.get("burn_us", {}).get("build_connector_meta")
             alone = told == {"burn_us": {"build_connector_meta": burn_us}}
             if alone and isinstance(burn_us, int | float) and burn_us >= 0:
-                found[connector["id"]] = burn_us
+                found[connector.id] = burn_us
     return found
 
 
-def _synchronous(config: Foreign, connector_id: str) -> bool:
+def _synchronous(config: CampaignConfig, connector_id: str) -> bool:
     """Whether its launches are told so, and no argument that is appended verbatim may say otherwise."""
-    engine = config["engine"]
-    own = next(c for c in config["connectors"] if c["id"] == connector_id)
-    appended = [*engine.get("extra_args", ()), *own.get("extra_args", ())]
-    return engine.get("args", {}).get("async_scheduling") is False and not any("async" in a for a in appended)
+    engine = config.engine
+    appended = [*engine.extra_args, *config.connector(connector_id).extra_args]
+    return engine.args.get("async_scheduling") is False and not any("async" in a for a in appended)
 
 
 def _blocks(estimates: Estimates, config: str, rate: float) -> dict[Phase, CellEstimates]:
@@ -148,7 +143,7 @@ def _blocks(estimates: Estimates, config: str, rate: float) -> dict[Phase, CellE
 
 
 def _why_nothing_follows(
-    config: Foreign, configs: Collection[str], pairs: Sequence[Pair]
+    config: CampaignConfig, configs: Collection[str], pairs: Sequence[Pair]
 ) -> dict[BurnMetric, str]:
     """Return the numbers of which nothing follows, and why: none where no request of any cell was sent before the one before it had ended."""
     reasons: dict[BurnMetric, str] = {"ttft_p90_us": FIRST_TOKEN}

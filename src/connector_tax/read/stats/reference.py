@@ -172,7 +172,7 @@ def saturation_by_config(data: CampaignData) -> dict[str, Saturation]:
 
 
 def _phase_a(data: CampaignData) -> dict[str, list[CellData]]:
-    found: dict[str, list[CellData]] = {config: [] for config in data.connector_ids}
+    found: dict[str, list[CellData]] = {config: [] for config in data.config.connector_ids}
     for cell in data.cells():
         if cell.phase == "a" and cell.usable:
             found.setdefault(cell.config, []).append(cell)
@@ -195,10 +195,10 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
         AnalysisError: plain has no usable Phase A cell.
     """
     failed = {r.folder.connector_id for r in data.runs if r.folder.phase == "a" and r.status == "failed"}
-    lowest, judged = min(data.config["phase_a_rates_per_s"]), saturation_by_config(data)
+    lowest, judged = min(data.config.phase_a_rates_per_s), saturation_by_config(data)
     by_config = {
         c: judged[c]
-        for c in data.connector_ids
+        for c in data.config.connector_ids
         if c in judged and c not in failed and (c == "plain" or _serves(judged[c], lowest))
     }
     if "plain" not in by_config:
@@ -244,14 +244,13 @@ def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
 
 def _with_shapes(found: ReferenceRatesFile, data: CampaignData) -> ReferenceRatesFile:
     """``found`` with ``shapes`` and ``load_shapes``."""
-    config = data.config
-    own = Shape(**config["phase_a_shape"])
+    config, own = data.config, data.config.phase_a_shape
     capacities = {
         c: capacity_of(cells, data, own) for c, cells in _phase_a(data).items() if c in found.participating
     }
-    swept = [Shape(i, o) for i in config["phase_b_input_tokens"] for o in config["phase_b_output_tokens"]]
-    prime = [Shape(**s) for s in config["phase_b_prime"]["shapes"]]
-    most = held_up_to(config["cell"]["arrival"])
+    swept = [Shape(i, o) for i in config.phase_b_input_tokens for o in config.phase_b_output_tokens]
+    prime = config.phase_b_prime.shapes
+    most = held_up_to(config.cell.arrival)
     safe = shape_rates([*swept, *prime], own, found.ref_safe_per_s, capacities, most)
     load = load_rates(prime, own, found.ref_load_per_s, safe, capacities["plain"], most)
     return msgspec.structs.replace(

@@ -4,6 +4,7 @@ Ratios of percentiles for latencies, differences in microseconds for steps. Both
 arrivals and steps each by themselves; plain's resamples are the same ones in every tax, so differences of taxes are right.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,8 +24,8 @@ from connector_tax.base.documents.aggregate import (
     Unit,
     told,
 )
-from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec, Phase
+from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
 from connector_tax.read.stats import phases
 from connector_tax.read.stats.cells import CellEstimates
@@ -165,13 +166,9 @@ def verdict(estimate: Estimate, confidence: float) -> TaxVerdict:
     return "unavailable" if estimate.point is None else told(*estimate.interval(confidence))
 
 
-def no_ttft_tax(connectors: list[Foreign]) -> dict[str, str]:
-    """Configuration -> why its TTFT is no tax, for those that fake cache hits.
-
-    Args:
-        connectors: as in ``campaign.json``; those of earlier versions say nothing.
-    """
-    return {c["id"]: "ttft_excluded" for c in connectors if c.get("ttft_is_no_tax")}
+def no_ttft_tax(connectors: Iterable[ConnectorSpec]) -> dict[str, str]:
+    """Configuration -> why its TTFT is no tax, for those that fake cache hits."""
+    return {c.id: "ttft_excluded" for c in connectors if c.ttft_is_no_tax}
 
 
 def taxes_of(

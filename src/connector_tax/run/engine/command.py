@@ -41,12 +41,13 @@ def engine_python(engine: EngineConfig) -> str:
             f"engine.python: {python}: that environment variable is not set. "
             "Set it to the interpreter that has vLLM: export ENGINE_PYTHON=/path/to/venv/bin/python"
         )
-    if engine.container is None and (fault := _no_program(python)):
+    if engine.container is None and (fault := no_program(python)):
         raise ConfigError(f"engine.python: {python}: {fault}")
     return python
 
 
-def _no_program(python: str) -> str | None:
+def no_program(python: str) -> str | None:
+    """Return why ``python`` cannot be run, with the remedy; None where it can."""
     if Path(python).is_dir():
         return f"is a folder. Give the interpreter that has vLLM, of a venv {Path(python, 'bin', 'python')}."
     if os.access(python, os.X_OK):
@@ -82,7 +83,7 @@ def engine_arguments(
     Raises:
         ConfigError: one of them sets what the pipeline sets; a ``campaign.json`` may have been edited.
     """
-    check_engine({"args": engine.args, "extra_args": engine.extra_args, "env": engine.env}, "campaign.json")
+    check_engine(engine, "campaign.json")
     check_launch(connector.extra_args, connector.env, f"campaign.json: {connector.id}")
     arguments: list[str] = []
     for name, value in look_up(engine.args, "engine.args").items():

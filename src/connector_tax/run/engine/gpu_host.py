@@ -153,7 +153,7 @@ def _lacking(engine_python: str, card: bool, env: Mapping[str, str]) -> Iterator
         return
     if not answer.vllm:
         yield f"{engine_python} has no vLLM. Install it there (pip install vllm), or export ENGINE_PYTHON=/path/to/venv/bin/python that has it"
-    if not answer.torch:
+    elif not answer.torch:
         yield f"{engine_python} has no torch. It comes with vLLM"
     elif answer.cuda is not None and answer.cuda.build is None:
         yield f"{engine_python}: its torch is a CPU build. Install vLLM with a CUDA build of torch"

@@ -16,9 +16,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
+
+from msgspec.structs import replace
 
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import writing_failed

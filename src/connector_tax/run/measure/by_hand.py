@@ -9,8 +9,9 @@ import os
 import shutil
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
@@ -67,7 +68,7 @@ def main() -> None:
     from connector_tax.run.measure.preflight import run_preflight
 
     end_in_order()
-    run_preflight(begin_campaign(config, PROJECT_ROOT / "results")[0], connector_id)
+    run_preflight(begin_campaign(config, PROJECT_ROOT / "results"), connector_id)
 
 
 if __name__ == "__main__":

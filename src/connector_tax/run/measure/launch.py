@@ -5,12 +5,12 @@ import shutil
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import asdict, replace
 
 from connector_tax import __version__
 from connector_tax.base.artifacts.cells import read_cell
@@ -355,7 +355,7 @@ def launched(run: Run, pending: list[CellSpec]) -> Iterator[Launch]:
     clean_logs(run.run.path)  # a killed launch could not
     identity = engine_identity(config.engine, run.cards)
     if len(config.engine.slots) > 1:
-        identity = msgspec.structs.replace(identity, slot=run.cards.slot)
+        identity = replace(identity, slot=run.cards.slot)
     refuse_another_engine(run.folder, config, run.run, identity)
     attempt = archive_earlier_attempt(run.run)
     if run.step_timing:
@@ -370,7 +370,7 @@ def launched(run: Run, pending: list[CellSpec]) -> Iterator[Launch]:
         engine=identity,
         code=code_version(),
     )
-    write_json(run.run.config, RunConfig(**msgspec.structs.asdict(about), cells=tuple(pending)))
+    write_json(run.run.config, RunConfig(**asdict(about), cells=tuple(pending)))
     write_text(run.run.env, env_text(config.engine, connector, identity, run.cards))
     run.progress.say(f"launching for {len(pending)} cells (attempt {attempt})")
     step_log = run.run.step_log if run.step_timing else None
@@ -392,9 +392,7 @@ def launched(run: Run, pending: list[CellSpec]) -> Iterator[Launch]:
         worker_pool(config.cell.workers, placement) as pool,  # starts while the engine does
     ):
         try:
-            about = msgspec.structs.replace(
-                about, attempt=attempt, engine=_ready(run, engine, pending, identity)
-            )
+            about = replace(about, attempt=attempt, engine=_ready(run, engine, pending, identity))
             yield Launch(engine, pool, about)
         finally:
             told_to_end()
@@ -412,7 +410,7 @@ def _ready(
     _warm_up(run, engine, pending)
     log = engine.log_text()
     logged = transports_of(log)
-    return msgspec.structs.replace(
+    return replace(
         identity,
         transports=logged.transports,
         side_channels=logged.side_channels,

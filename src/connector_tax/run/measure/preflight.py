@@ -85,7 +85,7 @@ def bootstrap_beside(
         grace_s=BOOTSTRAP_GRACE_S,
     )
     try:
-        yield replace(connector, env={**connector.env, side.env: str(port)})
+        yield msgspec.structs.replace(connector, env={**connector.env, side.env: str(port)})
     finally:
         stop_supervised(server, folder, grace_s=BOOTSTRAP_GRACE_S)
 
@@ -426,7 +426,7 @@ def _decide_matched(bench: Bench, connector: ConnectorSpec, decisions: dict[str,
     if launched is None:
         return Decision("skip", words, launch_hash="")
     connectors = tuple(launched if c.id == connector.id else c for c in bench.config.connectors)
-    own = replace(bench, config=replace(bench.config, connectors=connectors))
+    own = replace(bench, config=msgspec.structs.replace(bench.config, connectors=connectors))
     decision = _decide(own, launched, {})
     return msgspec.structs.replace(
         decision,
@@ -446,7 +446,7 @@ def _reason_before_launch(
         reason = f"the engine's interpreter {' and '.join(unusable[m.module] for m in needed)}"
         if connector.needs_gpu and not identity.gpu and engine.virtual_gpu is None:
             reason += f"; it would also need a GPU, and this host has none ({connector.needs_gpu})"
-        return reason, _installs(replace(connector, modules=tuple(needed)), identity)
+        return reason, _installs(msgspec.structs.replace(connector, modules=tuple(needed)), identity)
     cores = len(os.sched_getaffinity(0))
     if cores < connector.min_cores:
         return f"needs {connector.min_cores} cores, this host has {cores}. {connector.note}".strip(), None

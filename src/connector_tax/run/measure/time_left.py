@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 from connector_tax.base.config import EngineConfig
-from connector_tax.base.door import log_to, run_door
+from connector_tax.base.door import end_in_log, log_to, run_door
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S, expected_cell_s
@@ -115,8 +115,12 @@ def run_job(
         log_to(args.log)
         try:
             work(args, time_limit(args, os.environ))
-        except OutOfTime as reason:
-            print(f"not begun: {reason}; what was finished is kept", file=sys.stderr)
+        except BaseException as ended:
+            if args.end_with_parent and args.log:
+                end_in_log()
+            if not isinstance(ended, OutOfTime):
+                raise
+            print(f"not begun: {ended}; what was finished is kept", file=sys.stderr)
             sys.exit(os.EX_TEMPFAIL)
 
     run_door(do)

@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import yaml
 from msgspec import UNSET
+from msgspec.structs import asdict, replace
 
 from connector_tax.base.artifacts.cells import open_cell, publish_cell, read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
@@ -147,7 +148,7 @@ def write_run(
     for spec, cell in cells:
         _write_cell(run, config, costs, spec, cell, about)
         done.append(spec)
-    write_json(run.config, RunConfig(**msgspec.structs.asdict(about), cells=tuple(done)))
+    write_json(run.config, RunConfig(**asdict(about), cells=tuple(done)))
     write_text(run.launch_sh, "#!/usr/bin/env bash\n# Rehearsed in virtual time; nothing was launched.\n")
     write_text(run.stdout, "rehearsed in virtual time\n")
     write_text(run.stderr, "")
@@ -182,9 +183,7 @@ def _write_cell(
         folder,
         cell.requests,
         CellDocument(
-            **msgspec.structs.asdict(
-                msgspec.structs.replace(about, attempt=1, spec_hash=spec_hash(config, run.connector_id, spec))
-            ),
+            **asdict(replace(about, attempt=1, spec_hash=spec_hash(config, run.connector_id, spec))),
             cell_id=spec.cell_id,
             spec=spec,
             window=cell.window,

@@ -49,7 +49,6 @@ ProblemCode = Literal[
     # Files of a campaign.
     "other_date",
     "unreadable",
-    "plan_unknown",
     "launches_untimed",
     "of_other_run",
     "run_failed",
