@@ -206,7 +206,7 @@ def _smallest(
     gpus: int | None,
 ) -> tuple[Found, ...]:
     """With half as many further blocks, as many and twice as many; nothing without blocks."""
-    spreads = {}
+    spreads: dict[str, tuple[float, int]] = {}
     for entry in earlier.repeats:
         if entry.reference == "ref_safe" and entry.metric in LATENCIES and entry.taxes:
             # All configurations together say what launches differ by.

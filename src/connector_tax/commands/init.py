@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from connector_tax.base.command import Command, add_options
 from connector_tax.base.errors import ConfigError
@@ -82,7 +83,7 @@ def _run(args: argparse.Namespace) -> int:
         model = write_costs(wanted, Path(folder))
         text, repeats, plan = _first_that_fits(wanted, model, costs)
         write_text(costs, model.read_text())
-    write_text(path, text)
+    write_text(path, f"{text}\n")
     weights = model_shape(wanted.shape, args.model).weights_bytes
     seen = f"{card}, {memory_used_mib(card)} MiB in use" if card else "not on this host"
     rows = [
@@ -126,7 +127,7 @@ def _states(connectors: list[ConnectorSpec], python: str) -> list[str]:
     Raises:
         ConfigError: there is no vLLM, or no such interpreter.
     """
-    words = template(Path(early.__file__).with_name("words.j2")).module
+    words: Any = template(Path(early.__file__).with_name("words.j2")).module
     found = early.faults(python, connectors, os.environ)
     states = [INSTALLED if fault is None else str(words.fault(fault, python)) for fault in found]
     if all(fault is not None and fault.code == "no_vllm" for fault in found):

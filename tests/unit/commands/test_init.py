@@ -105,7 +105,7 @@ def test_more_hours_never_buy_fewer_blocks_and_too_few_are_refused(tmp_path: Pat
 
 def test_what_it_writes_takes_as_long_as_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By status, which adds up, and by plan, which simulates; and nothing else is left on the disk."""
-    assert call("--hours", "0.7", "--gpu", "l40s", "--to", "mine.yaml") == 0
+    assert call("--hours", "1", "--gpu", "l40s", "--to", "mine.yaml") == 0
     said = capsys.readouterr().out
     assert {p.name for p in tmp_path.iterdir()} == {"mine.yaml", "mine.costs.yaml"}
     assert "not asked: ENGINE_PYTHON is not set" in said and "l40s: not on this host" in said
@@ -114,7 +114,7 @@ def test_what_it_writes_takes_as_long_as_it_says(tmp_path: Path, capsys: pytest.
     config = load_campaign(find_campaign("mine.yaml").config_file())
     root, times = rehearse(config, tmp_path / "out")
     plan = outlook(root, times, config)
-    assert plan.hours <= 0.7
+    assert plan.hours <= 1.0
     assert seconds_left(config, CampaignFolder(tmp_path / "x")) == pytest.approx(3600 * plan.hours, rel=0.15)
 
 
