@@ -177,11 +177,11 @@ def _moments(path: Path) -> Iterator[Moment | None]:
             yield None
             continue
         values = row.get("values") if row.get("ok") else None
-        numbers = [_number(values, name) for name in NAMES]
-        yield Moment(t_ns, values is not None, *numbers, host_reading(row))
+        running, waiting, queries = (_number(values, name) for name in NAMES)
+        yield Moment(t_ns, values is not None, running, waiting, queries, host_reading(row))
 
 
-def _number(values: Foreign, name: str) -> float | None:
+def _number(values: object, name: str) -> float | None:
     """
     Raises:
         ValueError: it is none, or beyond all that a server counts.

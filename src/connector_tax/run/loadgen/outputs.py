@@ -62,7 +62,7 @@ def _ask(client: direct.Client, model: str, prompt: list[int], output_tokens: in
         answer = client.post("/v1/completions", json=request)
         answer.raise_for_status()
         found = read_completion(answer.content)
-        (choice,) = found.choices or ()
+        (choice,) = list(found.choices or ())
         if choice.token_ids is not None:
             return {"token_ids": found.ids(answer.content)}
         return {"text": choice.text} if isinstance(choice.text, str) else {"error": "neither ids nor text"}
