@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -87,7 +88,7 @@ def conversations(root: Path) -> Campaign:
     found = campaign(root)
     rates = found.measure_everything()
     file = SessionFile("config/sessions/talk.jsonl", "0" * 64, 3.0)
-    found.config = replace(found.config, phase_c=PhaseCConfig((file,), warmup_s=2.0))
+    found.config = msgspec.structs.replace(found.config, phase_c=PhaseCConfig((file,), warmup_s=2.0))
     for connector in ("plain", "nixl_both"):
         (spec,) = cells_of(
             found.config, connector, "c", ReferenceRates(rates.ref_safe_per_s, rates.ref_safe_per_s)
@@ -141,8 +142,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_it_is_a_schema_and_names_the_version_that_is_written_and_read() -> None:
     Draft202012Validator.check_schema(SCHEMA)
-    assert SCHEMA["properties"]["schema_version"] == {"enum": [SCHEMA_VERSION]}
-    assert SCHEMA["$id"].endswith(f":{SCHEMA_VERSION}")
+    assert SCHEMA["$defs"]["Aggregate"]["properties"]["schema_version"] == {"enum": [SCHEMA_VERSION]}
 
 
 def test_it_is_true_of_a_campaign_with_everything_in_it(whole: dict[str, Any]) -> None:
