@@ -165,7 +165,8 @@ Run = Callable[[list[str], dict[str, str]], None]
 
 def campaign_of(engine: dict[str, Any]) -> tuple[Any, list[str]]:
     """A campaign on that engine of every connector that there is, and those that the config refuses there."""
-    ids = list(read_yaml(PROJECT_ROOT / "config" / "connectors.yaml"))
+    files = ("connectors.yaml", "test_connectors.yaml")
+    ids = [i for name in files for i in read_yaml(PROJECT_ROOT / "config" / name)]
     mapping = {**read_yaml(CAMPAIGN), "engine": engine}
 
     def parsed(connectors: list[str]) -> Any:

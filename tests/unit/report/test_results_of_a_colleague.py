@@ -49,7 +49,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     campaign = Campaign(root, campaign_config(**SECTIONS), BEHAVIOURS, max_steps=20)
     campaign.measure_everything()
     assert read(root).problems == []
-    shutil.rmtree(root / "tables")
     return campaign
 
 

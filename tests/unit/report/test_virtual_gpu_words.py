@@ -67,7 +67,7 @@ def test_two_days_on_one_virtual_gpu_are_one_engine(virtual: Aggregate) -> None:
     other = copy.deepcopy(virtual)
     other["provenance"]["created_utc"] = "2026-11-21T08:00:00Z"
     text = comparison_text(compared(virtual, other))
-    assert "two engines" not in text and "virtual GPU:" not in text
+    assert "two engines" not in text and "virtual_gpu:" not in text
     assert text.splitlines()[-1].startswith(
         "No regression: no tax of 12 is known to have risen by more than 5 pp (Virtual GPU NVIDIA H200)"
     )
@@ -79,7 +79,7 @@ def test_clocks_of_different_documents_are_different_engines(real: Aggregate, vi
     text = comparison_text(compared(virtual, faster))
     assert "Note: A and B were measured on two engines" in text
     assert (
-        f"virtual GPU: NVIDIA H200 (profile h200, 0123456789abcdef) / NVIDIA H200 (profile h200, {'f' * 16})"
+        f"virtual_gpu: NVIDIA H200 (profile h200, 0123456789abcdef) / NVIDIA H200 (profile h200, {'f' * 16})"
         in text
     )
 
@@ -87,7 +87,7 @@ def test_clocks_of_different_documents_are_different_engines(real: Aggregate, vi
 def test_a_clock_and_a_gpu_are_different_engines(real: Aggregate, virtual: Aggregate) -> None:
     text = comparison_text(compared(real, virtual))
     assert "Note: A and B were measured on two engines" in text
-    assert "engine: vllm / virtual_gpu" in text
+    assert "engine_kind: vllm / virtual_gpu" in text
     assert "B on Virtual GPU NVIDIA H200)" in text.splitlines()[-1]
 
 

@@ -400,6 +400,7 @@ def test_steps_of_few_requests_at_random_arrivals_have_no_interval_by_kind(tmp_p
     campaign = Campaign(tmp_path, config)
     campaign.measure("plain", "a")
     for found in estimate_cells(read_campaign(campaign.root).cells(), 1, 300, confidence=0.95):
-        kinds = found.steps.by_kind.values()
-        assert kinds and {e.reason for e in kinds} == {"few_at_random"}
+        kinds = found.steps.document.by_kind
+        quantities = [q for kind in (kinds.decode_only, kinds.mixed) for q in (kind.p50, kind.p90)]
+        assert {q.reason for q in quantities} == {"few_at_random"}
         assert found.step("step_duration_us", 50.0).point is not None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
+from connector_tax.base.documents.aggregate import ByKind, Steps
 from connector_tax.base.statistics.bootstrap import Estimate, estimate_percentiles
 from connector_tax.base.statistics.looks import pocock_factor
 from connector_tax.read.ingest.steps import Hooks, StepTable
@@ -63,7 +64,7 @@ class Recorded:
 
     table: StepTable
 
-    def load(self, *, hooks: bool) -> StepTable:
+    def load(self) -> StepTable:
         return self.table
 
 
@@ -91,6 +92,12 @@ def steps_of(durations: np.ndarray[Any, Any], kind: np.ndarray[Any, Any]) -> Ste
     )
 
 
+def by_kind(table: StepTable, rng: np.random.Generator) -> ByKind:
+    found = _steps(Recorded(table), rng, _Wide(factor=1.0, confidence=0.95), None).document  # type: ignore[arg-type]
+    assert isinstance(found, Steps)
+    return found.by_kind
+
+
 def test_medians_of_steps_by_kind_are_held_though_requests_last_hundreds_of_them() -> None:
     """4,000 steps in spells of 200 that share what requests are in flight; every twentieth is mixed, and takes twice as long."""
     rng, held, campaigns = np.random.default_rng(3), {"decode_only": 0, "mixed": 0}, 60
@@ -99,11 +106,11 @@ def test_medians_of_steps_by_kind_are_held_though_requests_last_hundreds_of_them
         spells = np.repeat(rng.normal(0.0, 0.02, 21), 200)[rng.integers(200) :][:4000]
         durations = 1000.0 * np.exp(spells + rng.normal(0.0, 0.03, 4000)) * (1 + kind)
         table = steps_of(durations, kind)
-        found = _steps(Recorded(table), rng, _Wide(factor=1.0, confidence=0.95)).by_kind  # type: ignore[arg-type]
+        found = by_kind(table, rng)
         for name, truth in (("decode_only", 1000.0), ("mixed", 2000.0)):
-            low, high = found[name, 50.0].interval(0.95)
-            assert low is not None and high is not None
-            held[name] += low <= truth <= high
+            p50 = getattr(found, name).p50
+            assert p50.low is not None and p50.high is not None
+            held[name] += p50.low <= truth <= p50.high
     assert min(held.values()) / campaigns >= 0.9
 
 
@@ -112,9 +119,8 @@ def test_a_handful_of_steps_has_no_interval_and_no_parts(n: int) -> None:
     """Every resample of so few would be all of them, and the interval a point."""
     rng = np.random.default_rng(4)
     few, many = (steps_of(rng.normal(1000.0, 5.0, k), np.zeros(k)) for k in (n, 400))
-    by_kind = _steps(Recorded(few), rng, _Wide(factor=1.0, confidence=0.95)).by_kind  # type: ignore[arg-type]
-    assert by_kind["decode_only", 50.0].point is None
-    assert by_kind["decode_only", 50.0].reason == "few_observations"
+    p50 = by_kind(few, rng).decode_only.p50
+    assert p50.point is None and p50.reason == "few_observations"
     assert attribute(few, many, seed=1, name="x", cell_id="r1", confidence=0.95) is None
 
 

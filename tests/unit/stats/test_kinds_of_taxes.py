@@ -136,7 +136,7 @@ def test_a_rate_and_shape_has_one_tax_in_every_table_and_picture(lose: Lose) -> 
     texts = [t.get_text() for axes in drawn.figure.axes for t in axes.texts]
     assert any(t.endswith("\n3 blocks") for t in texts)
     page = page_view(aggregate_of(value))
-    (shown,) = [c for c in page.multiples if c.id == "mooncake_both"]
+    (shown,) = [c for c in page.multiples if c.label == "Mooncake (both)"]
     assert main["point"] in [v.point for _, v, _ in shown.points["ttft_p90"]]
 
 

@@ -188,18 +188,22 @@ def criteria(
 ) -> dict[int, str]:
     verdicts = [*(verdict(f"H{k}", outcomes.get(f"h{k}", UNDETERMINED)) for k in range(1, 7)), *more]
     ids = ("plain", "noop_connector", "mooncake_both", "nixl_both")
-    document = SimpleNamespace(
-        config={
-            "connectors": [{"id": i} for i in ids],
-            "phase_b_input_tokens": [64, 256][:lengths],
-            "phase_b_output_tokens": [8, 16],
-            "analysis": {"time_budget_h": 1},
-        },
-        order={},
+    config = SimpleNamespace(
+        connector_ids=ids,
+        phase_b_input_tokens=(64, 256)[:lengths],
+        phase_b_output_tokens=(8, 16),
+        phase_b_prime=SimpleNamespace(configs=()),
+        analysis=SimpleNamespace(time_budget_h=1),
     )
     decisions = {i: Decision("skip") for i in skipped}
     data: Any = SimpleNamespace(
-        document=document, decisions=decisions, preflight=None, runs=[], reference_rates=None
+        document=SimpleNamespace(order={}),
+        config=config,
+        skipped={*skipped},
+        decisions=decisions,
+        preflight=None,
+        runs=[],
+        reference_rates=None,
     )
     return {c.number: c.outcome for c in judge_criteria(data, verdicts)}
 

@@ -2,10 +2,13 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from connector_tax.base.records.cell import Shape
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.read.stats.hypotheses import evidence_of
 from connector_tax.read.stats.taxes import Tax
@@ -97,14 +100,13 @@ def test_h6_never_averages_what_did_not_keep_up_and_h5_only_where_nothing_else_i
             ("plain",) if i == 32768 else ())
         for metric in ("ttft_p90", "tpot_p90") for i in (512, 32768) for o in (64, 256)
     ]  # fmt: skip
+    alone = SimpleNamespace(id="x", kv_transfer_config=None)
+    config: Any = SimpleNamespace(connectors=(alone,), connector_ids=("x",), phase_a_shape=Shape(8192, 128))
     evidence = evidence_of(
         found,
         [],
         {},
-        {
-            "connectors": [{"id": "x", "kv_transfer_config": None}],
-            "phase_a_shape": {"input_tokens": 8192, "output_tokens": 128},
-        },
+        config,
         0.95,
     )
     h6, h5 = evidence.by_output["x"], evidence.by_input["x"]
