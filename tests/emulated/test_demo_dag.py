@@ -259,7 +259,7 @@ def test_a_reading_script_that_fails_is_a_rule_that_failed(project: Project) -> 
     """Its message reaches the person and Snakemake its exit code, though a pipe into the log comes after it."""
     rehearse(load_campaign(project.root / "config" / "test.yaml"), project.results.parent, processes=1)
     shutil.move(project.results.with_name("test-rehearsed"), project.results)
-    (project.root / "scripts" / "analyze.py").write_text("raise SystemExit('the reason why')\n")
+    (project.root / "scripts" / "analyze.py").write_text("raise SystemExit('error: the reason why')\n")
     found = project.snakemake("analysis")
     assert found.returncode != 0
     assert "the reason why" in found.stderr + found.stdout

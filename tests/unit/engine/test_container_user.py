@@ -1,5 +1,6 @@
 """Who an engine in a container is, and what stays this host's own where the config sets it for the engine."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -191,7 +192,7 @@ def test_values_of_variables_come_through_a_containers_standard_input(
     }
     where: dict[str, Any] = {"mark": "m", "cards": Cards((), 0), "cpus": (), "writes": ()}
     names = ("HF_TOKEN", "LONG", "NOT_SET")
-    launch = replace(
+    launch = dataclasses.replace(
         contained(engine, plain, Image("podman", "1", "i", DIGEST, "0:0"), environment, **where),
         names=names,
         handed=names,

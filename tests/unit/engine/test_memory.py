@@ -136,7 +136,7 @@ def test_an_embedding_that_is_the_heads_own_counts_once(tmp_path: Path) -> None:
         {"quantization_config": {"quant_method": "fp8"}},
         {"architectures": ["SomethingElseForCausalLM"]},
         {"vocab_size": None},
-        {"sliding_window": 1000},
+        {"sliding_window": 1000, "use_sliding_window": True},
         {"kv_lora_rank": 512},
     ],
 )

@@ -124,7 +124,9 @@ def test_a_store_that_launches_would_share_is_refused(tmp_path: Path) -> None:
     entry = (CONFIG / "connectors.yaml").read_text()
     shared = tmp_path / "connectors.yaml"
     shared.write_text(entry.replace('"${STORE}"', "/tmp/kv"))
-    with pytest.raises(ConfigError, match=r"example_connector: shared_storage_path: '/tmp/kv'.*\$\{STORE\}"):
+    with pytest.raises(
+        ConfigError, match=r"example_connector\..*shared_storage_path: '/tmp/kv'.*\$\{STORE\}"
+    ):
         campaign_config(
             connectors=["plain", "example_connector"],
             connectors_file=str(shared),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -225,8 +226,7 @@ def test_what_cannot_start_is_said_before_any_launch(
     monkeypatch.setitem(sys.modules, "pynvml", cards)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
     monkeypatch.setattr(module, "running_engine", lambda request: pytest.fail("launched"))
-    model = {"num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 32}
-    (tmp_path / "config.json").write_text(json.dumps({**model, "num_key_value_heads": 4, "head_dim": 128}))
+    shutil.copy(ROOT / "config" / "models" / "Qwen3-Coder-30B-A3B-Instruct.json", tmp_path / "config.json")
     config = campaign_config("config.yaml")
     engine = replace(config.engine, python=sys.executable, model=str(tmp_path))
     document = campaign_document(replace(config, engine=engine), date="2026-01-01", created_utc="")
