@@ -11,7 +11,7 @@ import pytest
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.errors import ConfigError
+from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.run.measure.locks import held
 from connector_tax.run.measure.time_left import in_batch_job, left_in_job_s, time_limit
 
@@ -21,12 +21,29 @@ from host_faults import DATE, measure, small_campaign
 JOB = {"SLURM_JOB_ID": "7"}
 
 
-def test_slurm_says_when_the_job_ends() -> None:
+@pytest.mark.parametrize(
+    ("said", "left_s"),
+    [
+        ("1-02:03:04", 93784.0),
+        ("02:03:04\n", 7384.0),
+        ("3:04", 184.0),
+        ("UNLIMITED", None),
+        ("NOT_SET", None),
+    ],
+)
+def test_what_squeue_says(said: str, left_s: float | None) -> None:
+    assert left_in_job_s(JOB, lambda job: said) == left_s
+
+
+def test_the_environment_is_believed_first() -> None:
+    def ask(job: str) -> str:
+        raise AssertionError
+
     end = {"SLURM_JOB_END_TIME": str(int(time.time()) + 100)}
-    assert 98 <= (left_in_job_s(JOB | end) or 0) <= 100
-    assert left_in_job_s({}) is None and left_in_job_s(JOB) is None
+    assert 98 <= (left_in_job_s(JOB | end, ask) or 0) <= 100
+    assert left_in_job_s({}, ask) is None
     # Somebody emptied it, as to start from within a job what is none of it.
-    assert left_in_job_s({"SLURM_JOB_ID": ""} | end) is None and not in_batch_job({"SLURM_JOB_ID": ""})
+    assert left_in_job_s({"SLURM_JOB_ID": ""}, ask) is None and not in_batch_job({"SLURM_JOB_ID": ""})
 
 
 def test_no_cell_begins_that_the_end_of_the_job_would_cut_off(tmp_path: Path) -> None:
@@ -66,6 +83,12 @@ def test_preflight_waits_for_nobody_beyond_the_end_of_the_job(tmp_path: Path) ->
         )
     assert done.returncode == 75, done.stderr
     assert "not begun: waited for campaign demo, in use by process 4711, which is at work" in done.stderr
+
+
+@pytest.mark.parametrize("said", ["INVALID", "", "1:2:3:4"])
+def test_an_answer_that_is_none_is_refused(said: str) -> None:
+    with pytest.raises(EngineError, match="SLURM job 7"):
+        left_in_job_s(JOB, lambda job: said)
 
 
 def test_what_a_stage_is_told_goes_before_what_its_job_is() -> None:

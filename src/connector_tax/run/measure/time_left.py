@@ -2,6 +2,8 @@
 
 import argparse
 import os
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -11,7 +13,7 @@ from time import monotonic
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.door import end_in_log, log_to, run_door
-from connector_tax.base.errors import ConfigError
+from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S, expected_cell_s
 from connector_tax.base.records.cell import CellSpec
@@ -81,7 +83,11 @@ def _cell_s(cell: CellSpec, requests_per_s: float, *, most: bool) -> float:
 # By when a stage has to be over: what its arguments say, else the end of the batch job in which it runs. Nothing is begun that
 # would be cut off.
 
+# As ``squeue --format=%L`` writes what is left: ``1-02:03:04``, ``02:03:04``, ``03:04``.
+LEFT = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
 JOB = "SLURM_JOB_ID"
+WITHOUT_END = ("UNLIMITED", "NOT_SET")
+ASK_WITHIN_S = 30.0
 # Beside the engine's end: its receipt, and the process's own.
 ENDING_S = 10.0
 
@@ -131,12 +137,13 @@ def time_limit(args: argparse.Namespace, environ: Mapping[str, str]) -> TimeLimi
 
     Raises:
         ConfigError: one of the two arguments is missing.
+        EngineError: SLURM does not say when the job ends.
     """
     if (args.within_s is None) != (args.launch_s is None):
         raise ConfigError("--within-s and --launch-s go together. Give both, or none.")
     if args.within_s is not None:
         return TimeLimit(time.monotonic() + args.within_s, args.launch_s)
-    if left_in_job_s(environ) is None:
+    if not in_batch_job(environ):
         return None
     return batch_limit(config_of(read_campaign_file(args.campaign_file)).engine, environ)
 
@@ -145,10 +152,30 @@ def in_batch_job(environ: Mapping[str, str]) -> bool:
     return bool(environ.get(JOB))
 
 
-def left_in_job_s(environ: Mapping[str, str]) -> float | None:
-    """Return the seconds until the job's time is over; None where there is no job, or SLURM (before 23.02) does not say."""
-    end = environ.get("SLURM_JOB_END_TIME", "")
-    return float(end) - time.time() if in_batch_job(environ) and is_number(end) else None
+def left_in_job_s(environ: Mapping[str, str], ask: Callable[[str], str] | None = None) -> float | None:
+    """Seconds until the job's time is over; None outside of a job, and in one without an end.
+
+    Args:
+        ask: job's id -> what ``squeue`` says is left; None asks it.
+
+    Raises:
+        EngineError: SLURM does not say it.
+    """
+    job = environ.get(JOB)
+    if not job:
+        return None
+    if is_number(end := environ.get("SLURM_JOB_END_TIME", "")):
+        return float(end) - time.time()
+    said = (ask or _ask_squeue)(job).strip()
+    if said in WITHOUT_END:
+        return None
+    match = LEFT.fullmatch(said)
+    if match is None:
+        raise EngineError(
+            f"SLURM job {job}: squeue says {said[:40]!r} where it should say what is left of its time. Give --within-s and --launch-s."
+        )
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def batch_limit(engine: EngineConfig, environ: Mapping[str, str]) -> TimeLimit | None:
@@ -158,3 +185,15 @@ def batch_limit(engine: EngineConfig, environ: Mapping[str, str]) -> TimeLimit |
         return None
     ending_s = engine.stop_grace_s + RELEASE_S[engine.kind] + ENDING_S
     return TimeLimit(time.monotonic() + left_s - ending_s, LAUNCH_S[engine.kind])
+
+
+def _ask_squeue(job: str) -> str:
+    command = ["squeue", "--noheader", f"--jobs={job}", "--format=%L"]
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=ASK_WITHIN_S
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise EngineError(
+            f"SLURM job {job}: squeue does not say how much of its time is left ({error}). Give --within-s and --launch-s."
+        ) from error
