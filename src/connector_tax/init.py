@@ -156,7 +156,7 @@ def write_costs(wanted: Wanted, folder: Path) -> Path:
     model = folder / "model"
     model.mkdir(parents=True, exist_ok=True)
     write_text(model / "config.json", json.dumps(wanted.shape))
-    mapping = yaml.safe_load(config_text(wanted, LADDER[-1], [1.0], folder / "none", 60.0, 60.0))
+    mapping = yaml.safe_load(config_text(wanted, LADDER[-1], [1.0], folder / "none", 60.0))
     mapping["engine"] |= {
         "kind": "virtual_gpu",
         "virtual_gpu": {"gpu": wanted.gpu},
@@ -205,7 +205,7 @@ def plans(wanted: Wanted, costs: Path, kept: Path) -> Iterator[tuple[str, Campai
         s = expected_left_s(plan, {p: plan.members(p) for p in plan.phases}, None, None)
         if s <= wanted.hours * 3600:
             found = True
-            text = config_text(wanted, rung, rates, kept, most_s, s)
+            text = config_text(wanted, rung, rates, kept, most_s)
             yield text, _parsed(wanted, rung, rates, costs, most_s)
     if not found:
         raise ConfigError(
@@ -214,9 +214,7 @@ def plans(wanted: Wanted, costs: Path, kept: Path) -> Iterator[tuple[str, Campai
         )
 
 
-def config_text(
-    wanted: Wanted, rung: Rung, rates: Sequence[float], costs: Path, max_cell_s: float, expected_s: float
-) -> str:
+def config_text(wanted: Wanted, rung: Rung, rates: Sequence[float], costs: Path, max_cell_s: float) -> str:
     """Return a config as it is written."""
     limit = wanted.shape.get("max_position_embeddings")
     longest = max(*rung.lengths[0], SHAPE.input_tokens) + max(*rung.lengths[1], SHAPE.output_tokens)
@@ -236,7 +234,6 @@ def config_text(
         max_model_len=min(limit, max(16384, longest)) if isinstance(limit, int) else max(16384, longest),
         token_id_high=min(100_000, vocabulary - 100) if isinstance(vocabulary, int) else 30_000,
         max_cell_s=max_cell_s,
-        expected_h=f"{expected_s / 3600:.1f}",
     )
 
 
@@ -250,5 +247,5 @@ def _parsed(
     wanted: Wanted, rung: Rung, rates: Sequence[float], costs: Path, max_cell_s: float
 ) -> CampaignConfig:
     return parse_campaign(
-        yaml.safe_load(config_text(wanted, rung, rates, costs, max_cell_s, 0.0)), wanted.campaign
+        yaml.safe_load(config_text(wanted, rung, rates, costs, max_cell_s)), wanted.campaign
     )

@@ -79,6 +79,7 @@ def _run(args: argparse.Namespace) -> int:
         index=card.index if card else 0,
         command=shlex.join(["connector-tax", *sys.argv[1:]]),
     )
+    print("Rehearsing plans, which takes some seconds.", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="connector-tax-") as folder:
         model = write_costs(wanted, Path(folder))
         text, repeats, plan = _first_that_fits(wanted, model, costs)
@@ -95,7 +96,8 @@ def _run(args: argparse.Namespace) -> int:
         *(["Finds", line] for line in _finds(plan, repeats)),
         ["Wrote", f"{path}, and {costs.name}, which plan goes by"],
     ]
-    print("\n".join([*columns(rows), "", f"Next: connector-tax run {shlex.quote(str(path))}"]))
+    where = "" if card else ", on a host with such a card"
+    print("\n".join([*columns(rows), "", f"Next{where}: connector-tax run {shlex.quote(str(path))}"]))
     return 0
 
 

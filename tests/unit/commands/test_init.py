@@ -110,7 +110,7 @@ def test_what_it_writes_takes_as_long_as_it_says(tmp_path: Path, capsys: pytest.
     assert {p.name for p in tmp_path.iterdir()} == {"mine.yaml", "mine.costs.yaml"}
     assert "not asked: ENGINE_PYTHON is not set" in said and "l40s: not on this host" in said
     assert re.search(r"Finds +a TTFT p90 tax of [\d.]+ % .*\(SIMULATED\)", said)
-    assert said.endswith("Next: connector-tax run mine.yaml\n")
+    assert said.endswith("Next, on a host with such a card: connector-tax run mine.yaml\n")
     config = load_campaign(find_campaign("mine.yaml").config_file())
     root, times = rehearse(config, tmp_path / "out")
     plan = outlook(root, times, config)

@@ -35,7 +35,7 @@ MISTAKES = [
     # arguments in the wrong order, of another command, or missing
     ("demo.yaml run", "connector-tax run demo.yaml"),
     ("results/demo report --markdown", "connector-tax report results/demo"),
-    ("run phase_a demo.yaml", "config/demo.yaml"),
+    ("run phase_a demo.yaml", "a results folder, or demo"),
     ("run demo --save x", "--minutes"),
     ("run demo --connectors nixl_both", "--smoke"),
     ("run demo -- --configfile other.yaml", "name it once"),

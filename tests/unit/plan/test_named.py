@@ -56,7 +56,7 @@ def test_a_bare_name_is_a_file_of_config_from_any_folder(here: Path) -> None:
         ("results", "is no campaign. Campaigns in it: mine, theirs."),
         ("results/theris", "Did you mean results/theirs?"),
         ("my.yml", "Did you mean my.yaml?"),
-        ("zzz", "config/demo.yaml, or a results folder"),
+        ("zzz", "Give a config file, which connector-tax init writes, a results folder, or demo."),
     ],
 )
 def test_what_names_no_campaign_leads_to_one(here: Path, text: str, said: str) -> None:

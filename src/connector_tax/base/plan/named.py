@@ -130,8 +130,13 @@ def _no_campaign(text: str, path: Path) -> str:
         return f"{text}: holds no campaign (no campaign.json). Give a config file or a results folder."
     there = [p for p in results_folder().glob("*") if is_campaign(p)]
     known = [name for p in (*_configs().values(), *there) for name in (str(p), p.stem)]
-    close = get_close_matches(text, known, 1) or ["config/demo.yaml, or a results folder"]
-    return f"{text}: no such campaign. Did you mean {close[0]}?"
+    close = get_close_matches(text, known, 1)
+    remedy = (
+        f"Did you mean {close[0]}?"
+        if close
+        else "Give a config file, which connector-tax init writes, a results folder, or demo."
+    )
+    return f"{text}: no such campaign. {remedy}"
 
 
 def _folders() -> dict[Path, None]:
