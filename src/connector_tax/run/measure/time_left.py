@@ -122,7 +122,8 @@ def run_job(
         try:
             work(args, time_limit(args, os.environ))
         except BaseException as ended:
-            if args.end_with_parent and args.log:
+            # A batch system keeps what its job says; nobody hears it twice there.
+            if args.end_with_parent and args.log and not in_batch_job(os.environ):
                 end_in_log()
             if not isinstance(ended, OutOfTime):
                 raise
