@@ -16,12 +16,14 @@ from typing import Any
 import msgspec
 
 from connector_tax.base.artifacts.layout import VIRTUAL_GPU
+from connector_tax.base.config.secrets import with_references
 from connector_tax.base.documents.identity import GpuDocument, GpuFile
 from connector_tax.base.errors import EngineError
 from connector_tax.base.files import write_json
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.connector import SidePort
+from connector_tax.base.secrets import masked
 from connector_tax.run.engine.launch import instrument
 from connector_tax.run.engine.ports import api_port
 from connector_tax.run.engine.root_cause import root_cause
@@ -46,7 +48,7 @@ class EngineFailed(EngineError):
     """
 
     def __init__(self, *reasons: tuple["EngineSpec", str]) -> None:
-        super().__init__("; ".join(f"{spec.label}: {reason}" for spec, reason in reasons))
+        super().__init__(masked("; ".join(f"{spec.label}: {reason}" for spec, reason in reasons)))
         self.reasons = reasons
 
 
@@ -252,9 +254,12 @@ class Engines:
         ports = {env: str(api_port(0, place, of)) for env in wanted_ports if env not in spec.env}
         wanted = {
             "model": str(spec.model),
-            "kv_transfer_config": spec.kv_transfer_config,
+            "kv_transfer_config": with_references(spec.kv_transfer_config, spec.label),
             # Asynchronous scheduling is what an engine resolves to by itself where it can.
-            "args": {**spec.args, **({"async_scheduling": False} if self._scheduling == "sync" else {})},
+            "args": {
+                **with_references(spec.args, spec.label),
+                **({"async_scheduling": False} if self._scheduling == "sync" else {}),
+            },
         }
         environment = {
             **ports,
@@ -294,7 +299,7 @@ def _importer(spec: EngineSpec, start: int, folder: Path) -> Iterator[Importer]:
             cache_folder() / "vllm" / hashlib.sha256(spec.python.encode()).hexdigest()[:12]
         ),
         **os.environ,
-        **spec.env,
+        **with_references(dict(spec.env), spec.label),
         "PYTHONHASHSEED": str(start),
         "VLLM_HOST_IP": "127.0.0.1",
         "AGENTIC_STEP_LOG_PATH": str(folder / "steps.jsonl"),
