@@ -72,6 +72,7 @@ def run_cell(
     steps = taken = last_look_ns = 0
     time_source.settle()
     jumped_ns, others_ns, waits = time_source.jumped_ns, time_source.others_ns, time_source.waits
+    ran_ns, wall_ns = time_source.ran_ns, time_source.wall_ns
     time_source.charges_others = cell["charges_others"]
     scheduler, step, now_ns = core.scheduler, core.step_fn, time_source.now_ns
     time_source.resume()
@@ -131,6 +132,8 @@ def run_cell(
         "engine_ns": spent_ns - (others_ns if cell["charges_others"] else 0),
         "others_ns": others_ns,
         "waits": time_source.waits - waits,
+        "ran_ns": time_source.ran_ns - ran_ns,
+        "wall_ns": time_source.wall_ns - wall_ns,
         "small_work_ns": work.small_ns,
         "wide_work_ns": work.wide_ns,
     }

@@ -3,7 +3,7 @@
 now = base + CPU time of the engine's thread. Waiting for the device, for the next arrival or in a sleep adds to ``base`` and takes no
 time. Between ``pause`` and ``resume`` time stands still: whatever the driver does there costs nothing. When the engine's thread waits for another
 thread of this process, it is charged the CPU time that Python's other threads spend meanwhile: their work has to be done first, and
-they need the interpreter's lock.
+they need the interpreter's lock. A sleep, and a wait that ends by its time-out, are charged how long they were asked to last.
 """
 
 import threading
@@ -52,6 +52,7 @@ class VirtualTime:
         jumped_ns: taken by jumps: the device, idle waits, sleeps.
         waits: how often the engine's thread waited for another thread.
         others_ns: CPU time of Python's other threads beyond what such waits were charged, as of the last ``settle``.
+        ran_ns, wall_ns: CPU and real time of the engine's thread while time went on, without waits: what they differ by, nobody was charged.
     """
 
     is_real = False
@@ -64,7 +65,8 @@ class VirtualTime:
         self._last_ns = self._frozen_ns
         self._waiting, self._charged_ns = False, 0
         self.charges_others = False
-        self.jumped_ns = self.waits = self.others_ns = 0
+        self.jumped_ns = self.waits = self.others_ns = self.ran_ns = self.wall_ns = 0
+        self._resumed_ns = (0, 0)
 
     def now_ns(self) -> int:
         """Other threads see when the engine's last looked."""
@@ -79,11 +81,16 @@ class VirtualTime:
         return cpu_ns() + self._charged_ns
 
     def pause(self) -> None:
-        self._frozen_ns = self._last_ns = self._base_ns + cpu_ns()
+        ran_ns = cpu_ns()
+        self._frozen_ns = self._last_ns = self._base_ns + ran_ns
+        self.ran_ns += ran_ns - self._resumed_ns[0]
+        self.wall_ns += time.perf_counter_ns() - self._resumed_ns[1]
 
     def resume(self) -> None:
         assert self._frozen_ns is not None
-        self._base_ns = self._frozen_ns - cpu_ns()
+        wall_ns, ran_ns = time.perf_counter_ns(), cpu_ns()
+        self._base_ns = self._frozen_ns - ran_ns
+        self._resumed_ns = (ran_ns, wall_ns)
         self._frozen_ns = None
 
     def sleep_until(self, t_ns: int) -> None:
@@ -119,8 +126,8 @@ class VirtualTime:
         if self.charges_others:
             self._add(spent_ns)
 
-    def wait(self, original: Callable[..., Any], *args: Any) -> Any:
-        """Call ``original``, in which the engine's thread waits for another one."""
+    def wait(self, timeout_s: float | None, original: Callable[..., Any], *args: Any) -> Any:
+        """Call ``original``, in which the engine's thread waits for another one, or sleeps; it ends after ``timeout_s`` where it gives nothing true."""
         if self._frozen_ns is not None or threading.get_ident() != self._thread:
             return original(*args)
         began_ns = cpu_ns()
@@ -128,25 +135,34 @@ class VirtualTime:
         self.settle()
         self._last_ns = asked_ns = self._frozen_ns
         begun_ns = time.perf_counter_ns()
-        self._waiting = True
+        self._waiting, found = True, None
         try:
-            return original(*args)
+            found = original(*args)
+            return found
         finally:
             self._waiting = False
             charge_ns = min(time.perf_counter_ns() - begun_ns, self._others.spent_ns())
-            self.waits += 1
             # A thread that slept meanwhile took virtual time on with it.
-            self._jump(self._last_ns - asked_ns)
+            slept_ns = max(0, self._last_ns - asked_ns)
+            self._jump(slept_ns)
+            if found or timeout_s is None:
+                self.waits += 1
+            else:
+                charge_ns = max(0, round(timeout_s * 1e9) - slept_ns)
             self._add(charge_ns)
             self.resume()
             self._charged_ns += charge_ns - (cpu_ns() - began_ns)
 
 
 def charge_waits(source: VirtualTime) -> None:
-    """Have every wait on a condition charged: futures, events, queues and barriers all wait on one."""
-    original = threading.Condition.wait
+    """Have every wait on a condition charged, on which futures, events, queues and barriers all wait; and every sleep."""
+    original, original_sleep = threading.Condition.wait, time.sleep
 
     def wait(self: Any, timeout: float | None = None) -> bool:
-        return source.wait(original, self, timeout)
+        return source.wait(timeout, original, self, timeout)
+
+    def sleep(seconds: float, /) -> None:
+        source.wait(seconds, original_sleep, seconds)
 
     threading.Condition.wait = wait  # type: ignore[method-assign]
+    time.sleep = sleep

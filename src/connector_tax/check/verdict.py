@@ -39,8 +39,9 @@ def judge(request: CheckRequest, found: Found, cut_short: str | None) -> Verdict
     above = [t for t in taxes if limit is not None and t.low is not None and t.low > limit]
     if above:
         return verdict("above", worst=above[0])
-    if cut_short is not None or found.problem is not None:
-        return verdict("not_judged", cut_short or "problem", found.problem or "")
+    problem = found.problem or next((v.died for v in found.virtual_time if v.died), None)
+    if cut_short is not None or problem is not None:
+        return verdict("not_judged", cut_short or "problem", problem or "")
     lost = "; ".join(found.real_time.lost) if found.real_time is not None else ""
     if not taxes or lost:
         return verdict("not_judged", "not_measured", lost)

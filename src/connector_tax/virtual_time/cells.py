@@ -53,6 +53,7 @@ class Cell:
         before_ns: from the engine's look before the one at which it took the request; 0 where it waited for work.
         engine_ns: charged to the engine's thread; ``others_ns`` spent by Python's other threads beside that.
         work_ns: medians of the reference works: in the core's own caches, and beyond.
+        ran_ns, wall_ns: CPU and real time of the engine's thread while its time went on, without waits.
     """
 
     arrivals_ns: Any
@@ -66,6 +67,8 @@ class Cell:
     others_ns: int
     waits: int
     work_ns: tuple[float, float]
+    ran_ns: int
+    wall_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class Measured:
 
     Attributes:
         facts: ``vllm``; ``settings`` and ``async_scheduling``, as the engine resolved them; ``spinning``, cores by thread.
+        died: of what an engine of a later start died; its starts are those before.
     """
 
     spec: EngineSpec
@@ -97,6 +101,7 @@ class Measured:
     starts: list[Start] = field(default_factory=list)
     cpu_s: float = 0.0
     wall_s: float = 0.0
+    died: str | None = None
 
 
 def measure_many(
@@ -150,6 +155,8 @@ def measure_many(
         if len(measured[0].starts) < ENOUGH_STARTS:
             raise
         say(f"{error} What {len(measured[0].starts)} starts said is kept.")
+        for one in measured:
+            one.died = str(error)
     for one in measured:
         one.wall_s = time.monotonic() - begun_s
     return measured
@@ -178,7 +185,8 @@ def _cells(
     charges_others: bool = False,
 ) -> list[Cell]:
     cell = _cell(load, requests, name, charges_others=charges_others, observe=False)
-    return [_read(cell, found) for found in interleaved(running, cell, check)]
+    found = interleaved(running, cell, check)
+    return [_read(cell, one, engine.spec.label) for one, engine in zip(found, running, strict=True)]
 
 
 def _recorded(running: list[Engine], load: Load, start: int, check: Callable[[], None]) -> list[StepTable]:
@@ -211,7 +219,16 @@ def _cell(load: Load, requests: int, name: str, *, charges_others: bool, observe
     }
 
 
-def _read(cell: Foreign, found: Foreign) -> Cell:
+def _read(cell: Foreign, found: Foreign, label: str) -> Cell:
+    """
+    Raises:
+        EngineError: requests ended early, and whatever is taken over all of them would flatter.
+    """
+    wanted = cell["output_tokens"]
+    if early := sum(n != wanted for n in found["tokens"]):
+        raise EngineError(
+            f"{label}: {early} of {len(found['tokens'])} requests ended without their {wanted} tokens in virtual time."
+        )
     small_ns, wide_ns = (float(np.median(found[name])) for name in ("small_work_ns", "wide_work_ns"))
     return Cell(
         arrivals_ns=np.array(cell["arrivals_ns"]),
@@ -225,4 +242,6 @@ def _read(cell: Foreign, found: Foreign) -> Cell:
         others_ns=found["others_ns"],
         waits=found["waits"],
         work_ns=(small_ns, wide_ns),
+        ran_ns=found["ran_ns"],
+        wall_ns=found["wall_ns"],
     )

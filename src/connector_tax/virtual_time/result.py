@@ -67,6 +67,8 @@ class VirtualTime(msgspec.Struct, frozen=True):
         waits_per_step: how often the engine's thread waited for another thread.
         step_us: the connector's step less plain's.
         null_hook_us: what a wrapped hook that does nothing costs, observer included.
+        unseen_us: how long the connector's thread was off its core in a step beyond what plain's was beside it: a disk, a socket, another process.
+        died: of what an engine of a later start died, which is not among ``starts``.
         work_ratio: reference work beside the connector over that beside plain, less one: how alike the core's speed was;
             ``wide_work_ratio``: of a work that does not fit into the core's own caches.
     """
@@ -89,6 +91,8 @@ class VirtualTime(msgspec.Struct, frozen=True):
     wide_work_ratio: Interval
     cpu_s: float
     wall_s: float
+    unseen_us: Interval | None = None
+    died: str | None = None
 
     def tax(self, metric: str) -> Tax:
         return next(t for t in self.taxes if t.metric == metric)
