@@ -15,7 +15,8 @@ from typing import Any
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.check.campaign import engine_spec, write_campaign
+from connector_tax.base.secrets import masked
+from connector_tax.check.campaign import engine_spec, virtual_load, write_campaign
 from connector_tax.check.document import Check, Connector, Found, Host
 from connector_tax.check.early import early_fault
 from connector_tax.check.launch import launch_once, switched
@@ -89,7 +90,7 @@ def run_check(request: CheckRequest, root: Path, ending: Ending, show: Show) -> 
     stderr = sys.stderr  # of this moment: what the pipeline says goes elsewhere
 
     def say(what: str) -> None:
-        print(f"{time.monotonic() - begun_s:4.0f} s  {what}", file=stderr, flush=True)
+        print(f"{time.monotonic() - begun_s:4.0f} s  {masked(what)}", file=stderr, flush=True)
 
     try:
         _measure(request, config, root, found, ending, show, say)
@@ -165,8 +166,7 @@ def _in_virtual_time(
     """
     with own_store(config.connector(connector_id)) as connector:
         specs = [engine_spec(config.engine, own) for own in (config.connector("plain"), connector)]
-        shape = config.phase_a_shape
-        load = Load(input_tokens=shape.input_tokens, output_tokens=shape.output_tokens)
+        load = virtual_load(config, Load())
         plain, own = measure_many(specs, load, scheduling=scheduling, stop=stop, say=say)
     return compare(plain, own), plain.facts["settings"], own.facts["settings"]
 

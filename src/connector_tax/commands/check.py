@@ -15,7 +15,7 @@ from connector_tax.base.command import Command, add_options, one_or_more, ratio
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_text
 from connector_tax.base.secrets import masked
-from connector_tax.check.campaign import engine_spec, write_campaign
+from connector_tax.check.campaign import engine_spec, virtual_load, write_campaign
 from connector_tax.check.command import Ending, kept_in, run_check
 from connector_tax.check.engine_python import add_engine_python, engine_python_of
 from connector_tax.check.output import json_of, junit_of, markdown_of, text_of
@@ -107,12 +107,12 @@ def _run(args: argparse.Namespace) -> int:
 
     def show(part: str, value: Any) -> None:
         if not args.json:
-            print(text_of(part, value), flush=True)
+            print(masked(text_of(part, value)), flush=True)
 
     with kept_in(args.to) as root:
         check = run_check(request, root, ending, show)
     if args.json:
-        print(json_of(check))
+        print(masked(json_of(check)))
     if args.junit is not None:
         write_text(args.junit, junit_of(check))
     if args.markdown is not None:
@@ -128,12 +128,15 @@ def _record(args: argparse.Namespace) -> int:
     ids, releases = args.connectors.split(","), args.releases.split(",")
     pythons = interpreters(releases, 2 * len(releases), _say)
     args.engine_python = pythons[releases[-1]]
-    connectors, plain = {}, None
+    connectors, plain, load = {}, None, RECORD_LOAD
     with tempfile.TemporaryDirectory(prefix="connector-tax-check-") as name:
         for connector_id in ids:
             request = _request(args, connector_id)
             config = write_campaign(request, Path(name), connector_id, duration_s=1.0)
-            plain = plain or engine_spec(config.engine, config.connector("plain"))
+            plain, load = (
+                plain or engine_spec(config.engine, config.connector("plain")),
+                virtual_load(config, load),
+            )
             connectors[connector_id] = (
                 request.entry.label,
                 engine_spec(config.engine, config.connector(connector_id)),
@@ -143,7 +146,7 @@ def _record(args: argparse.Namespace) -> int:
         pythons=pythons,
         plain=plain,
         connectors=connectors,
-        load=RECORD_LOAD,
+        load=load,
         starts=args.starts,
         gpu=args.gpu,
         command=shlex.join(["connector-tax", "check", *_asked_words(sys.argv)]),

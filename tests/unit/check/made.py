@@ -19,7 +19,8 @@ def request(folder: Path, text: str = NOOP, **changes: Any) -> CheckRequest:
     entry, notes = entry_of_json(text)
     model = model_in(folder / "model")
     python = changes.pop("engine_python", "/bin/true")
-    return CheckRequest(GIVEN, entry, notes, python, "h200", "Qwen", model, **changes)
+    gpu = changes.pop("gpu", "h200")
+    return CheckRequest(GIVEN, entry, notes, python, gpu, "Qwen", model, **changes)
 
 
 def interval(point: float, half: float | None = 0.001) -> Interval:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.records.host import StepCosts
 from connector_tax.base.units import ratio_of
-from connector_tax.check.campaign import AGAIN, LOAD_SHARE, rate_for, write_campaign
+from connector_tax.check.campaign import AGAIN, LOAD_SHARE, rate_for, virtual_load, write_campaign
 from connector_tax.check.engine_python import engine_python_of
 from connector_tax.check.request import GIVEN, entry_by_id, entry_of_json
 from connector_tax.cli import command
+from connector_tax.virtual_time import Load
 
 ROOT = Path(__file__).parents[3]
 NIXL = '{"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cuda"}'
@@ -39,6 +41,18 @@ def test_the_load_is_a_share_of_what_the_device_holds(tmp_path: Path) -> None:
     costs = StepCosts(1000.0, 5.0, 100.0, 0.0)
     assert rate_for(asked, costs, cores=100) == pytest.approx(500 * LOAD_SHARE)
     assert rate_for(asked, costs, cores=2) < 50, "the host holds less"
+
+
+@pytest.mark.parametrize(("gpu", "rate_per_s"), [("h200", 24.0), ("h20", 5.8)])
+def test_virtual_time_loads_no_device_with_more_than_it_holds(
+    tmp_path: Path, gpu: str, rate_per_s: float
+) -> None:
+    model = tmp_path / "made"
+    model.mkdir()
+    (model / "config.json").write_bytes((ROOT / "config" / "models" / "Qwen3-14B.json").read_bytes())
+    asked = replace(request(tmp_path, gpu=gpu), model=model)
+    load = virtual_load(write_campaign(asked, tmp_path, "one", duration_s=1.0), Load())
+    assert (load.rate_per_s, load.input_tokens, load.requests) == (rate_per_s, 256, Load().requests)
 
 
 def test_what_asks_for_a_gpus_memory_is_given_the_hosts_and_that_is_said() -> None:

@@ -102,6 +102,22 @@ def test_parts_come_in_order_and_each_is_printed_as_it_ends(
     assert "  x: plain None, connector 1" in lines
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_what_an_engine_says_is_printed_without_secrets(
+    tmp_path: Path,
+    stages: Stages,
+    form: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("REDIS_PASSWORD", "planted-4711-secret")
+    stages.fault = Fault("broken", "redis", said="AuthError: planted-4711-secret")
+    assert checked(tmp_path, *form) == 2
+    said = capsys.readouterr()
+    assert "planted-4711-secret" not in said.out + said.err
+    assert "AuthError: <redacted>" in said.out
+
+
 def test_both_ways_of_scheduling_are_measured_where_they_are_asked_for(
     tmp_path: Path, stages: Stages
 ) -> None:

@@ -110,6 +110,14 @@ def test_a_hook_that_is_not_in_virtual_time_is_not_judged(tmp_path: Path) -> Non
     assert "not in virtual time: worker/get_finished" in text_of("virtual_time", found.virtual_time[0])
 
 
+def test_an_engine_that_died_in_a_later_start_leaves_no_limit_kept(tmp_path: Path) -> None:
+    died = msgspec.structs.replace(virtual_time(0.01), died="NoOp: RuntimeError: boom")
+    found = Found(launched=SERVES, virtual_time=(died,))
+    verdict = judged(tmp_path, found, limit=0.02)
+    assert (verdict.exit_code, verdict.subject) == (2, "NoOp: RuntimeError: boom")
+    assert judged(tmp_path, found, limit=0.005).exit_code == 1
+
+
 @pytest.mark.parametrize(
     ("found", "code"),
     [

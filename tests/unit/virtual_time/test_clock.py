@@ -1,5 +1,6 @@
 """Virtual time: what advances it, what does not, and what a wait for another thread is charged."""
 
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ def cpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualTime]:
     """A source whose waits are charged, on the real CPU clock."""
     monkeypatch.setattr(threading.Condition, "wait", threading.Condition.wait)
+    monkeypatch.setattr(time, "sleep", time.sleep)
     source = VirtualTime()
     charge_waits(source)
     source.resume()
@@ -88,6 +90,38 @@ def test_a_wait_for_another_thread_is_charged_what_that_thread_works_and_not_how
     assert 20 * MS <= took < 30 * MS
     assert charged == pytest.approx(took, abs=1 * MS)
     assert waits.waits >= 1
+
+
+def test_a_sleep_and_a_wait_that_times_out_take_as_long_as_they_were_asked_to(waits: VirtualTime) -> None:
+    for idle in (lambda: time.sleep(0.03), lambda: threading.Event().wait(0.03)):
+        begun, spent = waits.now_ns(), waits.spent_ns()
+        idle()
+        took, charged = waits.now_ns() - begun, waits.spent_ns() - spent
+        assert 30 * MS <= took < 40 * MS
+        assert charged == pytest.approx(took, abs=1 * MS)
+    assert waits.waits == 0
+
+
+def test_a_sleep_of_another_thread_and_one_while_time_stands_still_are_charged_to_nobody(
+    waits: VirtualTime,
+) -> None:
+    begun = waits.now_ns()
+    thread = threading.Thread(target=time.sleep, args=(0.03,))
+    thread.start()
+    thread.join()
+    waits.pause()
+    time.sleep(0.03)
+    waits.resume()
+    assert waits.now_ns() - begun < 10 * MS
+
+
+def test_off_its_core_the_engines_thread_is_charged_nothing_and_that_is_noted(waits: VirtualTime) -> None:
+    begun = waits.now_ns()
+    subprocess.run(["sleep", "0.05"], check=True)
+    waits.pause()
+    assert waits.wall_ns - waits.ran_ns >= 40 * MS
+    assert waits.now_ns() - begun < 40 * MS
+    waits.resume()
 
 
 def test_a_result_that_is_there_is_no_wait(waits: VirtualTime) -> None:

@@ -38,16 +38,18 @@ def cell(seed: int, *, longer_ns: int = 0, **given: Any) -> Cell:
         0,
         0,
         (1.0, 1.0),
+        100_000_000,
+        100_000_000,
     )
     return replace(found, **given)
 
 
-def measured(cells: list[Cell], others: list[Cell] | None = None) -> Measured:
+def measured(cells: list[Cell], others: list[Cell] | None = None, recorded: Any = None) -> Measured:
     document = GpuDocument(
         name="g", memory_bytes=1, kv_cache_bytes=1, step=StepCosts(**IDENTITY["step"]), host=HostCosts()
     )
     spec = EngineSpec("s", "python", Path("model"), document)
-    starts = [Start(a, b, None) for a, b in zip(cells, others or cells, strict=True)]
+    starts = [Start(a, b, recorded) for a, b in zip(cells, others or cells, strict=True)]
     return Measured(spec, Load(requests=200), "sync", starts=starts)
 
 
@@ -92,6 +94,38 @@ def test_the_second_bound_is_of_the_cells_in_which_other_threads_are_charged() -
     assert (tax.charged.point, tax.with_others.point) == (0.0, pytest.approx(0.1))
     assert (found.step_us.charged.point, found.step_us.with_others.point) == (0.0, 60.0)
     assert found.waits_per_step == {"plain": 0.0, "connector": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("plain_wall", "own_wall", "others", "seen"),
+    [
+        pytest.param(100, 100, 0, True, id="quiet"),
+        pytest.param(300, 310, 0, True, id="a busy host takes as much from plain"),
+        pytest.param(100, 200, 100, True, id="the interpreter's lock, which other threads had"),
+        pytest.param(100, 400, 0, False, id="a disk"),
+        pytest.param(300, 600, 0, False, id="a disk on a busy host"),
+    ],
+)
+def test_a_connector_that_is_off_its_core_where_plain_is_not_is_not_in_virtual_time(
+    plain_wall: int, own_wall: int, others: int, seen: bool
+) -> None:
+    """In few steps, so the median step shows nothing; milliseconds in 1000 steps. The hook is the one whose wall time exceeds its charge most."""
+    names = ("scheduler/null_hook", "scheduler/build_connector_meta", "worker/save_kv_layer")
+    wall = np.tile([1.0, 3.0, 3.0], (10, 1))
+    wall[3] = [1.0, 3.0, 3000.0]
+    hooks = Hooks(names, wall, np.ones((10, 3)), np.tile([1.0, 3.0, 3.0], (10, 1)))
+    sides = [
+        measured(
+            [cell(k, wall_ns=wall * MS, others_ns=spent * MS) for k in range(3)],
+            recorded=SimpleNamespace(hooks=hooks),
+        )
+        for wall, spent in ((plain_wall, 0), (own_wall, others))
+    ]
+    found = compare(*sides)
+    assert {h.hook: h.in_virtual_time for h in found.hooks} == {
+        "build_connector_meta": True,
+        "save_kv_layer": seen,
+    }
 
 
 def test_a_hook_is_told_without_its_observer_and_not_judged_where_it_waits() -> None:

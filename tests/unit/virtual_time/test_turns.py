@@ -1,5 +1,6 @@
 """Engines that take turns, starts that fail or are stopped, and a vLLM that cannot be driven."""
 
+import socket
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -7,11 +8,14 @@ from typing import Any
 
 import pytest
 from virtual_gpu.needed import missing_in
+from virtual_gpus import IDENTITY
 from virtual_time.needed import NEEDED
 
+from connector_tax.base.documents.identity import GpuDocument
 from connector_tax.base.errors import EngineError
-from connector_tax.virtual_time import Load, cells, measure_many
-from connector_tax.virtual_time.engines import interleaved
+from connector_tax.base.records.host import HostCosts, StepCosts
+from connector_tax.virtual_time import EngineSpec, Load, cells, measure_many
+from connector_tax.virtual_time.engines import Engines, interleaved
 
 
 class Engine:
@@ -92,6 +96,7 @@ def test_a_failure_after_two_starts_keeps_what_they_said(fails_at: list[int]) ->
     plain, own = measure_many([None, None], Load(), scheduling="sync", starts=5, say=said.append)  # type: ignore[list-item]
     assert (plain.starts, own.starts) == (["plain 0", "plain 1"], ["own 0", "own 1"])
     assert "out of memory" in said[-1]
+    assert plain.died == own.died == "connector: the engine in virtual time ended: out of memory."
 
 
 def test_a_failure_before_that_is_the_callers_to_tell(fails_at: list[int]) -> None:
@@ -111,6 +116,38 @@ def test_who_stops_gets_what_is_known(fails_at: list[int]) -> None:
     assert [len(m.starts) for m in found] == [1, 1]
     with pytest.raises(EngineError, match="before the first start"):
         measure_many([None, None], Load(), scheduling="sync", starts=5, stop=stop)  # type: ignore[list-item]
+
+
+def test_an_engine_gets_the_values_that_its_settings_refer_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_PASSWORD", "4711")
+    monkeypatch.setattr(
+        Engines, "_importer", lambda self, spec: SimpleNamespace(fork=lambda what, check: told.append(what))
+    )
+    device = GpuDocument(
+        name="g", memory_bytes=1, kv_cache_bytes=1, step=StepCosts(**IDENTITY["step"]), host=HostCosts()
+    )
+    spec = EngineSpec(
+        "own",
+        "python",
+        Path("model"),
+        device,
+        {"kv_connector_extra_config": {"password": "${REDIS_PASSWORD}"}},
+    )
+    engines, told = Engines([spec], "sync", 0, lambda: None), []
+    engines._folder = tmp_path
+    with socket.socket(socket.AF_UNIX) as listener:
+        engines._fork(spec, 0, 1, listener)
+    assert told[0]["wanted"]["kv_transfer_config"] == {"kv_connector_extra_config": {"password": "4711"}}
+
+
+def test_requests_that_end_early_give_no_latency(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One without a token has its first before it came."""
+    running = [SimpleNamespace(spec=SimpleNamespace(label="NoOp"))]
+    monkeypatch.setattr(cells, "interleaved", lambda running, cell, check: [{"tokens": [16, 0, 16, 3]}])
+    with pytest.raises(EngineError, match="NoOp: 2 of 4 requests ended without their 16 tokens"):
+        cells._cells(running, Load(), 4, "c0", lambda: None)  # type: ignore[arg-type]
 
 
 def test_a_vllm_that_lacks_what_is_driven_is_told_by_name(tmp_path: Path) -> None:
