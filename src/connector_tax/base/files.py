@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +33,8 @@ from connector_tax.base.secrets import masked, masked_values
 MOST_BYTES = 4 << 30
 # File systems take no longer name.
 MOST_NAME_BYTES = 255
+# Of TMPDIR, below which a socket's path has ``/ct-xxxxxxxx/`` and a short name.
+MOST_FOLDER_BYTES = 80
 # Of a published campaign's streams.
 PACKED = ".gz"
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -194,6 +197,12 @@ def in_the_way(path: Path) -> str:
 
 
 T = TypeVar("T")
+
+
+def socket_folder() -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder for sockets that only this user may enter: whose path with one has at most 107 bytes, whatever TMPDIR is."""
+    short = len(os.fsencode(tempfile.gettempdir())) <= MOST_FOLDER_BYTES
+    return tempfile.TemporaryDirectory(prefix="ct-", dir=None if short else "/tmp")  # nosec B108  # made by mkdtemp
 
 
 class Document(str):

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,7 +18,7 @@ from connector_tax.base.artifacts.layout import VIRTUAL_GPU
 from connector_tax.base.config.secrets import with_references
 from connector_tax.base.documents.identity import GpuDocument, GpuFile
 from connector_tax.base.errors import EngineError
-from connector_tax.base.files import write_json
+from connector_tax.base.files import socket_folder, write_json
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.connector import SidePort
@@ -201,7 +200,7 @@ class Engines:
 
     def __enter__(self) -> "Engines":
         with self._stack as stack:  # in case of an error on the way
-            self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="connector-tax-")))
+            self._folder = Path(stack.enter_context(socket_folder()))
             for spec in self._specs:
                 self._importer(spec)
             self._stack = stack.pop_all()

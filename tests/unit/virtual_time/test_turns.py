@@ -1,6 +1,7 @@
 """Engines that take turns, starts that fail or are stopped, and a vLLM that cannot be driven."""
 
 import socket
+import tempfile
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -140,6 +141,14 @@ def test_an_engine_gets_the_values_that_its_settings_refer_to(
     with socket.socket(socket.AF_UNIX) as listener:
         engines._fork(spec, 0, 1, listener)
     assert told[0]["wanted"]["kv_transfer_config"] == {"kv_connector_extra_config": {"password": "4711"}}
+
+
+def test_engines_are_reached_whatever_folder_is_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 30)))
+    with Engines([], "sync", 0, lambda: None) as engines, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(engines._new_folder() / "socket"))
 
 
 def test_requests_that_end_early_give_no_latency(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ The coordinator decides when the window begins and when sending ends; it stands 
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from array import array
@@ -21,7 +20,7 @@ import msgspec
 import zmq
 
 from connector_tax.base.errors import EngineError
-from connector_tax.base.files import printable
+from connector_tax.base.files import printable, socket_folder
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import Target
@@ -59,8 +58,6 @@ STOP_WAIT_S = 2.0
 # From a worker's start to its first word: an interpreter and its imports.
 UP_WITHIN_S = 60.0
 POLL_MS = 50
-# Beside it a socket's path has ``/ct-xxxxxxxx/`` and the numbers of worker and generation.
-MOST_FOLDER_BYTES = 80
 
 
 @dataclass(slots=True)
@@ -193,9 +190,7 @@ def _environment() -> dict[str, str]:
 @contextmanager
 def worker_pool(n: int, placement: Placement | None = None) -> Iterator[WorkerPool]:
     """Workers for the time of the body; their sockets lie in a folder that only this user may enter."""
-    # mkdtemp makes it 0700. The path of a socket may have 107 bytes, so it is not under results/, and under no TMPDIR that is as long.
-    short = len(os.fsencode(tempfile.gettempdir())) <= MOST_FOLDER_BYTES
-    with tempfile.TemporaryDirectory(prefix="ct-", dir=None if short else "/tmp") as folder:  # nosec B108  # made by mkdtemp
+    with socket_folder() as folder:
         pool = WorkerPool(n, Path(folder), placement)
         wait_s = STOP_WAIT_S
         try:
