@@ -16,7 +16,14 @@ from connector_tax.base.seeds import derive_seed, stream
 from connector_tax.base.steptime.share import cut
 from connector_tax.base.units import NS_PER_S
 from connector_tax.read.ingest.steps import StepTable, read_steps
-from connector_tax.virtual_time.engines import Engine, Engines, EngineSpec, Stopped, interleaved
+from connector_tax.virtual_time.engines import (
+    Engine,
+    EngineFailed,
+    Engines,
+    EngineSpec,
+    Stopped,
+    interleaved,
+)
 
 # About 10 ms. Neighbours' bursts last longer, and shorter slices are mostly of cold caches: tests/perf/virtual_time.py.
 SLICE_STEPS = 40
@@ -186,7 +193,7 @@ def _cells(
 ) -> list[Cell]:
     cell = _cell(load, requests, name, charges_others=charges_others, observe=False)
     found = interleaved(running, cell, check)
-    return [_read(cell, one, engine.spec.label) for one, engine in zip(found, running, strict=True)]
+    return [_read(cell, one, engine.spec) for one, engine in zip(found, running, strict=True)]
 
 
 def _recorded(running: list[Engine], load: Load, start: int, check: Callable[[], None]) -> list[StepTable]:
@@ -219,16 +226,17 @@ def _cell(load: Load, requests: int, name: str, *, charges_others: bool, observe
     }
 
 
-def _read(cell: Foreign, found: Foreign, label: str) -> Cell:
+def _read(cell: Foreign, found: Foreign, spec: EngineSpec) -> Cell:
     """
     Raises:
-        EngineError: requests ended early, and whatever is taken over all of them would flatter.
+        EngineFailed: requests ended early, and whatever is taken over all of them would flatter.
     """
     wanted = cell["output_tokens"]
     if early := sum(n != wanted for n in found["tokens"]):
-        raise EngineError(
-            f"{label}: {early} of {len(found['tokens'])} requests ended without their {wanted} tokens in virtual time."
+        reason = (
+            f"{early} of {len(found['tokens'])} requests ended without their {wanted} tokens in virtual time."
         )
+        raise EngineFailed((spec, reason))
     small_ns, wide_ns = (float(np.median(found[name])) for name in ("small_work_ns", "wide_work_ns"))
     return Cell(
         arrivals_ns=np.array(cell["arrivals_ns"]),
