@@ -20,6 +20,8 @@ from connector_tax.virtual_time import EngineSpec, Load
 TOKENS_PER_CORE_S = 700.0
 # Of what the device holds by its clock, or of what the host holds where that is less; in virtual time no host counts.
 LOAD_SHARE, VIRTUAL_LOAD_SHARE = 0.3, 0.5
+# For the real launch of another check on this host: two at once would be each other's neighbours.
+WAIT_S = 600
 # Plain vLLM as a configuration of its own: its tax is what plain differs from itself by.
 AGAIN = "again"
 ENVIRONMENT = {
@@ -123,6 +125,7 @@ def _mapping(request: CheckRequest, name: str, duration_s: float) -> Foreign:
             "env": {**ENVIRONMENT, **request.env},
             "ready_timeout_s": 240,
             "stop_grace_s": 5,
+            "wait_for_card_s": WAIT_S,
         },
         "phase_a": {
             "rates_per_s": [1],

@@ -17,6 +17,7 @@ from connector_tax.check.campaign import AGAIN, LOAD_SHARE, rate_for, virtual_lo
 from connector_tax.check.engine_python import engine_python_of
 from connector_tax.check.request import GIVEN, entry_by_id, entry_of_json
 from connector_tax.cli import command
+from connector_tax.run.measure.locks import wait_for_card_s
 from connector_tax.virtual_time import Load
 
 ROOT = Path(__file__).parents[3]
@@ -32,6 +33,7 @@ def test_a_campaign_has_plain_twice_and_one_load(tmp_path: Path) -> None:
     config = write_campaign(request(tmp_path), tmp_path, "three", duration_s=4.0)
     assert config.connector_ids == ("plain", GIVEN, AGAIN)
     assert config.phases == ("a",) and len(config.phase_a_rates_per_s) == 1
+    assert wait_for_card_s(config.engine) >= 300, "another check may be at its real launch"
     assert config_of(read_campaign_file(tmp_path / "three" / "campaign.json")) == config
 
 
