@@ -1,12 +1,18 @@
 """One word and an exit code; no more than the intervals hold.
 
-In virtual time the lower bound decides: what the engine's thread was charged. Other threads of the process may or may not delay it.
+In virtual time the lower bound decides: what the engine's thread was charged. Other threads of the process may or may not delay it. In real time a tax
+has the interval of one pair of launches, which plain and plain again are.
 """
 
 from collections.abc import Iterator
 
+from connector_tax.base.statistics.laws import student_quantile
+from connector_tax.check.campaign import AGAIN
 from connector_tax.check.document import EXIT_CODES, Code, Decided, Found, Verdict
 from connector_tax.check.request import CheckRequest
+
+# Of 95 %, with one degree of freedom.
+ONE_PAIR = float(student_quantile(0.975, 1))
 
 
 def judge(request: CheckRequest, found: Found, cut_short: str | None) -> Verdict:
@@ -61,6 +67,15 @@ def _decided(request: CheckRequest, found: Found) -> Iterator[Decided]:
         for tax in result.taxes:
             if tax.metric in request.metrics and (ratio := tax.ratio.charged).point is not None:
                 yield Decided(result.scheduling, tax.metric, ratio.point, ratio.low, ratio.high)
-    for row in found.real_time.taxes if found.real_time is not None else ():
+    rows = found.real_time.taxes if found.real_time is not None else ()
+    # Two launches of one program differ as well, and of that one pair of plain is all that is known.
+    apart = {
+        row.metric: ONE_PAIR * abs(row.point) for row in rows if row.config == AGAIN and row.point is not None
+    }
+    for row in rows:
         if row.config == request.connector_id and row.metric in request.metrics and row.point is not None:
-            yield Decided("real_time", row.metric, row.point, row.low, row.high)
+            low = high = None
+            if row.metric in apart and row.low is not None and row.high is not None:
+                low = min(row.low, row.point - apart[row.metric])
+                high = max(row.high, row.point + apart[row.metric])
+            yield Decided("real_time", row.metric, row.point, low, high)

@@ -145,12 +145,18 @@ def test_what_was_cut_short_is_not_judged_unless_it_is_decided(tmp_path: Path, w
     assert (verdict.exit_code, verdict.why) == (2, why)
 
 
-def test_in_real_time_the_connectors_own_row_decides(tmp_path: Path) -> None:
-    """What plain differs from itself by is shown beside."""
-    rows = (row(0.01, 0.005), row(0.5, 0.005, config=AGAIN))
-    found = Found(real_time=RealTime(rows, (), None))
-    assert judged(tmp_path, found, limit=0.02).exit_code == 0
-    verdict = judged(tmp_path, found, limit=0.002)
+def test_in_real_time_the_connectors_own_row_decides_by_what_launches_differ_by(tmp_path: Path) -> None:
+    """Plain differs from itself by 0.1 %, so a pair of launches by 12.7 times that at most; or by 50 %, and then nothing is known."""
+
+    def found(again: float) -> Found:
+        return Found(real_time=RealTime((row(0.03, 0.005), row(again, 0.005, config=AGAIN)), (), None))
+
+    verdict = judged(tmp_path, found(0.001), limit=0.015)
     assert verdict.exit_code == 1 and verdict.worst is not None and verdict.worst.where == "real_time"
-    assert text_of("verdict", verdict).startswith("verdict: tax above 0.2 %: TPOT p90")
-    assert "plain against itself: +50" in text_of("real_time", found.real_time)
+    assert verdict.worst.low == pytest.approx(0.03 - 0.0127, abs=1e-4)
+    assert text_of("verdict", verdict).startswith("verdict: tax above 1.5 %: TPOT p90")
+    assert judged(tmp_path, found(0.001), limit=0.02).exit_code == 0
+    assert judged(tmp_path, found(0.5), limit=0.002).why == "wide"
+    assert "plain against itself: +50" in text_of("real_time", found(0.5).real_time)
+    alone = Found(real_time=RealTime((row(0.03, 0.005),), (), None))
+    assert judged(tmp_path, alone, limit=0.002).why == "wide"
