@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from connector_tax.base.config.checked import PROJECT_ROOT, checked
 from connector_tax.base.config.load import KvTransferConfig, read_connectors
+from connector_tax.base.config.secrets import refuse_inline
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import parse_json, read_json, sha256_of
 from connector_tax.base.locks import cache_folder
@@ -209,4 +210,5 @@ def _json(option: str, text: str, kind: Any) -> Foreign:
     except ValueError as error:
         raise ConfigError(f"{option}: not JSON ({error}).") from error
     checked(value, kind, option)
+    refuse_inline(value, option)
     return value

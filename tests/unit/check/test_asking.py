@@ -118,6 +118,10 @@ def test_what_is_no_limit_is_refused(text: str) -> None:
             ["--kv-transfer-config", _with_extra('{"connectors": [{"kv_connector": "A"}]}')],
             "kv_connector_extra_config.connectors[0]: missing 'kv_role'",
         ),
+        (
+            ["--kv-transfer-config", _with_extra('{"connectors": [], "password": "hunter2hunter2"}')],
+            "kv_connector_extra_config.password: a secret, by its name, is written out here",
+        ),
         (["--connector", "noop_connector", "--model-config", "nobody"], "no such model"),
         (["--connectors", "noop_connector"], "the record needs both"),
         (["--connectors", "noop_connector", "--releases", "0.32.0"], "Give its folder with --to"),
