@@ -19,10 +19,12 @@ child = subprocess.Popen([sys.executable, "-c",
 open(sys.argv[1], "w").write(f"{os.getpid()} {child.pid}")
 time.sleep(600)
 """
+# In virtual time an engine is stopped while it is not its turn; the kernel then hangs up on its group when whoever started that dies.
+STOPPED = STUBBORN.replace("\ntime.sleep(600)\n", "\nos.kill(os.getpid(), signal.SIGSTOP)\n")
 LAUNCHER = """
 import subprocess, sys, time
 supervisor = subprocess.Popen([sys.executable, "-m", "connector_tax.run.engine.supervisor", "0.5",
-    sys.executable, "-c", sys.argv[1], sys.argv[2]], stdin=subprocess.PIPE, start_new_session=True)
+    sys.executable, "-c", sys.argv[1], sys.argv[2]], stdin=subprocess.PIPE, process_group=0)
 print(supervisor.pid, flush=True)
 time.sleep(600)
 """
@@ -41,12 +43,15 @@ def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.parametrize("engine", [STUBBORN, STOPPED], ids=["stubborn", "stopped"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_survives_the_death_of_the_launching_script(tmp_path: Path, how: signal.Signals) -> None:
+def test_nothing_survives_the_death_of_the_launching_script(
+    tmp_path: Path, how: signal.Signals, engine: str
+) -> None:
     """kill -9 of the script closes the pipe; the supervisor then ends the whole family."""
     pids_file = tmp_path / "pids"
     launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, STUBBORN, str(pids_file)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", LAUNCHER, engine, str(pids_file)], stdout=subprocess.PIPE, text=True
     )
     assert launcher.stdout is not None
     supervisor = int(launcher.stdout.readline())

@@ -42,7 +42,9 @@ def main(arguments: list[str], ends_on: tuple[signal.Signals, ...] = (signal.SIG
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
-    for signum in (*ends_on, signal.SIGCHLD):
+    # Where who started us is killed while an engine is stopped, the kernel sends the group SIGHUP: also us, who have the others to end.
+    survived = () if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else (signal.SIGHUP,)
+    for signum in (*ends_on, signal.SIGCHLD, *survived):
         signal.signal(signum, _woken)
     child = subprocess.Popen(
         command[lifeline:],
