@@ -4,12 +4,12 @@ import os
 from dataclasses import replace as replace_load
 from pathlib import Path
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
+from connector_tax.base.capacity import DEFAULTS, Costs, Limits, busy_s
 from connector_tax.base.config import CampaignConfig, EngineConfig, parse_campaign
 from connector_tax.base.plan.start import begin_campaign
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import ConnectorEntry, ConnectorSpec
 from connector_tax.base.records.host import StepCosts
 from connector_tax.check.request import CheckRequest, longest_model_len
@@ -18,8 +18,10 @@ from connector_tax.virtual_time import EngineSpec, Load
 
 # What engine and client get done on a core beside each other; more would measure the host.
 TOKENS_PER_CORE_S = 700.0
-# Of what the device holds by its clock, or of what the host holds where that is less; in virtual time no host counts.
-LOAD_SHARE, VIRTUAL_LOAD_SHARE = 0.3, 0.5
+# Of what the device holds by its clock, or of what the host holds where that is less.
+LOAD_SHARE = 0.3
+# Of what an engine holds, at most, whose clock stands still for the host.
+VIRTUAL_LOAD_SHARE = 0.6
 # For the real launch of another check on this host: two at once would be each other's neighbours.
 WAIT_S = 600
 # Plain vLLM as a configuration of its own: its tax is what plain differs from itself by.
@@ -70,32 +72,29 @@ def engine_spec(engine: EngineConfig, connector: ConnectorSpec) -> EngineSpec:
 
 
 def rate_for(request: CheckRequest, costs: StepCosts, cores: int) -> float:
-    """Return the load per second of the real launch."""
-    shape = Shape(request.input_tokens, request.output_tokens)
-    return float(
-        f"{LOAD_SHARE * min(_holds(shape, costs), TOKENS_PER_CORE_S * cores / shape.output_tokens):.2g}"
-    )
-
-
-def virtual_load(config: CampaignConfig, load: Load) -> Load:
-    """Return ``load`` in the campaign's shape, at no more than the device of a campaign holds: in overload a latency says how long one waited."""
-    costs, shape = step_costs(config.engine), config.phase_a_shape
-    assert costs is not None, "the engine's kind is virtual_gpu"
-    rate_per_s = min(load.rate_per_s, float(f"{VIRTUAL_LOAD_SHARE * _holds(shape, costs):.2g}"))
-    return replace_load(
-        load, rate_per_s=rate_per_s, input_tokens=shape.input_tokens, output_tokens=shape.output_tokens
-    )
-
-
-def _holds(shape: Shape, costs: StepCosts) -> float:
-    """Requests per second of the device, by what one costs it beyond the steps' own base."""
-    prompt, answer = shape.input_tokens, shape.output_tokens
+    """Return the load per second; what a request costs the device beyond the steps' own base says how many it holds."""
+    prompt, answer = request.input_tokens, request.output_tokens
     request_us = (
         prompt * costs.per_prefill_token_us
         + answer * costs.per_decode_seq_us
         + answer * (prompt + answer / 2) * costs.per_context_token_us
     )
-    return 1e6 / request_us if request_us > 0 else float("inf")
+    holds = 1e6 / request_us if request_us > 0 else float("inf")
+    return float(f"{LOAD_SHARE * min(holds, TOKENS_PER_CORE_S * cores / answer):.2g}")
+
+
+def virtual_load(config: CampaignConfig, load: Load) -> Load:
+    """Return ``load`` in the campaign's shape, at no more than its engine holds: in overload a latency says how long one waited."""
+    costs, shape, args = step_costs(config.engine), config.phase_a_shape, config.engine.args
+    assert costs is not None, "the engine's kind is virtual_gpu"
+    limits = Limits.of(
+        {name: args.get(name.partition(".")[2]) for name in DEFAULTS}, config.cell.inflight_cap
+    )
+    request_s = sum(busy_s(Costs(**asdict(costs), per_prompt_us=0.0), limits, shape))
+    rate_per_s = min(load.rate_per_s, float(f"{VIRTUAL_LOAD_SHARE / request_s:.2g}"))
+    return replace_load(
+        load, rate_per_s=rate_per_s, input_tokens=shape.input_tokens, output_tokens=shape.output_tokens
+    )
 
 
 def _mapping(request: CheckRequest, name: str, duration_s: float) -> Foreign:

@@ -45,14 +45,23 @@ def test_the_load_is_a_share_of_what_the_device_holds(tmp_path: Path) -> None:
     assert rate_for(asked, costs, cores=2) < 50, "the host holds less"
 
 
-@pytest.mark.parametrize(("gpu", "rate_per_s"), [("h200", 24.0), ("h20", 5.8)])
-def test_virtual_time_loads_no_device_with_more_than_it_holds(
-    tmp_path: Path, gpu: str, rate_per_s: float
+@pytest.mark.parametrize(
+    ("gpu", "name", "args", "rate_per_s"),
+    [
+        pytest.param("h200", "Qwen3-Coder-30B-A3B-Instruct", {}, 24.0, id="as published"),
+        pytest.param("h20", "Qwen3-14B", {}, 6.2, id="a slow GPU"),
+        pytest.param(
+            "h200", "Qwen3-Coder-30B-A3B-Instruct", {"max_num_seqs": 1}, 5.6, id="one request at a time"
+        ),
+    ],
+)
+def test_virtual_time_loads_no_engine_with_more_than_it_holds(
+    tmp_path: Path, gpu: str, name: str, args: dict[str, int], rate_per_s: float
 ) -> None:
     model = tmp_path / "made"
     model.mkdir()
-    (model / "config.json").write_bytes((ROOT / "config" / "models" / "Qwen3-14B.json").read_bytes())
-    asked = replace(request(tmp_path, gpu=gpu), model=model)
+    (model / "config.json").write_bytes((ROOT / "config" / "models" / f"{name}.json").read_bytes())
+    asked = replace(request(tmp_path, gpu=gpu, args=args), model=model)
     load = virtual_load(write_campaign(asked, tmp_path, "one", duration_s=1.0), Load())
     assert (load.rate_per_s, load.input_tokens, load.requests) == (rate_per_s, 256, Load().requests)
 
