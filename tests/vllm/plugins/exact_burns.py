@@ -2,9 +2,11 @@
 
     "kv_connector_extra_config": {"hook": "build_connector_meta", "us": 200, "how": "cpu"}
 
-``cpu`` burns that much CPU time of the thread that calls the hook; ``jump`` moves virtual time on by it and burns nothing: the truth.
+``cpu`` burns that much CPU time of the thread that calls the hook; ``jump`` moves virtual time on by it and burns nothing: the truth. ``sleep`` sleeps
+so long.
 """
 
+import time
 from time import thread_time_ns
 from typing import Any
 
@@ -20,10 +22,14 @@ class ExactBurns(NoOpConnector):
         super().__init__(vllm_config, role, kv_cache_config)
         told = vllm_config.kv_transfer_config.kv_connector_extra_config
         us, jumps, hook = told["us"], told["how"] == "jump", getattr(self, told["hook"])
+        sleeps = told["how"] == "sleep"
 
         def burn() -> None:
             if jumps:
                 virtual_gpu.clock.source.busy(us)
+                return
+            if sleeps:
+                time.sleep(us / 1e6)
                 return
             until_ns = thread_time_ns() + round(us * 1e3)
             while thread_time_ns() < until_ns:
