@@ -122,9 +122,7 @@ class WorkerPool:
         """Workers whose process has ended, and how."""
         ended = {i: m.process.poll() for i, m in enumerate(self._members)}
         return {
-            i: f"load-generator worker {i} ended by signal {-code}"
-            if code < 0
-            else f"load-generator worker {i} ended with exit code {code}"
+            i: f"load-generator worker {i} ended {f'by signal {-code}' if code < 0 else f'with exit code {code}'}"
             for i, code in ended.items()
             if code is not None
         }
