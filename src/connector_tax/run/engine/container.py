@@ -81,7 +81,9 @@ def image_of(container: ContainerConfig) -> Image:
         ConfigError: no such runtime or image is here.
         EngineError: the runtime does not answer.
     """
-    runtime, name = container.runtime or next(filter(shutil.which, RUNTIMES), RUNTIMES[0]), container.image
+    here = (runtime for runtime in RUNTIMES if shutil.which(runtime))
+    runtime = next(here, RUNTIMES[0]) if container.runtime is None else container.runtime
+    name = container.image
     if shutil.which(runtime) is None:
         raise ConfigError(
             f"engine.container.runtime: {runtime}: no such program on PATH. Install it, name one of {', '.join(RUNTIMES)} that is, or leave "
