@@ -217,7 +217,7 @@ def launch_words(launch: Contained) -> list[str]:
         *(f"--name={PREFIX}{launch.mark}", f"--label={PREFIX}mark={launch.mark}"),
         # The engine listens on this host's loopback, as outside of containers; its sockets in files and its shared memory are its own.
         # As much of that as this host has, which is a limit and no reservation.
-        *("--network=host", "--ipc=private", f"--shm-size={max(2**30, shutil.disk_usage('/dev/shm').total)}"),  # nosec B108
+        *("--network=host", "--ipc=private", f"--shm-size={max(2**30, shutil.disk_usage('/dev/shm').total)}"),  # nosec B108  # the host's own shared memory is only measured
         "--pids-limit=-1",
         *_narrow(launch.image, launch.names),
         *gpu_words(launch.image.runtime, launch.cards),
