@@ -11,7 +11,7 @@ from connector_tax.base.documents.aggregate import Interval
 from connector_tax.base.templates import template
 from connector_tax.check.campaign import AGAIN
 from connector_tax.check.document import Check
-from connector_tax.read.figures.words import signed, with_interval
+from connector_tax.read.figures.words import percent, signed, with_interval
 from connector_tax.virtual_time import Interval as Estimated
 
 TEMPLATES = Path(__file__).parent
@@ -58,7 +58,7 @@ def _module(name: str) -> Any:
 
 def _helpers() -> dict[str, Any]:
     units = {unit: partial(_with, unit=unit) for unit in ("ratio", "us")}
-    words = template(TEMPLATES / "words.j2").make_module(units)
+    words = template(TEMPLATES / "words.j2").make_module({**units, "percent": percent})
     return {
         "again": AGAIN,
         "least_us": LEAST_US,

@@ -40,9 +40,9 @@ BRIEF = {
     *("--fail-above", "--metric", "--baseline", "--max-minutes", "--json", "--markdown", "--junit", "--to"),
 }
 CODES = """\
-exit code 0: no tax (with --baseline: no growth of one) is shown to be above --fail-above; 1: one is; 2: the connector does not load or
-serve, the limit could not be judged, or the request is invalid. On SIGTERM and after --max-minutes
-what is known is printed and judged.
+exit code 0: no tax is shown to be above --fail-above, with --baseline no growth; 1: one is; 2: the
+connector does not load or serve, the limit could not be judged, or the request is invalid. On SIGTERM
+and after --max-minutes what is known is printed and judged.
 """
 
 
