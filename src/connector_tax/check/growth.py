@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_document, shown
 from connector_tax.base.statistics.mover import change
 from connector_tax.check.document import Check, Growth, Seen
-from connector_tax.virtual_time import Interval, VirtualTime
+from connector_tax.virtual_time import Bounds, Interval, VirtualTime
 
 STEP = "step"
 # (1.96 + 0.84) / 1.96: a growth of so many reaches of its interval is seen four times in five, of few starts oftener.
@@ -34,15 +36,15 @@ def refuse_another(baseline: Check, now: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: the baseline is of another connector, release or load; names the first key that differs.
     """
-    launched, load = baseline.found.launched, baseline.found.virtual_time[0]
+    launched = baseline.found.launched
     then = {
         "connector.kv_transfer_config": baseline.connector.kv_transfer_config,
         "model": baseline.model,
         "gpu": baseline.gpu,
         "engine_args": baseline.engine_args,
-        "versions.vllm": launched.versions.get("vllm") if launched is not None else None,
+        "versions.vllm": launched and launched.versions.get("vllm"),
         "scheduling": [v.scheduling for v in baseline.found.virtual_time],
-        **_load(load),
+        **_load(baseline.found.virtual_time[0]),
     }
     for key, value in now.items():
         if then[key] != value:
@@ -57,55 +59,38 @@ def growth_of(baseline: Check, now: VirtualTime) -> Iterator[Growth]:
     Raises:
         ConfigError: as ``refuse_another``.
     """
-    same = [v for v in baseline.found.virtual_time if v.scheduling == now.scheduling]
-    if not same:
-        refuse_another(baseline, {"scheduling": [now.scheduling]})
-    refuse_another(baseline, _load(now))
-    (then,) = same
+    then = next((v for v in baseline.found.virtual_time if v.scheduling == now.scheduling), None)
+    refuse_another(baseline, _load(now) if then else {"scheduling": [now.scheduling]})
+    assert then is not None, "refused"
     # Plain is the control: what it takes a step says how fast either host was.
-    speed = _speed(then.engine_us_per_step["plain"], now.engine_us_per_step["plain"])
-    us = _change(then.step_us.charged, now.step_us.charged, speed)
-    yield Growth(now.scheduling, STEP, _seen(us), us, None, speed, _could_see(us))
+    own, today = (v.engine_us_per_step["plain"].point for v in (then, now))
+    speed = own / today if own and today else 1.0
+
+    def growth(metric: str, us: Interval, ratio: Interval | None) -> Growth:
+        seen: Seen = "not_known"
+        if us.low is not None and us.high is not None:
+            seen = "grew" if us.low > 0 else "shrank" if us.high < 0 else "no_change"
+        could_see = None if us.low is None or us.point is None else FOUR_IN_FIVE * (us.point - us.low)
+        return Growth(now.scheduling, metric, seen, us, ratio, speed, could_see)
+
+    yield growth(STEP, _change(then.step_us, now.step_us, speed), None)
     before = {t.metric: t for t in then.taxes}
     for tax in now.taxes:
         if (old := before.get(tax.metric)) is not None:
-            us = _change(old.difference_us.charged, tax.difference_us.charged, speed)
-            ratio = _change(old.ratio.charged, tax.ratio.charged, speed)
-            yield Growth(now.scheduling, tax.metric, _seen(us), us, ratio, speed, _could_see(us))
+            us = _change(old.difference_us, tax.difference_us, speed)
+            yield growth(tax.metric, us, _change(old.ratio, tax.ratio, speed))
 
 
-def _load(v: VirtualTime) -> dict[str, Any]:
-    return {
-        "rate_per_s": v.rate_per_s,
-        "input_tokens": v.input_tokens,
-        "output_tokens": v.output_tokens,
-        "requests of a start": v.requests // v.starts,
-    }
+def _load(v: VirtualTime) -> dict[str, float]:
+    found = {name: getattr(v, name) for name in ("rate_per_s", "input_tokens", "output_tokens")}
+    return {**found, "requests of a start": v.requests // v.starts}
 
 
-def _speed(then: Interval, now: Interval) -> float:
-    return then.point / now.point if then.point and now.point else 1.0
-
-
-def _change(then: Interval, now: Interval, speed: float) -> Interval:
+def _change(then: Bounds, now: Bounds, speed: float) -> Interval:
     """``now - then``; its interval holds whether or not what the connector computes follows the host's speed as plain does."""
-    assert then.point is not None and now.point is not None, "a mean of starts"
-    first = (then.point, then.low, then.high)
-    scaled = [None if x is None else speed * x for x in (now.low, now.high)]
-    point, *ends = change(first, (now.point, now.low, now.high))
-    _, *others = change(first, (speed * now.point, scaled[0], scaled[1]))
-    low, high = (
-        None if a is None or b is None else pick(a, b)
-        for pick, a, b in zip((min, max), ends, others, strict=True)
-    )
-    return Interval(point, low, high)
-
-
-def _seen(us: Interval) -> Seen:
-    if us.low is None or us.high is None:
-        return "not_known"
-    return "grew" if us.low > 0 else "shrank" if us.high < 0 else "no_change"
-
-
-def _could_see(us: Interval) -> float | None:
-    return None if us.low is None or us.point is None else FOUR_IN_FIVE * (us.point - us.low)
+    first, second = msgspec.structs.astuple(then.charged), msgspec.structs.astuple(now.charged)
+    point = second[0] - first[0]
+    if None in (*first, *second):
+        return Interval(point, None, None)
+    ends = [change(first, (k * second[0], k * second[1], k * second[2])) for k in (1.0, speed)]
+    return Interval(point, min(low for _, low, _ in ends), max(high for *_, high in ends))

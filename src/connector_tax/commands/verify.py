@@ -76,22 +76,13 @@ def _results_in(path: Path) -> list[Path]:
 
 
 def _verify_results(folder: CampaignFolder, given: Path) -> int:
-    """Compare receipts and cells with their checksums: the campaign's, or those of the part that is given."""
-    root, place = folder.root.absolute(), given.absolute()
-    part = root in place.parents
-    print(
-        f"{given if part else folder.root}: {f'part of {folder.root}, ' * part}results of a campaign, and no bundle"
-    )
+    """Compare receipts and cells with their checksums."""
+    part = folder.root.absolute() in given.absolute().parents
+    print(f"{f'{given}: part of ' * part}{folder.root}: results of a campaign, and no bundle")
     findings: dict[Path, str] = {}
     listed = _listed_receipts(folder)
     n_cells = 0
     runs = {r.path: r for r in (*folder.runs(), *listed)}
-    if part:
-        runs = {
-            p: r
-            for p, r in runs.items()
-            if place in (p.absolute(), *p.absolute().parents) or p.absolute() in place.parents
-        }
     for run in runs.values():
         known = listed.get(run)
         if not run.receipt.is_file():

@@ -21,11 +21,6 @@ from connector_tax.read.ingest.steps import KIND_NAMES
 from connector_tax.read.stats.aggregate import aggregate
 from connector_tax.read.stats.cell_rows import aggregate_csv
 
-STEP_COLUMNS = (
-    *("began_s", "tokens", "step_duration_us", "schedule_us", "update_us", "round_trip_us"),
-    *("build_meta_us", "get_finished_us", "start_load_kv_us", "connector_total_us"),
-)
-
 
 class Frames:
     """One campaign. Each table is read when it is first asked for; its column ``source`` says where its numbers come from.
@@ -94,10 +89,10 @@ class Frames:
             if cell.steps is None:
                 continue
             table = cell.steps.load()
-            columns = {name: getattr(table, name) for name in STEP_COLUMNS}
+            columns = {name: value for name, value in asdict(table).items() if isinstance(value, np.ndarray)}
             hooks = {f"{name}_us": table.hooks.us[:, k] for k, name in enumerate(table.hooks.names)}
-            kind = np.array(KIND_NAMES)[table.kind]
-            tables.append(pd.DataFrame({**columns, "kind": kind, **hooks}).assign(**_cell(cell)))
+            kinds = np.array(KIND_NAMES)[table.kind]
+            tables.append(pd.DataFrame({**columns, **hooks}).assign(**_cell(cell), kind=kinds))
         return self._with_source(pd.concat(tables, ignore_index=True) if tables else pd.DataFrame())
 
     def _with_source(self, found: pd.DataFrame) -> pd.DataFrame:

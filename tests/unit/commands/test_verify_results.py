@@ -39,18 +39,16 @@ def test_a_campaigns_folder_is_said_to_be_one_with_what_to_run(
     )
 
 
-def test_a_run_is_told_from_its_campaign_and_judged_alone(
+def test_a_part_is_told_from_its_campaign(
     found: Campaign, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = found.folder.runs()
-    (runs[-1].finished_cells()[0].cell_json).write_text("{}")
-    for path in (runs[0].path, runs[0].path.parent, runs[0].finished_cells()[0].path):
+    run = found.folder.runs()[0]
+    for path in (run.path, run.path.parent, run.finished_cells()[0].path):
         code, lines = verified(path, capsys)
-        assert code == 0 and lines[0].startswith(f"{path}: part of {found.root}, results of a campaign")
+        assert code == 0 and lines[0] == f"{path}: part of {found.root}: results of a campaign, and no bundle"
         assert lines[-1].endswith(f"connector-tax bundle {found.root}")
-    assert verified(runs[0].path, capsys)[1][-2].startswith("1 run, ")
-    monkeypatch.chdir(runs[-1].path)
-    assert verified(Path(), capsys)[0] == 1
+    monkeypatch.chdir(run.path)
+    assert verified(Path(), capsys)[1][0].startswith(f".: part of {found.root}")
 
 
 def test_every_campaign_of_a_folder_is_verified(found: Campaign, capsys: pytest.CaptureFixture[str]) -> None:
