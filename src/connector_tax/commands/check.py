@@ -40,9 +40,8 @@ BRIEF = {
     *("--fail-above", "--metric", "--baseline", "--max-minutes", "--json", "--markdown", "--junit", "--to"),
 }
 CODES = """\
-exit code 0: no tax is shown to be above --fail-above, with --baseline no growth; 1: one is; 2: the
-connector does not load or serve, the limit could not be judged, or the request is invalid. On SIGTERM
-and after --max-minutes what is known is printed and judged.
+exit code 0: no tax (with --baseline: no growth) is shown to be above --fail-above; 1: one is; 2: it
+does not load or serve, is not judged, or is a mistake. After SIGTERM what is known is judged.
 """
 
 
@@ -86,7 +85,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         (
             "--baseline=FILE",
             Path,
-            "an earlier --json: says how taxes grew; --fail-above is then of the growth",
+            "an earlier --json; --fail-above is of how much taxes grew since",
         ),
         ("--max-minutes=N", _minutes, "end after so many minutes with what is known"),
         ("--json", bool, "one JSON object instead of text"),
