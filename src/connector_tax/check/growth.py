@@ -92,5 +92,5 @@ def _change(then: Bounds, now: Bounds, speed: float) -> Interval:
     point = second[0] - first[0]
     if None in (*first, *second):
         return Interval(point, None, None)
-    ends = [change(first, (k * second[0], k * second[1], k * second[2])) for k in (1.0, speed)]
+    ends: Any = [change(first, (k * second[0], k * second[1], k * second[2])) for k in (1.0, speed)]
     return Interval(point, min(low for _, low, _ in ends), max(high for *_, high in ends))
