@@ -69,7 +69,7 @@ def _table(config: CampaignConfig, folder: CampaignFolder, date: str, found: sta
             _state(config, folder.run(date, connector_id, p), planned, p in left, known=known) for p in phases
         ]
         ended = len(blocks) - sum(p in left for p in blocks)
-        rows.append([connector_id, *states, *[f"{ended} of {len(blocks)} blocks"] * bool(blocks)])
+        rows.append([connector_id, *states, *[f"{ended} of {len(blocks)}"] * bool(blocks)])
     return columns(rows)
 
 
