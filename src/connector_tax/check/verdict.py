@@ -5,6 +5,7 @@ has the interval of one pair of launches, which plain and plain again are.
 """
 
 from collections.abc import Iterator
+from typing import Literal
 
 from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.check.campaign import AGAIN
@@ -16,7 +17,7 @@ ONE_PAIR = float(student_quantile(0.975, 1))
 
 
 def judge(request: CheckRequest, found: Found, cut_short: str | None) -> Verdict:
-    """Return the verdict on what is known: a tax is above the limit where its whole interval is.
+    """Return the verdict on what is known: a tax, or its growth, is above the limit where its whole interval is.
 
     Args:
         cut_short: why the check did not come to its end; None where it did.
@@ -26,7 +27,8 @@ def judge(request: CheckRequest, found: Found, cut_short: str | None) -> Verdict
     def verdict(
         code: Code, why: str | None = None, subject: str = "", worst: Decided | None = None
     ) -> Verdict:
-        return Verdict(code, EXIT_CODES[code], limit, worst, why, subject)
+        of: Literal["tax", "growth"] = "tax" if request.baseline is None else "growth"
+        return Verdict(code, EXIT_CODES[code], limit, worst, why, subject, of)
 
     if found.fault is not None:
         return verdict("not_loaded", subject=found.fault.subject)
@@ -63,7 +65,12 @@ def judge(request: CheckRequest, found: Found, cut_short: str | None) -> Verdict
 
 
 def _decided(request: CheckRequest, found: Found) -> Iterator[Decided]:
-    for result in found.virtual_time:
+    for growth in found.growth:
+        if growth.metric in request.metrics and growth.ratio is not None and growth.ratio.point is not None:
+            yield Decided(
+                growth.scheduling, growth.metric, growth.ratio.point, growth.ratio.low, growth.ratio.high
+            )
+    for result in found.virtual_time if request.baseline is None else ():
         for tax in result.taxes:
             if tax.metric in request.metrics and (ratio := tax.ratio.charged).point is not None:
                 yield Decided(result.scheduling, tax.metric, ratio.point, ratio.low, ratio.high)
