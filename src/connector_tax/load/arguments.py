@@ -25,7 +25,6 @@ EXAMPLES = """
 examples:
   connector-tax load --target http://127.0.0.1:8000
   connector-tax load --target ... --rates 0.5,1,2 --shape 4096,256 --out out/
-  connector-tax load --target ... --api chat --concurrency 64 --num-prompts 1000 --out out/
   connector-tax load --target ... --find-rate 0.5:64 --slo ttft_p90=500ms,tpot_p90=50ms --out out/
 """
 BRIEF = (
@@ -132,7 +131,7 @@ _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
         (
             "--shape --shapes",
             str,
-            f"input,output tokens (default: {SHAPE}), or several: 512x64,512x256",
+            f"input,output tokens, or 512x64,512x256 (default: {SHAPE})",
         ),
         ("--sessions", Path, "conversations (JSONL)"),
         ("--prompts", Path, "prompts: ShareGPT, JSONL with prompt or messages, or text"),

@@ -308,12 +308,12 @@ def test_chats_are_measured_with_prompts_of_the_wanted_length(tmp_path: Path) ->
 
 def test_the_demo_sweeps_an_engine_of_its_own_and_ends_it(tmp_path: Path) -> None:
     """Rates double until one is too many; two pictures show it; nobody serves there afterwards."""
-    done = load("--demo", "--shape", "64,8", "--out", str(tmp_path), "--warmup", "0.2", "--duration", "1")
+    done = load("--demo", "--shape", "256,32", "--out", str(tmp_path), "--warmup", "0.2", "--duration", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "summary.json").read_text())
     probe, *cells = found["cells"]
     rates = [cell["rate_per_s"] for cell in cells]
-    assert probe["cell_id"] == "c16_64x8" and rates[0] == pytest.approx(
+    assert probe["cell_id"] == "c16_256x32" and rates[0] == pytest.approx(
         probe["throughput"]["requests_per_s"] / 4, rel=0.1
     )
     assert rates[1] == 2 * rates[0]
