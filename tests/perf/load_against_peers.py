@@ -2,7 +2,7 @@
 
     .venv/bin/python tests/perf/load_against_peers.py --tokenizer FOLDER --vllm PYTHON --guidellm BIN --aiperf BIN [--rounds 3]
 
-FOLDER holds a tokenizer, as scripts/make_model_folder.py writes one; PYTHON has vLLM; each BIN is the folder of an environment's programs. A
+FOLDER holds a tokenizer, as scripts/make_model_folder.py writes one; PYTHON has vLLM and pandas; each BIN is the folder of an environment's programs. A
 tool that is not given is left out. Printed are medians over rounds of TTFT p50, TPOT p50 and the processor time of the whole command,
 start and tokenizing included. Run it on a quiet machine; three rounds of four tools take some eight minutes.
 """
@@ -29,11 +29,11 @@ VLLM = (
 )
 # TTFT p50 and TPOT p50, ms.
 Found = tuple[float, float]
-QUIET = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
 
-def said(*command: str | Path, code: tuple[int, ...] = (0,)) -> str:
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=QUIET)
+def said(*command: str | Path, code: tuple[int, ...] = (0,), offline: str = "1") -> str:
+    alone = {**os.environ, "HF_HUB_OFFLINE": offline, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=alone)
     if done.returncode not in code:
         raise SystemExit(f"{command[0]}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.stdout
@@ -90,7 +90,8 @@ def aiperf(args: argparse.Namespace, into: Path) -> Found:
     run += ["--input-file", args.data, "--custom-dataset-type", "single_turn", "--osl", str(TOKENS)]
     run += ["--extra-inputs", "ignore_eos:true", "--no-gpu-telemetry", "--arrival-pattern", "constant"]
     run += ["--request-rate", f"{args.rate:g}", "--request-count", str(args.num_prompts)]
-    said(*run, "--output-artifact-dir", into)
+    # Offline it takes a tokenizer's folder for a name of the hub.
+    said(*run, "--output-artifact-dir", into, offline="")
     (file,) = into.rglob("profile_export_aiperf.json")
     found: dict[str, Any] = json.loads(file.read_text())
     assert found["request_count"]["avg"] == args.num_prompts
