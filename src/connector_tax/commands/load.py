@@ -24,5 +24,5 @@ COMMAND = Command(
     usage="--target URL [--rates A,B] [--out FOLDER] [options]",
     brief=BRIEF,
     epilog=EXAMPLES,
-    interrupted="cells that were over are in --out",
+    interrupted="cells that were over are written",
 )

@@ -197,6 +197,9 @@ def _search(
     slo = running.load.slo
     judged: list[Judged] = []
     if not sweep.low_per_s:
+        print(
+            f"a sweep of {running.target.model} into {running.load.out}: {PROBE_IN_FLIGHT} requests at a time come first"
+        )
         spec = replace(content.spec, arrival="concurrency", concurrency=PROBE_IN_FLIGHT, min_completed=2 * PROBE_IN_FLIGHT,
                        warmup_s=0.0, duration_s=PROBE_S, max_cell_s=PROBE_AT_MOST_S)  # fmt: skip
         probe = running.measure(spec_at(content._replace(spec=spec), 0.0))

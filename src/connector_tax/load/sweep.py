@@ -48,7 +48,7 @@ def chosen_by(probe: LoadCell, sweep: Sweep, content: Content) -> tuple[Sweep, C
         for given, answers, least, most in ((sweep.warmup_s, 1, 2, 30), (sweep.duration_s, 3, 10, 60))
     )
     print(
-        f"{probe.spec.concurrency} at a time: {per_s:.3g} requests/s of {answer_s:.3g} s. Rates double from {low:g} until the server does not "
+        f"{per_s:.3g} requests/s of {answer_s:.3g} s: rates double from {low:g} until the server does not "
         f"keep up, {warmup_s + duration_s:g} s each, and then come close to the highest that it holds.\n",
         flush=True,
     )
