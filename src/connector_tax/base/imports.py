@@ -15,7 +15,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1]
 NAME = PACKAGE.name
 # The checkout; a wheel has what setup.py puts into the package.
-IN_CHECKOUT = (PACKAGE.parents[1] / "pyproject.toml").is_file()
+IN_CHECKOUT = (PACKAGE.parents[1] / "Snakefile").is_file()
 PROJECT = PACKAGE.parents[1] if IN_CHECKOUT else PACKAGE / "project"
 _OURS = re.compile(rf"{NAME}(\.\w+)*")
 _IMPORT = re.compile(
