@@ -100,6 +100,7 @@ def test_metrics_are_asked_where_the_server_refers_to(
         (200, b"", {}, "no counter of a prefix cache"),
         (200, b"<html>", {}, "/metrics"),
         (307, b"", {"Location": "http://192.0.2.1/metrics"}, "it refers to http://192.0.2.1"),
+        (307, b"", {"Location": "http://127.0.0.1:9/metrics"}, "it refers to http://127.0.0.1:9"),
         (307, b"", {"Location": "/metrics"}, "HTTP 307"),
         (307, b"", {"Location": "http://[::"}, "/metrics"),
     ],

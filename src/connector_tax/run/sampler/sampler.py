@@ -303,7 +303,7 @@ def scrape(
 
 
 def _metrics(client: direct.Client, base_url: str, timeout_s: float) -> str:
-    """A redirect is followed on the same host, since mounted applications answer ``/metrics/``.
+    """A redirect is followed on the same host and port, since mounted applications answer ``/metrics/``.
 
     Raises:
         NO_METRICS: the server cannot be asked, or answers with something that is not metrics.
@@ -314,9 +314,14 @@ def _metrics(client: direct.Client, base_url: str, timeout_s: float) -> str:
         if not answer.has_redirect_location:
             break
         there = url.join(answer.headers["Location"])
-        if there.host != url.host or (url.scheme, there.scheme) == ("https", "http"):
-            # Another host has another server's counters, and headers may hold a key.
-            raise ValueError(f"HTTP {answer.status_code}: it refers to {there.scheme}://{there.host}")
+        if (there.host, there.port) != (url.host, url.port) or (url.scheme, there.scheme) == (
+            "https",
+            "http",
+        ):
+            # Another address has another server's counters, and headers may hold a key.
+            raise ValueError(
+                f"HTTP {answer.status_code}: it refers to {there.scheme}://{there.netloc.decode()}"
+            )
         url = there
     if answer.status_code != 200:
         raise ValueError(f"HTTP {answer.status_code}")
