@@ -87,6 +87,7 @@ def guidellm(args: argparse.Namespace, into: Path) -> Found:
 def aiperf(args: argparse.Namespace, into: Path) -> Found:
     run = [Path(args.aiperf, "aiperf"), "profile", "--model", args.model, "--url", args.base_url]
     run += ["--endpoint-type", "completions", "--streaming", "--tokenizer", args.tokenizer, "--ui", "none"]
+    run += ["--use-server-token-count"]
     run += ["--input-file", args.data, "--custom-dataset-type", "single_turn", "--osl", str(TOKENS)]
     run += ["--extra-inputs", "ignore_eos:true", "--no-gpu-telemetry", "--arrival-pattern", "constant"]
     run += ["--request-rate", f"{args.rate:g}", "--request-count", str(args.num_prompts)]
@@ -137,7 +138,9 @@ def main() -> None:
         lines = []
         for k in range(args.num_prompts):
             text = " ".join(f"w{(7 * k + n) % 9973}" for n in range(WORDS))
-            lines.append({"prompt": text, "output_tokens": TOKENS, "output_tokens_count": TOKENS})
+            lines.append(
+                {"prompt": text, "text": text, "output_tokens": TOKENS, "output_tokens_count": TOKENS}
+            )
         Path(args.data).write_text("".join(json.dumps(line) + "\n" for line in lines))
         for k in range(args.rounds):
             # The other way round each second time.
