@@ -148,7 +148,11 @@ revert-patch: env  ## take out what an earlier version wrote into ENGINE_PYTHON'
 	patches/apply.sh --revert
 
 audit:  ## what requirements-dev.lock installs, as a list (sbom.cdx.json, CycloneDX), and what of it is known to be vulnerable
-	$(PYTHON) .ci/audit.py
+	[ -x .audit/bin/pip-audit ] || { python3 -m venv .audit && .audit/bin/pip install --quiet cyclonedx-bom==7.5.0 pip-audit==2.10.1; }
+	.audit/bin/cyclonedx-py requirements requirements-dev.lock --output-reproducible -o sbom.cdx.json
+	@rm -f .audit/found   # without it nobody could be asked, which is said and is no vulnerability
+	.audit/bin/pip-audit -r requirements-dev.lock --require-hashes --disable-pip --progress-spinner off -o .audit/found; code=$$?; \
+	  [ ! -s .audit/found ] || { cat .audit/found; exit $$code; }
 
 clean:  ## remove caches; results and environments stay
 	rm -rf .snakemake .mypy_cache .ruff_cache .hypothesis .import_linter_cache site

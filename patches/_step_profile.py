@@ -343,8 +343,9 @@ def wrap_scheduler_side(connector):
 
     def named_build(*args, **kwargs):
         meta = build(*args, **kwargs)
-        with contextlib.suppress(AttributeError):  # a class with slots; its rows then belong to no step
-            setattr(meta, STEP_ATTRIBUTE, Steps.step_id)
+        # vLLM's base class has no slots, so there is room also where the connector's is frozen or has slots of its own.
+        with contextlib.suppress(AttributeError, TypeError):
+            object.__setattr__(meta, STEP_ATTRIBUTE, Steps.step_id)
         return meta
 
     put(

@@ -1,3 +1,20 @@
 """What switching on a KV connector costs a vLLM server, before a block is transferred."""
 
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
 __version__ = "0.1.0"
+
+
+def read_campaign(path: str | Path) -> Any:
+    """Return pandas tables of a campaign, ``connector_tax.read.frames.Frames``: ``cells``, ``taxes``, ``requests``, ``steps``.
+
+    Args:
+        path: its results folder, or a bundle, packed or unpacked.
+
+    Raises:
+        ArtifactError: there is no campaign.
+    """
+    # By name: this module is above all layers, and pandas takes a second.
+    return import_module("connector_tax.read.frames").Frames(Path(path))

@@ -401,17 +401,13 @@ class State:
         return printable(self.code.replace("_", " ") + f": {self.why}" * bool(self.why))
 
 
-def state_of(config: CampaignConfig, results: Path, gpus: int | None = None) -> State:
-    """Read where a campaign stands from its folder.
-
-    Args:
-        gpus: engines side by side at most, where a campaign has more cards.
-    """
+def state_of(config: CampaignConfig, results: Path) -> State:
+    """Read where a campaign stands from its folder."""
     folder = CampaignFolder(results / config.campaign)
     runs = sum(len(config.members(phase)) for phase in config.phases)
     try:
         if not folder.campaign_file.exists():
-            return State("not_started", 0, runs, seconds_left(config, folder, gpus))
+            return State("not_started", 0, runs, seconds_left(config, folder))
         document = read_campaign_file(folder.campaign_file)
         # What is in variables that this shell has not is not known; a start that wants them says so.
         changed = [
@@ -420,7 +416,7 @@ def state_of(config: CampaignConfig, results: Path, gpus: int | None = None) -> 
             if "${" not in str(now) or "${" in str(was)
         ]
         found = start.standing(config, folder, document.date)
-        left_s = seconds_left(config, folder, gpus)
+        left_s = seconds_left(config, folder)
         ended = runs - sum(map(len, found.left.values()))
         if (worker := worker_of(folder)) is not None:
             return State("at_work", ended, runs, left_s, f"process {worker}")

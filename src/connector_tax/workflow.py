@@ -353,7 +353,7 @@ class Study:
             stop("interrupted before anything was begun", 130)
 
     def say_why(self, failed: Collection[Any] = (), account: Iterable[str] = ()) -> None:
-        """After a start that ended early: what its jobs said of it, and which of them said nothing.
+        """After a start that ended early: what its jobs said of it, and which of them said nothing; exits where it was interrupted.
 
         Args:
             failed: Snakemake's jobs.
@@ -365,11 +365,14 @@ class Study:
         said = [line for lines in words.values() for line in lines]
         if not (said or failed):  # Snakemake was told to end, and not its job
             said = [f"{INTERRUPTED}what was finished is kept"]
-        if any(line.startswith((INTERRUPTED, KILLED)) for line in said):
+        interrupted = any(line.startswith(INTERRUPTED) for line in said)
+        if interrupted or any(line.startswith(KILLED) for line in said):
             said.append(f"Go on: {self.command}" if self.command else "The same command goes on.")
         if said:
             _HUSHED.setTarget(None)
             print(masked("\n".join(["", "Why it ended:", *said])), file=sys.stderr, flush=True)
+        if interrupted:
+            sys.exit(130)  # Snakemake ends with 1 whatever happened
 
     def say_result(self) -> None:
         """Have the report's closing lines stand below all that Snakemake says; nothing where the report is not of this analysis."""

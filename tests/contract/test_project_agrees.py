@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,15 @@ def test_what_checks_the_code_runs_on_what_a_campaign_runs_on() -> None:
         for name in ("requirements.lock", "requirements-dev.lock")
     )
     assert run < dev
+
+
+def test_what_recomputes_a_bundle_is_in_the_lock_of_a_campaign() -> None:
+    """On a machine that has requirements.lock alone, `verify --reproduce` and every other command import."""
+    of = packages_distributions()
+    imported = set().union(*(_foreign_imports(path) for path in (ROOT / "src").rglob("*.py")))
+    needed = {re.sub(r"[-_.]+", "-", name).lower() for module in imported for name in of.get(module, ())}
+    locked = set(re.findall(r"^(\S+)==", (ROOT / "requirements.lock").read_text(), re.M))
+    assert needed - {"connector-tax"} <= locked
 
 
 def test_a_clone_stays_small() -> None:

@@ -1,7 +1,10 @@
 """``connector-tax run FILE``: what a person hears of a campaign, and of one that cannot be measured."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -47,6 +50,22 @@ def test_a_campaign_begins_with_how_long_and_ends_with_what_came_out(project: Pr
     assert len(wrong.stderr.splitlines()) == 1
     loud = run(project, "--verbose")
     assert "Nothing to be done" in loud.stderr
+
+
+def test_ctrl_c_while_jobs_run_ends_with_130_and_the_command_that_goes_on(project: Project) -> None:
+    project.configure(small)
+    command = [sys.executable, "-m", "connector_tax", "run", "test"]
+    with subprocess.Popen(
+        command, cwd=project.root, env=project.environment, stderr=subprocess.PIPE, text=True, process_group=0
+    ) as running:
+        deadline = time.monotonic() + 120
+        while not list(project.root.glob("results/test/logs/preflight.log")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+        _, heard = running.communicate(timeout=60)
+    assert running.returncode == 130, heard
+    assert heard.endswith("Go on: connector-tax run test\n")
+    assert [word for word in SNAKEMAKE if word in heard] == []
 
 
 def test_one_that_cannot_be_measured_ends_with_the_reason(project: Project) -> None:

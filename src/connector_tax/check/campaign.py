@@ -102,7 +102,7 @@ def _mapping(request: CheckRequest, name: str, duration_s: float) -> Foreign:
             "served_model_name": "m",
             "args": args,
             "env": {**ENVIRONMENT, **request.env},
-            "ready_timeout_s": 240,
+            "ready_timeout_s": 600,
             "stop_grace_s": 5,
         },
         "phase_a": {

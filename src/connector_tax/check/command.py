@@ -18,6 +18,7 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.check.campaign import engine_spec, write_campaign
 from connector_tax.check.document import Check, Connector, Found, Host
 from connector_tax.check.early import early_fault
+from connector_tax.check.growth import growth_of, refuse_another
 from connector_tax.check.launch import launch_once, switched
 from connector_tax.check.real_time import measure_real_time
 from connector_tax.check.request import CheckRequest
@@ -75,9 +76,12 @@ def run_check(request: CheckRequest, root: Path, ending: Ending, show: Show) -> 
         root: an empty folder for the raw artifacts.
 
     Raises:
-        ConfigError: the request cannot be measured.
+        ConfigError: the request cannot be measured, or its baseline is of something else.
     """
     begun_s = time.monotonic()
+    if request.baseline is not None:
+        now = {"connector.kv_transfer_config": request.kv_transfer_config, "engine_args": request.args}
+        refuse_another(request.baseline, {**now, "model": request.model_name, "gpu": request.gpu})
     name, cell_s = (REAL_TIME, REAL_TIME_S) if request.real_time else (LAUNCH, LAUNCH_S)
     config = write_campaign(request, root, name, duration_s=cell_s)
     connector = Connector(
@@ -105,6 +109,7 @@ def run_check(request: CheckRequest, root: Path, ending: Ending, show: Show) -> 
         python=request.engine_python,
         model=request.model_name,
         gpu=request.gpu,
+        engine_args=request.args,
         host=host,
         found=found,
         elapsed_s=time.monotonic() - begun_s,
@@ -138,6 +143,8 @@ def _measure(
     show("launched", found.launched)
     if found.launched.failure is not None:
         return
+    if request.baseline is not None:
+        refuse_another(request.baseline, {"versions.vllm": found.launched.versions.get("vllm")})
     # An engine that was told nothing resolves it, and says so in its settings.
     is_sync = found.launched.settings.get("scheduler_config.async_scheduling") is False
     for scheduling in ("sync",) if is_sync else ("async", "sync") if request.both else ("async",):
@@ -151,6 +158,10 @@ def _measure(
             show("switched", found.switched)
         found.virtual_time += (result,)
         show("virtual_time", result)
+        if request.baseline is not None:
+            growth = tuple(growth_of(request.baseline, result))
+            found.growth += growth
+            show("growth", growth)
         if ending.why is not None:
             return
 

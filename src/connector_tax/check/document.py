@@ -1,6 +1,6 @@
 """``connector-tax check --json``: what a check found and what it says of it."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -8,8 +8,9 @@ from connector_tax.base.documents.aggregate import TaxRow
 from connector_tax.base.documents.cell import Spinning
 from connector_tax.base.documents.identity import Versions
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.virtual_time import VirtualTime
+from connector_tax.virtual_time import Interval, VirtualTime
 
+Seen = Literal["grew", "shrank", "no_change", "not_known"]
 Code = Literal["not_loaded", "not_served", "above", "not_above", "measured", "not_judged"]
 EXIT_CODES: dict[Code, int] = {
     "not_loaded": 2,
@@ -116,8 +117,28 @@ class RealTime(msgspec.Struct, frozen=True):
     failure: str | None
 
 
+class Growth(msgspec.Struct, frozen=True):
+    """A tax of the engine's thread less what it was in the baseline.
+
+    Attributes:
+        metric: a latency, or ``step`` for CPU time of a step.
+        seen: ``no_change`` where the interval holds zero, ``not_known`` where there is none.
+        ratio: of the taxes as shares of plain's latency; None of ``step``.
+        host_speed: CPU time of plain's step then over today's; the intervals hold with this and without.
+        could_see_us: a growth of this size is seen four times in five.
+    """
+
+    scheduling: str
+    metric: str
+    seen: Seen
+    us: Interval
+    ratio: Interval | None
+    host_speed: float
+    could_see_us: float | None
+
+
 class Decided(msgspec.Struct, frozen=True):
-    """One tax that decides; ``where`` is a way of scheduling, or ``real_time``. Of virtual time the lower bound."""
+    """One tax, or growth of one, that decides; ``where`` is a way of scheduling, or ``real_time``. Of virtual time the lower bound."""
 
     where: str
     metric: str
@@ -130,7 +151,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """
     Attributes:
         limit: as a ratio; None: no tax is too large.
-        worst: the largest tax that decides.
+        of: what is judged: taxes, or with a baseline their growth.
+        worst: the largest that decides.
         why: of what is not judged: ``ended``, ``out_of_time``, ``problem``, ``not_measured``, ``off`` (the connector is, or on a fallback),
             ``wide`` (an interval is wider than the limit) or ``not_in_virtual_time``.
         subject: the metric or the hook that is meant, or what an engine said.
@@ -142,6 +164,7 @@ class Verdict(msgspec.Struct, frozen=True):
     worst: Decided | None = None
     why: str | None = None
     subject: str = ""
+    of: Literal["tax", "growth"] = "tax"
 
 
 class Found(msgspec.Struct):
@@ -156,11 +179,14 @@ class Found(msgspec.Struct):
     switched: tuple[Switched, ...] = ()
     virtual_time: tuple[VirtualTime, ...] = ()
     real_time: RealTime | None = None
+    growth: tuple[Growth, ...] = ()
     problem: str | None = None
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """The whole; ``python`` is the engine's interpreter."""
+
+    REMEDY: ClassVar[str] = "Give what connector-tax check --json printed."
 
     schema: Literal[2] = 2
     verdict: Verdict
@@ -168,6 +194,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     model: str
     gpu: str
+    engine_args: Foreign = {}
     host: Host
     found: Found
     elapsed_s: float

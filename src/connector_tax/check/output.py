@@ -20,7 +20,7 @@ LEAST_US = 0.5
 
 
 def text_of(part: str, value: Any) -> str:
-    """Return a part of the check as lines: ``about``, ``loads``, ``launched``, ``switched``, ``virtual_time``, ``real_time`` or ``verdict``."""
+    """Return a part of the check as lines: ``about``, ``loads``, ``launched``, ``switched``, ``virtual_time``, ``growth``, ``real_time`` or ``verdict``."""
     lines = str(getattr(_module("check.txt.j2"), part)(value)).splitlines()
     return "\n".join(line for line in lines if line.strip())
 
@@ -57,12 +57,12 @@ def _module(name: str) -> Any:
 
 
 def _helpers() -> dict[str, Any]:
-    words = template(TEMPLATES / "words.j2").make_module({"percent": percent})
+    units = {unit: partial(_with, unit=unit) for unit in ("ratio", "us")}
+    words = template(TEMPLATES / "words.j2").make_module({**units, "percent": percent})
     return {
         "again": AGAIN,
         "least_us": LEAST_US,
-        "ratio": partial(_with, unit="ratio"),
-        "us": partial(_with, unit="us"),
+        **units,
         "plain_us": _plain_us,
         "words": words,
     }

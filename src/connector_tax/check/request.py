@@ -18,6 +18,7 @@ from connector_tax.base.files import parse_json, read_json, sha256_of
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.connector import ConnectorEntry
+from connector_tax.check.document import Check
 
 CONNECTORS = PROJECT_ROOT / "config" / "connectors.yaml"
 MODELS = PROJECT_ROOT / "config" / "models"
@@ -37,8 +38,9 @@ class CheckRequest:
         model: a folder with ``config.json`` and a tokenizer.
         both: synchronous scheduling as well, where the engine resolves to asynchronous scheduling.
         real_time: a campaign of three lines in place of virtual time.
-        limit: of a tax, as a ratio; None: no tax is too large.
+        limit: of a tax, or with a baseline of its growth, as a ratio; None: none is too large.
         metrics: whose taxes decide.
+        baseline: an earlier check, whose taxes those of today are compared with.
     """
 
     connector_id: str
@@ -56,6 +58,7 @@ class CheckRequest:
     real_time: bool = False
     limit: float | None = None
     metrics: tuple[str, ...] = METRICS
+    baseline: Check | None = None
 
     @property
     def kv_transfer_config(self) -> Foreign:

@@ -4,13 +4,14 @@ In virtual time the lower bound decides: what the engine's thread was charged. O
 """
 
 from collections.abc import Iterator
+from typing import Literal
 
 from connector_tax.check.document import EXIT_CODES, Code, Decided, Found, Verdict
 from connector_tax.check.request import CheckRequest
 
 
 def judge(request: CheckRequest, found: Found, cut_short: str | None) -> Verdict:
-    """Return the verdict on what is known: a tax is above the limit where its whole interval is.
+    """Return the verdict on what is known: a tax, or its growth, is above the limit where its whole interval is.
 
     Args:
         cut_short: why the check did not come to its end; None where it did.
@@ -20,7 +21,8 @@ def judge(request: CheckRequest, found: Found, cut_short: str | None) -> Verdict
     def verdict(
         code: Code, why: str | None = None, subject: str = "", worst: Decided | None = None
     ) -> Verdict:
-        return Verdict(code, EXIT_CODES[code], limit, worst, why, subject)
+        of: Literal["tax", "growth"] = "tax" if request.baseline is None else "growth"
+        return Verdict(code, EXIT_CODES[code], limit, worst, why, subject, of)
 
     if found.fault is not None:
         return verdict("not_loaded", subject=found.fault.subject)
@@ -56,7 +58,12 @@ def judge(request: CheckRequest, found: Found, cut_short: str | None) -> Verdict
 
 
 def _decided(request: CheckRequest, found: Found) -> Iterator[Decided]:
-    for result in found.virtual_time:
+    for growth in found.growth:
+        if growth.metric in request.metrics and growth.ratio is not None and growth.ratio.point is not None:
+            yield Decided(
+                growth.scheduling, growth.metric, growth.ratio.point, growth.ratio.low, growth.ratio.high
+            )
+    for result in found.virtual_time if request.baseline is None else ():
         for tax in result.taxes:
             if tax.metric in request.metrics and (ratio := tax.ratio.charged).point is not None:
                 yield Decided(result.scheduling, tax.metric, ratio.point, ratio.low, ratio.high)

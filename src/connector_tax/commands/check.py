@@ -18,6 +18,7 @@ from connector_tax.base.secrets import masked
 from connector_tax.check.campaign import engine_spec, write_campaign
 from connector_tax.check.command import Ending, kept_in, run_check
 from connector_tax.check.engine_python import add_engine_python, engine_python_of
+from connector_tax.check.growth import read_baseline
 from connector_tax.check.output import json_of, junit_of, markdown_of, text_of
 from connector_tax.check.releases import Asked, interpreters, measure_record
 from connector_tax.check.request import (
@@ -36,12 +37,11 @@ MODEL = "Qwen3-Coder-30B-A3B-Instruct"
 RECORD_STARTS, RECORD_LOAD = 5, Load(requests=800)
 BRIEF = {
     *("--kv-transfer-config", "--connector", "--engine-python", "--gpu", "--model-config", "--env", "--both"),
-    *("--fail-above", "--metric", "--max-minutes", "--json", "--markdown", "--junit", "--to"),
+    *("--fail-above", "--metric", "--baseline", "--max-minutes", "--json", "--markdown", "--junit", "--to"),
 }
 CODES = """\
-exit code 0: no tax is shown to be above --fail-above; 1: one is; 2: the connector does not load or
-serve, the limit could not be judged, or the request is invalid. On SIGTERM and after --max-minutes
-what is known is printed and judged.
+exit code 0: no tax (with --baseline: no growth) is shown to be above --fail-above; 1: one is; 2: it
+does not load or serve, is not judged, or is a mistake. After SIGTERM what is known is judged.
 """
 
 
@@ -82,6 +82,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         ("--fail-above=TAX", ratio, "2%% or 0.02: exit code 1 where a tax is shown to be above it"),
         ("--metric", METRICS, "a latency whose tax decides; may be repeated; default all four", []),
+        (
+            "--baseline=FILE",
+            Path,
+            "an earlier --json; --fail-above is of how much taxes grew since",
+        ),
         ("--max-minutes=N", _minutes, "end after so many minutes with what is known"),
         ("--json", bool, "one JSON object instead of text"),
         ("--markdown=FILE", Path, "append a summary, as to $GITHUB_STEP_SUMMARY"),
@@ -100,6 +105,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     if (args.releases is None) != (args.connectors is None):
         raise ConfigError("--releases and --connectors: the record needs both.")
+    if args.baseline is not None and (args.real_time or args.releases is not None):
+        raise ConfigError(
+            "--baseline: one check in virtual time is compared. Leave out --real-time and --releases."
+        )
     if args.releases is not None:
         return _record(args)
     ending = Ending(args.max_minutes)
@@ -167,6 +176,7 @@ def _request(args: argparse.Namespace, connector_id: str | None) -> CheckRequest
         ConfigError: the connector, the model or an argument is none, or no interpreter is given.
     """
     python = engine_python_of(args)
+    baseline = None if args.baseline is None else read_baseline(args.baseline)
     entry, notes = entry_by_id(connector_id) if connector_id else entry_of_json(args.kv_transfer_config)
     own_args = engine_args(args.engine_args)
     name, folder = model_folder(args.model_config, python)
@@ -184,6 +194,7 @@ def _request(args: argparse.Namespace, connector_id: str | None) -> CheckRequest
         real_time=args.real_time,
         limit=args.fail_above,
         metrics=tuple(dict.fromkeys(args.metric or METRICS)),
+        baseline=baseline,
     )
 
 

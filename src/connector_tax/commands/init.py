@@ -150,7 +150,7 @@ def _refuse_missing(connectors: list[ConnectorSpec], python: str) -> None:
 
 def _fits(plan: Outlook, repeats: int, hours: float) -> str:
     launches, cells = sum(p.launches for p in plan.phases), sum(p.cells for p in plan.phases)
-    return f"{repeats + 2} blocks of launches ({launches} launches, {cells} cells): {duration_text(3600 * plan.hours)} of {hours:g} h"
+    return f"{repeats} repeats, with phases A and B {repeats + 2} blocks of launches ({launches} launches, {cells} cells): {duration_text(3600 * plan.hours)} of {hours:g} h"
 
 
 def _finds(plan: Outlook, repeats: int) -> Iterator[str]:

@@ -1,6 +1,8 @@
 """Measure a campaign, or go on with one that was interrupted, then report. What is measured is kept and not measured twice."""
 
 import argparse
+import contextlib
+import io
 import os
 import re
 import shlex
@@ -108,18 +110,38 @@ def _start_snakemake(campaign: Named, cores: int, more: list[str], *, quiet: boo
         refuse_engine(config.engine)
         left = f"about {duration_text(left_s)} left"
         print(f"{config.campaign}: {left}; Ctrl-C keeps what is done, and the same command goes on")
-    # An option of Snakemake asks it for something.
-    if quiet := quiet and not any(word.startswith("-") for word in more):
+    os.chdir(results_folder().parent)
+    if any(word.startswith("-") for word in more):
+        quiet = False  # an option of Snakemake asks it for something
+        _refuse_unknown_options(command[3:])
+    if quiet:
         command += PROFILE
         # It would answer Ctrl-C by a traceback as long as it has no jobs; till then the signal waits.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     again = shlex.join(["connector-tax", *sys.argv[1:]])
     os.environ |= {COMMAND_VARIABLE: again, QUIET_VARIABLE: "1" * quiet}
-    os.chdir(results_folder().parent)
     # Snakemake's own, which ends in a traceback where it may not make it.
     Path(".snakemake").mkdir(exist_ok=True)
     sys.stdout.flush()
     os.execv(sys.executable, command)  # nosec B606  # a list of arguments, quoted by nobody
+
+
+def _refuse_unknown_options(words: list[str]) -> None:
+    """Say in one line what Snakemake would say below its usage."""
+    # Takes a second, which only its options are worth.
+    from snakemake.cli import parse_args
+    from snakemake.exceptions import CliException
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            parse_args(words)
+    except (CliException, SystemExit) as ended:
+        if isinstance(ended, SystemExit) and not ended.code:
+            raise
+        last = f"{said.getvalue()}\n{ended}" if isinstance(ended, CliException) else said.getvalue()
+        why = re.sub(r"^.*?[Ee]rror: ", "", last.strip().rpartition("\n")[2])
+        raise ConfigError(f"Snakemake: {why.rstrip('.')}. Its options: connector-tax run -- --help") from None
 
 
 def snakemake_command(configfile: Path, cores: int | None, *more: str) -> list[str]:

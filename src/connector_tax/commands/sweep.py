@@ -36,19 +36,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         return actions.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
 
     for own in (
-        plan := action("plan", "say what would be measured, and for how long"),
+        action("plan", "say what would be measured, and for how long"),
         action("status", "say where each campaign stands"),
         table := action("table", "print the taxes of all campaigns in Markdown"),
     ):
         add_options(own, ("--results=DIR", Path, "where results are read; default results/ of the checkout"))
-    add_options(
-        plan,
-        (
-            "--gpus",
-            one_or_more,
-            "engines side by side at most, as run takes --resources gpu=N; default: as many as a campaign has cards",
-        ),
-    )
     action("write", "write each campaign's config, and measure nothing")
     run = action("run", "measure one campaign after another, or go on")
     add_options(
@@ -86,7 +78,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.action == "table":
         _table(sweep, results, args)
     elif args.action in ("plan", "status"):
-        print(overview(sweep, results, getattr(args, "gpus", None)))
+        print(overview(sweep, results))
     elif args.action == "run":
         return _measure(sweep, args)
     else:
@@ -96,7 +88,7 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def overview(sweep: "Sweep", results: Path, gpus: int | None = None) -> str:
+def overview(sweep: "Sweep", results: Path) -> str:
     """Return a line for each campaign in the order of measuring, and the sum."""
     from connector_tax.base.files import printable
     from connector_tax.base.plan import SIDE_BY_SIDE
@@ -104,7 +96,7 @@ def overview(sweep: "Sweep", results: Path, gpus: int | None = None) -> str:
     from connector_tax.base.units import duration_text
     from connector_tax.sweep import state_of
 
-    states = {cell.name: state_of(cell.config, results, gpus) for cell in sweep.order}
+    states = {cell.name: state_of(cell.config, results) for cell in sweep.order}
     rows = [["campaign", *sweep.axes, "configurations", "runs", "time left", "state"]]
     for cell in sweep.order:
         state = states[cell.name]
@@ -113,7 +105,7 @@ def overview(sweep: "Sweep", results: Path, gpus: int | None = None) -> str:
         rows.append([cell.name, *cell.entries.values(), n, f"{state.ended}/{state.runs}", left, state.text])
     finished = sum(state.code == "finished" for state in states.values())
     left = duration_text(sum(state.left_s for state in states.values()))
-    beside = gpus != 1 and any(len(cell.config.engine.slots) > 1 for cell in sweep.order)
+    beside = any(len(cell.config.engine.slots) > 1 for cell in sweep.order)
     lines = [
         f"sweep {sweep.name}: {len(sweep.cells)} campaigns of {sweep.base}, {sweep.excluded} excluded, measured in this order",
         "",

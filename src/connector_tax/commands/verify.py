@@ -1,23 +1,28 @@
 """Say of a bundle which files were changed, are missing or were added; with --reproduce, compute it anew and compare.
 
-Of a campaign's folder: which cells are not as their receipts list them, by checksum. A start looks at sizes alone.
+Of results that are no bundle (a campaign's folder, one run of it, a folder of campaigns): which cells and receipts are not as they were
+measured, by checksum, and what computes them anew.
 """
 
 import argparse
+import csv
+import shlex
 from pathlib import Path
 
 from connector_tax.base.artifacts.cells import damage
-from connector_tax.base.artifacts.layout import CampaignFolder
+from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.command import Command
-from connector_tax.base.files import printable, sha256_of
-from connector_tax.base.plan.named import find_campaign
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import lines_of, printable, read_whole, sha256_of
+from connector_tax.base.plan.named import find_campaign, is_campaign
+from connector_tax.base.records.cell import PHASES, phase_label
 from connector_tax.base.units import how_many
-from connector_tax.read.bundle import reproduce, verify
+from connector_tax.read.bundle import MANIFEST, reproduce, verify
 
 _EXIT = """\
 exit code:
-  0  every file is as it was bundled (and came out the same)
+  0  every file is as it was bundled or measured (and came out the same)
   1  one is not, or the archive is damaged; a line says so of each
   2  a mistake in the command
 """
@@ -27,7 +32,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "bundle",
         metavar="BUNDLE|CAMPAIGN",
-        help="a bundle as it came, or unpacked; or a campaign, by its config file or its results folder",
+        help="a bundle as it came, or unpacked; or a campaign: config file, results folder, a run in it, a folder of campaigns",
     )
     parser.add_argument(
         "--reproduce",
@@ -40,9 +45,8 @@ def _run(args: argparse.Namespace) -> int:
     path = Path(args.bundle)
     if path.suffix in (".yaml", ".yml") or not (path.suffix or path.exists()):
         path = find_campaign(args.bundle).measured_root
-    campaign = CampaignFolder(path)
-    if campaign.campaign_file.is_file() and not args.reproduce:
-        return _verify_campaign(campaign)
+    if not args.reproduce and not (path / MANIFEST).exists() and (results := _results_in(path)):
+        return max([_verify_results(CampaignFolder(root), path) for root in results])
     verified = verify(path)
     for finding in verified.findings:
         print(finding)
@@ -63,24 +67,65 @@ def _run(args: argparse.Namespace) -> int:
     return 1 if done.findings else 0
 
 
-def _verify_campaign(folder: CampaignFolder) -> int:
-    cells = [
-        (run.cell(cell.cell_id), cell.files)
-        for run in folder.runs()
-        if run.receipt.is_file()
-        for cell in read_receipt(run).cells
-    ]
-    damaged = {
-        cell.path: why for cell, files in cells if (why := damage(cell, files, contents=True)) is not None
-    }
-    for path, why in damaged.items():
-        print(f"{path}: {printable(why)}")
-    if damaged:
-        print(f"remove these folders and have the cells measured again: connector-tax run {folder.root}")
+def _results_in(path: Path) -> list[Path]:
+    """The campaign that the folder is or lies in, or those that lie in it."""
+    if not path.is_dir():
+        return []
+    above = [p for p in (path, *path.absolute().parents[:4]) if is_campaign(p)]
+    return above[:1] or sorted(p for p in path.iterdir() if is_campaign(p))
+
+
+def _verify_results(folder: CampaignFolder, given: Path) -> int:
+    """Compare receipts and cells with their checksums."""
+    part = folder.root.absolute() in given.absolute().parents
+    print(f"{f'{given}: part of ' * part}{folder.root}: results of a campaign, and no bundle")
+    findings: dict[Path, str] = {}
+    listed = _listed_receipts(folder)
+    n_cells = 0
+    runs = {r.path: r for r in (*folder.runs(), *listed)}
+    for run in runs.values():
+        known = listed.get(run)
+        if not run.receipt.is_file():
+            if known:
+                findings[run.receipt] = f"is missing, and {folder.manifest.name} lists it"
+            continue
+        if known and known != sha256_of(run.receipt):
+            findings[run.receipt] = (
+                f"differs from its checksum in {folder.manifest.name}; if it was measured again since then: connector-tax report"
+            )
+        try:
+            cells = read_receipt(run).cells
+        except ArtifactError as error:
+            findings[run.receipt] = str(error).removeprefix(f"{run.receipt}: ")
+            continue
+        n_cells += len(cells)
+        for cell in cells:
+            if why := damage(run.cell(cell.cell_id), cell.files, contents=True):
+                findings[run.cell(cell.cell_id).path] = f"{why}; remove this folder to have it measured again"
+    for path, why in findings.items():
+        print(f"{path}: {printable(why, 500)}")
     print(
-        f"{folder.root}: {len(cells) - len(damaged)} of {how_many(len(cells), 'cell')} as they were measured"
+        f"{how_many(len(runs), 'run')}, {how_many(n_cells, 'cell')}: {how_many(len(findings), 'finding') if findings else 'all as they were measured'}"
     )
-    return 1 if damaged else 0
+    name = shlex.quote(str(folder.root))
+    print(f"to compute it anew: connector-tax report {name}; to make a bundle: connector-tax bundle {name}")
+    return 1 if findings else 0
+
+
+def _listed_receipts(folder: CampaignFolder) -> dict[RunFolder, str]:
+    """Return the checksum that the last report has of each receipt."""
+    if not folder.manifest.is_file():
+        return {}
+    phases = {phase_label(phase): phase for phase in PHASES}
+    rows = csv.DictReader(lines_of(read_whole(folder.manifest)), delimiter="\t", quoting=csv.QUOTE_NONE)
+    found = {}
+    for row in rows:
+        phase, sha256 = str(row.get("phase")), str(row.get("receipt_sha256"))
+        if len(sha256) == 64:
+            found[
+                folder.run(str(row.get("date")), str(row.get("config")), phases.get(phase, phase.lower()))
+            ] = sha256
+    return found
 
 
 COMMAND = Command(

@@ -331,8 +331,8 @@ def verify(bundle: Path) -> Verified:
     """
     if is_folder(bundle) and not os.path.lexists(bundle / MANIFEST):
         raise ArtifactError(
-            f"{bundle}: no bundle, since it has no {MANIFEST}. Give an archive, the folder it was unpacked into, or, without --reproduce, "
-            "results/<campaign>."
+            f"{bundle}: no bundle, since it has no {MANIFEST}. Give an archive, or the folder it was unpacked into. Of a campaign's results: "
+            "connector-tax verify without --reproduce; connector-tax report computes them anew."
         )
     try:
         with as_folder(bundle) as folder:

@@ -29,6 +29,8 @@ MISTAKES = [
     ("plan demo --time-onyl", "Did you mean --time-only?"),
     ("run demo --minutes 5m", "--help"),
     ("run demo --cores 0", "give 1 or more"),
+    ("run demo -- --bad-option", "arguments: --bad-option. Its options: connector-tax run -- --help"),
+    ("run demo -- --profile nowhere", "connector-tax run -- --help"),
     ("plan demo --gpus 3", "from 1 to that"),
     ("check --connector nxl --engine-python /bin/true", "Known"),
     ("sweep config/sweep.yaml pln", "'plan'"),

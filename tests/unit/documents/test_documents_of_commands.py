@@ -1,4 +1,4 @@
-"""What ``fleet`` and ``load`` wrote before their documents had types, frozen: each still reads, and is written the same."""
+"""What ``check``, ``fleet`` and ``load`` wrote, frozen: each still reads, and is written the same."""
 
 import json
 from pathlib import Path
@@ -10,9 +10,10 @@ from connector_tax.base.documents.fleet import Fleet
 from connector_tax.base.documents.load import Summary
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import document_of, read_document, read_json, to_json
+from connector_tax.check.document import Check
 
 FROZEN = Path(__file__).parents[2] / "data" / "commands"
-DOCUMENTS: dict[str, Any] = {"fleet.json": Fleet, "load.json": Summary}
+DOCUMENTS: dict[str, Any] = {"check.json": Check, "fleet.json": Fleet, "load.json": Summary}
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -25,13 +26,17 @@ def test_a_document_of_an_earlier_version_reads_and_is_written_the_same(name: st
 def test_an_unknown_version_is_refused(name: str) -> None:
     value = read_json(FROZEN / name)
     version = "schema_version" if "schema_version" in value else "schema"
-    with pytest.raises(ArtifactError, match=rf"{name}: .*\b2\b.*{DOCUMENTS[name].REMEDY}"):
-        document_of({**value, version: 2}, DOCUMENTS[name], name)
+    with pytest.raises(ArtifactError, match=rf"{name}: .*\b9\b.*{DOCUMENTS[name].REMEDY}"):
+        document_of({**value, version: 9}, DOCUMENTS[name], name)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_value_of_another_kind_is_refused_with_its_place(name: str) -> None:
     value = read_json(FROZEN / name)
-    part = {"fleet.json": "engines", "load.json": "cells"}[name]
-    with pytest.raises(ArtifactError, match=rf"{name}: Expected `array`, got `str` - at `\$\.{part}`\. "):
+    part, kind = {
+        "fleet.json": ("engines", "array"),
+        "load.json": ("cells", "array"),
+        "check.json": ("found", "object"),
+    }[name]
+    with pytest.raises(ArtifactError, match=rf"{name}: Expected `{kind}`, got `str` - at `\$\.{part}`\. "):
         document_of({**value, part: "none"}, DOCUMENTS[name], name)

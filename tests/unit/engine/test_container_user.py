@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,15 +17,15 @@ from launches import by_hand, launch_of
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.model import ContainerConfig
-from connector_tax.run.engine import container as image_module
+from connector_tax.run.engine import container
 from connector_tax.run.engine.container import (
     INIT,
     PACKAGE,
     Contained,
     Image,
     contained,
+    image_of,
     launch_words,
-    leave_to_the_client,
     passed_names,
     probe_words,
 )
@@ -62,7 +63,6 @@ def test_what_the_config_sets_for_the_engine_is_not_what_the_runtimes_client_goe
     told = launch_words(box(monkeypatch, tmp_path, environment, **OF_THE_IMAGE, HF_TOKEN="planted"))
     assert {f"--env={name}={value}" for name, value in OF_THE_IMAGE.items()} <= set(told)
     assert "--env=HF_TOKEN" in told and not any("planted" in word for word in told)
-    leave_to_the_client(environment, OF_THE_IMAGE)
     assert environment["PATH"] == os.environ["PATH"] and environment["HF_TOKEN"] == "planted"
     assert not {"CONTAINER_HOST", "TMPDIR"} & set(environment)
 
@@ -84,17 +84,18 @@ def test_an_engine_has_the_groups_of_its_user_and_no_user_namespace_of_somebodys
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Models of a cluster are often a group's; PODMAN_USERNS, containers.conf or userns-remap would make files somebody else's."""
-    answer = subprocess.CompletedProcess([], 0, f"{DIGEST} null\n", "")
-    monkeypatch.setattr(image_module, "_ask", lambda *words: answer)
+    monkeypatch.setattr(shutil, "which", lambda name: name)
     monkeypatch.setattr(os, "getgroups", lambda: [2000, 1000, 500])
     monkeypatch.setattr(os, "getgid", lambda: 1000)
-    monkeypatch.setattr(image_module, "_podman", lambda: ("1", "0:0"))
     groups = {}
-    for runtime, user in (("docker", "1000:1000"), ("docker", "0:0"), ("podman", "0:0")):
-        monkeypatch.setattr(image_module, "_daemon", lambda user=user: ("1", user))
-        told = probe_words(image_module._image.__wrapped__(runtime, "i"), [])
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    for runtime, security in (("docker", "[name=seccomp]"), ("docker", "[name=rootless]"), ("podman", "")):
+        answers = iter([f"1 {security}", f"{DIGEST} null"])
+        monkeypatch.setattr(container, "_answer", lambda *words, answers=answers: next(answers))
+        image = image_of.__wrapped__(ContainerConfig("i", runtime))
+        told = probe_words(image, [])
         assert "--userns=host" in told
-        groups[runtime, user] = [word for word in told if word.startswith("--group-add")]
+        groups[runtime, image.user] = [word for word in told if word.startswith("--group-add")]
     assert groups == {
         ("docker", "1000:1000"): ["--group-add=500", "--group-add=2000"],
         ("docker", "0:0"): [],
@@ -188,7 +189,6 @@ def test_values_of_variables_come_through_a_containers_standard_input(
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "HF_TOKEN": "planted-token-1",
         "LONG": odd,
-        HANDED: "HF_TOKEN LONG NOT_SET",
     }
     where: dict[str, Any] = {"mark": "m", "cards": Cards((), 0), "cpus": (), "writes": ()}
     names = ("HF_TOKEN", "LONG", "NOT_SET")
@@ -197,6 +197,7 @@ def test_values_of_variables_come_through_a_containers_standard_input(
         names=names,
         handed=names,
     )
+    environment[HANDED] = " ".join(names)
     made = launch_of(engine, plain, contained=launch, environment=environment)
     supervised = [
         sys.executable,

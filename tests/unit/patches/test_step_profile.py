@@ -3,10 +3,12 @@
 import importlib.util
 import json
 import os
+import pickle
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -158,6 +160,31 @@ def test_one_step_in_sixteen_on_average_tells_the_cpu_time_of_its_hooks(
         assert len(told) == of_step
         by_name = dict(zip(header["hooks"], told[-1]["hooks_cpu_ns"], strict=True))
         assert [by_name[n] / 1e3 for n in header["hooks"]] == own_us
+
+
+class Base:
+    """vLLM's KVConnectorMetadata, which has no slots."""
+
+
+class Slots(Base):
+    __slots__ = ("blocks",)
+
+
+@dataclass(frozen=True)
+class Frozen(Base):
+    blocks: int = 0
+
+
+@pytest.mark.parametrize("meta", [Slots, Frozen])
+def test_metadata_carry_their_step_to_a_worker_whatever_their_class(
+    profile: ModuleType, meta: type[Base]
+) -> None:
+    connector = SimpleNamespace(build_connector_meta=meta)
+    profile.wrap_scheduler_side(connector)
+    for step in (1, 2):
+        profile.Steps.step_id = step
+        arrived = pickle.loads(pickle.dumps(connector.build_connector_meta()))
+        assert getattr(arrived, profile.STEP_ATTRIBUTE) == step
 
 
 @pytest.mark.parametrize("period", [2, 8, 16])

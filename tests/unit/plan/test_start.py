@@ -304,7 +304,7 @@ def test_a_byte_that_was_changed_in_place_is_found_by_verify(
     """A start looks at sizes alone, since checksums of a whole campaign take minutes."""
     found = over(tmp_path)
     assert VERIFY.call([str(found.root)]) == 0
-    assert "demo: 14 of 14 cells as they were measured" in capsys.readouterr().out
+    assert "14 cells: all as they were measured" in capsys.readouterr().out
     cell = found.run("plain", "b").finished_cells()[0]
     content = bytearray(cell.requests.read_bytes())
     content[10] ^= 1

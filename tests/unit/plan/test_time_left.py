@@ -58,7 +58,7 @@ def test_before_anything_is_measured_status_and_the_rehearsal_agree(tmp_path: Pa
         for own in (engine, msgspec.structs.replace(engine, mix_cards=True)):
             cards = msgspec.structs.replace(config, engine=own)
             rehearsed_s = preflight_s(times) + wall_s(cards, measuring_s(times))
-            assert seconds_left(cards, CampaignFolder(tmp_path / "none"), None) == pytest.approx(
+            assert seconds_left(cards, CampaignFolder(tmp_path / "none")) == pytest.approx(
                 rehearsed_s, rel=WITHIN
             )
 
@@ -85,7 +85,7 @@ def test_with_each_run_that_ends_less_is_left(tmp_path: Path) -> None:
 def test_a_plan_of_a_sweep_counts_by_the_same_function(tmp_path: Path) -> None:
     config = load_campaign(PROJECT_ROOT / "config" / "h200.yaml")
     folder = CampaignFolder(tmp_path / config.campaign)
-    assert state_of(config, tmp_path).left_s == seconds_left(config, folder, None) > 0
+    assert state_of(config, tmp_path).left_s == seconds_left(config, folder) > 0
 
 
 def test_the_published_rates_of_long_prompts_are_guessed_as_they_are_found() -> None:
@@ -107,7 +107,7 @@ def test_a_prompt_beyond_the_cost_models_memory_is_no_wait_without_end(tmp_path:
     assert (
         expected.request_s("plain", Shape(400_000, 64)) == 0.0 < expected.request_s("plain", Shape(512, 64))
     )
-    assert seconds_left(config, CampaignFolder(tmp_path), None) > 0
+    assert seconds_left(config, CampaignFolder(tmp_path)) > 0
 
 
 def test_random_arrivals_take_what_the_rehearsal_says(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_random_arrivals_take_what_the_rehearsal_says(tmp_path: Path) -> None:
     found = read_document(CampaignFolder(root).reference_rates, ReferenceRatesFile).rates
     assert (guessed_rates(config, expected_of(config)).ref_safe_per_s, found.ref_safe_per_s) == (2.0, 2.0)
     rehearsed_s = preflight_s(times) + wall_s(config, measuring_s(times))
-    left_s = seconds_left(config, CampaignFolder(tmp_path / "none"), None)
+    left_s = seconds_left(config, CampaignFolder(tmp_path / "none"))
     assert left_s == pytest.approx(rehearsed_s, rel=WITHIN)
 
 
@@ -172,7 +172,7 @@ def test_a_broken_cost_model_takes_no_status_away(tmp_path: Path, text: str) -> 
     with pytest.raises(ConfigError, match="not a cost model"):
         load_cost_model(path)
     assert expected_of(config) is None
-    assert seconds_left(config, CampaignFolder(tmp_path), None) > 0
+    assert seconds_left(config, CampaignFolder(tmp_path)) > 0
 
 
 def test_without_a_cost_model_the_middle_of_phase_a_stands_in() -> None:
@@ -182,7 +182,7 @@ def test_without_a_cost_model_the_middle_of_phase_a_stands_in() -> None:
     )
     assert expected_of(unknown) is None
     assert guessed_rates(unknown, None) == ReferenceRates(4, 4)
-    assert seconds_left(unknown, CampaignFolder(Path("none")), None) > 0
+    assert seconds_left(unknown, CampaignFolder(Path("none"))) > 0
 
 
 @pytest.mark.parametrize(
@@ -199,10 +199,10 @@ def test_a_connector_that_the_cost_model_does_not_know_takes_no_status_away(
         "kv_connector_extra_config": {"connectors": children},
     }
     plain, other = config.connectors
-    known_s = seconds_left(config, CampaignFolder(tmp_path), None)
+    known_s = seconds_left(config, CampaignFolder(tmp_path))
     config = msgspec.structs.replace(
         config, connectors=(plain, msgspec.structs.replace(other, kv_transfer_config=stacked))
     )
     with pytest.raises(ConfigError, match="no costs for"):
         Expected.of(config)
-    assert seconds_left(config, CampaignFolder(tmp_path), None) == pytest.approx(known_s, rel=0.05)
+    assert seconds_left(config, CampaignFolder(tmp_path)) == pytest.approx(known_s, rel=0.05)

@@ -123,6 +123,8 @@ def test_a_person_is_told_on_a_screen_what_it_takes_and_finds(
     assert len(said.splitlines()) <= 20
     assert "9 cells overloaded; without a p90 beside those: none" in said
     assert "card" not in said and "Next: connector-tax run x" in said
+    # Of 4 blocks A and B are two; both tables say which they count.
+    assert "\n  2 repeats " in said and "\n  4 (yours) " in said and "blocks, with A and B" in said
 
 
 def test_what_is_simulated_says_so_and_is_no_tax_and_no_verdict(

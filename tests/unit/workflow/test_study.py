@@ -374,7 +374,8 @@ def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
     found.say_why(failed)
     assert capsys.readouterr().err == ""
     # Nothing failed: Snakemake was told to end, and its job had come to its end.
-    found.say_why()
+    with pytest.raises(SystemExit, match="130"):
+        found.say_why()
     assert "interrupted; what was finished is kept\nThe same command goes on." in capsys.readouterr().err
 
     # The next start has another reason. Preflight's log is continued, as measuring jobs do it.
@@ -395,7 +396,8 @@ def test_a_start_that_failed_ends_with_what_its_jobs_complained_of(
     draw.write_text("error: of yesterday\n")  # again, and written anew
     with preflight.open("a") as log:
         log.write("interrupted; what was finished is kept\n")
-    found.say_why()
+    with pytest.raises(SystemExit, match="130"):
+        found.say_why()
     assert capsys.readouterr().err == (
         f"\nWhy it ended:\nerror: of yesterday ({draw})\ninterrupted; what was finished is kept ({preflight})\n"
         "The same command goes on.\n"
@@ -420,7 +422,8 @@ def test_a_quiet_start_lets_snakemake_speak_where_no_job_said_more(
     if told:
         found.logs.mkdir(parents=True)
         (found.logs / "preflight.log").write_text("interrupted; what was finished is kept\n")
-        found.say_why()
+        with pytest.raises(SystemExit, match="130"):
+            found.say_why()
     logger.error("WorkflowError")
     for handler in logger.handlers:
         handler.flush()

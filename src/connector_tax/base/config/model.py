@@ -62,7 +62,7 @@ class ContainerConfig(Strict, frozen=True):
 
     Attributes:
         image: as podman and docker name it; it has to be on this host.
-        runtime: null: the first that is installed and has the image.
+        runtime: null: the first that is installed.
         mounts: folders of this host that engines may read as well, under their own paths.
     """
 

@@ -117,7 +117,6 @@ def expected_left_s(
     left: Mapping[Phase, Sequence[str]],
     rates: ReferenceRates | None,
     skips: Callable[[str], bool] | None,
-    gpus: int | None = None,
     finished: Callable[[Phase, str], Collection[str]] | None = None,
 ) -> float:
     """What is left of a campaign, for everybody who says so.
@@ -127,7 +126,6 @@ def expected_left_s(
         rates: None before Phase A has ended.
         skips: whether a configuration is launched no more, as preflight skipped it or it failed in Phase A; None before preflight, which is
             left then.
-        gpus: engines side by side at most; None: as many as there are cards.
         finished: the cells of a run that has not ended which are there already; None where there are none.
     """
     if not left:
@@ -151,4 +149,4 @@ def expected_left_s(
         for phase, ids in left.items()
     }
     before_s = expected_preflight_s(config, expected) if skips is None else 0.0
-    return before_s + wall_s(config, run_s, gpus)
+    return before_s + wall_s(config, run_s)

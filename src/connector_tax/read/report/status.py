@@ -69,7 +69,7 @@ def _table(config: CampaignConfig, folder: CampaignFolder, date: str, found: sta
             _state(config, folder.run(date, connector_id, p), planned, p in left, known=known) for p in phases
         ]
         ended = len(blocks) - sum(p in left for p in blocks)
-        rows.append([connector_id, *states, *[f"{ended} of {len(blocks)} blocks"] * bool(blocks)])
+        rows.append([connector_id, *states, *[f"{ended} of {len(blocks)}"] * bool(blocks)])
     return columns(rows)
 
 
@@ -82,26 +82,20 @@ def _time_left(found: start.Standing, left_s: float) -> str:
     return f"about {duration_text(left_s)} left{guess}"
 
 
-def seconds_left(config: CampaignConfig, folder: CampaignFolder, gpus: int | None = None) -> float:
-    """What is left of a campaign, by its reference rates or a guess.
-
-    Args:
-        gpus: engines side by side at most; None: as many as there are cards.
-    """
+def seconds_left(config: CampaignConfig, folder: CampaignFolder) -> float:
+    """What is left of a campaign, by its reference rates or a guess."""
     earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
     date = start.date_of(folder, earlier)
-    return _left_s(folder, config, date, start.standing(config, folder, date), gpus)
+    return _left_s(folder, config, date, start.standing(config, folder, date))
 
 
-def _left_s(
-    folder: CampaignFolder, config: CampaignConfig, date: str, found: start.Standing, gpus: int | None = None
-) -> float:
+def _left_s(folder: CampaignFolder, config: CampaignConfig, date: str, found: start.Standing) -> float:
     def finished(phase: Phase, connector_id: str) -> Collection[str]:
         return start.cells_there(config, folder.run(date, connector_id, phase), found.rates)
 
     # Before preflight nothing is known to be skipped, and preflight is left.
     skips = None if found.preflight is None else found.ends_at_once
-    return expected_left_s(config, found.left, found.rates, skips, gpus, finished)
+    return expected_left_s(config, found.left, found.rates, skips, finished)
 
 
 def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates, left: bool, *, known: bool) -> str:

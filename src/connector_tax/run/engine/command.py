@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,13 +14,15 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.reserved import REDIRECT, check_engine, check_launch
 from connector_tax.base.config.secrets import with_references
 from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.base.files import sha256_of
+from connector_tax.base.files import printable, sha256_of
 from connector_tax.base.prctl import killed_with_parent
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.secrets import REFERRED_VARIABLE
 from connector_tax.run.engine.gpus import VISIBLE, Cards, visible_inside
 from connector_tax.run.engine.ports import side_port_environment
 
+# Variables that shape an engine wherever it is run.
+SHAPING = re.compile(r"(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF)_\w+", re.ASCII)
 # vLLM's own, as `--api-key`.
 API_KEY = "VLLM_API_KEY"
 EMULATOR = "connector_tax.run.emulator"
@@ -205,6 +208,52 @@ def model_folder(engine: EngineConfig) -> Path | None:
     commit = reference.read_text().strip() if reference.is_file() else wanted
     snapshot = repository / "snapshots" / commit
     return snapshot if (snapshot / "config.json").is_file() else None
+
+
+def model_inside(engine: EngineConfig) -> Path:
+    """The model's folder itself, also of one in the hub's cache, under the path that is mounted.
+
+    Raises:
+        ConfigError: it is not on this host.
+    """
+    folder = model_folder(engine)
+    if folder is None:
+        refuse_a_model_elsewhere(engine, f"model {engine.model} is not on this host (no config.json)")
+    assert folder is not None
+    return folder.resolve()
+
+
+def refuse_a_model_elsewhere(engine: EngineConfig, missing: str) -> None:
+    """Where an engine of this host would have its model downloaded first.
+
+    Raises:
+        ConfigError: it runs in a container.
+    """
+    if engine.container is not None:
+        raise ConfigError(
+            f"engine.model: {missing}. An engine in a container downloads nothing: bring the model there first, for instance by "
+            f"hf download {printable(engine.model, 200)}, or give a model directory."
+        )
+
+
+def model_mounts(folder: Path) -> tuple[Path, ...]:
+    """The model's folder, what links in it name and where these end; of the hub's cache, whose weights lie elsewhere, the folder of blobs.
+
+    A link that leads nowhere, or where this user may not look, is as good as none.
+    """
+    blobs = folder.parent.parent / "blobs"
+    linked = {
+        blobs if place.parent == blobs else place
+        for path in folder.iterdir()
+        if path.is_symlink() and os.path.exists(path)  # noqa: PTH110 - Path.exists raises where this user may not look
+        for place in (in_short(folder / path.readlink()), path.resolve())
+    }
+    return folder, *sorted(place for place in linked if not place.is_relative_to(folder))
+
+
+def in_short(path: Path | str) -> Path:
+    """An absolute path without dots and doubled slashes, as container runtimes read it; ``normpath`` leaves two slashes before it."""
+    return Path("/" + os.path.normpath(path).lstrip("/"))
 
 
 def hub_cache(engine: EngineConfig) -> Path:

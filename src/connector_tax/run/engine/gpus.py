@@ -18,6 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig
+from connector_tax.base.config.model import Runtime
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.units import LAST_PORT, is_number
 
@@ -109,6 +110,14 @@ def visible_inside(cards: Cards) -> dict[str, str]:
         return dict(cards.environment)
     on_the_bus = sorted(gpu.index for gpu in cards.gpus)
     return {VISIBLE: ",".join(str(on_the_bus.index(gpu.index)) for gpu in cards.gpus), ORDER: "PCI_BUS_ID"}
+
+
+def gpu_words(runtime: Runtime, cards: Cards) -> list[str]:
+    """Cards by UUID: indices mean other cards where the runtime counts in another order."""
+    uuids = [gpu.uuid for gpu in cards.gpus]
+    if uuids and runtime == "docker":
+        return [f'--gpus="device={",".join(uuids)}"']  # quotes, since docker splits at commas
+    return [f"--device=nvidia.com/gpu={uuid}" for uuid in uuids]
 
 
 def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None, place: int = 0) -> Cards:

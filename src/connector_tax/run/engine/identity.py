@@ -19,7 +19,7 @@ from connector_tax.base.files import printable
 from connector_tax.base.records.bounds import Fact
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.secrets import MASKED, excerpt, is_secret
-from connector_tax.run.engine.command import engine_environment, given_environment
+from connector_tax.run.engine.command import SHAPING, engine_environment, given_environment
 from connector_tax.run.engine.container import image_of, interpreter, passed_names, python_path
 from connector_tax.run.engine.gpus import Cards, driver_version
 from connector_tax.run.engine.virtual_gpu import gpu_identity
@@ -60,9 +60,7 @@ print("\\n" + sys.argv[1] + json.dumps(out))
 _ANSWER = "connector-tax-identity:"
 ANSWER_WITHIN_S = 120
 # What else of the environment can change a measurement; the rest is nobody's business.
-_TELLING = re.compile(
-    r"^(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF|CONNECTOR_TAX|AGENTIC)_|^PYTHONPATH$|^LD_"
-)
+_TELLING = re.compile(SHAPING.pattern + r"|(CONNECTOR_TAX|AGENTIC|LD)_\w*|PYTHONPATH", re.ASCII)
 
 
 def interpreter_answer(engine: EngineConfig) -> dict[str, Any]:
@@ -160,7 +158,9 @@ def env_text(engine: EngineConfig, connector: ConnectorSpec, identity: EngineIde
     lines = ["# identity", json.dumps(told, indent=2)]
     lines += ["", "# environment of the engine"]
     lines += [
-        f"{k}={MASKED if is_secret(k, v) else v}" for k, v in sorted(environment.items()) if _TELLING.match(k)
+        f"{k}={MASKED if is_secret(k, v) else v}"
+        for k, v in sorted(environment.items())
+        if _TELLING.fullmatch(k)
     ]
     lines += ["", "# packages of the engine's interpreter", *(identity.packages or ())]
     return "\n".join(lines) + "\n"

@@ -19,10 +19,12 @@ from connector_tax.base.records.connector import STORE, ConnectorSpec
 from connector_tax.base.secrets import MASKED, REFERENCE, is_secret, masked
 from connector_tax.run.engine.command import (
     EMULATOR,
+    SHAPING,
     LookUp,
     engine_arguments,
     engine_python,
     given_environment,
+    model_inside,
 )
 from connector_tax.run.engine.container import (
     PACKAGE,
@@ -30,7 +32,6 @@ from connector_tax.run.engine.container import (
     PLUGINS,
     Contained,
     launch_words,
-    model_inside,
     python_path,
 )
 from connector_tax.run.engine.gpus import VISIBLE
@@ -42,10 +43,7 @@ STEP_LOG = "AGENTIC_STEP_LOG_PATH"
 _OWN = ("ENGINE_PYTHON", "MODEL", "HOST", "PORT")
 _KNOWN = {*_OWN, "HOME", *(f"CONNECTOR_TAX_{name}" for name in ("PROJECT", "STORE", "FOLDER", "NAME"))}
 # Inherited variables that launch.sh has as well; a value of the second kind belongs to a machine.
-_SHAPING = re.compile(
-    r"(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF|LD)_\w+|CONNECTOR_TAX_(ENGINE_\w+|FAULT|STEP_FLUSH_S)",
-    re.ASCII,
-)
+_SHAPING = re.compile(SHAPING.pattern + r"|LD_\w+|CONNECTOR_TAX_(ENGINE_\w+|FAULT|STEP_FLUSH_S)", re.ASCII)
 _OF_A_MACHINE = re.compile(
     r"CUDA_DEVICE_ORDER|CUDA_VISIBLE_DEVICES|CUDA_HOME|HF_HOME|\w+_(CACHE|CACHE_ROOT|LIBRARY_PATH)"
 )

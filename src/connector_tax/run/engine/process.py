@@ -24,7 +24,7 @@ from connector_tax.run.engine.command import (
     api_key,
     engine_environment,
 )
-from connector_tax.run.engine.container import Contained, contained, grace_s, image_of, leave_to_the_client
+from connector_tax.run.engine.container import contained, grace_s, image_of
 from connector_tax.run.engine.gpus import Cards, Gpu, cards_of, memory_used_mib
 from connector_tax.run.engine.launch import STEP_LOG, Launch
 from connector_tax.run.engine.ports import api_port, intruder, listens, taken_side_port
@@ -366,7 +366,21 @@ def _spawn(
     if request.fault is not None:
         environment["CONNECTOR_TAX_FAULT"] = request.fault
     steps = (request.folder / "steps").absolute()
-    box = None if request.engine.container is None else _container(request, environment, cards, mark, steps)
+    box = None
+    if request.engine.container is not None:
+        steps.mkdir(exist_ok=True)
+        box = contained(
+            request.engine,
+            request.connector,
+            image_of(request.engine.container),
+            environment,
+            mark=mark,
+            cards=cards,
+            cpus=request.cpus,
+            writes=tuple(
+                {steps, *([] if request.step_log is None else [request.step_log.parent.absolute()])}
+            ),
+        )
     # A container's first process puts itself on its cores.
     cpus = request.cpus if box is None else ()
     launch = Launch(
@@ -392,27 +406,6 @@ def _spawn(
             mark=mark,
             container=None if box is None else box.image.runtime,
         )
-
-
-def _container(
-    request: LaunchRequest, environment: dict[str, str], cards: Cards, mark: str, steps: Path
-) -> Contained:
-    """Return the engine's container; ``environment`` becomes that of the runtime's client."""
-    assert request.engine.container is not None
-    steps.mkdir(exist_ok=True)
-    launch = contained(
-        request.engine,
-        request.connector,
-        image_of(request.engine.container),
-        environment,
-        mark=mark,
-        cards=cards,
-        cpus=request.cpus,
-        writes=tuple({steps, *([] if request.step_log is None else [request.step_log.parent.absolute()])}),
-    )
-    leave_to_the_client(environment, launch.values)
-    environment[HANDED] = " ".join(launch.handed)
-    return launch
 
 
 def oom_kills() -> int | None:

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -26,7 +26,7 @@ from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import Target
 from connector_tax.base.units import s_to_ns
-from connector_tax.run.loadgen.descriptors import Placement
+from connector_tax.run.loadgen.descriptors import CpuMeter, Placement
 from connector_tax.run.loadgen.issuer import SessionEvent, session_log
 from connector_tax.run.loadgen.messages import (
     BATCH_S,
@@ -122,9 +122,7 @@ class WorkerPool:
         """Workers whose process has ended, and how."""
         ended = {i: m.process.poll() for i, m in enumerate(self._members)}
         return {
-            i: f"load-generator worker {i} ended by signal {-code}"
-            if code < 0
-            else f"load-generator worker {i} ended with exit code {code}"
+            i: f"load-generator worker {i} ended {f'by signal {-code}' if code < 0 else f'with exit code {code}'}"
             for i, code in ended.items()
             if code is not None
         }
@@ -180,14 +178,11 @@ class WorkerPool:
         command += ["--counters", str(self._folder / "counters"), "--workers", str(self.n)]
         if self.placement is not None and self.placement.workers[index]:
             command += ["--cpus", ",".join(map(str, self.placement.workers[index]))]
+        # NumPy's BLAS would start a thread per core, for nothing.
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         # A group, for Ctrl-C to reach us alone; its end is that of its standard input.
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=_environment(), process_group=0)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=env, process_group=0)
         return _Member(process, socket)
-
-
-def _environment() -> dict[str, str]:
-    # NumPy's BLAS would start a thread per core, for nothing.
-    return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 @contextmanager
@@ -205,45 +200,6 @@ def worker_pool(n: int, placement: Placement | None = None) -> Iterator[WorkerPo
             raise
         finally:
             pool.close(wait_s)
-
-
-# CPU time of other processes by their own clocks: read from outside, so a worker has no part in it.
-
-# Linux: MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) of include/linux/posix-timers.h, as clock_getcpuclockid(3) returns it.
-_CPUCLOCK_SCHED = 2
-
-
-def cpu_ns(pid: int) -> int | None:
-    """User and system time of a process, all its threads; None where it is gone."""
-    try:
-        return time.clock_gettime_ns(~pid << 3 | _CPUCLOCK_SCHED)
-    except OSError:
-        return None
-
-
-class CpuMeter:
-    """How much of a core each process uses, from now on or from a time that is known later."""
-
-    def __init__(self, pids: Iterable[int]) -> None:
-        self._pids = tuple(pids)
-        self._moved = False
-        self._mark()
-
-    def count_from(self, start_ns: int | None) -> None:
-        """Once ``start_ns`` has come, count from here; asked again and again, does so once."""
-        if not self._moved and start_ns is not None and monotonic_ns() >= start_ns:
-            self._moved = True
-            self._mark()
-
-    def shares(self) -> list[float]:
-        """Of those that still live; 1 is a whole core."""
-        elapsed_ns = max(monotonic_ns() - self._start_ns, 1)
-        pairs = zip(self._used_ns, map(cpu_ns, self._pids), strict=True)
-        return [(now - then) / elapsed_ns for then, now in pairs if then is not None and now is not None]
-
-    def _mark(self) -> None:
-        self._start_ns = monotonic_ns()
-        self._used_ns = [cpu_ns(pid) for pid in self._pids]
 
 
 # What workers told, and what a dead one could not tell any more -> a record for every scheduled request.

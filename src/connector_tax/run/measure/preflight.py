@@ -29,8 +29,14 @@ from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.files import read_document, write_json, write_text
 from connector_tax.base.plan import config_of, launch_hash, read_campaign_file
 from connector_tax.base.records.connector import ConnectorSpec
-from connector_tax.run.engine.command import check_model, engine_environment, fetch_model, missing_from_host
-from connector_tax.run.engine.container import interpreter, refuse_a_model_elsewhere
+from connector_tax.run.engine.command import (
+    check_model,
+    engine_environment,
+    fetch_model,
+    missing_from_host,
+    refuse_a_model_elsewhere,
+)
+from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpu_host import too_large, without_flashinfer
 from connector_tax.run.engine.gpus import Cards, slots_of
 from connector_tax.run.engine.identity import engine_identity

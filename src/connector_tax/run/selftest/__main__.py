@@ -1,9 +1,8 @@
 """What the load generator's own figures are worth on this host: ``python -m connector_tax.run.selftest``.
 
 Loads the truth server, which stamps its own side on the same clock, and prints by how much the client's times differ
-from what happened, what the client costs, and what the least client possible (``yardstick``) errs and costs in the
-same minutes. Read it before trusting a campaign's small numbers, on the campaign's host and with nothing else
-running. Exit code 1 where a figure is beyond its limit.
+from what happened, and what the client costs. Read it before trusting a campaign's small numbers, on the campaign's host
+and with nothing else running. Exit code 1 where a figure is beyond its limit.
 """
 
 import argparse
@@ -13,10 +12,9 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,11 +24,17 @@ from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import target_of
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.loadgen.messages import Observe
-from connector_tax.run.selftest.yardstick import Took
 
 Array = NDArray[np.float64]
-CAPACITY_TOKENS = 64
-CAPACITY_INFLIGHT = 64
+# Microseconds; what they would blur is measured in microseconds.
+LIMITS = {
+    "dispatch p50": 50,
+    "dispatch p99": 300,
+    "TTFT p50": 200,
+    "TTFT p99": 600,
+    "TPOT p99": 2,
+    "ITL p99": 200,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +80,6 @@ class Errors:
     def jitter(self) -> Array:
         """Dispatch, its median offset removed, absolute."""
         return np.abs(self.dispatch - np.median(self.dispatch))
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Responses per second where capacity was asked for; CPU milliseconds per 1000 events (tokens)."""
-
-    responses_per_s: float
-    cpu_ms_per_1000: float
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """One figure and its limit: ``found`` must not be above it, or below it where ``least``."""
-
-    name: str
-    found: float
-    limit: float
-    least: bool = False
-
-    @property
-    def ok(self) -> bool:
-        return self.found >= self.limit if self.least else self.found <= self.limit
 
 
 @contextmanager
@@ -162,118 +144,40 @@ def errors(seed: int, seen: Iterable[Seen], truth: dict[str, Truth]) -> Errors:
     return Errors(lateness, dispatch, ttft, tpot, np.concatenate(gaps))
 
 
-def print_table(ours: Errors, least: Errors) -> None:
-    """Quantiles of each error in microseconds, and the yardstick's beside them."""
-    print(
-        f"{'microseconds':34} {'p50':>9} {'p90':>9} {'p99':>9} {'max':>9}   {'yardstick p50':>13} {'p99':>9}"
-    )
-    for name, values, yardstick in (
-        ("late by the client's own stamps", ours.lateness, least.lateness),
-        ("arrival at the server - schedule", ours.dispatch, least.dispatch),
-        ("  the same, median offset removed", ours.jitter, least.jitter),
-        ("TTFT, client - server", ours.ttft, least.ttft),
-        ("TPOT, client - server, absolute", np.abs(ours.tpot), np.abs(least.tpot)),
-        ("ITL, client - server, absolute", np.abs(ours.itl), np.abs(least.itl)),
+def print_table(found: Errors) -> None:
+    """Quantiles of each error in microseconds."""
+    print(f"{'microseconds':34} {'p50':>9} {'p90':>9} {'p99':>9} {'max':>9}")
+    for name, values in (
+        ("late by the client's own stamps", found.lateness),
+        ("arrival at the server - schedule", found.dispatch),
+        ("  the same, median offset removed", found.jitter),
+        ("TTFT, client - server", found.ttft),
+        ("TPOT, client - server, absolute", np.abs(found.tpot)),
+        ("ITL, client - server, absolute", np.abs(found.itl)),
     ):
         p50, p90, p99 = np.percentile(values, (50, 90, 99))
-        y50, y99 = np.percentile(yardstick, (50, 99))
-        print(f"{name:34} {p50:9.2f} {p90:9.2f} {p99:9.2f} {values.max():9.2f}   {y50:13.2f} {y99:9.2f}")
+        print(f"{name:34} {p50:9.2f} {p90:9.2f} {p99:9.2f} {values.max():9.2f}")
 
 
-def judgement(errors: Errors, cost: tuple[Cost, Cost], capacity: tuple[Cost, Cost]) -> list[Judged]:
-    """The limits that this load generator is built to; ``cost`` and ``capacity`` are ours and the yardstick's.
-
-    Times have limits of their own, since what they would blur is measured in microseconds. What the client
-    costs depends on the host, so its limits are multiples of what the least client costs there.
-    """
-    return [
-        Judged("dispatch p50, us", _quantile(errors.jitter, 50), 50),
-        Judged("dispatch p99, us", _quantile(errors.jitter, 99), 300),
-        Judged("TTFT p50, us", _quantile(errors.ttft, 50), 200),
-        Judged("TTFT p99, us", _quantile(errors.ttft, 99), 600),
-        Judged("TPOT p99, us", _quantile(errors.tpot, 99), 2),
-        Judged("ITL p99, us", _quantile(errors.itl, 99), 200),
-        Judged(
-            "CPU per event, against the yardstick's", cost[0].cpu_ms_per_1000 / cost[1].cpu_ms_per_1000, 2.0
-        ),
-        Judged(
-            "CPU per event at capacity, against the yardstick's",
-            capacity[0].cpu_ms_per_1000 / capacity[1].cpu_ms_per_1000,
-            11,
-        ),
-        Judged(
-            "responses/s, against the yardstick's",
-            capacity[0].responses_per_s / capacity[1].responses_per_s,
-            0.1,
-            least=True,
-        ),
-    ]
+def beyond(errors: Errors) -> dict[str, float]:
+    """Figures that are beyond their limit."""
+    of = {"dispatch": errors.jitter, "TTFT": errors.ttft, "TPOT": errors.tpot, "ITL": errors.itl}
+    found = {}
+    for figure in LIMITS:
+        name, _, percent = figure.partition(" p")
+        found[figure] = float(np.percentile(np.abs(of[name]), int(percent)))
+    return {figure: value for figure, value in found.items() if value > LIMITS[figure]}
 
 
-def _quantile(values: Array, percent: float) -> float:
-    return float(np.percentile(np.abs(values), percent))
-
-
-def accuracy(spec: CellSpec, ttft_ms: float, itl_ms: float) -> tuple[Errors, Cost]:
-    """This client at the spec's rate and shape, keeping every token's time."""
+def accuracy(spec: CellSpec, ttft_ms: float, itl_ms: float) -> tuple[Errors, float]:
+    """This client at the spec's rate and shape, keeping every token's time; and its CPU milliseconds per 1000 tokens."""
     with tempfile.TemporaryDirectory() as folder:
         stamps = Path(folder) / "stamps.jsonl"
         with truth_server(ttft_ms, itl_ms, stamps) as url:
             outcome = measure_cell(spec, target_of(url, "truth"), observe=Observe(token_times=True))
         seen = seen_of(outcome.requests, dict(outcome.session.token_ns))
-        events = len(seen) * spec.output_tokens
-        cost = Cost(0.0, outcome.session.client_cpu_s * 1e6 / events)
+        cost = outcome.session.client_cpu_s * 1e6 / (len(seen) * spec.output_tokens)
         return errors(spec.seed, seen, read_truth(stamps)), cost
-
-
-def capacity(duration_s: float, workers: int) -> Cost:
-    """What this client can take in: 64 in flight, whole 64-token answers at once."""
-    spec = replace(
-        spec_of(0.0, 100, CAPACITY_TOKENS, duration_s, workers),
-        arrival="concurrency",
-        concurrency=CAPACITY_INFLIGHT,
-        min_completed=1,
-    )
-    with tempfile.TemporaryDirectory() as folder, truth_server(0, 0, Path(folder) / "stamps") as url:
-        outcome = measure_cell(spec, target_of(url, "truth"))
-    responses = len(seen_of(outcome.requests, {}))
-    window = outcome.window
-    return Cost(
-        responses / ((window.t_stop_ns - window.t0_ns) / 1e9),
-        outcome.session.client_cpu_s * 1e6 / (responses * CAPACITY_TOKENS),
-    )
-
-
-def yardstick_accuracy(spec: CellSpec, ttft_ms: float, itl_ms: float) -> tuple[Errors, Cost]:
-    """The same cell as ``accuracy`` by the least client possible."""
-    with tempfile.TemporaryDirectory() as folder:
-        stamps = Path(folder) / "stamps.jsonl"
-        with truth_server(ttft_ms, itl_ms, stamps) as url:
-            found = _yardstick(spec, url)
-        seen = []
-        for seq, sched_ns, send_ns, *tokens_ns in found.rows:
-            tpot_ns = (tokens_ns[-1] - tokens_ns[0]) / (len(tokens_ns) - 1)
-            seen.append(Seen(seq, sched_ns, send_ns, tokens_ns[0], tpot_ns, tokens_ns))
-        cost = Cost(0.0, found.cpu_s * 1e6 / (len(seen) * spec.output_tokens))
-        return errors(spec.seed, seen, read_truth(stamps)), cost
-
-
-def yardstick_capacity(duration_s: float) -> Cost:
-    """The same load as ``capacity`` by the least client possible."""
-    spec = spec_of(0.0, 100, CAPACITY_TOKENS, duration_s, 1)
-    with tempfile.TemporaryDirectory() as folder, truth_server(0, 0, Path(folder) / "stamps") as url:
-        found = _yardstick(spec, url, "--in-flight", str(CAPACITY_INFLIGHT))
-    responses = found.responses
-    return Cost(responses / found.wall_s, found.cpu_s * 1e6 / (responses * CAPACITY_TOKENS))
-
-
-def _yardstick(spec: CellSpec, url: str, *options: str) -> Took:
-    command = [sys.executable, "-m", "connector_tax.run.selftest.yardstick", "--port", url.rpartition(":")[2]]
-    command += ["--spec", json.dumps(spec.to_json()), "--duration", str(spec.duration_s), *options]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, check=True, timeout=spec.duration_s + 60
-    )
-    return msgspec.json.decode(done.stdout, type=Took)
 
 
 def spec_of(
@@ -314,25 +218,13 @@ def main() -> None:
     spec = spec_of(args.rate, int(input_tokens), int(output_tokens), args.duration, args.workers)
     print(f"{args.rate:g} req/s, {args.shape} tokens, TTFT {args.ttft_ms:g} ms, ITL {args.itl_ms:g} ms")
     found, cost = accuracy(spec, args.ttft_ms, args.itl_ms)
-    least, least_cost = yardstick_accuracy(spec, args.ttft_ms, args.itl_ms)
-    print_table(found, least)
-    print(
-        f"{found.ttft.size} requests; client CPU {cost.cpu_ms_per_1000:.2f} ms per 1000 events, "
-        f"yardstick {least_cost.cpu_ms_per_1000:.2f}"
-    )
-    most = capacity(min(args.duration, 10.0), args.workers)
-    least_most = yardstick_capacity(min(args.duration, 10.0))
-    print(
-        f"capacity, {CAPACITY_INFLIGHT} in flight, {CAPACITY_TOKENS}-token answers at once: "
-        f"{most.responses_per_s:,.0f} responses/s, {most.cpu_ms_per_1000:.2f} CPU s per million events; "
-        f"yardstick {least_most.responses_per_s:,.0f} and {least_most.cpu_ms_per_1000:.2f}"
-    )
-    judged = judgement(found, (cost, least_cost), (most, least_most))
-    beyond = [j for j in judged if not j.ok]
-    for j in beyond:
-        print(f"beyond its limit: {j.name}: {j.found:.3g}, limit {'at least ' if j.least else ''}{j.limit:g}")
-    print(f"{len(judged) - len(beyond)} of {len(judged)} figures within their limits")
-    if beyond:
+    print_table(found)
+    print(f"{found.ttft.size} requests; client CPU {cost:.2f} ms per 1000 tokens")
+    wrong = beyond(found)
+    for figure, value in wrong.items():
+        print(f"beyond its limit: {figure}: {value:.3g} us, limit {LIMITS[figure]}")
+    print(f"{len(LIMITS) - len(wrong)} of {len(LIMITS)} figures within their limits")
+    if wrong:
         sys.exit(1)
 
 
