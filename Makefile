@@ -62,7 +62,7 @@ fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 # `make test-full` has what takes minutes: real vLLM, containers, SLURM, a browser, what is published made again, how every
 # figure looks, and campaigns whose subject a shorter test has as well. One small campaign of real vLLM is `make test`'s.
 BROWSER := $(wildcard tests/unit/*/test_*_in_a_browser.py)
-LONGER := $(patsubst %,tests/emulated/test_%.py,gpu_host connector_off known_truth phase_d readers_killed repeated_launches \
+LONGER := $(patsubst %,tests/emulated/test_%.py,gpu_host connector_off known_truth package phase_d readers_killed repeated_launches \
   sweep two_slots) \
   tests/unit/rehearsal/test_published_plan.py tests/contract/test_published_campaign.py tests/unit/figures/test_pictures.py
 FULL := tests/vllm tests/container tests/slurm $(BROWSER) $(LONGER)

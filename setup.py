@@ -1,4 +1,4 @@
-"""What a wheel needs of the checkout lies in it as ``connector_tax/project/``: templates, launchers, plugins, configs."""
+"""What a wheel needs of the checkout lies in it as ``connector_tax/project/``: configs, launchers, plugins, rules, scripts."""
 
 import shutil
 from pathlib import Path
@@ -7,8 +7,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
-FOLDERS = ("config", "launch", "patches", "workflow/report")
-FILES = ("scripts/make_model_folder.py",)
+FOLDERS = ("config", "launch", "patches", "profiles", "scripts", "workflow")
 
 
 class BuildWithProject(build_py):
@@ -20,9 +19,7 @@ class BuildWithProject(build_py):
         for folder in FOLDERS:
             unwanted = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / folder, to / folder, ignore=unwanted, dirs_exist_ok=True)
-        for file in FILES:
-            (to / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / file, to / file)
+        shutil.copy2(ROOT / "Snakefile", to)
 
 
 setup(cmdclass={"build_py": BuildWithProject})

@@ -29,7 +29,7 @@ from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.documents.figures import FigureIndex, read_figure_index
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError
 from connector_tax.base.files import is_date, shown
-from connector_tax.base.imports import closure, sha256_of_code
+from connector_tax.base.imports import PROJECT, closure, sha256_of_code
 from connector_tax.base.last_words import (
     COMMAND_VARIABLE,
     INTERRUPTED,
@@ -60,6 +60,7 @@ READING = frozenset({"analysis", "figures", "report", "manifest"})
 NOT_MEASURING = READING | {"revert_patch"}
 TARGETS_VARIABLE = "CONNECTOR_TAX_TARGETS"
 DATE_VARIABLE = "CONNECTOR_TAX_DATE"
+SCRIPTS_VARIABLE = "CONNECTOR_TAX_SCRIPTS"
 # Of the process that was started, and not one that Snakemake started for a job.
 START_VARIABLE, _THIS_START = "CONNECTOR_TAX_START", f"{os.getpid()}.{time.time_ns()}"
 _STARTED = ExitStack()
@@ -451,7 +452,8 @@ def _newer_than(files: Collection[Path]) -> dict[Path, str]:
 
 
 def put_own_python_first(environment: MutableMapping[str, str]) -> None:
-    """``python`` is then this interpreter, in everything that is started with ``environment``."""
+    """``python`` is then this interpreter, and ``SCRIPTS`` where ours lie, in everything that is started with ``environment``."""
+    environment[SCRIPTS_VARIABLE] = os.path.relpath(PROJECT / "scripts")
     environment["PATH"] = os.pathsep.join(
         [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
     )

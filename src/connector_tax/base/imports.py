@@ -6,6 +6,7 @@ started by ``-m``. Data count where a module names them: the quoted name of a fi
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -13,7 +14,9 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 NAME = PACKAGE.name
-PROJECT = PACKAGE.parents[1]
+# The checkout; a wheel has what setup.py puts into the package.
+IN_CHECKOUT = (PACKAGE.parents[1] / "Snakefile").is_file()
+PROJECT = PACKAGE.parents[1] if IN_CHECKOUT else PACKAGE / "project"
 _OURS = re.compile(rf"{NAME}(\.\w+)*")
 _IMPORT = re.compile(
     rf"^[ \t]*(?:from ({NAME}\b[\w.]*) import (\([^)]*\)|.*)|import ({NAME}\b[\w.]*))", re.MULTILINE
@@ -47,7 +50,7 @@ def sha256_of_code(files: Iterable[Path]) -> str:
     """Over names, relative to the project's root, and contents."""
     digest = hashlib.sha256()
     for path in files:
-        digest.update(str(path.relative_to(PROJECT)).encode() + b"\0" + path.read_bytes() + b"\0")
+        digest.update(os.path.relpath(path, PROJECT).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 

@@ -1,6 +1,7 @@
 """Load any OpenAI-compatible server, open or closed loop, and say how it answers, with intervals."""
 
 import argparse
+from contextlib import nullcontext
 
 from connector_tax.base.command import Command
 from connector_tax.load.arguments import BRIEF, EXAMPLES, add_arguments
@@ -9,17 +10,19 @@ from connector_tax.load.arguments import BRIEF, EXAMPLES, add_arguments
 # It imports what it needs when it is called, so that help comes at once.
 def _run(args: argparse.Namespace) -> int:
     from connector_tax.load.choices import load_of
+    from connector_tax.load.demo import embedded_engine
     from connector_tax.load.run import run
 
-    return run(load_of(args))
+    with embedded_engine(args) if args.demo else nullcontext():
+        return run(load_of(args))
 
 
 COMMAND = Command(
     __doc__,
     add_arguments,
     _run,
-    usage="--base-url URL --out FOLDER [options]",
+    usage="--target URL [--rates A,B] [--out FOLDER] [options]",
     brief=BRIEF,
     epilog=EXAMPLES,
-    interrupted="cells that were over are in --out",
+    interrupted="cells that were over are written",
 )

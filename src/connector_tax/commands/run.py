@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn, get_args
 
@@ -17,7 +18,7 @@ from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.last_words import COMMAND_VARIABLE, QUIET_VARIABLE
-from connector_tax.base.plan.named import DEFAULT, Named, add_campaign
+from connector_tax.base.plan.named import DEFAULT, Named, add_campaign, results_folder
 from connector_tax.base.units import duration_text
 from connector_tax.check.engine_python import add_engine_python
 from connector_tax.commands.sitting import measure, take_all
@@ -109,7 +110,7 @@ def _start_snakemake(campaign: Named, cores: int, more: list[str], *, quiet: boo
         refuse_engine(config.engine)
         left = f"about {duration_text(left_s)} left"
         print(f"{config.campaign}: {left}; Ctrl-C keeps what is done, and the same command goes on")
-    os.chdir(PROJECT_ROOT)
+    os.chdir(results_folder().parent)
     if any(word.startswith("-") for word in more):
         quiet = False  # an option of Snakemake asks it for something
         _refuse_unknown_options(command[3:])
@@ -120,7 +121,7 @@ def _start_snakemake(campaign: Named, cores: int, more: list[str], *, quiet: boo
     again = shlex.join(["connector-tax", *sys.argv[1:]])
     os.environ |= {COMMAND_VARIABLE: again, QUIET_VARIABLE: "1" * quiet}
     # Snakemake's own, which ends in a traceback where it may not make it.
-    Path(PROJECT_ROOT, ".snakemake").mkdir(exist_ok=True)
+    Path(".snakemake").mkdir(exist_ok=True)
     sys.stdout.flush()
     os.execv(sys.executable, command)  # nosec B606  # a list of arguments, quoted by nobody
 
@@ -144,22 +145,21 @@ def _refuse_unknown_options(words: list[str]) -> None:
 
 
 def snakemake_command(configfile: Path, cores: int | None, *more: str) -> list[str]:
-    """Snakemake with this project's Snakefile, to be run in ``PROJECT_ROOT``; ``configfile`` is the caller's.
+    """Snakemake with this project's Snakefile, to be run beside ``results_folder()``; ``configfile`` is the caller's.
 
     Args:
         cores: None leaves it to a profile in ``more``.
 
     Raises:
-        ConfigError: there is no Snakefile.
+        ConfigError: Snakemake is not installed.
     """
-    snakefile = PROJECT_ROOT / "Snakefile"
-    if not snakefile.is_file():
+    if find_spec("snakemake") is None:
         raise ConfigError(
-            f"{snakefile}: not there. Campaigns are measured in a checkout of the project, not from an "
-            "installed package: clone it and run `make env`, then .venv/bin/connector-tax run."
+            "Snakemake is not installed. pip install 'connector-tax[run]' brings it; run --minutes N needs none."
         )
     at_once = [] if cores is None else ["--cores", str(cores)]
-    return [sys.executable, "-m", "snakemake", *at_once, *more, "--configfile", str(configfile.absolute())]
+    rules = ["--snakefile", str(PROJECT_ROOT / "Snakefile"), "--configfile", str(configfile.absolute())]
+    return [sys.executable, "-m", "snakemake", *at_once, *more, *rules]
 
 
 COMMAND = Command(

@@ -66,9 +66,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 # It imports what it needs when it is called, so that help comes at once.
 def _run(args: argparse.Namespace) -> int:
     from connector_tax.base.config import checked
+    from connector_tax.base.errors import ConfigError
+    from connector_tax.base.imports import IN_CHECKOUT
     from connector_tax.base.locks import started_once
     from connector_tax.sweep import load_sweep, write_configs
 
+    if not IN_CHECKOUT:
+        raise ConfigError("A sweep is of a checkout, whose sweeps/ it writes. Clone the project.")
     sweep = load_sweep(args.file)
     results = getattr(args, "results", None) or checked.PROJECT_ROOT / "results"
     if args.action == "table":

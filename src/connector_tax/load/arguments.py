@@ -19,14 +19,25 @@ MOST_REQUESTS = 10**9
 MOST_IN_FLIGHT = 10**6
 # By name; chosen by themselves they are fewer.
 MOST_ASKED_WORKERS = 64
+SHAPE = "4096,256"
 
 EXAMPLES = """
 examples:
-  connector-tax load --base-url http://127.0.0.1:8000 --rates 0.5,1,2 --shape 4096,256 --out out/
-  connector-tax load --base-url ... --api chat --concurrency 64 --num-prompts 1000 --out out/
-  connector-tax load --base-url ... --find-rate 0.5:64 --slo ttft_p90=500ms,tpot_p90=50ms --out out/
+  connector-tax load --target http://127.0.0.1:8000
+  connector-tax load --target ... --rates 0.5,1,2 --shape 4096,256 --out out/
+  connector-tax load --target ... --find-rate 0.5:64 --slo ttft_p90=500ms,tpot_p90=50ms --out out/
 """
-BRIEF = ("--base-url", "--model", "--rates", "--concurrency", "--find-rate", "--shape", "--prompts", "--out")
+BRIEF = (
+    "--base-url",
+    "--demo",
+    "--model",
+    "--rates",
+    "--concurrency",
+    "--find-rate",
+    "--shape",
+    "--prompts",
+    "--out",
+)
 
 
 def number(kind: Callable[[str], float], least: float | None, most: float) -> Callable[[str], float]:
@@ -60,12 +71,13 @@ def _folder(text: str) -> Path:
 _IN_FLIGHT, _SEED = number(int, 1, MOST_IN_FLIGHT), number(int, 0, MOST_SEED)
 _SECONDS, _SECONDS_OR_0 = number(float, None, MOST_SECONDS), number(float, 0, MOST_SECONDS)
 
-# Of these groups one option may be given, or has to be.
-_ONE_OF = {"load (one of)": True, "what is sent (one of)": False}
+# Of these groups one option may be given.
+_ONE_OF = ("load (one of; by default a sweep up to what the server holds)", "what is sent (one of)")
 # Group -> options, as ``add_options`` takes them.
 _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
     "server": [
-        ("--base-url", str, "http(s)://host:port, with a path and /v1 or without", ...),
+        ("--base-url --target=URL", str, "http(s)://host:port, with a path and /v1 or without"),
+        ("--demo", bool, "serve the embedded engine on loopback, and load that"),
         ("--model", str, "the name the server serves; may be left out where it serves one"),
         ("--api", ("completions", "chat"), "endpoint", "completions"),
         ("--api-key-env=NAME", str, f"variable that holds the server's key (default: {DEFAULT_KEY}, if set)"),
@@ -75,9 +87,8 @@ _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
         ("--client-key=<file>", str, "its key (PEM, without a password), if in a file of its own"),
         ("--insecure", bool, "take any certificate"),
     ],
-    "load (one of)": [
-        ("--rates", str, "open loop: requests per second, comma-separated: 0.5,1,2"),
-        ("--rate", str, "open loop: one rate"),
+    _ONE_OF[0]: [
+        ("--rates --rate", str, "open loop: requests per second, comma-separated: 0.5,1,2"),
         (
             "--interval=S",
             number(float, 1 / MOST_RATE_PER_S, 1 / LEAST_RATE_PER_S),
@@ -116,9 +127,12 @@ _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
             256,
         ),
     ],
-    "what is sent (one of)": [
-        ("--shape", str, "input,output tokens (default: %(default)s)", "4096,256"),
-        ("--shapes", str, "several: 512x64,512x256"),
+    _ONE_OF[1]: [
+        (
+            "--shape --shapes",
+            str,
+            f"input,output tokens, or 512x64,512x256 (default: {SHAPE})",
+        ),
         ("--sessions", Path, "conversations (JSONL)"),
         ("--prompts", Path, "prompts: ShareGPT, JSONL with prompt or messages, or text"),
     ],
@@ -177,7 +191,11 @@ _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
         ),
     ],
     "output": [
-        ("--out", _folder, "folder for requests, summary.json, summary.csv and load.html", ...),
+        (
+            "--out",
+            _folder,
+            "folder for what comes of it (default: load-1, load-2, ...)",
+        ),
         ("--event-log", bool, "write every event to OUT/events_*.jsonl"),
         ("--no-token-times", bool, "no ITL; less work per token"),
         ("--workers", _workers, "load-generator processes, or auto (default)"),
@@ -192,5 +210,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for title, options in _OPTIONS.items():
         group: Any = parser.add_argument_group(title)
         if title in _ONE_OF:
-            group = group.add_mutually_exclusive_group(required=_ONE_OF[title])
+            group = group.add_mutually_exclusive_group()
         add_options(group, *options)

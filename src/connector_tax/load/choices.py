@@ -3,6 +3,8 @@
 import argparse
 import secrets
 from collections.abc import Callable
+from itertools import count
+from pathlib import Path
 from typing import Any, TypeVar
 
 from connector_tax.base.errors import ConfigError
@@ -10,7 +12,7 @@ from connector_tax.base.files import parse_json, shown
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec, Shape
 from connector_tax.base.records.target import RequestForm, target_of
-from connector_tax.load.arguments import LEAST_RATE_PER_S, MOST_RATE_PER_S
+from connector_tax.load.arguments import LEAST_RATE_PER_S, MOST_RATE_PER_S, SHAPE
 from connector_tax.load.plan import Load, Sweep
 from connector_tax.load.server import headers_of
 from connector_tax.load.slo import parse_goodput, parse_slo
@@ -20,6 +22,8 @@ Number = TypeVar("Number", int, float)
 _RATES = LEAST_RATE_PER_S, MOST_RATE_PER_S
 _LIST = "numbers separated by commas, such as "
 NONCE_BITS = 32
+# By so many are the workers of a sweep chosen whose rates are not known yet.
+RATE_OF_A_SWEEP_PER_S = 100.0
 # Of seven digits, as the renderer writes them.
 MOST_TOKEN_ID = 10_000_000
 # Members of the body that the client has to know of; each has an option of its own.
@@ -32,12 +36,15 @@ OWN_MEMBERS = {
     "max_tokens": "--output-length",
     "n": "nothing: one answer per request is measured",
 }
+# No load is given.
+ALONE = "a sweep (no --rates)"
+_LOADS = ("rates", "interval", "concurrency", "max_throughput", "offline", "trace", "find_rate")
 # Options that say nothing without one of others.
 _NEEDS = (
     ("--gamma-shape", "--arrival gamma"),
     ("--arrival gamma", "--gamma-shape"),
-    ("--arrival gamma, --arrival poisson", "--rate, --rates, --interval, --find-rate"),
-    ("--ramp-from", "--rate, --rates, --interval"),
+    ("--arrival gamma, --arrival poisson", f"--rates, --interval, --find-rate, {ALONE}"),
+    ("--ramp-from", "--rates, --interval"),
     ("--ramp-from", "--ramp-up"),
     ("--ramp-up", "--concurrency, --ramp-from"),
     ("--offline", "--num-prompts"),
@@ -45,21 +52,21 @@ _NEEDS = (
     ("--ca-file, --client-cert, --insecure", "https in --base-url"),
     ("--client-key", "--client-cert"),
     ("--speed", "--trace"),
-    ("--precision", "--find-rate"),
+    ("--precision", f"--find-rate, {ALONE}"),
     ("--chars-per-token", "--prompts"),
     ("--keep-failed-sessions", "--sessions"),
 )
 # Options that leave nothing to say to others, and why.
 _CLASHES = (
-    ("--find-rate", "--num-prompts", "a fixed number of requests has no rate to hold"),
-    ("--find-rate", "--shapes", "it looks for the rate of one shape, given as --shape"),
+    (f"--find-rate, {ALONE}", "--num-prompts", "a fixed number of requests has no rate to hold"),
+    (f"--find-rate, {ALONE}", "--shapes", "it looks for the rate of one shape, given as --shape"),
     (
         "--trace, --num-prompts",
         "--duration, --min-completed",
         "it ends the cell with its last answer, and --max-seconds bounds it",
     ),
     ("--offline", "--warmup", "all of its requests are sent at once"),
-    ("--sessions", "--max-throughput, --offline", "sessions come at a --rate or a --concurrency"),
+    ("--sessions", "--max-throughput, --offline", "sessions come at --rates or a --concurrency"),
     ("--trace", "--sessions, --prompts", "it says itself what is sent"),
     ("--sessions, --prompts, --trace", "--input-length, --text", "the file says what is sent"),
     ("--sessions, --trace", "--output-length", "the file says how long answers are"),
@@ -89,6 +96,10 @@ def load_of(args: argparse.Namespace) -> Load:
     Raises:
         ConfigError: arguments that contradict one another, or a value that is none.
     """
+    if args.base_url is None:
+        raise ConfigError(
+            "--base-url (or --target) is missing. Give the server's http://host:port, or --demo."
+        )
     target = target_of(
         args.base_url,
         args.model or "",
@@ -100,8 +111,12 @@ def load_of(args: argparse.Namespace) -> Load:
     )
     slo = () if args.slo is None else parse_slo(args.slo)
     goodput = () if args.goodput is None else parse_goodput(args.goodput)
+    alone = all(getattr(args, name) in (None, False) for name in _LOADS)
+    shapes = _shapes(args)
     _check_combinations(
         {
+            *((ALONE,) * alone),
+            *(("--shapes",) * (len(shapes) > 1)),
             *(f"--{name.replace('_', '-')}" for name, value in vars(args).items() if value),
             *(f"--{name} {getattr(args, name)}" for name in ("api", "arrival")),
             *(f"--slo of {limit.metric}" for limit in slo),
@@ -123,6 +138,8 @@ def load_of(args: argparse.Namespace) -> Load:
         sweep = Sweep(
             *_range("--find-rate", args.find_rate, wanted, float, *_RATES, ":"), _first(args.precision, 0.05)
         )
+    elif alone:
+        sweep = Sweep(0.0, MOST_RATE_PER_S, _first(args.precision, 0.25), args.warmup, args.duration)
     closed = ("max_throughput", "offline", "concurrency")
     spec = CellSpec(
         phase="a",
@@ -160,10 +177,12 @@ def load_of(args: argparse.Namespace) -> Load:
     )
     return Load(
         target=target,
-        out=args.out,
+        out=args.out or next(p for n in count(1) if not (p := Path(f"load-{n}")).exists()),
         spec=spec,
-        rates_per_s=_rates(args) if sweep is None else (sweep.high_per_s,),
-        shapes=_shapes(args),
+        rates_per_s=_rates(args)
+        if sweep is None
+        else (RATE_OF_A_SWEEP_PER_S if alone else sweep.high_per_s,),
+        shapes=shapes,
         sessions=args.sessions,
         prompts=args.prompts,
         trace=args.trace,
@@ -193,10 +212,6 @@ def _check_combinations(given: set[str]) -> None:
 def _rates(args: argparse.Namespace) -> tuple[float, ...]:
     if args.interval is not None:
         return (1 / args.interval,)
-    if args.rate is not None:
-        return _numbers(
-            "--rate", args.rate, "one number, such as 4; --rates takes several", float, *_RATES, n=1
-        )
     if args.rates is None:
         return ()
     rates = _numbers("--rates", args.rates, f"{_LIST}0.5,1,2", float, *_RATES)
@@ -210,14 +225,15 @@ def _shapes(args: argparse.Namespace) -> tuple[Shape, ...]:
     if args.sessions is not None or args.prompts is not None or args.trace is not None:
         return ()
     shapes = []
-    for part in _first(args.shapes, args.shape.replace(",", "x")).split(","):
+    given = _first(args.shape, SHAPE)
+    for part in given.split(",") if "x" in given else [given.replace(",", "x")]:
         wanted = "INPUTxOUTPUT in tokens, such as 4096x256"
         tokens = _numbers("shape", part, wanted, int, 1, MOST_TOKENS, by="x", n=2)
         # What is drawn takes the place of what a shape says.
         drawn = (args.input_length, args.output_length)
         shapes.append(Shape(*(n if text is None else 0 for n, text in zip(tokens, drawn, strict=True))))
     if len(set(shapes)) < len(shapes):
-        raise ConfigError(f"--shapes {args.shapes}: two of them are the same load. Leave one out.")
+        raise ConfigError(f"--shapes {given}: two of them are the same load. Leave one out.")
     return tuple(shapes)
 
 

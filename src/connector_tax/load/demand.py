@@ -9,7 +9,7 @@ from statistics import median
 
 from msgspec import UNSET, UnsetType
 
-from connector_tax.base.documents.load import Cut, Demand
+from connector_tax.base.documents.load import Cut, Demand, LoadCell
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.sessions import read_sessions
@@ -181,6 +181,14 @@ def falls_short(demand: Demand, failed: float = 0.0, *, scatter: float = 0.0) ->
     left = demand.due - demand.done
     allowed = max((1 - MIN_THROUGHPUT_RATIO) * demand.arrived, 1.0)
     return left > allowed, left - failed - 2 * math.sqrt(moved) > allowed
+
+
+def saturated(cell: LoadCell) -> bool:
+    """Whether the server did not keep up with the cell's rate, as far as the cell tells."""
+    demand = cell.demand
+    if demand is None or demand.fills_s:
+        return "overloaded" in cell.flags
+    return "overloaded" in cell.flags or falls_short(demand, scatter=scatter_of(cell.spec))[0]
 
 
 def served_text(demand: Demand, rate_per_s: float) -> str:

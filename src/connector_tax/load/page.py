@@ -8,16 +8,18 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from connector_tax.base.documents.load import Found, LoadCell, Summary
+from connector_tax.base.documents.load import Found, Level, LoadCell, Summary
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.cell import in_window
 from connector_tax.base.templates import template
+from connector_tax.load.demand import saturated
 from connector_tax.load.measured import worded
 from connector_tax.load.plan import Load
 from connector_tax.load.table import NAMES, summary_rows, view
-from connector_tax.read.figures.style import drawing_style, new_figure, plain_log_axis
+from connector_tax.read.figures.style import drawing_style, new_figure, plain_log_axis, rate_axis
 
 TEMPLATE = Path(__file__).with_name("load.html.j2")
 STYLE = Path(__file__).parents[1] / "read" / "report" / "report.css"
@@ -40,6 +42,7 @@ def page(summary: Summary, load: Load | None, pictures: Sequence[str]) -> str:
         found_lines=[] if found is None else found_lines(found),
         cells=[{**view(cell), "picture": picture} for cell, picture in zip(cells, pictures, strict=True)],
         rows=summary_rows(cells),
+        curves=rate_curves(cells),
         most_points=MOST_POINTS,
     )
 
@@ -69,10 +72,50 @@ def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
     with drawing_style(cell.cell_id):
         figure = new_figure(9.0, 3.0)
         _over_time(figure.subplots(), chosen, window)
-        buffer = BytesIO()
-        figure.savefig(buffer, format="png", metadata={"Software": None})
+        return _data_url(figure, "png", {"Software": None})
+
+
+def rate_curves(cells: Sequence[LoadCell]) -> list[str]:
+    """Draw p50 and p90 of TTFT and of TPOT against the offered rate, each as the data URL of an SVG; none where there is no second rate."""
+    at_rates = sorted((cell for cell in cells if cell.rate_per_s), key=lambda cell: cell.rate_per_s or 0.0)
+    rates = {cell.rate_per_s or 0.0: saturated(cell) for cell in at_rates}
+    loads: dict[str, list[LoadCell]] = {}
+    for cell in at_rates:
+        loads.setdefault(cell.cell_id.partition("_")[2], []).append(cell)
+    return [_rate_curve(metric, rates, loads) for metric in ("ttft_ms", "tpot_ms")] if len(rates) > 1 else []
+
+
+def _rate_curve(metric: str, rates: dict[float, bool], loads: dict[str, list[LoadCell]]) -> str:
+    with drawing_style(metric):
+        figure = new_figure(4.6, 3.2)
+        axes = figure.subplots()
+        for k, (load, cells) in enumerate(loads.items()):
+            for q, line in (("p50", "o-"), ("p90", "s--")):
+                levels = [cell.latencies[metric].get(q, Level(None)).point for cell in cells]
+                values, name = np.array(levels, dtype=np.float64), f"{load} {q}" if len(loads) > 1 else q
+                axes.plot([cell.rate_per_s or 0.0 for cell in cells], values, line, color=f"C{k}", label=name)
+        for rate in (rate for rate, full in rates.items() if full):
+            axes.axvline(rate, color="#A02020", linestyle=":", label="saturated")
+        ticks: list[float] = []
+        for rate in rates:
+            # A closer one would be written over the last.
+            ticks += [rate] * (not ticks or rate > 1.3 * ticks[-1])
+        rate_axis(axes, ticks)
+        plain_log_axis(axes)
+        axes.set_xlabel("offered rate, per second")
+        axes.set_ylabel(f"{NAMES[metric]}, ms")
+        keys = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+        axes.legend(keys.values(), keys.keys(), loc="best", frameon=True, framealpha=0.9)
+        return _data_url(figure, "svg", {"Date": None})
+
+
+def _data_url(figure: Figure, form: str, metadata: dict[str, str | None]) -> str:
+    buffer = BytesIO()
+    figure.savefig(buffer, format=form, metadata=metadata)
     # Markup, since a template cuts long text.
-    return Markup("data:image/png;base64,") + b64encode(buffer.getvalue()).decode()
+    return (
+        Markup(f"data:image/{form}{'+xml' * (form == 'svg')};base64,") + b64encode(buffer.getvalue()).decode()
+    )
 
 
 def _over_time(axes: Axes, chosen: Sequence[RequestRecord], window: CellWindow) -> None:

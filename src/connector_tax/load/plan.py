@@ -30,11 +30,18 @@ MOST_WORKERS = 16
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Look for the highest rate between two that holds the limits; ``precision`` is a share of it."""
+    """Look for the highest rate between two that holds the limits.
+
+    Attributes:
+        low_per_s: 0: it is chosen by what the server does in a short closed loop, and so are the times that are None.
+        precision: a share of the rate.
+    """
 
     low_per_s: float
     high_per_s: float
     precision: float
+    warmup_s: float | None = None
+    duration_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from connector_tax.load.plan import (
     workers_for,
 )
 from connector_tax.load.server import CacheCounters, measure_words, reach
-from connector_tax.load.sweep import find_rate, found_of, judge_cell, never_observed, too_short
+from connector_tax.load.sweep import chosen_by, find_rate, found_of, judge_cell, never_observed, too_short
 from connector_tax.load.table import cell_text, summary_rows
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.loadgen.coordinator import WorkerPool, worker_pool
@@ -41,6 +41,9 @@ from connector_tax.run.loadgen.interrupt import Interrupt, heed_interrupts
 from connector_tax.run.loadgen.messages import Observe
 from connector_tax.run.loadgen.prefix_hits import hits_between
 from connector_tax.run.workload.prompts import takes_ids
+
+# A short closed loop by which a sweep chooses its rates and times.
+PROBE_IN_FLIGHT, PROBE_S, PROBE_AT_MOST_S = 16, 5.0, 60.0
 
 
 @dataclass(slots=True)
@@ -167,7 +170,7 @@ def run(load: Load) -> int:
     with heed_interrupts() as interrupt, worker_pool(workers, placement) as pool:
         running = _Run(load, target, pool, interrupt, started, CacheCounters(target))
         if load.sweep is not None:
-            _search(running, load.sweep, lambda rate: _ready(cell_of(contents[0], rate, form), workers))
+            _search(running, load.sweep, contents[0], lambda c, rate: _ready(cell_of(c, rate, form), workers))
         else:
             for spec in specs:
                 running.measure(spec)
@@ -188,12 +191,24 @@ def _ready(cell: Content, workers: int) -> CellSpec:
     return spec
 
 
-def _search(running: _Run, sweep: Sweep, spec_at: Callable[[float], CellSpec]) -> None:
+def _search(
+    running: _Run, sweep: Sweep, content: Content, spec_at: Callable[[Content, float], CellSpec]
+) -> None:
     slo = running.load.slo
     judged: list[Judged] = []
+    if not sweep.low_per_s:
+        print(
+            f"a sweep of {running.target.model} into {running.load.out}: {PROBE_IN_FLIGHT} requests at a time come first"
+        )
+        spec = replace(content.spec, arrival="concurrency", concurrency=PROBE_IN_FLIGHT, min_completed=2 * PROBE_IN_FLIGHT,
+                       warmup_s=0.0, duration_s=PROBE_S, max_cell_s=PROBE_AT_MOST_S)  # fmt: skip
+        probe = running.measure(spec_at(content._replace(spec=spec), 0.0))
+        if not probe.requests.get("ok"):
+            return
+        sweep, content = chosen_by(probe, sweep, content)
 
     def judge(rate_per_s: float) -> Judged | str:
-        cell = running.measure(spec_at(rate_per_s))
+        cell = running.measure(spec_at(content, rate_per_s))
         if cell.not_believed:
             return "; ".join(cell.not_believed)
         if unknown := never_observed(cell, slo):

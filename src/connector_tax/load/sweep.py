@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from msgspec import UNSET
 
 from connector_tax.base.documents.load import Found, Judged, Level, LoadCell
 from connector_tax.load.demand import falls_short, scatter_of, served_text
-from connector_tax.load.plan import Sweep
+from connector_tax.load.plan import Content, Sweep
 from connector_tax.load.slo import CellLimit, percentile_name
 from connector_tax.load.table import level_text
 from connector_tax.read.figures.words import label
@@ -35,6 +36,24 @@ def find_rate(sweep: Sweep, judge: Callable[[float], Judged | str], unit: str = 
         else:
             rate = float(f"{math.sqrt(low * high):.4g}") if high > low * (1 + sweep.precision) else low
     return found_of(judged, stopped, unit)
+
+
+def chosen_by(probe: LoadCell, sweep: Sweep, content: Content) -> tuple[Sweep, Content]:
+    """Choose the lowest rate, and how long cells are, by a closed loop; says so."""
+    per_s, answer = probe.throughput.requests_per_s, probe.latencies["e2e_ms"]["p50"].point
+    answer_s = (answer or 0.0) / 1e3
+    low = float(f"{per_s / 4:.2g}")
+    warmup_s, duration_s = (
+        given if given is not None else float(f"{min(max(answers * answer_s, least), most):.2g}")
+        for given, answers, least, most in ((sweep.warmup_s, 1, 2, 30), (sweep.duration_s, 3, 10, 60))
+    )
+    print(
+        f"{per_s:.3g} requests/s of {answer_s:.3g} s: rates double from {low:g} until the server does not "
+        f"keep up, {warmup_s + duration_s:g} s each, and then come close to the highest that it holds.\n",
+        flush=True,
+    )
+    spec = replace(content.spec, warmup_s=warmup_s, duration_s=duration_s, min_completed=0)
+    return Sweep(low, sweep.high_per_s, sweep.precision), content._replace(spec=spec)
 
 
 def rate_as_read(rate_per_s: float) -> float:

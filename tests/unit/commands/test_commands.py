@@ -167,7 +167,8 @@ def test_run_hands_its_arguments_to_snakemake(tmp_path: Path, monkeypatch: pytes
         command("run").call(["mine.yaml", "phase_a", "--cores", "2", "--", "--dry-run"])
     [words] = started
     assert words[1:] == [
-        *("-m", "snakemake", "--cores", "2", "phase_a", "--dry-run", "--configfile", str(config)),
+        *("-m", "snakemake", "--cores", "2", "phase_a", "--dry-run"),
+        *("--snakefile", str(PROJECT_ROOT / "Snakefile"), "--configfile", str(config)),
     ]
 
 
@@ -239,9 +240,9 @@ def test_run_refuses_an_engines_python_that_cannot_serve_before_snakemake_starts
         command("run").call([str(tmp_path / "my.yaml"), "--", "--dry-run"])
 
 
-def test_run_without_a_checkout_says_what_would_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("connector_tax.commands.run.PROJECT_ROOT", tmp_path)
-    with pytest.raises(ConfigError, match="measured in a checkout"):
+def test_run_without_snakemake_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connector_tax.commands.run.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"^Snakemake is not .* pip install 'connector-tax\[run\]' [^\n]*$"):
         command("run").call(["demo"])
 
 

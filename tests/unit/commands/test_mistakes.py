@@ -44,7 +44,7 @@ MISTAKES = [
     ("compare demo", "two campaigns"),
     ("compare demo config", "connector-tax run demo"),
     ("load --base-url localhost:9 --rates 1 --out out", "http://host:port"),
-    (f"load --base-url {NOBODY} --out out", "--rates"),
+    ("load --out out", "--demo"),
     # a file or folder of another kind
     ("report config/connectors.yaml", "config/demo.yaml"),
     ("plan config/fleet.yaml", "config/demo.yaml"),

@@ -68,10 +68,10 @@ def test_a_search_that_ended_early_does_not_claim_the_highest_rate_asked_for() -
         Sweep(1.0, 64.0, 0.05), lambda rate: "client late" if rate > 4 else server(rate), "sessions/s"
     )
     said = found_lines(found)
-    assert "4 sessions/s is the highest rate that holds the limits; no higher one was measured" in said
+    assert "4 sessions/s is the highest rate that holds; no higher one was measured" in said
     assert "the search ended early: the cell at 8 sessions/s does not count (client late)" in said
     assert found_lines(find_rate(Sweep(1.0, 4.0, 0.05), server)) == [
-        "4 requests/s is the highest rate that holds the limits; no higher one was measured"
+        "4 requests/s is the highest rate that holds; no higher one was measured"
     ]
     on_page = page(summary_of(search=found), None, [])
     assert "4 sessions/s is the highest rate" in on_page

@@ -129,7 +129,7 @@ def test_the_third_interrupt_says_what_is_lost(tmp_path: Path) -> None:
     said = written.read_text()
     assert process.returncode == 130
     assert "r20_8x4 was not over: its numbers and requests are lost" in said
-    assert "interrupted; cells that were over are in --out" in said
+    assert "interrupted; cells that were over are written" in said
     assert not (tmp_path / "out" / "summary.json").exists()
 
 

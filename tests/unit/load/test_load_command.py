@@ -4,8 +4,10 @@ import asyncio
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from host_faults import LIMITS_ON_THE_CLIENT
 from truth_server import DONE, Reply, answer_well, token_event, truth_server, usage_event
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.target import target_of
 from connector_tax.cli import command
+from connector_tax.load.server import reach
 
 ROOT = Path(__file__).parents[3]
 SHORT = ("--duration", "0.4", "--warmup", "0.1", "--min-completed", "5")
@@ -300,6 +304,32 @@ def test_chats_are_measured_with_prompts_of_the_wanted_length(tmp_path: Path) ->
     assert set(words) == {40}
     (cell,) = cells_in(tmp_path).values()
     assert cell["prompt_tokens_mean"] == 69
+
+
+def test_the_demo_sweeps_an_engine_of_its_own_and_ends_it(tmp_path: Path) -> None:
+    """Rates double until one is too many; two pictures show it; nobody serves there afterwards."""
+    done = load("--demo", "--shape", "256,32", "--out", str(tmp_path), "--warmup", "0.2", "--duration", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "summary.json").read_text())
+    probe, *cells = found["cells"]
+    rates = [cell["rate_per_s"] for cell in cells]
+    assert probe["cell_id"] == "c16_256x32" and rates[0] == pytest.approx(
+        probe["throughput"]["requests_per_s"] / 4, rel=0.1
+    )
+    assert rates[1] == 2 * rates[0]
+    search = found["search"]
+    assert search["highest_per_s"] < search["fails_per_s"] <= 1.25 * search["highest_per_s"] + 1
+    page = (tmp_path / "load.html").read_text()
+    assert page.count("data:image/svg+xml;base64,") == 2
+    curve = b64decode(re.findall(r"data:image/svg\+xml;base64,([\w+/=]+)", page)[0])
+    assert b"#a02020" in curve
+    with pytest.raises(ConfigError, match="no OpenAI-compatible server answers"):
+        reach(target_of(found["base_url"], ""))
+
+
+def test_the_demo_has_no_other_server() -> None:
+    with pytest.raises(ConfigError, match="--demo does not go with --base-url"):
+        command("load").call(["--demo", "--base-url", "http://127.0.0.1:9"])
 
 
 def test_nobody_listening_is_said_at_once(tmp_path: Path) -> None:

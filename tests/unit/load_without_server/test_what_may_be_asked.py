@@ -1,18 +1,25 @@
 """The command line of ``connector-tax load``: what cannot be a load is refused in one line, before any server is asked."""
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from cell_specs import cell_spec
+
+from connector_tax.base.documents.load import Level
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.cell import CellSpec, Shape
 from connector_tax.base.records.sessions import read_sessions
 from connector_tax.cli import command
 from connector_tax.load.choices import load_of
-from connector_tax.load.plan import Load, cells_of, contents_of
+from connector_tax.load.plan import Content, Load, Sweep, cells_of, contents_of
 from connector_tax.load.sources import write_trace
+from connector_tax.load.sweep import chosen_by
 from connector_tax.run.workload.schedulers import Due, SessionScheduler, Share
 
 
@@ -28,13 +35,18 @@ def asked(tmp_path: Path, *arguments: str, url: str = "http://127.0.0.1:1") -> L
         (["--rate", "1e300"], "from 1e-06 to 100,000"),
         (["--rates", ""], "give numbers separated by commas"),
         (["--rates", "1,1"], "stands there twice"),
-        (["--rate", "10,20"], "one number, .* --rates takes several"),
         (["--rate", "5", "--client-cert", "c.pem"], "https in --base-url is missing beside --client-cert"),
         (["--rate", "5", "--client-key", "k.pem"], "--client-cert is missing beside --client-key."),
-        (["--rate", "5", "--precision", "1%"], "--find-rate is missing beside --precision."),
+        (
+            ["--rate", "5", "--precision", "1%"],
+            r"--find-rate or a sweep \(no --rates\) is missing beside --precision\.",
+        ),
         (["--rate", "5", "--chars-per-token", "3"], "--prompts is missing beside --chars-per-token."),
         (["--rate", "5", "--keep-failed-sessions"], "--sessions is missing beside --keep-failed-sessions."),
-        (["--rate", ""], "give one number"),
+        (["--rate", ""], "give numbers separated by commas"),
+        (["--num-prompts", "5"], r"a sweep \(no --rates\) does not go with --num-prompts"),
+        (["--shapes", "8x4,16x4"], r"a sweep \(no --rates\) does not go with --shapes"),
+        (["--ramp-from", "2", "--ramp-up", "3"], "--rates or --interval is missing beside --ramp-from"),
         (["--find-rate", "", "--slo", "ttft_p90=1s"], "give LOW:HIGH"),
         (["--find-rate", "1:1e9", "--slo", "ttft_p90=1s"], "give LOW:HIGH"),
         (["--find-rate", "1:2"], "--slo is missing beside --find-rate"),
@@ -71,6 +83,57 @@ def asked(tmp_path: Path, *arguments: str, url: str = "http://127.0.0.1:1") -> L
 def test_what_is_no_load_is_one_message(tmp_path: Path, arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         asked(tmp_path, *arguments)
+
+
+def test_rates_and_shapes_are_read_alike_by_either_name(tmp_path: Path) -> None:
+    nonce = ("--nonce", "1")
+    assert asked(tmp_path, "--rate", "4,8", *nonce) == asked(tmp_path, "--rates", "4,8", *nonce)
+    one = asked(tmp_path, "--rate", "4", "--shape", "16,2", *nonce)
+    assert one == asked(tmp_path, "--rate", "4", "--shapes", "16x2", *nonce)
+    assert len(asked(tmp_path, "--rate", "4", "--shape", "16x2,16x4").shapes) == 2
+
+
+def test_a_server_alone_is_swept_into_a_folder_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    parser = command("load").parser("connector-tax load")
+    (tmp_path / "load-1").mkdir()
+    load = load_of(parser.parse_args(["--target", "http://127.0.0.1:1"]))
+    assert load.out == Path("load-2") and load.shapes == (Shape(4096, 256),)
+    assert load.sweep is not None and load.sweep.low_per_s == 0
+    with pytest.raises(ConfigError, match=r"--base-url .* is missing. Give .* or --demo"):
+        load_of(parser.parse_args([]))
+
+
+@pytest.mark.parametrize(
+    ("per_s", "answer_ms", "given", "rate", "warmup_s", "duration_s"),
+    [
+        (42.0, 400.0, (None, None), 10.0, 2.0, 10.0),
+        (4.1, 4_000.0, (None, None), 1.0, 4.0, 12.0),
+        (0.01, 900_000.0, (None, None), 0.0025, 30.0, 60.0),
+        (42.0, 400.0, (0.0, 3.0), 10.0, 0.0, 3.0),
+        (0.0, None, (None, None), 0.0, 2.0, 10.0),
+    ],
+)
+def test_what_the_server_does_at_first_chooses_rates_and_times(
+    per_s: float,
+    answer_ms: float | None,
+    given: tuple[float | None, float | None],
+    rate: float,
+    warmup_s: float,
+    duration_s: float,
+) -> None:
+    probe = SimpleNamespace(
+        throughput=SimpleNamespace(requests_per_s=per_s),
+        latencies={"e2e_ms": {"p50": Level(answer_ms)}},
+        spec=SimpleNamespace(concurrency=16),
+    )
+    content = Content(cell_spec(min_completed=200), 64.0)
+    sweep, chosen = chosen_by(probe, Sweep(0.0, 1e5, 0.25, *given), content)  # type: ignore[arg-type]
+    assert (sweep.low_per_s, sweep.high_per_s) == (pytest.approx(rate), 1e5)
+    spec = chosen.spec
+    assert (spec.warmup_s, spec.duration_s, spec.min_completed) == (warmup_s, duration_s, 0)
 
 
 def test_a_fixed_interval_is_a_rate(tmp_path: Path) -> None:

@@ -15,14 +15,11 @@ from yaml.error import MarkedYAMLError
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import shown
+from connector_tax.base.imports import PROJECT
 from connector_tax.base.records.bounds import Foreign
 
 T = TypeVar("T")
-_HERE = Path(__file__).resolve()
-# The checkout. A wheel has no more of it than setup.py puts into the package.
-PROJECT_ROOT = (
-    _HERE.parents[4] if (_HERE.parents[4] / "Snakefile").is_file() else _HERE.parents[2] / "project"
-)
+PROJECT_ROOT = PROJECT
 # A null byte ends what C takes for text; half of a surrogate pair is none in UTF-8.
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
 

@@ -13,6 +13,7 @@ from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import is_campaign_name, printable
+from connector_tax.base.imports import IN_CHECKOUT
 from connector_tax.base.plan.campaign import config_of, read_campaign_file
 
 # As Snakemake has it: config/config.yaml.
@@ -89,8 +90,7 @@ def add_campaign(parser: argparse.ArgumentParser) -> None:
 
 def results_folder() -> Path:
     """Return the folder that campaigns are measured in: the checkout's, and without one that of the working folder."""
-    checkout = (PROJECT_ROOT / "Snakefile").is_file()
-    return Path(os.path.relpath(PROJECT_ROOT / "results") if checkout else "results")
+    return Path(os.path.relpath(PROJECT_ROOT / "results") if IN_CHECKOUT else "results")
 
 
 def is_campaign(folder: Path) -> bool:
