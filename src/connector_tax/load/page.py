@@ -113,9 +113,8 @@ def _data_url(figure: Figure, form: str, metadata: dict[str, str | None]) -> str
     buffer = BytesIO()
     figure.savefig(buffer, format=form, metadata=metadata)
     # Markup, since a template cuts long text.
-    return (
-        Markup(f"data:image/{form}{'+xml' * (form == 'svg')};base64,") + b64encode(buffer.getvalue()).decode()
-    )
+    kind = {"svg": "svg+xml"}.get(form, form)
+    return Markup("data:image/") + f"{kind};base64,{b64encode(buffer.getvalue()).decode()}"
 
 
 def _over_time(axes: Axes, chosen: Sequence[RequestRecord], window: CellWindow) -> None:
