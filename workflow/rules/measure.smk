@@ -15,7 +15,7 @@ rule preflight:
     params:
         campaign=FOLDER.campaign_file,
     shell:
-        "exec python $CONNECTOR_TAX_SCRIPTS/preflight.py --end-with-parent --campaign-file {params.campaign:q} --log {log:q}"
+        'exec python "$CONNECTOR_TAX_SCRIPTS"/preflight.py --end-with-parent --campaign-file {params.campaign:q} --log {log:q}'
 
 
 rule measure:
@@ -35,7 +35,7 @@ rule measure:
     params:
         campaign=FOLDER.campaign_file,
     shell:
-        "exec python $CONNECTOR_TAX_SCRIPTS/measure.py --end-with-parent --campaign-file {params.campaign:q}"
+        'exec python "$CONNECTOR_TAX_SCRIPTS"/measure.py --end-with-parent --campaign-file {params.campaign:q}'
         " --connector {wildcards.connector:q} --phase {wildcards.phase:q} --log {log:q}"
 
 
@@ -49,7 +49,7 @@ rule reference_rates:
     params:
         root=FOLDER.root,
     shell:
-        "python $CONNECTOR_TAX_SCRIPTS/select_reference_rates.py --root {params.root:q} 2>> {log:q} | tee -a {log:q}"
+        'python "$CONNECTOR_TAX_SCRIPTS"/select_reference_rates.py --root {params.root:q} 2>> {log:q} | tee -a {log:q}'
 
 
 # Of the embedded engine alone: the taxes of its cost model, to be set beside those that are found.
@@ -64,7 +64,7 @@ rule put_in:
     params:
         root=FOLDER.root,
     shell:
-        "python $CONNECTOR_TAX_SCRIPTS/put_in.py --root {params.root:q} 2>> {log:q} | tee -a {log:q}"
+        'python "$CONNECTOR_TAX_SCRIPTS"/put_in.py --root {params.root:q} 2>> {log:q} | tee -a {log:q}'
 
 
 rule patch_reverted:
@@ -77,7 +77,7 @@ rule patch_reverted:
     params:
         campaign=FOLDER.campaign_file,
     shell:
-        "python $CONNECTOR_TAX_SCRIPTS/revert_patch.py --campaign-file {params.campaign:q} 2>> {log:q} | tee -a {log:q}"
+        'python "$CONNECTOR_TAX_SCRIPTS"/revert_patch.py --campaign-file {params.campaign:q} 2>> {log:q} | tee -a {log:q}'
 
 
 # The stages by name.

@@ -8,4 +8,4 @@ rule revert_patch:
     params:
         campaign=FOLDER.campaign_file,
     shell:
-        "python $CONNECTOR_TAX_SCRIPTS/revert_patch.py --campaign-file {params.campaign:q} 2>> {log:q} | tee -a {log:q}"
+        'python "$CONNECTOR_TAX_SCRIPTS"/revert_patch.py --campaign-file {params.campaign:q} 2>> {log:q} | tee -a {log:q}'

@@ -21,7 +21,7 @@ rule aggregate:
         settings=str(STUDY.config.analysis),
         code=code("scripts/analyze.py"),
     shell:
-        "python $CONNECTOR_TAX_SCRIPTS/analyze.py --root {params.root:q} 2>> {log:q} | tee -a {log:q}"
+        'python "$CONNECTOR_TAX_SCRIPTS"/analyze.py --root {params.root:q} 2>> {log:q} | tee -a {log:q}'
 
 
 rule draw:
@@ -35,7 +35,7 @@ rule draw:
         root=FOLDER.root,
         code=code("scripts/plot_connector_tax.py"),
     shell:
-        "python $CONNECTOR_TAX_SCRIPTS/plot_connector_tax.py --root {params.root:q} 2>> {log:q} | tee -a {log:q}"
+        'python "$CONNECTOR_TAX_SCRIPTS"/plot_connector_tax.py --root {params.root:q} 2>> {log:q} | tee -a {log:q}'
 
 
 # What it prints stands at the end of the run. The log is the last word, by which `last_words` knows the command.
@@ -51,7 +51,7 @@ rule write_report:
         root=FOLDER.root,
         code=code("scripts/build_report.py"),
     shell:
-        "python $CONNECTOR_TAX_SCRIPTS/build_report.py --root {params.root:q} &> {log:q}"
+        'python "$CONNECTOR_TAX_SCRIPTS"/build_report.py --root {params.root:q} &> {log:q}'
 
 
 rule write_manifest:
@@ -65,7 +65,7 @@ rule write_manifest:
         root=FOLDER.root,
         code=code("scripts/build_manifest.py"),
     shell:
-        "python $CONNECTOR_TAX_SCRIPTS/build_manifest.py --root {params.root:q} 2>> {log:q} | tee -a {log:q}"
+        'python "$CONNECTOR_TAX_SCRIPTS"/build_manifest.py --root {params.root:q} 2>> {log:q} | tee -a {log:q}'
 
 
 # The stages by name.
