@@ -32,6 +32,7 @@ check() {
     value=CHECK_${name^^}; value=${value//-/_}
     [ -z "${!value}" ] || options+=("--$name=${!value}")
   done
+  [ "${CHECK_BOTH-}" != true ] || options+=(--both)
   read -ra words <<< "${CHECK_METRIC//$'\n'/ }"
   for name in "${words[@]}"; do options+=("--metric=$name"); done
   while IFS= read -r line; do [ -z "$line" ] || options+=("--env=$line"); done <<< "$CHECK_ENV"

@@ -8,7 +8,7 @@ __version__ = "0.1.0"
 
 
 def read_campaign(path: str | Path) -> Any:
-    """Return pandas tables of a campaign, ``connector_tax.read.frames.Frames``: ``cells``, ``taxes``, ``requests``, ``steps``.
+    """Return pandas tables of a campaign, ``Frames`` of read/frames.py: ``cells``, ``taxes``, ``requests``, ``steps``.
 
     Args:
         path: its results folder, or a bundle, packed or unpacked.
@@ -17,4 +17,4 @@ def read_campaign(path: str | Path) -> Any:
         ArtifactError: there is no campaign.
     """
     # By name: this module is above all layers, and pandas takes a second.
-    return import_module("connector_tax.read.frames").Frames(Path(path))
+    return import_module(".read.frames", __name__).Frames(Path(path))

@@ -18,7 +18,7 @@ COMMANDS = {
     "status": "show what is done, what runs and how long is left",
     "report": "write the numbers, the figures, the page and the CSV files",
     "compare": "show which tax changed between two campaigns, or along a --history",
-    "check": "judge one connector without a GPU, in a minute; made for CI",
+    "check": "judge one connector without a GPU, in one to two minutes; made for CI",
     "load": "put load on any OpenAI-compatible server",
     "bundle": "pack a campaign into one file that anybody can recompute",
     "verify": "check a bundle or a results folder; --reproduce recomputes it",

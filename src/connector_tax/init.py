@@ -139,8 +139,8 @@ def card_of(name: str | None, gpus: Sequence[Gpu]) -> tuple[str, Gpu | None]:
     fits = [(stem, gpu) for gpu in gpus for stem, full in names.items() if gpu.name == full]
     if name is None and fits:
         return fits[0]
-    if name in names:
-        return next((fit for fit in fits if fit[0] == name), (name, None))
+    if name and name.lower() in names:
+        return next((fit for fit in fits if fit[0] == name.lower()), (name.lower(), None))
     has = f"no profile of {gpus[0].name} is there" if gpus else "this host has no GPU"
     raise ConfigError(
         f"{'no GPU ' + repr(name) if name else has}. Say for which card to plan: --gpu NAME, of {', '.join(names)}."
@@ -209,8 +209,8 @@ def plans(wanted: Wanted, costs: Path, kept: Path) -> Iterator[tuple[str, Campai
             yield text, _parsed(wanted, rung, rates, costs, most_s)
     if not found:
         raise ConfigError(
-            f"--hours {wanted.hours:g}: {len(smallest.connectors)} configurations in three blocks of launches take about {s / 3600:.1f} h. "
-            f"Give --hours {math.ceil(11 * s / 3600) / 10:g}, or fewer connectors."
+            f"--hours {wanted.hours:g}: {len(smallest.connectors)} configurations in three blocks of launches take about {s / 3600:.2g} h. "
+            f"Give --hours {math.ceil(10.5 * s / 3600) / 10:g}, or fewer connectors."
         )
 
 

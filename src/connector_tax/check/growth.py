@@ -10,9 +10,9 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_document, shown
 from connector_tax.base.statistics.mover import change
 from connector_tax.check.document import Check, Growth, Seen
+from connector_tax.check.request import STEP
 from connector_tax.virtual_time import Bounds, Interval, VirtualTime
 
-STEP = "step"
 # (1.96 + 0.84) / 1.96: a growth of so many reaches of its interval is seen four times in five, of few starts oftener.
 FOUR_IN_FIVE = 1.43
 
@@ -73,12 +73,20 @@ def growth_of(baseline: Check, now: VirtualTime) -> Iterator[Growth]:
         could_see = None if us.low is None or us.point is None else FOUR_IN_FIVE * (us.point - us.low)
         return Growth(now.scheduling, metric, seen, us, ratio, speed, could_see)
 
-    yield growth(STEP, _change(then.step_us, now.step_us, speed), None)
+    us = _change(then.step_us, now.step_us, speed)
+    yield growth(STEP, us, of_plains_step(us, now))
     before = {t.metric: t for t in then.taxes}
     for tax in now.taxes:
         if (old := before.get(tax.metric)) is not None:
             us = _change(old.difference_us, tax.difference_us, speed)
             yield growth(tax.metric, us, _change(old.ratio, tax.ratio, speed))
+
+
+def of_plains_step(us: Interval, now: VirtualTime) -> Interval:
+    """Microseconds a step as a share of the CPU time of plain's."""
+    plain_us = now.engine_us_per_step["plain"].point
+    ends = (us.point, us.low, us.high)
+    return Interval(*(None if v is None or not plain_us else v / plain_us for v in ends))
 
 
 def _load(v: VirtualTime) -> dict[str, float]:

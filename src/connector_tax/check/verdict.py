@@ -10,7 +10,8 @@ from typing import Literal
 from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.check.campaign import AGAIN
 from connector_tax.check.document import EXIT_CODES, Code, Decided, Found, Verdict
-from connector_tax.check.request import CheckRequest
+from connector_tax.check.growth import of_plains_step
+from connector_tax.check.request import STEP, CheckRequest
 
 # Of 95 %, with one degree of freedom.
 ONE_PAIR = float(student_quantile(0.975, 1))
@@ -74,6 +75,11 @@ def _decided(request: CheckRequest, found: Found) -> Iterator[Decided]:
         for tax in result.taxes:
             if tax.metric in request.metrics and (ratio := tax.ratio.charged).point is not None:
                 yield Decided(result.scheduling, tax.metric, ratio.point, ratio.low, ratio.high)
+        if (
+            STEP in request.metrics
+            and (ratio := of_plains_step(result.step_us.charged, result)).point is not None
+        ):
+            yield Decided(result.scheduling, STEP, ratio.point, ratio.low, ratio.high)
     rows = found.real_time.taxes if found.real_time is not None else ()
     # Two launches of one program differ as well, and of that one pair of plain is all that is known.
     apart = {

@@ -1,4 +1,4 @@
-"""What a KV connector costs vLLM on a virtual GPU, in a minute: does it load and serve, what does it switch, the tax of the engine's thread.
+"""What a KV connector costs vLLM on a virtual GPU, in one to two minutes: does it load and serve, what does it switch, the tax of the engine's thread.
 
 The tax is taken in virtual time (docs/check.md). --releases: over releases of vLLM.
 """
@@ -24,6 +24,7 @@ from connector_tax.check.releases import Asked, interpreters, measure_record
 from connector_tax.check.request import (
     GIVEN,
     METRICS,
+    STEP,
     CheckRequest,
     engine_args,
     entry_by_id,
@@ -81,7 +82,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_options(
         parser,
         ("--fail-above=TAX", ratio, "2%% or 0.02: exit code 1 where a tax is shown to be above it"),
-        ("--metric", METRICS, "a latency whose tax decides; may be repeated; default all four", []),
+        (
+            "--metric",
+            (*METRICS, STEP),
+            "whose tax decides: latencies, default all four, or CPU of a step",
+            [],
+        ),
         (
             "--baseline=FILE",
             Path,

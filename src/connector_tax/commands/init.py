@@ -53,7 +53,7 @@ def _run(args: argparse.Namespace) -> int:
     asked = tuple(c for c in dict.fromkeys(args.connectors.split(",")) if c not in ADDED)
     for connector in asked:
         if connector not in known:
-            close = get_close_matches(connector, known, 1)
+            close = [c for c in known if c == f"{connector}_both"] or get_close_matches(connector, known, 1)
             raise ConfigError(
                 f"--connectors: no connector {connector!r}. {f'Did you mean {close[0]}? ' if close else ''}"
                 "All of them, and which are installed: connector-tax init --list"

@@ -55,7 +55,7 @@ class HookCpu(msgspec.Struct, frozen=True):
     in_virtual_time: bool
 
 
-class VirtualTime(msgspec.Struct, frozen=True):
+class VirtualTime(msgspec.Struct, frozen=True, omit_defaults=True):
     """One connector against plain, in one way of scheduling.
 
     Attributes:

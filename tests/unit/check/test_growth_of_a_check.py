@@ -55,7 +55,8 @@ def test_a_difference_of_two_checks_has_both_their_uncertainties(tmp_path: Path)
     assert grown(tmp_path, at(50.0), at(35.0))["step"].seen == "shrank"
     same = grown(tmp_path, at(35.0, half=3.0), at(36.0, half=4.0))["step"]
     assert same.seen == "no_change"
-    assert "no change seen: +1.0 µs [−4.0 µs, +6.0 µs] (could see 7.1 µs)" in text_of("growth", (same,))
+    assert "no change seen: +1.0 µs [−4.0 µs, +6.0 µs]; " in (said := text_of("growth", (same,)))
+    assert "of plain's (could see 7.1 µs)" in said
 
 
 def test_each_latency_has_a_difference_in_us_and_of_plains_latency(tmp_path: Path) -> None:
@@ -110,6 +111,20 @@ def test_another_connector_release_or_engine_is_refused_by_its_key(
 def test_another_load_is_refused_by_its_key(tmp_path: Path, key: str, changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"--baseline: {key} is "):
         grown(tmp_path, virtual_time(), msgspec.structs.replace(virtual_time(), **changes))
+
+
+def test_cpu_of_a_step_decides_where_it_is_asked_for(tmp_path: Path) -> None:
+    """A device hides it from every latency, so it is judged by itself, in per cent of plain's."""
+    baseline, now = check(tmp_path, at(50.0)), at(90.0)
+    grown_by = Found(launched=SERVES, virtual_time=(now,), growth=tuple(growth_of(baseline, now)))
+    asked = {"limit": 0.2, "metrics": ("step",)}
+    verdict = judge(request(tmp_path, baseline=baseline, **asked), grown_by, None)
+    plain_us = now.engine_us_per_step["plain"].point
+    assert verdict.worst is not None and verdict.worst.point == pytest.approx(40.0 / plain_us)
+    assert verdict.exit_code == 1 and "CPU of a step" in text_of("verdict", verdict)
+    tax = judge(request(tmp_path, **asked), Found(launched=SERVES, virtual_time=(now,)), None)
+    assert tax.worst is not None and tax.worst.point == pytest.approx(90.0 / plain_us)
+    assert judge(request(tmp_path, limit=0.2, baseline=baseline), grown_by, None).exit_code == 0
 
 
 def test_fewer_starts_are_the_same_load(tmp_path: Path) -> None:
