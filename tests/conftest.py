@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from connector_tax.base.config import load
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.secrets import REFERRED_VARIABLE
 
+# A shell's background ignores it, and so would every process that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 BUNDLE = Path(__file__).parents[1] / "published" / "virtual-h200-eight.tar.xz"
 
 

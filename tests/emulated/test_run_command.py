@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from typing import Any
 
 import pytest
@@ -57,14 +56,7 @@ def test_ctrl_c_while_jobs_run_ends_with_130_and_the_command_that_goes_on(projec
     project.configure(small)
     command = [sys.executable, "-m", "connector_tax", "run", "test"]
     with subprocess.Popen(
-        command,
-        cwd=project.root,
-        env=project.environment,
-        stderr=subprocess.PIPE,
-        text=True,
-        process_group=0,
-        # A test run in the background of a shell ignores it.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        command, cwd=project.root, env=project.environment, stderr=subprocess.PIPE, text=True, process_group=0
     ) as running:
         deadline = time.monotonic() + 120
         while not list(project.root.glob("results/test/logs/preflight.log")) and time.monotonic() < deadline:

@@ -1,7 +1,7 @@
 """Virtual time of one engine thread: the CPU time that it spends, plus jumps. Standard library only.
 
-now = base + CPU time of the engine's thread. Waiting for the device, for the next arrival or in a sleep adds to ``base`` and takes no
-time. Between ``pause`` and ``resume`` time stands still: whatever the driver does there costs nothing. When the engine's thread waits for another
+now = base + CPU time of the engine's thread. Where the virtual GPU waits for the device or the driver for the next arrival, ``base`` moves on
+at once. Between ``pause`` and ``resume`` time stands still: whatever the driver does there costs nothing. When the engine's thread waits for another
 thread of this process, it is charged the CPU time that Python's other threads spend meanwhile: their work has to be done first, and
 they need the interpreter's lock. A sleep, and a wait that ends by its time-out, are charged how long they were asked to last.
 """

@@ -123,7 +123,7 @@ class Growth(msgspec.Struct, frozen=True):
     Attributes:
         metric: a latency, or ``step`` for CPU time of a step.
         seen: ``no_change`` where the interval holds zero, ``not_known`` where there is none.
-        ratio: of the taxes as shares of plain's latency; None of ``step``.
+        ratio: of the taxes as shares of plain's latency; of ``step`` as a share of the CPU time of plain's.
         host_speed: CPU time of plain's step then over today's; the intervals hold with this and without.
         could_see_us: a growth of this size is seen four times in five.
     """

@@ -30,6 +30,7 @@ from connector_tax.read.figures.words import (
     problem_text,
     reason_text,
 )
+from connector_tax.read.ingest.connector_on import UNPROVED
 from connector_tax.read.stats.connectors import METRICS
 
 Unit = Literal["tax", "points", "share", "change_us", "us", "ms", "plain", "per_s"]
@@ -416,6 +417,13 @@ def _outputs(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
     for o in aggregate.outputs:
         phase, word = phase_text(o.phase), label("outputs", o.verdict)
         yield o.config, phase, o.n_same, o.n_prompts, word
+
+
+def proofs_of(aggregate: Aggregate) -> dict[str, int]:
+    """Count the cells of connectors, and of these the ones in which it was off, and the ones in which nothing proves either."""
+    cells = [c for c in aggregate.cells if is_connector(c.config)]
+    off = sum(any(reason.code.startswith("off_") for reason in c.reasons) for c in cells)
+    return {"asked": len(cells), "off": off, "unproved": sum(UNPROVED in c.flags for c in cells)}
 
 
 def provenance_of(aggregate: Aggregate) -> list[tuple[str, str]]:

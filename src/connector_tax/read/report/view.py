@@ -36,6 +36,7 @@ from connector_tax.read.report.tables import (
     name,
     named,
     number,
+    proofs_of,
     provenance_of,
     tables_of,
 )
@@ -211,6 +212,7 @@ class Page:
     early: tuple[int, int, int] | None
     flags: Sequence[tuple[str, int]]
     outputs: Mapping[str, int]
+    proofs: Mapping[str, int]
     provenance: Sequence[tuple[str, str]]
 
 
@@ -272,6 +274,7 @@ def page_view(aggregate: Aggregate, left: Left | None = None, bundled: bool = Fa
         early=_early(aggregate),
         flags=flags.most_common(),
         outputs=Counter(o.verdict for o in aggregate.outputs),
+        proofs=proofs_of(aggregate),
         provenance=provenance_of(aggregate),
     )
 
