@@ -24,7 +24,7 @@ from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.templates import template
-from connector_tax.check.request import CONNECTORS, MODELS, connectors_in
+from connector_tax.check.request import CONNECTORS, MODELS
 from connector_tax.run.engine.gpus import Gpu
 from connector_tax.run.rehearsal.campaign import clocked_model
 
@@ -33,8 +33,6 @@ SHAPE = Shape(2048, 64)
 SHARE, RATES, MOST_RATES = 0.6, 3, 4
 # One worker and one API server keep up with 80 requests and 5,000 tokens a second.
 MOST_PER_S = 80.0
-# A connector that the cost model does not know is taken to cost what the framework does.
-UNKNOWN_COSTS = {"outside_us": 60}
 ADDED = ("plain", "noop_connector")
 
 
@@ -167,9 +165,6 @@ def write_costs(wanted: Wanted, folder: Path) -> Path:
     base = PROJECT_ROOT / DEFAULT_MODEL
     value = read_yaml(clocked_model(config.engine, base, folder))
     value["engine"]["jitter_cv"] = read_yaml(base)["engine"]["jitter_cv"]
-    for connector in config.connectors:
-        for one in connectors_in(connector.kv_transfer_config) if connector.kv_transfer_config else ():
-            value["connectors"].setdefault(f"{one['kv_connector']}/{one['kv_role']}", UNKNOWN_COSTS)
     path = folder / "costs.yaml"
     about = f"# Steps of {wanted.model} by the clock of config/gpus/{wanted.gpu}.yaml; costs of connectors are assumptions of {DEFAULT_MODEL}.\n"
     write_text(path, about + yaml.safe_dump(value, sort_keys=False))

@@ -14,7 +14,8 @@ def made(some_runtime: str) -> Iterator[list[str]]:
     """How a container of it is started, without a network."""
     words = (ROOT / "Containerfile").read_text().split()
     base = words[words.index("FROM") + 1]
-    if subprocess.run([some_runtime, "pull", base], capture_output=True).returncode:
+    have = (["image", "inspect", base], ["pull", base])
+    if all(subprocess.run([some_runtime, *words], capture_output=True).returncode for words in have):
         pytest.skip(f"{some_runtime} cannot have {base}")
     name = "localhost/connector-tax-whole:test"
     subprocess.run(

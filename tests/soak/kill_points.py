@@ -129,7 +129,14 @@ def role_of(process: psutil.Process) -> str:
 
 
 def family_of(project: Project) -> list[psutil.Process]:
-    return family(Path(project.environment["CONNECTOR_TAX_CACHE"]))
+    """By the environment that they inherited, and by their log: vLLM's processes write their names over their environment."""
+    found = family(Path(project.environment["CONNECTOR_TAX_CACHE"]))
+    for process in psutil.process_iter():
+        with suppress(OSError, psutil.Error):  # it has ended, or is another user's
+            log = Path(f"/proc/{process.pid}/fd/2").readlink()
+            if log.is_relative_to(project.results) and process not in found:
+                found.append(process)
+    return found
 
 
 def digest(path: Path) -> str:
@@ -330,9 +337,7 @@ class Campaign:
         if role == GROUP:
             os.killpg(running.pid, signal.SIGKILL)
         elif role == EVERYTHING:
-            for processes in there.values():
-                for process in processes:
-                    _kill(process)
+            _kill_at_once(self.project)
         else:
             _kill(self.rng.choice(there[role]))
         return role
@@ -396,6 +401,18 @@ class Campaign:
 def _kill(process: psutil.Process) -> None:
     with suppress(psutil.NoSuchProcess):  # it ended by itself meanwhile
         process.kill()
+
+
+def _kill_at_once(project: Project) -> None:
+    """As the end of a container does: all of them are stopped first, lest one start another meanwhile."""
+    stopped: set[psutil.Process] = set()
+    while new := set(family_of(project)) - stopped:
+        for process in new:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+        stopped |= new
+    for process in stopped:
+        _kill(process)
 
 
 @dataclass

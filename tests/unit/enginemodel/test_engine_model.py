@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.vllm_model.costs import (
+    ANY_OTHER,
     NO_CONNECTOR,
     ConnectorCosts,
     EngineCosts,
     connector_costs,
-    load_costs,
+    load_cost_model,
 )
 from connector_tax.base.vllm_model.model import EngineModel, StepResult
 
@@ -206,8 +207,10 @@ def test_the_shipped_cost_models_know_the_eight(name: str) -> None:
 
     config = Path(__file__).parents[3] / "config"
     connectors = yaml.safe_load((config / "connectors.yaml").read_text())
+    _, known = load_cost_model(config / name)
+    known.pop(ANY_OTHER, None)
     for connector in yaml.safe_load((config / "demo.yaml").read_text())["connectors"]:
-        load_costs(config / name, connectors[connector]["kv_transfer_config"])
+        connector_costs(known, connectors[connector]["kv_transfer_config"], config / name)
 
 
 def test_an_unknown_connector_is_named_with_the_known_ones() -> None:
@@ -215,6 +218,12 @@ def test_an_unknown_connector_is_named_with_the_known_ones() -> None:
         connector_costs(
             {"A/kv_both": NO_CONNECTOR}, {"kv_connector": "Other", "kv_role": "kv_both"}, Path("m.yaml")
         )
+
+
+def test_an_unknown_connector_costs_what_the_model_says_of_any_other() -> None:
+    other = ConnectorCosts(outside_us=7)
+    asked = {"kv_connector": "Other", "kv_role": "kv_both"}
+    assert connector_costs({"A/kv_both": NO_CONNECTOR, ANY_OTHER: other}, asked, Path("m.yaml")) == other
 
 
 def test_a_hook_can_cost_by_the_blocks_that_are_cached() -> None:

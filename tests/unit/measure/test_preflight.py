@@ -303,6 +303,21 @@ def test_an_engine_that_would_die_without_flashinfer_is_told_of_before_any_launc
     assert 'Set engine.env: VLLM_USE_FLASHINFER_SAMPLER: "0"' in str(told.value)
 
 
+@pytest.mark.parametrize("cuda", ["13.0", None])
+def test_nothing_is_downloaded_for_an_engine_whose_card_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: str | None
+) -> None:
+    def download(engine: object) -> None:
+        raise ConfigError("downloaded")
+
+    monkeypatch.setattr(module, "fetch_model", download)
+    monkeypatch.setattr(module, "missing_from_host", lambda engine: "org/model is not on this host")
+    python = str(gpu_engine(tmp_path, "0.34.0", cuda=cuda))
+    engine = replace(campaign_config("gpu-smoke.yaml").engine, python=python, model="org/model")
+    with pytest.raises(ConfigError, match="built for CUDA 13.0, and this host shows no" if cuda else "downloaded"):
+        module.identity_with_model(engine, Cards((), 0))
+
+
 @pytest.mark.parametrize("name", ["gpu-smoke.yaml", "h200.yaml"])
 def test_campaigns_for_slim_engines_need_no_flashinfer(name: str) -> None:
     assert campaign_config(name).engine.env["VLLM_USE_FLASHINFER_SAMPLER"] == "0"

@@ -193,6 +193,8 @@ def test_a_connector_that_the_cost_model_does_not_know_takes_no_status_away(
 ) -> None:
     """Of a MultiConnector the config checks the name only. Its engine is known: it was a guess of one rate for all shapes, three quarters."""
     config = few_of_h200()
+    demo = msgspec.structs.replace(config.engine, model_file="config/engine_model_demo.yaml")
+    config = msgspec.structs.replace(config, engine=demo)
     stacked = {
         "kv_connector": "MultiConnector",
         "kv_role": "kv_both",

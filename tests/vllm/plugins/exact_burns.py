@@ -31,11 +31,15 @@ class ExactBurns(NoOpConnector):
             if sleeps:
                 time.sleep(us / 1e6)
                 return
-            until_ns = thread_time_ns() + round(us * 1e3)
-            while thread_time_ns() < until_ns:
+            now_ns, piece_ns = thread_time_ns(), 0
+            until_ns = now_ns + round(us * 1e3)
+            # To the nearer end of a piece: to the next one would be half a piece too much in the mean.
+            while until_ns - now_ns > piece_ns / 2:
                 # A system call empties predictors, and hundreds make what comes after a burn dearer.
                 for _ in range(LOOPS):
                     pass
+                now_ns, begun_ns = thread_time_ns(), now_ns
+                piece_ns = now_ns - begun_ns
 
         def call(*args: Any, **kwargs: Any) -> Any:
             burn()

@@ -82,6 +82,8 @@ class _CostModel(Strict, frozen=True):
 
 
 NO_CONNECTOR = ConnectorCosts()
+# The name of what a connector costs that a cost model does not list; without that entry such a connector is an error.
+ANY_OTHER = "*"
 
 
 def load_costs(path: Path, kv_transfer_config: Foreign | None) -> tuple[EngineCosts, ConnectorCosts]:
@@ -150,9 +152,10 @@ def connector_members(
             f"{path}: no costs for a connector whose kv_transfer_config is none of vLLM's ({error!r}). "
             "It has kv_connector and kv_role, and a MultiConnector has a list of such."
         ) from error
-    if name not in known:
+    costs = known.get(name, known.get(ANY_OTHER))
+    if costs is None:
         raise ConfigError(f"{path}: connectors: no costs for {name}. Known: {', '.join(known)}.")
-    found: tuple[Member, ...] = (Member(prefix, str(kv_transfer_config["kv_connector"]), known[name]),)
+    found: tuple[Member, ...] = (Member(prefix, str(kv_transfer_config["kv_connector"]), costs),)
     for index, child in enumerate(children):
         its_name = child.get("kv_connector") if isinstance(child, dict) else None
         found += connector_members(known, child, path, f"{prefix}{index}:{its_name}/")

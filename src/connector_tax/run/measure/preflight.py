@@ -132,18 +132,19 @@ def _heard(folder: CampaignFolder, connector_id: str, *, connector: bool) -> Ste
 
 
 def identity_with_model(engine: EngineConfig, cards: Cards) -> EngineIdentity:
-    """Whether the interpreter has vLLM is asked before a download, and what a virtual GPU's clock goes by after it.
+    """Whether the interpreter has vLLM and a card is asked before a download, and what a virtual GPU's clock goes by after it.
 
     Raises:
-        ConfigError: the interpreter has no vLLM to fetch a model for, or a virtual GPU's step time cannot be worked out.
+        ConfigError: the interpreter has no vLLM to fetch a model for, or was built for a card that is not there, or a virtual GPU's
+            step time cannot be worked out.
         EngineError: the interpreter does not run, or the model could not be fetched.
     """
     identity = engine_identity(engine, cards, with_device=False)
-    _have_model(engine, identity)
+    _have_model(engine, identity, cards)
     return msgspec.structs.replace(identity, virtual_gpu=gpu_identity(engine) or UNSET)
 
 
-def _have_model(engine: EngineConfig, identity: EngineIdentity) -> None:
+def _have_model(engine: EngineConfig, identity: EngineIdentity, cards: Cards) -> None:
     """Fetch the model if it is not on this host, and say so; no launch is timed meanwhile."""
     missing = missing_from_host(engine)
     if missing is None:
@@ -152,6 +153,11 @@ def _have_model(engine: EngineConfig, identity: EngineIdentity) -> None:
     if identity.versions["vllm"] is None:
         words = "this interpreter has no vLLM. Give the one that has: export ENGINE_PYTHON=/path/to/venv/bin/python"
         raise ConfigError(f"engine.python: {engine.python}: {words}")
+    if engine.kind == "vllm" and identity.cuda and not cards.gpus and cards.note is None:
+        words = f"its torch is built for CUDA {identity.cuda}, and this host shows no NVIDIA GPU. Nothing is downloaded. Take a host that has"
+        raise ConfigError(
+            f"engine.python: {engine.python}: {words} one; connector-tax run --smoke --on virtual-gpu needs none."
+        )
     words = "It is downloaded now; no launch is timed before it is there."
     print(f"preflight: {missing}. {words}", file=sys.stderr, flush=True)
     fetch_model(engine)
