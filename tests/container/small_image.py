@@ -7,7 +7,8 @@ import sys
 import sysconfig
 import tarfile
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import IO
 
 NAME = f"localhost/connector-tax-test-{os.getpid()}:1"
 # Of the standard library; an engine needs none of it.
@@ -35,14 +36,29 @@ def import_image(runtime: str, name: str) -> None:
     subprocess.run([runtime, "import", "-", name], input=_files(), capture_output=True, check=True)
 
 
+class _Tar(tarfile.TarFile):
+    """With an entry for each folder: docker makes the others so that only root with all capabilities finds anything in them."""
+
+    def addfile(self, tarinfo: tarfile.TarInfo, fileobj: IO[bytes] | None = None) -> None:
+        there = {entry.name for entry in self.members}
+        for folder in reversed(PurePath(tarinfo.name).parents[:-1]):
+            if str(folder) not in there:
+                self.folder(str(folder))
+        super().addfile(tarinfo, fileobj)
+
+    def folder(self, name: str, mode: int = 0o755) -> None:
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.mode = tarfile.DIRTYPE, mode
+        super().addfile(entry)
+
+
 @cache
 def _files() -> bytes:
     made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as tar:
-        for folder in ("tmp", "proc", "sys", "dev", "etc", "run"):
-            entry = tarfile.TarInfo(folder)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
-            tar.addfile(entry)
+    with _Tar.open(fileobj=made, mode="w") as tar:
+        for folder in ("proc", "sys", "dev", "etc", "run"):
+            tar.folder(folder)
+        tar.folder("tmp", 0o1777)
         _add_python(tar)
     return made.getvalue()
 
