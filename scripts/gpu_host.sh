@@ -19,7 +19,7 @@ export MODELS=$work/models ENGINE_PYTHON=$work/engine/env/bin/python
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
 name_of() { sed -n 's/^campaign: *\([^ ]*\).*/\1/p' "$1"; }
 # In the background, so that a signal is passed on: the sitting then ends its engine and packs what it measured, and this script waits for that.
-measured() { PYTHONPATH=src "$ENGINE_PYTHON" -m connector_tax run --end-with-parent "$@" & sitting=$!; wait "$sitting"; }
+measured() { PYTHONPATH=src "$ENGINE_PYTHON" -m connector_tax run --end-with-parent $$ "$@" & sitting=$!; wait "$sitting"; }
 
 measure() {
   local parts=$1 until=$2 config limit rc worst=0; shift 2

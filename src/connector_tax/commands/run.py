@@ -50,7 +50,7 @@ examples:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="stages or files; default all")
-    parser.add_argument("--end-with-parent", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--end-with-parent", type=int, help=argparse.SUPPRESS)
     add_options(
         parser,
         ("--cores", one_or_more, "engines side by side; default %(default)s", 1),

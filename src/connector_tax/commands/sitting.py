@@ -45,8 +45,8 @@ def measure(campaign: Named, args: argparse.Namespace) -> int:
     if args.minutes <= 0:
         raise ConfigError(f"--minutes {args.minutes:g}: give the minutes that this command may take.")
     end_in_order()
-    if args.end_with_parent:
-        end_with_parent()
+    if args.end_with_parent is not None:
+        end_with_parent(args.end_with_parent)
     with started_once(folder.start_lock, config.campaign):
         date = open_campaign(config, folder, say=lambda what: print(what, flush=True))
         with _saved(config, folder, args.save):

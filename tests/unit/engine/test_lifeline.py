@@ -90,9 +90,18 @@ def test_a_script_started_with_nohup_goes_on_after_its_shell(tmp_path: Path, nam
 @pytest.mark.parametrize("name", ["preflight", "measure"])
 def test_a_job_of_snakemake_ends_with_it(tmp_path: Path, name: str) -> None:
     """Nobody sends it a signal, under ``nohup`` neither."""
-    pid = _from_a_shell(tmp_path, ["nohup", *_door(tmp_path, name, "--end-with-parent")])
+    pid = _from_a_shell(tmp_path, ["nohup", *_door(tmp_path, name, "--end-with-parent", str(os.getpid()))])
     assert _wait_for(lambda: (tmp_path / "cleaned").exists())
     assert _wait_for(lambda: not psutil.pid_exists(pid))
+
+
+@pytest.mark.parametrize("name", ["preflight", "measure"])
+def test_a_job_whose_snakemake_died_before_it_could_look_measures_nothing(tmp_path: Path, name: str) -> None:
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    command = _door(tmp_path, name, "--end-with-parent", str(gone.pid))
+    assert subprocess.run(command, cwd=ROOT, timeout=60).returncode == 143
+    assert not (tmp_path / "up").exists()
 
 
 def _as_in_a_terminal() -> None:

@@ -5,10 +5,11 @@ a killed Snakemake leaves its jobs measuring: so those that it starts ask the ke
 a shell may end before what it started, by ``nohup``, ``setsid`` or ``disown``.
 """
 
-import os
 import signal
 import sys
 from types import FrameType
+
+import psutil
 
 from connector_tax.base.prctl import PR_SET_PDEATHSIG, prctl
 
@@ -22,13 +23,16 @@ def end_in_order() -> None:
             signal.signal(signum, _exit_on_signal)
 
 
-def end_with_parent() -> None:
-    """The same when its parent dies."""
+def end_with_parent(started_by: int) -> None:
+    """The same when its parent dies.
+
+    Args:
+        started_by: process id of an ancestor. Where that died while this process still imported, the kernel sends nothing, and somebody else
+            is the parent.
+    """
     signal.signal(signal.SIGTERM, _exit_on_signal)
-    parent = os.getppid()
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    # The parent may have died between the two calls; the kernel then sends nothing.
-    if os.getppid() != parent:
+    if started_by not in {ancestor.pid for ancestor in psutil.Process().parents()}:
         sys.exit(143)
 
 

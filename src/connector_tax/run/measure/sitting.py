@@ -73,10 +73,10 @@ def stages(
     Args:
         launch: which configurations preflight launches; see ``run_preflight``.
     """
-    file = str(folder.campaign_file)
+    file, own = str(folder.campaign_file), ("--end-with-parent", str(os.getpid()))
     yield Stage(
         "preflight",
-        ("preflight.py", "--campaign-file", file, "--launch", launch, "--end-with-parent"),
+        ("preflight.py", "--campaign-file", file, "--launch", launch, *own),
         folder.preflight_status,
     )
     for phase in config.phases:
@@ -85,7 +85,7 @@ def stages(
             yield Stage(
                 f"phase {phase_word(phase)} of {connector_id}",
                 (
-                    *("measure.py", "--campaign-file", file, "--end-with-parent"),
+                    *("measure.py", "--campaign-file", file, *own),
                     "--connector",
                     connector_id,
                     "--phase",

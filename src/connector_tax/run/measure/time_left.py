@@ -111,13 +111,13 @@ def run_job(
     add("--within-s", type=float, help=within)
     add("--launch-s", type=float, help="what a launch takes here; with --within-s")
     add("--log", type=Path, help="everything printed also goes here")
-    add("--end-with-parent", action="store_true", help="also when it is killed; for Snakemake's jobs")
+    add("--end-with-parent", type=int, metavar="PID", help="also when it is killed; for Snakemake's jobs")
 
     def do() -> None:
         args = parser.parse_args()
         end_in_order()
-        if args.end_with_parent:
-            end_with_parent()
+        if args.end_with_parent is not None:
+            end_with_parent(args.end_with_parent)
         log_to(args.log)
         try:
             work(args, time_limit(args, os.environ))
