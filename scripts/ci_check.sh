@@ -27,12 +27,16 @@ check() {
   mkdir -p "$CHECK_FOLDER"
   local code=0 words line name value options=(--json --markdown "$CHECK_FOLDER/check.md" --junit "$CHECK_FOLDER/check.xml")
   read -ra words <<< "${CHECK_INSTALL//$'\n'/ }"
-  [ ${#words[@]} = 0 ] || "$CHECK_ENGINE" -m pip install --quiet "${words[@]}"
+  if [ ${#words[@]} != 0 ]; then
+    "$CHECK_ENGINE" -m pip install --quiet "${words[@]}"
+    # What an earlier check installed may be another build of the same version, which pip would keep.
+    "$CHECK_ENGINE" -m pip install --quiet --force-reinstall --no-deps "${words[@]}"
+  fi
   for name in connector kv-transfer-config fail-above max-minutes baseline; do
     value=CHECK_${name^^}; value=${value//-/_}
     [ -z "${!value}" ] || options+=("--$name=${!value}")
   done
-  [ "${CHECK_BOTH-}" != true ] || options+=(--both)
+  case ${CHECK_BOTH:-false} in true) options+=(--both) ;; false) ;; *) refuse "both: true or false is wanted." ;; esac
   read -ra words <<< "${CHECK_METRIC//$'\n'/ }"
   for name in "${words[@]}"; do options+=("--metric=$name"); done
   while IFS= read -r line; do [ -z "$line" ] || options+=("--env=$line"); done <<< "$CHECK_ENV"

@@ -12,8 +12,9 @@ from connector_tax.base.config import load
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.secrets import REFERRED_VARIABLE
 
-# A shell's background ignores it, and so would every process that a test starts and interrupts.
+# A shell's background ignores one and nohup the other, and so would every process that a test starts and ends.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 BUNDLE = Path(__file__).parents[1] / "published" / "virtual-h200-eight.tar.xz"
 
 

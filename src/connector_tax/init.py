@@ -183,8 +183,10 @@ def plans(wanted: Wanted, costs: Path, kept: Path) -> Iterator[tuple[str, Campai
     smallest = _parsed(wanted, LADDER[-1], [1.0], costs, 60.0)
     capacity = 1 / Expected.of(smallest).use("plain", 1.0, SHAPE)
     lowest = float(f"{min(SHARE * capacity, MOST_PER_S) / 2 ** (RATES - 1):.2g}")
-    found = False
+    found, limit = False, wanted.shape.get("max_position_embeddings")
     for rung in LADDER:
+        if isinstance(limit, int) and _longest_tokens(rung) > limit and rung is not LADDER[-1]:
+            continue
         rates = [lowest * 2**k for k in range(rung.rates)]
         plan = replace(
             smallest,
@@ -212,7 +214,7 @@ def plans(wanted: Wanted, costs: Path, kept: Path) -> Iterator[tuple[str, Campai
 def config_text(wanted: Wanted, rung: Rung, rates: Sequence[float], costs: Path, max_cell_s: float) -> str:
     """Return a config as it is written."""
     limit = wanted.shape.get("max_position_embeddings")
-    longest = max(*rung.lengths[0], SHAPE.input_tokens) + max(*rung.lengths[1], SHAPE.output_tokens)
+    longest = _longest_tokens(rung)
     vocabulary = wanted.shape.get("vocab_size")
     return template(Path(__file__).with_name("init.yaml.j2")).render(
         w=wanted,
@@ -230,6 +232,11 @@ def config_text(wanted: Wanted, rung: Rung, rates: Sequence[float], costs: Path,
         token_id_high=min(100_000, vocabulary - 100) if isinstance(vocabulary, int) else 30_000,
         max_cell_s=max_cell_s,
     )
+
+
+def _longest_tokens(rung: Rung) -> int:
+    """Of the longest request, prompt and answer."""
+    return max(*rung.lengths[0], SHAPE.input_tokens) + max(*rung.lengths[1], SHAPE.output_tokens)
 
 
 def quoted(value: object) -> str:

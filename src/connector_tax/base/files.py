@@ -227,6 +227,19 @@ def write_bytes(path: Path, content: bytes) -> None:
     write_pieces(path, (content,))
 
 
+def write_named(path: Path, text: str) -> None:
+    """Put ``text`` where a user said, as a shell's ``>`` does: into a pipe or a terminal, and through a link.
+
+    Raises:
+        ArtifactError: the disk is full or the folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(_stored(text))
+    except OSError as error:
+        raise writing_failed(path, error) from error
+
+
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Put ``lines`` at ``path``, all of them or none, as they are.
 

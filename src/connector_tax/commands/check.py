@@ -13,7 +13,7 @@ from typing import Any
 
 from connector_tax.base.command import Command, add_options, one_or_more, ratio
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.files import write_text
+from connector_tax.base.files import write_named
 from connector_tax.base.secrets import masked
 from connector_tax.check.campaign import engine_spec, virtual_load, write_campaign
 from connector_tax.check.command import Ending, kept_in, run_check
@@ -129,8 +129,9 @@ def _run(args: argparse.Namespace) -> int:
     if args.json:
         print(masked(json_of(check)))
     if args.junit is not None:
-        write_text(args.junit, junit_of(check))
+        write_named(args.junit, junit_of(check))
     if args.markdown is not None:
+        args.markdown.parent.mkdir(parents=True, exist_ok=True)
         with open(args.markdown, "a", encoding="utf-8") as out:
             out.write(masked(markdown_of(check)) + "\n")
     return check.verdict.exit_code

@@ -10,7 +10,7 @@ from connector_tax.base.config.checked import PROJECT_ROOT, checked, read_yaml
 from connector_tax.base.config.gpu import GPUS, profile_path
 from connector_tax.base.documents.identity import kinds_of
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.files import read_json, write_text
+from connector_tax.base.files import read_json, write_named
 from connector_tax.base.plan.named import add_campaign
 from connector_tax.base.records.host import GpuProfile
 from connector_tax.base.vllm_model.shape import model_shape
@@ -52,7 +52,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.to is None:
         print(text)
         return 0
-    write_text(args.to, text)
+    write_named(args.to, text)
     print(f"wrote {args.to}")
     return 0
 

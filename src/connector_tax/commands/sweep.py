@@ -119,7 +119,7 @@ def overview(sweep: "Sweep", results: Path) -> str:
 
 
 def _table(sweep: "Sweep", results: Path, args: argparse.Namespace) -> None:
-    from connector_tax.base.files import write_text
+    from connector_tax.base.files import write_named
     from connector_tax.base.templates import template
     from connector_tax.read.track import STYLE
     from connector_tax.sweep import table_of
@@ -130,7 +130,7 @@ def _table(sweep: "Sweep", results: Path, args: argparse.Namespace) -> None:
     if args.page is not None:
         page = template(Path(__file__).parents[1] / "sweep.html.j2")
         css = STYLE.read_text(encoding="utf-8")
-        write_text(args.page, page.render(sweep=sweep, table=table, reference=args.reference, css=css))
+        write_named(args.page, page.render(sweep=sweep, table=table, reference=args.reference, css=css))
         print(f"wrote {args.page}", file=sys.stderr)
 
 

@@ -12,8 +12,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.documents.aggregate import Aggregate, read_aggregate
+from connector_tax.base.documents.aggregate import Aggregate
 from connector_tax.base.errors import ArtifactError
 from connector_tax.read.bundle import RESULTS, as_folder
 from connector_tax.read.ingest import CampaignData, CellData, read_campaign
@@ -56,8 +55,7 @@ class Frames:
 
     @cached_property
     def _aggregate(self) -> Aggregate:
-        made = CampaignFolder(self._root).aggregate
-        return read_aggregate(made) if made.is_file() else aggregate(self._data)
+        return aggregate(self._data)
 
     @cached_property
     def cells(self) -> pd.DataFrame:

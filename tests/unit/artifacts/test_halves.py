@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connector_tax.base.files import write_bytes, write_text
+from connector_tax.base.files import write_bytes, write_named, write_text
 
 WRITER = """
 import os, sys, time
@@ -23,6 +23,17 @@ def slow():
 
 files.write_pieces(Path(sys.argv[1]), slow())
 """
+
+
+def test_what_a_user_named_goes_into_pipes_and_through_links(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(tmp_path / "file")
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
+        write_named(pipe, "said")
+        assert reader.communicate(timeout=20)[0] == b"said"
+    write_named(link, "said")
+    assert pipe.is_fifo() and link.is_symlink() and (tmp_path / "file").read_text() == "said"
 
 
 def names(folder: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """``connector-tax init`` writes a config that fits the card and the hours, or says what is missing; no engine is started."""
 
+import dataclasses
 import re
 import sys
 from pathlib import Path
@@ -89,6 +90,13 @@ def test_the_first_plan_is_a_campaign_of_twenty_lines_that_fits(
     lowest, *others = config.phase_a_rates_per_s
     assert others == [lowest * 2**k for k in range(1, len(others) + 1)]
     assert config.engine.model_file == str(costs)
+
+
+def test_lengths_are_those_that_a_short_model_takes(tmp_path: Path) -> None:
+    asked = wanted("nixl_both", "Qwen/Qwen3-8B", "h100", 2.0)
+    asked = dataclasses.replace(asked, shape={**asked.shape, "max_position_embeddings": 8192})
+    text, config = next(plans(asked, write_costs(asked, tmp_path), tmp_path / "kept.yaml"))
+    assert max(config.phase_b_input_tokens) == 2048 and "max_model_len: 8192" in text
 
 
 def test_more_hours_never_buy_fewer_blocks_and_too_few_are_refused(tmp_path: Path) -> None:

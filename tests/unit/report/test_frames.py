@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,19 @@ def test_every_table_says_where_its_numbers_come_from(found: Campaign) -> None:
     source = analyse(found.root).measured_on.text
     for table in (campaign.cells, campaign.taxes, campaign.requests, campaign.steps):
         assert set(table["source"]) == {source} and len(table)
+
+
+def test_tables_are_of_the_runs_that_are_there_whatever_a_report_said_before(
+    found: Campaign, tmp_path: Path
+) -> None:
+    root = tmp_path / found.root.name
+    shutil.copytree(found.root, root)
+    analyse(root)
+    assert (root / "aggregate.json").is_file()
+    gone = next(root.glob("*_noop_connector"))
+    shutil.rmtree(gone)
+    campaign = connector_tax.read_campaign(root)
+    assert "noop_connector" not in set(campaign.cells["config"]) | set(campaign.requests["config"])
 
 
 def test_what_is_no_campaign_is_one_message(tmp_path: Path) -> None:
