@@ -314,7 +314,9 @@ def test_nothing_is_downloaded_for_an_engine_whose_card_is_not_there(
     monkeypatch.setattr(module, "missing_from_host", lambda engine: "org/model is not on this host")
     python = str(gpu_engine(tmp_path, "0.34.0", cuda=cuda))
     engine = replace(campaign_config("gpu-smoke.yaml").engine, python=python, model="org/model")
-    with pytest.raises(ConfigError, match="built for CUDA 13.0, and this host shows no" if cuda else "downloaded"):
+    with pytest.raises(
+        ConfigError, match="built for CUDA 13.0, and this host shows no" if cuda else "downloaded"
+    ):
         module.identity_with_model(engine, Cards((), 0))
 
 
