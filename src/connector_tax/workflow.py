@@ -60,7 +60,7 @@ READING = frozenset({"analysis", "figures", "report", "manifest"})
 NOT_MEASURING = READING | {"revert_patch"}
 TARGETS_VARIABLE = "CONNECTOR_TAX_TARGETS"
 DATE_VARIABLE = "CONNECTOR_TAX_DATE"
-SCRIPTS_VARIABLE = "CONNECTOR_TAX_SCRIPTS"
+SCRIPTS_VARIABLE, SNAKEMAKE_VARIABLE = "CONNECTOR_TAX_SCRIPTS", "CONNECTOR_TAX_SNAKEMAKE"
 # Of the process that was started, and not one that Snakemake started for a job.
 START_VARIABLE, _THIS_START = "CONNECTOR_TAX_START", f"{os.getpid()}.{time.time_ns()}"
 _STARTED = ExitStack()
@@ -452,8 +452,9 @@ def _newer_than(files: Collection[Path]) -> dict[Path, str]:
 
 
 def put_own_python_first(environment: MutableMapping[str, str]) -> None:
-    """``python`` is then this interpreter, and ``SCRIPTS`` where ours lie, in everything that is started with ``environment``."""
+    """``python`` is then this interpreter, ``SCRIPTS`` where ours lie and ``SNAKEMAKE`` this process, in everything that is started with ``environment``."""
     environment[SCRIPTS_VARIABLE] = os.path.relpath(PROJECT / "scripts")
+    environment[SNAKEMAKE_VARIABLE] = str(os.getpid())
     environment["PATH"] = os.pathsep.join(
         [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
     )

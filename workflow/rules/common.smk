@@ -12,7 +12,6 @@ MEASURING = not only_reads(TARGETS)
 CONFIG_NAME = ", ".join(map(str, workflow.overwrite_configfiles)) or "config/config.yaml"
 STUDY = open_study(config, CONFIG_NAME, measuring=MEASURING, environment=os.environ)
 FOLDER, LOGS = STUDY.folder, STUDY.logs
-OWN_PID = os.getpid()
 logger.addFilter(STUDY.say_result_of_nothing)
 STUDY.hush(logger)
 
