@@ -15,7 +15,7 @@ rule preflight:
     params:
         campaign=FOLDER.campaign_file,
     shell:
-        'exec python "$CONNECTOR_TAX_SCRIPTS"/preflight.py --end-with-parent "$CONNECTOR_TAX_SNAKEMAKE" --campaign-file {params.campaign:q} --log {log:q}'
+        'exec python "$CONNECTOR_TAX_SCRIPTS"/preflight.py --end-with-parent $CONNECTOR_TAX_SNAKEMAKE --campaign-file {params.campaign:q} --log {log:q}'
 
 
 rule measure:
@@ -35,7 +35,7 @@ rule measure:
     params:
         campaign=FOLDER.campaign_file,
     shell:
-        'exec python "$CONNECTOR_TAX_SCRIPTS"/measure.py --end-with-parent "$CONNECTOR_TAX_SNAKEMAKE" --campaign-file {params.campaign:q}'
+        'exec python "$CONNECTOR_TAX_SCRIPTS"/measure.py --end-with-parent $CONNECTOR_TAX_SNAKEMAKE --campaign-file {params.campaign:q}'
         " --connector {wildcards.connector:q} --phase {wildcards.phase:q} --log {log:q}"
 
 
