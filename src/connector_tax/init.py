@@ -185,7 +185,7 @@ def plans(wanted: Wanted, costs: Path, kept: Path) -> Iterator[tuple[str, Campai
     lowest = float(f"{min(SHARE * capacity, MOST_PER_S) / 2 ** (RATES - 1):.2g}")
     found, limit = False, wanted.shape.get("max_position_embeddings")
     for rung in LADDER:
-        if isinstance(limit, int) and _longest_tokens(rung) > limit and rung is not LADDER[-1]:
+        if isinstance(limit, int) and _longest_tokens(rung) > limit:
             continue
         rates = [lowest * 2**k for k in range(rung.rates)]
         plan = replace(
