@@ -235,7 +235,7 @@ def rows_of(heading: str) -> list[str]:
 
 
 def listed(values: Iterable[str]) -> str:
-    return ", ".join(values)
+    return "; ".join(values)
 
 
 def test_the_docs_print_the_lines_error() -> None:
