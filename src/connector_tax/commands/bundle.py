@@ -1,10 +1,9 @@
-"""One archive of a campaign for a reviewer: raw results, what is made of them, and checksums."""
+"""Pack a campaign for a reviewer: raw results, what is made of them, and checksums."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from connector_tax.base.artifacts.thinning import RULE
 from connector_tax.base.command import Command, add_options
 from connector_tax.base.plan.named import add_campaign
 from connector_tax.base.units import how_many
@@ -16,9 +15,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
     add_options(
         parser,
-        ("--to=FILE", Path, "the archive, replaced if it is there; default CAMPAIGN.tar.xz here"),
-        ("--partial", bool, "bundle a campaign that is not finished, too"),
-        ("--compact", bool, f"small enough for a repository. Kept: {RULE}"),
+        ("--to=FILE", Path, "replaced if it is there; default CAMPAIGN.tar.xz here"),
+        ("--partial", bool, "also a campaign that is not finished"),
+        ("--compact", bool, "small enough for a repository: without step records of most cells, ~ for the home folder"),
     )
 
 

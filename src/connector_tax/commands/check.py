@@ -1,4 +1,4 @@
-"""What a KV connector costs vLLM on a virtual GPU, in one to two minutes: does it load and serve, what does it switch, the tax of the engine's thread.
+"""Say whether a KV connector loads and serves, what it switches, and the tax of the engine's thread, on a virtual GPU.
 
 The tax is taken in virtual time (docs/check.md). --releases: over releases of vLLM.
 """
@@ -76,7 +76,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_options(
         parser.add_mutually_exclusive_group(),
-        ("--both", bool, "synchronous scheduling as well, where the engine is asynchronous"),
+        ("--both", bool, "synchronous scheduling as well"),
         ("--real-time", bool, "plain, the connector and plain again in real time"),
     )
     add_options(
@@ -85,19 +85,19 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         (
             "--metric",
             (*METRICS, STEP),
-            "whose tax decides: latencies, default all four, or CPU of a step",
+            "whose tax decides; default all four latencies",
             [],
         ),
         (
             "--baseline=FILE",
             Path,
-            "an earlier --json; --fail-above is of how much taxes grew since",
+            "an earlier --json; --fail-above then limits growth since",
         ),
-        ("--max-minutes=N", _minutes, "end after so many minutes with what is known"),
+        ("--max-minutes=N", _minutes, "end after N minutes with what is known"),
         ("--json", bool, "one JSON object instead of text"),
         ("--markdown=FILE", Path, "append a summary, as to $GITHUB_STEP_SUMMARY"),
         ("--junit=FILE", Path, "write a JUnit report"),
-        ("--to=FOLDER", Path, "keep raw artifacts in this new folder; the record's"),
+        ("--to=FOLDER", Path, "keep raw artifacts, or the record, in this new folder"),
         ("--releases=A,B", str, "the record over these releases of vLLM; needs --to"),
         (
             "--starts=N",

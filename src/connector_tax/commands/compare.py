@@ -1,6 +1,6 @@
 """Two campaigns (releases, GPUs, days): which taxes changed, and whether one rose too far.
 
-With --history: many campaigns in order of time, each compared with the one before it, on one page.
+With --history: many campaigns, each compared with the one before it, on one page.
 """
 
 import argparse
@@ -20,8 +20,8 @@ examples:
   connector-tax compare results/vllm-0.31 results/vllm-0.32
   connector-tax compare --history nights/ releases/ --to history --fail-above 1%
 
-exit code 0: no regression; 1: a regression, with --history of a newest campaign since the one
-before it or since the first; 2: some tax cannot be compared (see --allow-missing), or a mistake
+exit code 0: no regression; 1: a regression (--history: of a newest campaign); 2: some tax cannot
+be compared, or a mistake
 """
 
 

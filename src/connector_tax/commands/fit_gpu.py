@@ -1,4 +1,4 @@
-"""Fit a profile of the virtual GPU to the step records of a campaign that was measured on a GPU; prints the residuals."""
+"""Fit a profile of the virtual GPU to the step records of a campaign on a GPU, and print the residuals."""
 
 import argparse
 from pathlib import Path
@@ -27,11 +27,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         (
             "--gpu",
             str,
-            "profile of that card, a file of config/gpus/ or a path; all but the costs of a step is taken from it. "
-            "Default: the one with the name of the card that was measured",
+            "file of config/gpus/ or a path, whose step costs are replaced; default that of the card",
         ),
-        ("--model-config", str, "a file of config/models/ or a config.json, to work out the KV cache's size"),
-        ("--to=FILE", Path, "write the profile there, e.g. config/gpus/mine.yaml; default: print it"),
+        ("--model-config", str, "of config/models/, or a config.json: for the KV cache's size"),
+        ("--to=FILE", Path, "default: print it"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Many instances behind a gateway: queues, routers and loads of a study, with measured or given profiles."""
+"""Model many instances behind a gateway: queues, routers and loads of a study."""
 
 import argparse
 from pathlib import Path
@@ -21,7 +21,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         type=find_campaign,
         nargs="?",
         metavar="CAMPAIGN",
-        help="engines are fitted to its step records; without one the study has profiles of its own",
+        help="engines are fitted to its step records; without one the study has profiles",
     )
     add_options(
         parser,

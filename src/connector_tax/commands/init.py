@@ -1,4 +1,4 @@
-"""Write a campaign's config for so many hours, and say how small a tax it will find. No engine is started."""
+"""Write a campaign's config for so many hours, and say how small a tax it will find. Starts no engine."""
 
 import argparse
 import os
@@ -32,10 +32,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_options(
         parser,
         ("--connectors=A,B", str, "ids of config/connectors.yaml"),
-        ("--list", bool, "list connectors, and which the engine's Python has; writes nothing"),
+        ("--list", bool, "list connectors, and which the engine's Python has"),
         ("--model=M", str, "hub id or folder, as the engine is given it"),
-        ("--model-config=FILE", str, "its config.json, if it is not one of config/models/"),
-        ("--hours", float, "that the campaign may take; default %(default)g", 2.0),
+        ("--model-config=FILE", str, "its config.json, if not in config/models/"),
+        ("--hours", float, "for the campaign; default %(default)g", 2.0),
         ("--gpu=NAME", str, "of config/gpus/; default this host's"),
         ("--to=FILE", Path, "default <model>.yaml here"),
     )

@@ -1,4 +1,4 @@
-"""Simulate a campaign in virtual time: how long it takes, and how small a tax it finds. No engine is started."""
+"""Simulate a campaign in virtual time: how long it takes, and how small a tax it finds."""
 
 import argparse
 import tempfile
@@ -17,15 +17,15 @@ from connector_tax.run.rehearsal.campaign import analyse, rehearse
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
-    differ = "which taxes are found if launches differ as in that measured campaign"
+    differ = "take what launches differ by from that measured campaign"
     add_options(
         parser,
         ("--earlier=CAMPAIGN", find_campaign, differ),
-        ("--gpus=N", int, "cards of engine.gpus that are used at a time; default all"),
-        ("--time-only", bool, "say how long it takes, and nothing of taxes"),
+        ("--gpus=N", int, "cards of engine.gpus used at a time; default all"),
+        ("--time-only", bool, "say nothing of taxes"),
         ("--json", bool, "print for programs"),
         ("--seed", int, "of the scatter of steps; default %(default)d", 0),
-        ("--to=FOLDER", Path, "keep the simulated results there, as <campaign>-rehearsed"),
+        ("--to=FOLDER", Path, "keep the simulated results, as <campaign>-rehearsed"),
     )
 
 

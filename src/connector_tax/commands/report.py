@@ -1,4 +1,4 @@
-"""Make of a campaign's raw results its numbers, figures and page, as far as they are older, and say what came out."""
+"""Make a campaign's numbers, figures and page from its raw results, and say what came out."""
 
 import argparse
 import sys
@@ -23,15 +23,15 @@ from connector_tax.read.report.view import page_view
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
     add = parser.add_argument
-    add("--markdown", action="store_true", help="print the taxes as a Markdown table, and draw nothing")
+    add("--markdown", action="store_true", help="print the taxes as a Markdown table instead")
     add(
         "--for",
         dest="purpose",
         choices=["page", "paper"],
         default="page",
-        help="paper: also draw figures for one and two columns into figures/paper/",
+        help="paper: also draw figures/paper/, for one and two columns",
     )
-    add("--processes", type=int, help="of the analysis; default one per core for a large campaign, else one")
+    add("--processes", type=int, help="default one per core for a large campaign, else one")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Measure a campaign, or go on with one that was interrupted, then report. What is measured is kept and not measured twice."""
+"""Measure a campaign, or go on with it, then report. Nothing is measured twice."""
 
 import argparse
 import contextlib
@@ -62,14 +62,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_options(
         parser,
-        ("--save=FOLDER", Path, "with --minutes: pack what is new into a file there"),
+        ("--save=FOLDER", Path, "with --minutes: pack the campaign into a file there"),
         (
             "--preflight",
             get_args(Launching),
-            "with --minutes: who is launched and asked beforehand; default all",
+            "with --minutes: who is tried beforehand; default all",
             "all",
         ),
-        ("--launch-s=S", float, "with --minutes: seconds that a launch takes here"),
+        ("--launch-s=S", float, "with --minutes: seconds of a launch here"),
         ("--smoke", bool, "ten minutes in place of a campaign: does this host work?"),
         ("--on", (GPU, VIRTUAL), "with --smoke; default %(default)s", GPU),
         ("--connectors=A,B", str, "with --smoke; default noop_connector,nixl_both"),

@@ -1,4 +1,4 @@
-"""Campaigns that differ along axes (releases, models, connectors, GPUs), from one file: planned, measured, resumed and read as one."""
+"""Plan, measure, resume and read campaigns that differ along axes (releases, models, connectors, GPUs)."""
 
 import argparse
 import os
@@ -18,13 +18,11 @@ EPILOG = """
 examples:
   connector-tax sweep config/sweep.yaml plan                       how long each campaign takes
   connector-tax sweep config/sweep.yaml run                        measure them; again: go on
-  connector-tax sweep config/sweep.yaml run --profile profiles/slurm
   connector-tax sweep config/sweep.yaml run -- phase_a             all behind -- is Snakemake's
-  connector-tax sweep config/sweep.yaml table --page sweep.html    every tax of every campaign
   connector-tax sweep config/sweep.yaml run --help                 the options of run
 
-exit code of run: 0 when every campaign came to its end, 1 when one failed (the others were
-measured), 128 and the signal's number when it was interrupted
+exit code of run: 0 all came to their end; 1 one failed, the others were measured; 128 and the
+signal's number: interrupted
 """
 
 

@@ -1,7 +1,6 @@
-"""Say of a bundle which files were changed, are missing or were added; with --reproduce, compute it anew and compare.
+"""Say which files of a bundle were changed, are missing or were added; with --reproduce, compute it anew and compare.
 
-Of results that are no bundle (a campaign's folder, one run of it, a folder of campaigns): which cells and receipts are not as they were
-measured, by checksum, and what computes them anew.
+Of results that are no bundle: which cells and receipts differ from their checksums.
 """
 
 import argparse
@@ -32,12 +31,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "bundle",
         metavar="BUNDLE|CAMPAIGN",
-        help="a bundle as it came, or unpacked; or a campaign: config file, results folder, a run in it, a folder of campaigns",
+        help="a bundle, packed or unpacked; a campaign, a run in it, a folder of campaigns",
     )
     parser.add_argument(
         "--reproduce",
         action="store_true",
-        help="make aggregate and figures of the raw results alone, in a temporary folder, and compare byte for byte",
+        help="make aggregate and figures from the raw results, and compare byte for byte",
     )
 
 

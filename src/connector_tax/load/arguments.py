@@ -78,13 +78,13 @@ _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
     "server": [
         ("--base-url --target=URL", str, "http(s)://host:port, with a path and /v1 or without"),
         ("--demo", bool, "serve the embedded engine on loopback, and load that"),
-        ("--model", str, "the name the server serves; may be left out where it serves one"),
+        ("--model", str, "may be left out where the server has one"),
         ("--api", ("completions", "chat"), "endpoint", "completions"),
-        ("--api-key-env=NAME", str, f"variable that holds the server's key (default: {DEFAULT_KEY}, if set)"),
+        ("--api-key-env=NAME", str, f"variable with the server's key (default: {DEFAULT_KEY})"),
         ("--header=NAME:VALUE", str, "further header; may be repeated", []),
         ("--ca-file", str, "file of certificates to verify the server with"),
         ("--client-cert=<file>", str, "certificate to show to the server (PEM)"),
-        ("--client-key=<file>", str, "its key (PEM, without a password), if in a file of its own"),
+        ("--client-key=<file>", str, "its key (PEM, without a password), if apart"),
         ("--insecure", bool, "take any certificate"),
     ],
     _ONE_OF[0]: [
@@ -92,7 +92,7 @@ _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
         (
             "--interval=S",
             number(float, 1 / MOST_RATE_PER_S, 1 / LEAST_RATE_PER_S),
-            "open loop: S seconds from one send to the next, which is a rate of 1 / S",
+            "open loop: S seconds from one send to the next",
         ),
         ("--concurrency", _IN_FLIGHT, "closed loop: so many requests in flight"),
         ("--max-throughput", bool, "closed loop at the in-flight cap"),
@@ -113,17 +113,17 @@ _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
             number(float, 0.01, 10_000),
             "for --arrival gamma; above 1 arrivals are more regular than poisson",
         ),
-        ("--ramp-up=S", _SECONDS, "seconds until --concurrency, or --rate from --ramp-from, is reached"),
+        ("--ramp-up=S", _SECONDS, "seconds until --concurrency or --rate is reached"),
         (
             "--ramp-from=RATE",
             number(float, LEAST_RATE_PER_S, MOST_RATE_PER_S),
             "the rate with which --ramp-up begins",
         ),
-        ("--speed", number(float, 1e-6, 1e6), "plays a trace so many times as fast (default: 1)"),
+        ("--speed", number(float, 1e-6, 1e6), "of a trace (default: 1)"),
         (
             "--inflight-cap",
             _IN_FLIGHT,
-            "arrivals of an open loop beyond so many in flight are dropped (default: %(default)d)",
+            "drop open-loop arrivals beyond so many in flight (default: %(default)d)",
             256,
         ),
     ],
@@ -142,7 +142,7 @@ _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
             str,
             "lengths in place of a shape's: 512, uniform:A,B, normal:M,SD, lognormal:M,SD, file:F",
         ),
-        ("--output-length=DIST", str, "likewise, also for prompts of a file that says no length"),
+        ("--output-length=DIST", str, "likewise, also for --prompts without lengths"),
         ("--honor-eos", bool, "let the model end answers (else ignore_eos)"),
         ("--no-stream", bool, "answers in one piece: no TTFT, TPOT and ITL"),
         ("--text", bool, "words in place of token ids, also for completions"),
@@ -155,11 +155,11 @@ _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
         (
             "--chars-per-token",
             number(float, 0.01, 1000),
-            "characters per token of ShareGPT answers, to tell their length (default: 4)",
+            "of ShareGPT answers (default: 4)",
         ),
     ],
     "how long": [
-        ("--num-prompts=N", number(int, 1, MOST_REQUESTS), "send so many requests (or sessions), then end"),
+        ("--num-prompts=N", number(int, 1, MOST_REQUESTS), "send N requests (or sessions), then end"),
         ("--duration=S", _SECONDS_OR_0, "shortest window in seconds (default: 60)"),
         (
             "--min-completed=N",
@@ -169,7 +169,7 @@ _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
         (
             "--warmup=S",
             _SECONDS_OR_0,
-            "seconds before the window, which do not count (default: 10; 0 with --num-prompts)",
+            "seconds before the window (default: 10; 0 with --num-prompts)",
         ),
         ("--max-seconds --max-cell=S", _SECONDS, "longest time of a cell (default: %(default)d)", 900),
         (
@@ -187,14 +187,14 @@ _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
         (
             "--precision",
             number(ratio_of, 0.001, 1),
-            "how exactly --find-rate has to find the rate (default: 5%%)",
+            "of --find-rate (default: 5%%)",
         ),
     ],
     "output": [
         (
             "--out",
             _folder,
-            "folder for what comes of it (default: load-1, load-2, ...)",
+            "folder (default: load-1, load-2, ...)",
         ),
         ("--event-log", bool, "write every event to OUT/events_*.jsonl"),
         ("--no-token-times", bool, "no ITL; less work per token"),

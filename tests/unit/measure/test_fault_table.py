@@ -1,55 +1,50 @@
-"""docs/faults.md: no row without a test, and no test that is not there."""
+"""docs/faults.md and tests/faults.yaml: no row without a test, and no test that is not there."""
 
-import re
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from named_tests import ROOT, lacking
 
 PAGE = ROOT / "docs" / "faults.md"
-TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+TESTS: dict[str, list[str]] = yaml.safe_load((ROOT / "tests" / "faults.yaml").read_text())
 
 
 def rows() -> list[list[str]]:
-    """Cells of every row of a table, without heads and rules."""
+    """Cells of every row of a table of faults, without heads and rules."""
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
     found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return [row for row in found if row[0] != "fault" and not set(row[0]) <= set("-")]
+    return [row for row in found if len(row) == 2 and row[0] != "fault" and not set(row[0]) <= set("-")]
 
 
-def faults(table: list[list[str]]) -> list[str]:
-    """What is wrong with the rows."""
-    wrong = []
-    for row in table:
-        if len(row) != 4 or not all(row):
-            wrong.append(f"{row[0]}: not four cells")
-            continue
-        named = TEST.findall(row[3])
-        if not named:
-            wrong.append(f"{row[0]}: no test")
-        wrong += [f"{row[0]}: {missing}" for file, test in named if (missing := lacking(f"{file}::{test}"))]
-    return wrong
+def without_a_test(faults: list[str], tests: dict[str, list[str]]) -> list[str]:
+    """What is wrong with what proves the faults."""
+    wrong = [f"{fault}: no test" for fault in faults if not tests.get(fault)]
+    return wrong + [
+        f"{fault}: {missing}" for fault, named in tests.items() for test in named if (missing := lacking(test))
+    ]
 
 
 def test_every_row_names_a_test_that_exists() -> None:
-    assert len(rows()) > 50
-    assert faults(rows()) == []
+    faults = [row[0] for row in rows()]
+    assert len(faults) > 50 and all(cell for row in rows() for cell in row)
+    assert without_a_test(faults, TESTS) == []
+    assert [fault for fault in TESTS if fault not in faults] == []
 
 
 @pytest.mark.parametrize(
-    ("test", "what"),
+    ("tests", "what"),
     [
-        ("", "not four cells"),
-        ("none yet", "no test"),
-        ("`tests/unit/measure/test_fault_table.py::test_that_is_not_there`", "no such test"),
-        ("`tests/unit/measure/test_that_is_not_there.py::test_x`", "no such test"),
+        ([], "no test"),
+        (["tests/unit/measure/test_fault_table.py::test_that_is_not_there"], "no such test"),
+        (["tests/unit/measure/test_that_is_not_there.py::test_x"], "no such test"),
     ],
 )
-def test_a_row_without_one_is_found(test: str, what: str) -> None:
-    (said,) = faults([["a fault", "seen", "kept", test]])
+def test_a_row_without_one_is_found(tests: list[str], what: str) -> None:
+    (said,) = without_a_test(["a fault"], {"a fault": tests})
     assert said.startswith("a fault: ") and what in said
 
 
