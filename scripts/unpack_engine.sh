@@ -36,8 +36,8 @@ PYTHON
   "$base" -m venv --system-site-packages --without-pip "$folder/env"
   python=$folder/env/bin/python
   site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-  # Before the host's own packages, of which some may be of another version.
-  echo 'import sys; sys.path.insert(0, sys.prefix.removesuffix("env") + "packages")' >"$site/carried.pth"
+  # Before the host's own packages, of which some may be of another version. Python reads this file twice.
+  echo 'import sys; sys.path[:0] = {sys.prefix.removesuffix("env") + "packages"}.difference(sys.path)' >"$site/carried.pth"
   # --system-site-packages means those of the interpreter that a virtual environment was made from. Where python3 is an environment's, its own are added here.
   "$base" -c 'import sys; print(*sys.path, sep="\n")' |
     "$python" -c 'import sys; print(*(line for line in sys.stdin.read().splitlines() if line not in sys.path), sep="\n")' >"$site/host.pth"

@@ -267,6 +267,8 @@ def test_an_unfinished_campaign_only_where_it_is_asked_for(campaign: Campaign, t
     ) as e:
         bundle(root, tmp_path / "b.tar.xz")
     assert "\n" not in str(e.value) and "--partial" in str(e.value)
+    with pytest.raises(ArtifactError, match="with --partial and without --compact"):
+        bundle(root, tmp_path / "b.tar.xz", partial=True, compact=True)
     assert not (tmp_path / "b.tar.xz").exists()
     bundle(root, tmp_path / "b.tar.xz", partial=True)
     assert reproduce(tmp_path / "b.tar.xz", verify(tmp_path / "b.tar.xz")).findings == []

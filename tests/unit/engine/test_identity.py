@@ -48,6 +48,17 @@ def test_a_wheel_without_a_commit_is_known_by_its_files(tmp_path: Path) -> None:
     assert (found["mooncake"], found["nixl"], found["torch"]) == ("0.3.13.post1", None, None)
 
 
+def test_a_package_that_is_there_twice_counts_as_it_is_imported(tmp_path: Path) -> None:
+    """As where an engine was carried to a host that has another version of its own, which may be the later one."""
+    for place, name, version in (("carried", "nixl_cu13", "1.5.1"), ("host", "nixl-cu13", "1.9.0")):
+        info = tmp_path / place / f"nixl_cu13-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    found = answer(Path(f"{tmp_path / 'carried'}:{tmp_path / 'host'}"), tmp_path)
+    assert found["nixl"] == "1.5.1"
+    assert [p for p in found["packages"] if p.startswith("nixl")] == ["nixl_cu13==1.5.1"]
+
+
 def test_a_build_with_a_commit_is_known_by_that(tmp_path: Path) -> None:
     found = answer(site(tmp_path / "site", "'g0123abc'"), tmp_path)
     assert found["vllm_git_sha"] == "0123abc"

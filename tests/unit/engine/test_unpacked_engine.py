@@ -110,6 +110,7 @@ def test_packages_of_a_python3_that_is_a_virtual_environments_are_seen_behind_th
     version, there, *path = said.stdout.splitlines()
     assert version == "1"
     assert there == str(site / "only_there.py")
+    assert path.count(str(tmp_path / "engine" / "packages")) == 1
     base = subprocess.run(
         [sys._base_executable, "-c", "import site; print(*site.getsitepackages(), sep='\\n')"],  # type: ignore[attr-defined]
         capture_output=True,

@@ -102,6 +102,11 @@ def test_failing_in_another_phase_spares_no_other(tmp_path: Path) -> None:
     [
         "RuntimeError: No CUDA GPUs are available",
         "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment",
+        "RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu.",
+        "RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that might have "
+        "already set an error? Error 802: system not yet initialized",
+        "RuntimeError: The NVIDIA driver on your system is too old (found version 12080). Please update your GPU driver",
+        "RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG`",
         "Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost. Reboot the system to recover this GPU",
     ],
 )

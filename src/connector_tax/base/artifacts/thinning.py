@@ -70,7 +70,7 @@ def thin(source: Path, target: Path, left_out: Collection[tuple[str, str, str]] 
         phase, config = missing[0]
         raise ArtifactError(
             f"{source}: {len(missing)} runs have no receipt.json, the first {config} in phase {phase}, so the campaign is not finished. "
-            "Finish it first."
+            "Finish it first, or bundle it as it is: with --partial and without --compact."
         )
     kept = _Kept(_shapes_of_phase_a(campaign), frozenset({rates.ref_safe_per_s, rates.ref_load_per_s}))
     new = CampaignFolder(target)

@@ -47,7 +47,9 @@ cuda = re.search(r"^cuda\\b[^=]*= *['\\"]([0-9.]+)['\\"]", file.read_text(), re.
 out["cuda"] = cuda.group(1) if cuda else None
 boot = pathlib.Path("/proc/sys/kernel/random/boot_id")
 out["boot"] = boot.read_text().strip() if boot.exists() else None
-dists = [d for d in m.distributions() if d.metadata["Name"]]
+# Of one that is there twice, the one that is imported.
+found = [d for d in m.distributions() if d.metadata["Name"]]
+dists = list({re.sub("[-_.]+", "-", d.metadata["Name"]).lower(): d for d in reversed(found)}.values())
 out["packages"] = sorted(f"{d.metadata['Name']}=={d.version}" for d in dists)
 if not out["vllm_git_sha"]:
     listed = (line for d in dists if d.metadata["Name"].startswith("vllm") for line in (d.read_text("RECORD") or "").splitlines())

@@ -164,7 +164,9 @@ def _short(text: str) -> str:
 _HOST = re.compile(
     r"No space left on device|Disk quota exceeded|File too large|Read-only file system|Address already in use|Too many open files"
     r"|less than desired GPU memory utilization|CUDA-capable device|which this launch did not start|driver/library version mismatch|uncorrectable ECC"
-    r"|No CUDA GPUs are available|CUDA unknown error|GPU is lost|fallen off the bus",
+    r"|No CUDA GPUs are available|CUDA unknown error|GPU is lost|fallen off the bus|Failed to infer device type"
+    # A driver that does not start, or does not fit, as torch says it: "... Error 802: system not yet initialized".
+    r"|from cudaGetDeviceCount\(\)|CUDA driver initialization failed|NVIDIA driver on your system",
     re.IGNORECASE,
 )
 PLAINS = ("plain", PLAIN_AGAIN)
