@@ -1,7 +1,8 @@
 """The tax of a connector that the cost model itself says is there."""
 
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts
+from connector_tax.base.records.host import EngineCosts
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts
 from connector_tax.run.rehearsal.cell import true_percentiles_ms
 
 

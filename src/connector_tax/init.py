@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
@@ -23,10 +23,12 @@ from connector_tax.base.plan.guess import DEFAULT_MODEL, Expected
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import ConnectorSpec
+from connector_tax.base.records.host import EngineCosts
 from connector_tax.base.templates import template
+from connector_tax.base.vllm_model.costs import load_cost_model
 from connector_tax.check.request import CONNECTORS, MODELS
 from connector_tax.run.engine.gpus import Gpu
-from connector_tax.run.rehearsal.campaign import clocked_model
+from connector_tax.run.rehearsal.campaign import clocked_costs
 
 SHAPE = Shape(2048, 64)
 # Of what plain holds, the highest rate that is planned to be held: connectors may take a third more, and a fourth rate is held by nobody.
@@ -145,8 +147,11 @@ def card_of(name: str | None, gpus: Sequence[Gpu]) -> tuple[str, Gpu | None]:
     )
 
 
-def write_costs(wanted: Wanted, folder: Path) -> Path:
-    """Write the cost model that the plan goes by: the card's clock with this model, and assumed costs of connectors.
+def costs_of(wanted: Wanted, folder: Path) -> EngineCosts:
+    """Return what the plan takes a step to cost: by the card's clock with this model.
+
+    Args:
+        folder: gets a model's folder.
 
     Raises:
         ConfigError: the model does not fit on the card, or its step time cannot be worked out.
@@ -154,33 +159,20 @@ def write_costs(wanted: Wanted, folder: Path) -> Path:
     model = folder / "model"
     model.mkdir(parents=True, exist_ok=True)
     write_text(model / "config.json", json.dumps(wanted.shape))
-    mapping = yaml.safe_load(config_text(wanted, LADDER[-1], [1.0], folder / "none", 60.0))
-    mapping["engine"] |= {
-        "kind": "virtual_gpu",
-        "virtual_gpu": {"gpu": wanted.gpu},
-        "model": str(model),
-        "model_file": None,
-    }
+    mapping = yaml.safe_load(config_text(wanted, LADDER[-1], [1.0], None, 60.0))
+    mapping["engine"] |= {"kind": "virtual_gpu", "virtual_gpu": {"gpu": wanted.gpu}, "model": str(model)}
     config = parse_campaign(mapping, "init")
-    base = PROJECT_ROOT / DEFAULT_MODEL
-    value = read_yaml(clocked_model(config.engine, base, folder))
-    value["engine"]["jitter_cv"] = read_yaml(base)["engine"]["jitter_cv"]
-    path = folder / "costs.yaml"
-    about = f"# Steps of {wanted.model} by the clock of config/gpus/{wanted.gpu}.yaml; costs of connectors are assumptions of {DEFAULT_MODEL}.\n"
-    write_text(path, about + yaml.safe_dump(value, sort_keys=False))
-    return path
+    base, _ = load_cost_model(PROJECT_ROOT / DEFAULT_MODEL)
+    return replace(clocked_costs(config.engine, base), jitter_cv=base.jitter_cv)
 
 
-def plans(wanted: Wanted, costs: Path, kept: Path) -> Iterator[tuple[str, CampaignConfig]]:
+def plans(wanted: Wanted, costs: EngineCosts) -> Iterator[tuple[str, CampaignConfig]]:
     """Yield what fits the hours, the largest first: the config's text, and the config.
-
-    Args:
-        costs: the cost model; the text names it as ``kept``.
 
     Raises:
         ConfigError: nothing fits; says how long the smallest takes.
     """
-    smallest = _parsed(wanted, LADDER[-1], [1.0], costs, 60.0)
+    smallest = _parsed(wanted, config_text(wanted, LADDER[-1], [1.0], costs, 60.0))
     capacity = 1 / Expected.of(smallest).use("plain", 1.0, SHAPE)
     lowest = float(f"{min(SHARE * capacity, MOST_PER_S) / 2 ** (RATES - 1):.2g}")
     found, limit = False, wanted.shape.get("max_position_embeddings")
@@ -202,8 +194,8 @@ def plans(wanted: Wanted, costs: Path, kept: Path) -> Iterator[tuple[str, Campai
         s = expected_left_s(plan, {p: plan.members(p) for p in plan.phases}, None, None)
         if s <= wanted.hours * 3600:
             found = True
-            text = config_text(wanted, rung, rates, kept, most_s)
-            yield text, _parsed(wanted, rung, rates, costs, most_s)
+            text = config_text(wanted, rung, rates, costs, most_s)
+            yield text, _parsed(wanted, text)
     if not found:
         raise ConfigError(
             f"--hours {wanted.hours:g}: {len(smallest.connectors)} configurations in three blocks of launches take about {s / 3600:.2g} h. "
@@ -211,7 +203,9 @@ def plans(wanted: Wanted, costs: Path, kept: Path) -> Iterator[tuple[str, Campai
         )
 
 
-def config_text(wanted: Wanted, rung: Rung, rates: Sequence[float], costs: Path, max_cell_s: float) -> str:
+def config_text(
+    wanted: Wanted, rung: Rung, rates: Sequence[float], costs: EngineCosts | None, max_cell_s: float
+) -> str:
     """Return a config as it is written."""
     limit = wanted.shape.get("max_position_embeddings")
     longest = _longest_tokens(rung)
@@ -224,7 +218,8 @@ def config_text(wanted: Wanted, rung: Rung, rates: Sequence[float], costs: Path,
         share=SHARE,
         connectors=[*ADDED, *(c for c in wanted.connectors if c not in ADDED)],
         campaign=quoted(wanted.campaign),
-        costs=quoted(costs.relative_to(PROJECT_ROOT) if costs.is_relative_to(PROJECT_ROOT) else costs),
+        costs=costs
+        and yaml.safe_dump(asdict(costs), default_flow_style=True, sort_keys=False, width=1000).strip(),
         model=quoted(wanted.model),
         name=quoted(Path(wanted.model).name),
         python=quoted(wanted.python),
@@ -245,9 +240,5 @@ def quoted(value: object) -> str:
     return text if re.fullmatch(r"[\w./${}-]*[A-Za-z}][\w./${}-]*", text) else json.dumps(text)
 
 
-def _parsed(
-    wanted: Wanted, rung: Rung, rates: Sequence[float], costs: Path, max_cell_s: float
-) -> CampaignConfig:
-    return parse_campaign(
-        yaml.safe_load(config_text(wanted, rung, rates, costs, max_cell_s)), wanted.campaign
-    )
+def _parsed(wanted: Wanted, text: str) -> CampaignConfig:
+    return parse_campaign(yaml.safe_load(text), wanted.campaign)

@@ -100,9 +100,10 @@ def outlook(
     for t in times:
         groups.setdefault("blocks" if is_repeat(t.phase) else t.phase, []).append(t)
     clock = config.engine.virtual_gpu
+    costs = "the config" if config.engine.costs else str(_shown(model_file(config)))
     plan = Outlook(
         campaign=config.campaign,
-        costs=clock.name if clock else str(_shown(model_file(config))),
+        costs=clock.name if clock else costs,
         hours=_hours(config, times, config.repeats, gpus),
         budget_hours=config.analysis.time_budget_h,
         phases=tuple(

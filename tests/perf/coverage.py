@@ -32,6 +32,7 @@ from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.plan import cells_of
 from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.host import EngineCosts
 from connector_tax.base.seeds import derive_seed, stream
 from connector_tax.base.statistics.bootstrap import (
     Draw,
@@ -45,7 +46,7 @@ from connector_tax.base.statistics.pairing import CommonArrivals
 from connector_tax.base.statistics.resampling import draw_starts
 from connector_tax.base.steptime.columns import HookLists, Rows
 from connector_tax.base.units import NS_PER_MS
-from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts, load_costs
+from connector_tax.base.vllm_model.costs import ConnectorCosts, load_costs
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.stats import phases
 from connector_tax.read.stats.taxes import relative

@@ -26,9 +26,10 @@ from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.plan import cells_of
 from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.host import EngineCosts
 from connector_tax.base.statistics.cell import effective_throughput_per_s, in_window
 from connector_tax.base.units import NS_PER_S
-from connector_tax.base.vllm_model.costs import NO_CONNECTOR, EngineCosts, load_costs
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, load_costs
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import CellData
 from connector_tax.read.ingest.samples import Samples

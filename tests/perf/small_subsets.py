@@ -26,6 +26,7 @@ from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.plan import cells_of
 from connector_tax.base.records.cell import CellSpec
+from connector_tax.base.records.host import EngineCosts
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.bootstrap import (
     Estimate,
@@ -36,7 +37,7 @@ from connector_tax.base.statistics.bootstrap import (
 )
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.statistics.pairing import CommonArrivals
-from connector_tax.base.vllm_model.costs import NO_CONNECTOR, EngineCosts, load_costs
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, load_costs
 from connector_tax.base.vllm_model.model import EngineModel, StepResult
 from connector_tax.read.ingest.steps import KIND_NAMES
 from connector_tax.read.stats.cells import STEP_DRAWS, no_kinds

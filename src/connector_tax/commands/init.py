@@ -20,7 +20,7 @@ from connector_tax.base.units import duration_text
 from connector_tax.base.vllm_model.shape import model_shape
 from connector_tax.check import early
 from connector_tax.check.engine_python import VARIABLE, add_engine_python
-from connector_tax.init import ADDED, Wanted, card_of, known_connectors, plans, shape_of, write_costs
+from connector_tax.init import ADDED, Wanted, card_of, costs_of, known_connectors, plans, shape_of
 from connector_tax.outlook import Outlook, between, outlook
 from connector_tax.run.engine.gpus import host_gpus, memory_used_mib
 from connector_tax.run.rehearsal.campaign import analyse, rehearse
@@ -64,10 +64,8 @@ def _run(args: argparse.Namespace) -> int:
     profile, card = card_of(args.gpu, gpus)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(args.model).name).strip("-._").lower() or "campaign"
     path = args.to or Path(f"{name}.yaml")
-    costs = path.with_suffix(".costs.yaml").absolute()
-    for file in (path, costs):
-        if file.exists():
-            raise ConfigError(f"{file}: is there already. Give another name: --to FILE")
+    if path.exists():
+        raise ConfigError(f"{path}: is there already. Give another name: --to FILE")
     wanted = Wanted(
         campaign=path.stem,
         connectors=asked,
@@ -81,9 +79,7 @@ def _run(args: argparse.Namespace) -> int:
     )
     print("Rehearsing plans, which takes some seconds.", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="connector-tax-") as folder:
-        model = write_costs(wanted, Path(folder))
-        text, repeats, plan = _first_that_fits(wanted, model, costs)
-        write_text(costs, model.read_text())
+        text, repeats, plan = _first_that_fits(wanted, Path(folder))
     write_text(path, f"{text}\n")
     weights = model_shape(wanted.shape, args.model).weights_bytes
     seen = f"{card}, {memory_used_mib(card)} MiB in use" if card else "not on this host"
@@ -94,17 +90,17 @@ def _run(args: argparse.Namespace) -> int:
         ["Added", "plain (the baseline), noop_connector (what vLLM's framework costs alone)"],
         ["Fits", _fits(plan, repeats, args.hours)],
         *(["Finds", line] for line in _finds(plan, repeats)),
-        ["Wrote", f"{path}, and {costs.name}, which plan goes by"],
+        ["Wrote", str(path)],
     ]
     where = "" if card else ", on a host with such a card"
     print("\n".join([*columns(rows), "", f"Next{where}: connector-tax run {shlex.quote(str(path))}"]))
     return 0
 
 
-def _first_that_fits(wanted: Wanted, costs: Path, kept: Path) -> tuple[str, int, Outlook]:
+def _first_that_fits(wanted: Wanted, folder: Path) -> tuple[str, int, Outlook]:
     """Return the largest plan that fits when it is rehearsed, too: its config's text, its repeats, and what it finds."""
-    for text, config in plans(wanted, costs, kept):
-        root, times = rehearse(config, costs.parent)
+    for text, config in plans(wanted, costs_of(wanted, folder)):
+        root, times = rehearse(config, folder)
         if outlook(root, times, config).hours <= wanted.hours:
             analyse(root)
             return text, config.repeats, outlook(root, times, config)

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from connector_tax.base.documents.fleet import Check
 from connector_tax.base.errors import AnalysisError
+from connector_tax.base.records.host import EngineCosts
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.statistics.percentiles import percentile
 from connector_tax.base.units import NS_PER_MS, NS_PER_S
-from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts
+from connector_tax.base.vllm_model.costs import ConnectorCosts
 from connector_tax.fleet.engines import FittedEngine
 from connector_tax.fleet.patterns import Pattern
 from connector_tax.fleet.resolved import Resolved

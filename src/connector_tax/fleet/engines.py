@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 from connector_tax.base.documents.fleet import Policy, Profile
 from connector_tax.base.errors import AnalysisError
+from connector_tax.base.records.host import EngineCosts
 from connector_tax.base.seeds import derive_seed
 from connector_tax.base.units import s_to_ns
-from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts
+from connector_tax.base.vllm_model.costs import ConnectorCosts
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.fleet.instances import EngineInstance
 from connector_tax.fleet.outcome import KEPT_UP, figures_of

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import load_campaign
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_json
+from connector_tax.base.plan.cells import launch_hash
 from connector_tax.base.plan.named import find_campaign
 from connector_tax.base.vllm_model.shape import model_shape
 from connector_tax.check import early
@@ -19,7 +21,7 @@ from connector_tax.check.document import Fault
 from connector_tax.check.request import MODELS
 from connector_tax.cli import command
 from connector_tax.commands import init as command_init
-from connector_tax.init import ADDED, LADDER, Wanted, card_of, known_connectors, plans, shape_of, write_costs
+from connector_tax.init import ADDED, LADDER, Wanted, card_of, costs_of, known_connectors, plans, shape_of
 from connector_tax.outlook import outlook
 from connector_tax.read.report.status import seconds_left
 from connector_tax.run.engine.gpus import Gpu
@@ -82,20 +84,22 @@ def test_the_first_plan_is_a_campaign_of_twenty_lines_that_fits(
     tmp_path: Path, connectors: str, model: str, gpu: str, hours: float
 ) -> None:
     asked = wanted(connectors, model, gpu, hours)
-    costs = write_costs(asked, tmp_path)
-    text, config = next(plans(asked, costs, tmp_path / "kept.yaml"))
+    costs = costs_of(asked, tmp_path)
+    text, config = next(plans(asked, costs))
     assert len(text.splitlines()) <= 23 and yaml.safe_load(text)["analysis"]["time_budget_h"] == hours
     assert config.connector_ids == (*ADDED, *connectors.split(","))
     assert 0.5 * hours < seconds_left(config, CampaignFolder(tmp_path / "none")) / 3600 <= hours
     lowest, *others = config.phase_a_rates_per_s
     assert others == [lowest * 2**k for k in range(1, len(others) + 1)]
-    assert config.engine.model_file == str(costs)
+    assert config.engine.costs == costs
+    moved = replace(config, engine=replace(config.engine, costs=None))
+    assert launch_hash(moved, "plain") == launch_hash(config, "plain")
 
 
 def test_lengths_are_those_that_a_short_model_takes(tmp_path: Path) -> None:
     asked = wanted("nixl_both", "Qwen/Qwen3-8B", "h100", 2.0)
     asked = dataclasses.replace(asked, shape={**asked.shape, "max_position_embeddings": 8192})
-    text, config = next(plans(asked, write_costs(asked, tmp_path), tmp_path / "kept.yaml"))
+    text, config = next(plans(asked, costs_of(asked, tmp_path)))
     assert max(config.phase_b_input_tokens) == 2048 and "max_model_len: 8192" in text
 
 
@@ -103,22 +107,23 @@ def test_more_hours_never_buy_fewer_blocks_and_too_few_are_refused(tmp_path: Pat
     bought = []
     for hours in (1.0, 2.0, 4.0, 8.0, 24.0):
         asked = wanted("nixl_both,mooncake_both", "Qwen/Qwen3-8B", "h100", hours)
-        _, config = next(plans(asked, write_costs(asked, tmp_path), tmp_path / "kept.yaml"))
+        _, config = next(plans(asked, costs_of(asked, tmp_path)))
         bought.append((config.repeats, config.cell.min_completed))
     assert bought == sorted(bought) and bought[0][0] < bought[-1][0] == LADDER[0].repeats
     asked = wanted("nixl_both,mooncake_both", "Qwen/Qwen3-8B", "h100", 0.3)
     with pytest.raises(ConfigError, match=r"--hours 0\.3: 4 configurations .* Give --hours [01]\.\d"):
-        next(plans(asked, write_costs(asked, tmp_path), tmp_path / "kept.yaml"))
+        next(plans(asked, costs_of(asked, tmp_path)))
 
 
 def test_what_it_writes_takes_as_long_as_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By status, which adds up, and by plan, which simulates; and nothing else is left on the disk."""
+    """By status, which adds up, and by plan, which simulates; nothing else is left on the disk, and no path of this host is in it."""
     assert call("--hours", "1", "--gpu", "l40s", "--to", "mine.yaml") == 0
     said = capsys.readouterr().out
-    assert {p.name for p in tmp_path.iterdir()} == {"mine.yaml", "mine.costs.yaml"}
+    assert {p.name for p in tmp_path.iterdir()} == {"mine.yaml"}
     assert "not asked: ENGINE_PYTHON is not set" in said and "l40s: not on this host" in said
     assert re.search(r"Finds +a TTFT p90 tax of [\d.]+ % .*\(SIMULATED\)", said)
     assert said.endswith("Next, on a host with such a card: connector-tax run mine.yaml\n")
+    assert str(tmp_path) not in (tmp_path / "mine.yaml").read_text()
     config = load_campaign(find_campaign("mine.yaml").config_file())
     root, times = rehearse(config, tmp_path / "out")
     plan = outlook(root, times, config)

@@ -164,6 +164,7 @@ def test_an_entry_twice_in_a_list_is_refused() -> None:
         ("kind", "emulater", "engine.kind: 'emulater' is not allowed; wanted: one of vllm, virtual_gpu, emulator."),
         ("container", {"image": "i", "runtime": "dokcer"}, "engine.container.runtime: 'dokcer' is not allowed; wanted: one of podman"),
         ("modle_file", "x", "engine: unknown key 'modle_file'; did you mean 'model_file'?"),
+        ("costs", yaml.safe_load((CONFIG / "engine_model.yaml").read_text())["engine"], "engine.costs: given, but engine.kind is emulator"),
         ("x` - at `$.y", 1, "engine: unknown key 'x` - at `$.y'. Allowed: kind"),
         (7, 1, "engine: unknown key 7. Allowed: kind"),
     ],

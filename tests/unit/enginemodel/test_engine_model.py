@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.records.host import EngineCosts
 from connector_tax.base.vllm_model.costs import (
     ANY_OTHER,
     NO_CONNECTOR,
     ConnectorCosts,
-    EngineCosts,
     connector_costs,
     load_cost_model,
 )

@@ -15,7 +15,8 @@ from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.fleet import Policy, Profile, Study
 from connector_tax.base.errors import AnalysisError, ConfigError
-from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts, load_costs
+from connector_tax.base.records.host import EngineCosts
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts, load_costs
 from connector_tax.fleet import calibration, engines
 from connector_tax.fleet.calibration import calibrate, fit_costs
 from connector_tax.fleet.campaign import members_of

@@ -5,41 +5,35 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from msgspec.structs import replace
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S
-from connector_tax.base.vllm_model.costs import load_costs
-from connector_tax.run.rehearsal.campaign import clocked_model, rehearse
+from connector_tax.base.vllm_model.costs import load_cost_model
+from connector_tax.run.rehearsal.campaign import clocked_costs, rehearse
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from virtual_gpus import clocked_campaign, model_in
 
-BASE = PROJECT_ROOT / "config" / "engine_model.yaml"
+BASE, _ = load_cost_model(PROJECT_ROOT / "config" / "engine_model.yaml")
 STEP = {"base_us": 4000, "per_prefill_token_us": 15, "per_decode_seq_us": 20, "per_context_token_us": 0.02}
 
 
-def test_steps_are_the_clocks_and_connectors_the_files(tmp_path: Path) -> None:
+def test_steps_are_the_clocks_and_the_host_is_the_files(tmp_path: Path) -> None:
     """No jitter either: a clock has none. 45,391 blocks of 16 tokens are what the weights leave of an H200."""
     config = clocked_campaign(model_in(tmp_path / "m"), args={"max_num_seqs": 64})
-    path = clocked_model(config.engine, BASE, tmp_path)
-    mooncake = {"kv_connector": "MooncakeConnector", "kv_role": "kv_both"}
-    engine, connector = load_costs(path, mooncake)
-    before, same = load_costs(BASE, mooncake)
-    assert connector == same
+    engine = clocked_costs(config.engine, BASE)
     assert engine.base_us == pytest.approx(7924.6, abs=0.1)
     assert (engine.jitter_cv, engine.max_num_seqs, engine.kv_blocks) == (0.0, 64, 45391)
-    assert (engine.schedule_us, engine.launch_cv) == (before.schedule_us, before.launch_cv)
+    assert (engine.schedule_us, engine.launch_cv) == (BASE.schedule_us, BASE.launch_cv)
 
 
 def test_an_unknown_models_cache_stays_the_files(tmp_path: Path) -> None:
     model = model_in(tmp_path / "m", {"architectures": ["OPTForCausalLM"]})
     config = clocked_campaign(model, {"step": STEP, "kv_cache_bytes": 10**9})
-    own = yaml.safe_load(clocked_model(config.engine, BASE, tmp_path).read_text())["engine"]
-    assert own["base_us"] == 4000
-    assert own["kv_blocks"] == yaml.safe_load(BASE.read_text())["engine"]["kv_blocks"]
+    own = clocked_costs(config.engine, BASE)
+    assert (own.base_us, own.kv_blocks) == (4000, BASE.kv_blocks)
 
 
 def test_a_model_that_is_not_here_is_one_message(tmp_path: Path) -> None:

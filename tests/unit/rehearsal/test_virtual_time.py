@@ -12,7 +12,8 @@ from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.model import PhaseBPrimeConfig, PhaseDConfig
 from connector_tax.base.records.cell import CellSpec, Shape
-from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts, EngineCosts
+from connector_tax.base.records.host import EngineCosts
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import read_campaign
 from connector_tax.run.rehearsal.campaign import analyse, rehearse

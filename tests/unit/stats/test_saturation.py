@@ -5,7 +5,8 @@ from statistics import median
 import pytest
 
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.base.vllm_model.costs import NO_CONNECTOR, EngineCosts
+from connector_tax.base.records.host import EngineCosts
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import CellData
 from connector_tax.read.ingest.samples import Samples

@@ -20,15 +20,15 @@ from connector_tax.base.records.bounds import (
 )
 from connector_tax.base.records.cell import PHASES, Phase, Shape, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN, ConnectorSpec
-from connector_tax.base.records.host import StepCosts, VirtualGpu
+from connector_tax.base.records.host import EngineCosts, StepCosts, VirtualGpu
 from connector_tax.base.units import token_count
 
-ONLY_WHERE_SET = ("model_sha256", "virtual_gpu", "gpus", "mix_cards", "wait_for_card_s", "container")
+ONLY_WHERE_SET = ("model_sha256", "virtual_gpu", "gpus", "mix_cards", "wait_for_card_s", "container", "costs")
 Runtime = Literal["podman", "docker"]
 # Keys that enter no hash, and may change at any time.
 FREE = ("analysis",)
 FREE_OF_ENGINE = (
-    *("python", "container", "gpu", "gpus", "mix_cards", "port", "wait_for_card_s"),
+    *("python", "container", "costs", "gpu", "gpus", "mix_cards", "port", "wait_for_card_s"),
     *("ready_timeout_s", "stop_grace_s", "release_timeout_s", "release_tolerance_mib"),
 )
 
@@ -102,6 +102,7 @@ class _Engine(Strict, frozen=True, kw_only=True):
             ${NAME} is taken from the environment.
         extra_args: appended as they are.
         model_file: cost model of the emulator (YAML).
+        costs: what plan and status take the engine's steps to cost, in place of those of the cost model; enters no hash.
         gpu: first card, in the order of the PCI bus, unless CUDA_VISIBLE_DEVICES is set already.
         gpus: in place of gpu, the first card of each engine that may run beside the others (docs/several-gpus.md).
         mix_cards: whether launches that are compared with one another may run on different cards of one kind; null: only where there are none.
@@ -119,6 +120,7 @@ class _Engine(Strict, frozen=True, kw_only=True):
     extra_args: tuple[str, ...] = ()
     env: dict[VariableName, str] = {}
     model_file: str | None = None
+    costs: EngineCosts | None = None
     gpu: _Card = 0
     port: Annotated[int, Meta(ge=0, le=65535)] = 0
     ready_timeout_s: _AsWritten = 900
@@ -153,6 +155,10 @@ class EngineYaml(_Engine, frozen=True, kw_only=True):
             raise ValueError(
                 f"virtual_gpu: given, but engine.kind is {self.kind}, which has a device of its own. Leave the section out, or set engine.kind to "
                 "virtual_gpu"
+            )
+        if self.kind != "vllm" and self.costs is not None:
+            raise ValueError(
+                f"costs: given, but engine.kind is {self.kind}, whose steps have costs. Leave the section out"
             )
         if self.kind == "emulator" and self.model_file is None:
             raise ValueError(

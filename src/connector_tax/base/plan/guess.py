@@ -18,12 +18,12 @@ from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import PLAIN_AGAIN, ConnectorSpec
+from connector_tax.base.records.host import EngineCosts
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.units import token_count
 from connector_tax.base.vllm_model.costs import (
     NO_CONNECTOR,
     ConnectorCosts,
-    EngineCosts,
     connector_costs,
     load_cost_model,
 )
@@ -76,6 +76,7 @@ class Expected:
         """
         path = model_file(config)
         engine, known = load_cost_model(path)
+        engine = config.engine.costs or engine
 
         def of_connector(entry: ConnectorSpec) -> ConnectorCosts:
             try:

@@ -16,6 +16,10 @@ Positive = Annotated[float, Meta(gt=0)]
 _ReachedShare = Annotated[float, Meta(gt=0, le=1)]
 _Version = Annotated[int, Meta(ge=0, le=99)]
 _Size = Annotated[int, Meta(ge=1)]
+# Microseconds: a step of two weeks is a slip, and times that are sums of such are none.
+_Cost = Annotated[float, Meta(ge=0, le=1e12)]
+# Of an engine that has none no request would ever end.
+_Room = Annotated[int, Meta(ge=1, le=10**12)]
 
 
 class StepCosts(Strict, frozen=True):
@@ -40,6 +44,26 @@ class StepCosts(Strict, frozen=True):
             + self.per_decode_seq_us * decode_seqs
             + self.per_context_token_us * context_tokens
         )
+
+
+class EngineCosts(Strict, frozen=True):
+    """Costs and capacity of the engine without a connector; microseconds and tokens.
+
+    A step takes ``(base + prefill tokens + decode sequences + context) * jitter``. ``jitter_cv`` is
+    the coefficient of variation of that factor, ``launch_cv`` that of one factor per launch.
+    """
+
+    base_us: _Cost
+    per_prefill_token_us: _Cost
+    per_decode_seq_us: _Cost
+    per_context_token_us: _Cost
+    schedule_us: _Cost
+    update_us: _Cost
+    jitter_cv: _Cost
+    launch_cv: _Cost
+    max_num_seqs: _Room
+    kv_blocks: _Room
+    block_size: _Room
 
 
 class HostCosts(Strict, frozen=True):

@@ -12,33 +12,10 @@ from msgspec import Meta
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.bounds import Foreign, Strict
+from connector_tax.base.records.host import EngineCosts
 
-# Microseconds: a step of two weeks is a slip, and times that are sums of such are none.
-_Cost = Annotated[float, Meta(ge=0, le=1e12)]
-# A connector may save some.
+# Microseconds: a step of two weeks is a slip, and times that are sums of such are none. A connector may save some.
 _More = Annotated[float, Meta(ge=-1e12, le=1e12)]
-# Of an engine that has none no request would ever end.
-_Room = Annotated[int, Meta(ge=1, le=10**12)]
-
-
-class EngineCosts(Strict, frozen=True):
-    """Costs and capacity of the engine without a connector; microseconds and tokens.
-
-    A step takes ``(base + prefill tokens + decode sequences + context) * jitter``. ``jitter_cv`` is
-    the coefficient of variation of that factor, ``launch_cv`` that of one factor per launch.
-    """
-
-    base_us: _Cost
-    per_prefill_token_us: _Cost
-    per_decode_seq_us: _Cost
-    per_context_token_us: _Cost
-    schedule_us: _Cost
-    update_us: _Cost
-    jitter_cv: _Cost
-    launch_cv: _Cost
-    max_num_seqs: _Room
-    kv_blocks: _Room
-    block_size: _Room
 
 
 class ConnectorCosts(Strict, frozen=True):

@@ -15,7 +15,8 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts
+from connector_tax.base.records.host import EngineCosts
+from connector_tax.base.vllm_model.costs import ConnectorCosts
 
 
 class Sequence:

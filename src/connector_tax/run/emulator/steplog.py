@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
+from connector_tax.base.records.host import EngineCosts
 from connector_tax.base.steptime.writer import SchedulerRow, WorkerRow, header_line
 from connector_tax.base.timer import read_clock_pair
-from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts, Member
+from connector_tax.base.vllm_model.costs import ConnectorCosts, Member
 from connector_tax.base.vllm_model.model import StepResult
 
 # A modelled engine's steps as the rows that step timing would write of them.

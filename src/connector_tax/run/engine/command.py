@@ -73,7 +73,7 @@ def check_model(engine: EngineConfig) -> None:
     looks_local = engine.model.startswith((".", "/", "~"))
     if looks_local and not (Path(engine.model).expanduser() / "config.json").is_file():
         raise ConfigError(
-            f"engine.model: {engine.model}: no model directory there (no config.json in it). "
+            f"engine.model: {engine.model}: no model directory there (no config.json in it), as seen from {Path.cwd()}. "
             "Give an existing directory or a hub id such as Qwen/Qwen3-Coder-30B-A3B-Instruct."
         )
 

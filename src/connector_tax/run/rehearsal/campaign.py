@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import yaml
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
@@ -20,7 +19,7 @@ from connector_tax.base.artifacts.cells import open_cell, publish_cell, read_cel
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.config import CampaignConfig, EngineConfig
-from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
+from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.cell import (
     About,
     CellDocument,
@@ -55,13 +54,13 @@ from connector_tax.base.plan.duration import (
 from connector_tax.base.plan.guess import Expected, batched_tokens, guessed_rates, model_file
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec, Phase
-from connector_tax.base.records.host import Sample
+from connector_tax.base.records.host import EngineCosts, Sample
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.seeds import derive_seed
 from connector_tax.base.statistics.cell import summarise_cell
 from connector_tax.base.steptime.writer import header_line
 from connector_tax.base.units import NS_PER_S, s_to_ns
-from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts
+from connector_tax.base.vllm_model.costs import ConnectorCosts, load_cost_model
 from connector_tax.base.vllm_model.model import EngineModel, idle_request_s
 from connector_tax.run.emulator.steplog import Modelled
 from connector_tax.run.engine.virtual_gpu import kv_blocks, step_costs
@@ -221,28 +220,24 @@ def _step_lines(
         previous_t_ns = t_ns
 
 
-# The cost model of a campaign on a virtual GPU: connectors as in the file, steps as the GPU's clock has them.
-
-
-def clocked_model(engine: EngineConfig, base: Path, folder: Path) -> Path:
-    """Write ``engine_model.yaml`` into ``folder``; steps of such a device take one time, so there is no jitter.
+def clocked_costs(engine: EngineConfig, base: EngineCosts) -> EngineCosts:
+    """Return the costs of a virtual GPU's steps; they take one time, so there is no jitter.
 
     Args:
-        engine: of kind ``virtual_gpu``.
-        base: the cost model that has the connectors, and what the host does.
+        base: what the host does.
 
     Raises:
         ConfigError: the step time cannot be worked out for this model; says what would do.
     """
-    value = read_yaml(base)
     costs = step_costs(engine)
     assert costs is not None
-    own = {**value["engine"], **asdict(costs), "jitter_cv": 0.0}
-    own["kv_blocks"] = kv_blocks(engine, own["block_size"]) or own["kv_blocks"]
-    own["max_num_seqs"] = int(engine.args.get("max_num_seqs") or own["max_num_seqs"])
-    path = folder / "engine_model.yaml"
-    write_text(path, yaml.safe_dump({**value, "engine": own}, sort_keys=False))
-    return path
+    return replace(
+        base,
+        **asdict(costs),
+        jitter_cv=0.0,
+        kv_blocks=kv_blocks(engine, base.block_size) or base.kv_blocks,
+        max_num_seqs=int(engine.args.get("max_num_seqs") or base.max_num_seqs),
+    )
 
 
 DATE = "2000-01-01"
@@ -312,10 +307,12 @@ def rehearse(
     real_kind = config.engine.kind
     folder = CampaignFolder(results / f"{config.campaign}-rehearsed")
     shutil.rmtree(folder.root, ignore_errors=True)
-    costs_file = model_file(config)
+    costs_file, costs = model_file(config), config.engine.costs
     if config.engine.virtual_gpu is not None:
-        costs_file = clocked_model(config.engine, costs_file, folder.root).absolute()
-    engine = replace(config.engine, kind="emulator", model_file=str(costs_file), virtual_gpu=None)
+        costs = clocked_costs(config.engine, load_cost_model(costs_file)[0])
+    engine = replace(
+        config.engine, kind="emulator", model_file=str(costs_file), costs=costs, virtual_gpu=None
+    )
     virtual = replace(config, campaign=folder.root.name, engine=engine)
     write_json(folder.campaign_file, campaign_document(virtual, date=DATE, created_utc=f"{DATE}T00:00:00Z"))
     expected = Expected.of(virtual)

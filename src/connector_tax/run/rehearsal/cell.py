@@ -14,11 +14,12 @@ from connector_tax.base.parallel import each_in
 from connector_tax.base.plan import cells_of
 from connector_tax.base.plan.guess import batched_tokens
 from connector_tax.base.records.cell import CellSpec, CellWindow
+from connector_tax.base.records.host import EngineCosts
 from connector_tax.base.records.request import RequestRecord, Status
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.statistics.percentiles import percentile
 from connector_tax.base.units import NS_PER_S, s_to_ns
-from connector_tax.base.vllm_model.costs import ConnectorCosts, EngineCosts, load_costs
+from connector_tax.base.vllm_model.costs import ConnectorCosts, load_costs
 from connector_tax.base.vllm_model.model import EngineModel, StepResult
 from connector_tax.run.engine.command import cost_model
 from connector_tax.run.workload.arrivals import Schedule
