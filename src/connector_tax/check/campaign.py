@@ -8,6 +8,7 @@ from msgspec.structs import asdict, replace
 
 from connector_tax.base.capacity import DEFAULTS, Costs, Limits, busy_s
 from connector_tax.base.config import CampaignConfig, EngineConfig, parse_campaign
+from connector_tax.base.errors import ConfigError
 from connector_tax.base.plan.start import begin_campaign
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.connector import ConnectorEntry, ConnectorSpec
@@ -39,7 +40,7 @@ def write_campaign(request: CheckRequest, root: Path, name: str, *, duration_s: 
     """Write ``campaign.json`` of plain, the connector and plain again at one load into a new folder below ``root``.
 
     Raises:
-        ConfigError: the request is none that can be measured.
+        ConfigError: the request is none that can be measured, or another check has begun in ``root``.
     """
     known = {
         "plain": ConnectorEntry(label="plain vLLM", kv_transfer_config=None),
@@ -51,6 +52,10 @@ def write_campaign(request: CheckRequest, root: Path, name: str, *, duration_s: 
     assert costs is not None, "the engine's kind is virtual_gpu"
     rate_per_s = rate_for(request, costs, len(os.sched_getaffinity(0)))
     config = replace(config, phase_a_rates_per_s=(rate_per_s,))
+    try:
+        (root / name).mkdir(parents=True)
+    except FileExistsError:
+        raise ConfigError(f"--to {root}: another check has begun there. Give a new folder.") from None
     begin_campaign(config, root)
     return config
 

@@ -141,7 +141,7 @@ def _record(args: argparse.Namespace) -> int:
     if args.to is None:
         raise ConfigError("--releases: the record is kept. Give its folder with --to.")
     end_in_order()
-    ids, releases = args.connectors.split(","), args.releases.split(",")
+    ids, releases = list(dict.fromkeys(args.connectors.split(","))), args.releases.split(",")
     pythons = interpreters(releases, 2 * len(releases), _say)
     args.engine_python = pythons[releases[-1]]
     connectors, plain, load = {}, None, RECORD_LOAD

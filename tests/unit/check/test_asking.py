@@ -37,6 +37,12 @@ def test_a_campaign_has_plain_twice_and_one_load(tmp_path: Path) -> None:
     assert config_of(read_campaign_file(tmp_path / "three" / "campaign.json")) == config
 
 
+def test_of_two_checks_in_one_folder_the_second_is_refused(tmp_path: Path) -> None:
+    write_campaign(request(tmp_path), tmp_path, "launch", duration_s=1.0)
+    with pytest.raises(ConfigError, match=r"another check has begun there\. Give a new folder"):
+        write_campaign(request(tmp_path), tmp_path, "launch", duration_s=1.0)
+
+
 def test_the_load_is_a_share_of_what_the_device_holds(tmp_path: Path) -> None:
     """200 tokens of 5 us and 10 answers' steps of 100 us: 2 ms a request, 500 requests/s."""
     asked = request(tmp_path, input_tokens=200, output_tokens=10)
