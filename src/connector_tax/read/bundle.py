@@ -112,9 +112,12 @@ def unpack(archive: Path, folder: Path) -> None:
                             f"would unpack to more than the {MOST_BYTES >> 20} MiB that a bundle holds"
                         )
                     tar.extract(member, folder, filter="data")
-                # The last checksum is behind the last file.
-                if len(content.read(_BLOCK)) == _BLOCK:
-                    raise BadArchive("holds more behind its last file")
+                # The last checksum is behind the last file; tar fills its last block with zeros.
+                rest = content.read(_BLOCK)
+            # lzma passes over what is no xz behind the archive, whose last bytes are these.
+            file.seek(-2, os.SEEK_END)
+            if len(rest) == _BLOCK or rest.strip(b"\0") or file.read() != b"YZ":
+                raise BadArchive("holds more behind its last file")
         except (EOFError, OverflowError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
             raise BadArchive(f"cannot be unpacked: {error}. Fetch it once more") from error
         except OSError as error:

@@ -104,6 +104,13 @@ def test_what_lies_behind_the_last_file_is_not_read_without_end(tmp_path: Path) 
     assert found == ["b.tar.xz: holds more behind its last file"]
 
 
+@pytest.mark.parametrize("behind", [b"x", lzma.compress(b"x" * 2**16)])
+def test_bytes_behind_the_archive_are_found(tmp_path: Path, behind: bytes) -> None:
+    path = packed(tmp_path / "b.tar.xz", [("a", b"x")])
+    path.write_bytes(path.read_bytes() + behind)
+    assert said(path) == ["b.tar.xz: holds more behind its last file"]
+
+
 @pytest.mark.parametrize("content", [b"", b"PK", b"no archive at all" * 50, lzma.compress(b"no tar" * 500)])
 def test_what_is_no_bundle_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "b.tar.xz").write_bytes(content)
