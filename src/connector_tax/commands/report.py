@@ -13,7 +13,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.imports import closure
 from connector_tax.base.plan.named import add_campaign
 from connector_tax.base.plan.start import take_over_analysis
-from connector_tax.read.analysis import analyse, counts
+from connector_tax.read.analysis import analyse, counts, lost_runs
 from connector_tax.read.bundle import raw_files
 from connector_tax.read.figures.draw_all import draw_figures
 from connector_tax.read.report.page import build_report, closing_lines, taxes_markdown
@@ -71,12 +71,11 @@ def _analyse(folder: CampaignFolder, processes: int | None) -> None:
 
 
 def _is_of_all(folder: CampaignFolder) -> bool:
-    """Return whether this version wrote the aggregate, or one that wrote it alike, and its runs are there: one that is gone leaves nothing newer."""
+    """Return whether this version wrote the aggregate, or one that wrote it alike, and its runs are there."""
     try:
-        cells = read_aggregate(folder.aggregate).cells
+        return not lost_runs(folder, read_aggregate(folder.aggregate))
     except ArtifactError:
         return False
-    return {(c.config, c.phase) for c in cells} <= {(run.connector_id, run.phase) for run in folder.runs()}
 
 
 def _older(made: Iterable[Path], of: Iterable[Path]) -> bool:

@@ -32,6 +32,13 @@ def analyse(root: Path, processes: int | None = None) -> Aggregate:
     return value
 
 
+def lost_runs(folder: CampaignFolder, found: Aggregate) -> set[tuple[str, str]]:
+    """Return configuration and phase of the runs that an analysis has cells of and that are gone; that leaves nothing newer."""
+    return {(c.config, c.phase) for c in found.cells} - {
+        (run.connector_id, run.phase) for run in folder.runs()
+    }
+
+
 def counts(found: Aggregate) -> str:
     """Say how much an analysis found, for a person."""
     return (

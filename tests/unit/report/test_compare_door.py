@@ -1,12 +1,14 @@
 """``connector-tax compare``: two campaigns on disk to an exit code that a CI can act on."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import write_json
 from connector_tax.cli import command
@@ -63,6 +65,15 @@ def test_the_door_finds_a_tax_that_rose_and_none_that_did_not(days: tuple[Path, 
     assert "noop_connector by" not in loud.stdout.splitlines()[-1]
     assert door(first, third, "--fail-above", "0.5").returncode == 0
     assert door(third, first, "--metric", "tpot_p90").returncode == 0
+
+
+def test_an_analysis_of_runs_that_are_gone_is_refused(days: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    now = Path(shutil.copytree(days[1], tmp_path / "now"))
+    shutil.rmtree(CampaignFolder(now).runs()[-1].path)
+    done = door(days[0], now)
+    assert done.returncode == 2 and "has cells of 1 run gone since, the first" in done.stderr
+    assert f"connector-tax report {now}" in done.stderr
+    assert door(days[0], now / "aggregate.json").returncode == 0
 
 
 def test_the_door_gives_one_json_object(days: tuple[Path, Path, Path]) -> None:
