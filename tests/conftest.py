@@ -3,6 +3,7 @@
 import fcntl
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,6 +47,12 @@ def published_campaign(made_once: MadeOnce) -> Path:
     from connector_tax.read.bundle import unpack
 
     return made_once("published", lambda folder: unpack(BUNDLE, folder)) / "results" / "virtual-h200-eight"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _what_is_temporary_goes_with_the_run(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What killed processes leave as well: pytest removes the folder of its third run before."""
+    tempfile.tempdir = os.environ["TMPDIR"] = str(tmp_path_factory.mktemp("t", numbered=False))
 
 
 @pytest.fixture(autouse=True, scope="session")

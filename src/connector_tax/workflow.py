@@ -75,6 +75,7 @@ def stop(message: str, code: int = 2) -> NoReturn:
     """End with one message; Snakemake would wrap it in a traceback of its own parser."""
     print(f"error: {masked(message)}", file=sys.stderr, flush=True)
     _STARTED.close()
+    atexit._run_exitfuncs()  # removes Snakemake's temporary folder, which os._exit leaves
     os._exit(code)
 
 

@@ -35,6 +35,8 @@ def snakemake(
         str(tmp_path / "bad.yaml"),
     ]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("CONNECTOR_TAX_")}
+    environment["TMPDIR"] = str(tmp_path / "t")
+    (tmp_path / "t").mkdir()
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
@@ -68,6 +70,7 @@ def test_a_bad_config_is_one_message_before_anything_starts(
     assert "Traceback" not in found.stderr
     assert len(found.stderr.splitlines()) < 15
     assert not (ROOT / "results" / "bad-input-test").exists()
+    assert not list((tmp_path / "t").iterdir())
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:

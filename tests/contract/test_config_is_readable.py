@@ -115,6 +115,7 @@ REFUSED = {
     *(f"engine.args.block_size: {v}" for v in (-(2**63), 2**63 - 1)),
 }
 DEMO = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
+COSTS = yaml.safe_load((ROOT / "config" / "engine_model.yaml").read_text())["engine"]
 GPU = {"gpu": "h200", "kv_cache_bytes": 10**9}
 GPU |= {"step": {"base_us": 1, "per_prefill_token_us": 1, "per_decode_seq_us": 1, "per_context_token_us": 1}}
 
@@ -132,6 +133,8 @@ def config_with(way: Way, value: Any) -> dict[str, Any]:
     if way[:2] == ("engine", "virtual_gpu"):
         config["engine"] |= {"kind": "virtual_gpu", "python": sys.executable, "virtual_gpu": deepcopy(GPU)}
         del config["engine"]["model_file"]
+    if way[:2] == ("engine", "costs"):
+        config["engine"] |= {"kind": "vllm", "python": sys.executable, "costs": deepcopy(COSTS)}
     if way[:2] == ("engine", "gpus"):
         config["engine"]["gpus"] = [5, 7]
     for other, wanted in BESIDE.get(place(way), {}).items():

@@ -25,7 +25,8 @@ printf '%s\\0' "${0##*/}" "$@" > "${0%/*}/argv"
 env -0 > "${0%/*}/environ"
 """
 # Set by shells on their way; nobody's settings.
-OF_SHELLS = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})
+# And where the sockets of this launch lie, which is another place each time.
+OF_SHELLS = frozenset({"PWD", "OLDPWD", "SHLVL", "_", "VLLM_RPC_BASE_PATH"})
 SECRETS = {"GOLDEN_KEY": "k9-of-the-golden-set", "GOLDEN_TOKEN": "hf_" + "goldenset" * 4}
 MODEL = "Qwen3-Coder-30B-A3B-Instruct.json"
 # No number of five digits that a port may have.

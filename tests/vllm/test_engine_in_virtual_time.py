@@ -1,6 +1,5 @@
 """Virtual time on real vLLM: what is burnt is found, after the launch it is hidden, and nothing outlives who measures."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -126,10 +125,9 @@ def test_engines_end_with_who_measures_also_by_kill_9(spec, tmp_path: Path) -> N
 
     caller = subprocess.Popen(
         [sys.executable, str(script), plain.python, str(plain.model), msgspec.json.encode(DEVICE).decode()],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     deadline_s = time.monotonic() + 240
-    while len(found := _engines(tmp_path)) < 3:  # an importer and two engines
+    while len(found := _engines(caller.pid)) < 3:  # an importer and two engines
         assert caller.poll() is None and time.monotonic() < deadline_s
         time.sleep(0.2)
     caller.send_signal(signal.SIGKILL)
@@ -138,10 +136,6 @@ def test_engines_end_with_who_measures_also_by_kill_9(spec, tmp_path: Path) -> N
     assert not alive
 
 
-def _engines(folder: Path) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        line = " ".join(process.info["cmdline"] or [])
-        if "virtual_time.engine" in line and str(folder) in line and "supervisor" not in line:
-            found.append(process)
-    return found
+def _engines(caller: int) -> list[psutil.Process]:
+    below = [(p, " ".join(p.cmdline())) for p in psutil.Process(caller).children(recursive=True)]
+    return [p for p, line in below if "virtual_time.engine" in line and "supervisor" not in line]

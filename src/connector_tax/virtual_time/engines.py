@@ -298,6 +298,8 @@ def _importer(spec: EngineSpec, start: int, folder: Path) -> Iterator[Importer]:
             cache_folder() / "vllm" / hashlib.sha256(spec.python.encode()).hexdigest()[:12]
         ),
         **os.environ,
+        # vLLM leaves a file of each engine there.
+        "TMPDIR": str(folder),
         **with_references(dict(spec.env), spec.label),
         "PYTHONHASHSEED": str(start),
         "VLLM_HOST_IP": "127.0.0.1",

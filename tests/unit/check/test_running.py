@@ -194,6 +194,8 @@ def test_reports_are_written_for_ci_whatever_the_code(tmp_path: Path, stages: St
     )
     assert (tmp_path / "summary.md").read_text().startswith("before\n### connector-tax check")
     assert 'name="loads"' in (tmp_path / "j.xml").read_text()
+    assert checked(tmp_path, "--markdown", str(tmp_path / "new" / "summary.md")) == 2
+    assert (tmp_path / "new" / "summary.md").exists()
 
 
 def test_what_the_host_spoils_is_not_judged_and_said(

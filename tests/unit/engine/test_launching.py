@@ -65,11 +65,13 @@ def test_an_engine_serves_and_is_gone_afterwards(campaign: CampaignConfig, tmp_p
     with running_engine(request) as engine:
         engine.wait_ready()
         family = [p.pid for p in psutil.Process(engine.supervisor.pid).children(recursive=True)]
+        sockets = Path(psutil.Process(family[0]).environ()["VLLM_RPC_BASE_PATH"])
+        assert sockets.is_dir()
         assert set(cpu_seconds(engine)) == {"api_server"}
         models = httpx.get(f"{engine.base_url}/v1/models").json()
         assert models["data"][0]["id"] == "embedded-engine"
     assert family and not any(psutil.pid_exists(pid) for pid in family)
-    assert not (tmp_path / "engine.pid.json").exists()
+    assert not sockets.exists() and not (tmp_path / "engine.pid.json").exists()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from connector_tax.base.artifacts.layout import LOGS
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.documents.cell import IdleUse, Spinning
 from connector_tax.base.errors import EngineError
-from connector_tax.base.files import printable, write_bytes
+from connector_tax.base.files import printable, socket_folder, write_bytes
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.secrets import masked
 from connector_tax.run.engine.command import (
@@ -279,21 +279,24 @@ class RunningEngine:
 
 @contextmanager
 def running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
-    """As ``_running_engine``, with an empty store folder of its own that is removed afterwards.
+    """As ``_running_engine``, with an empty store folder and one for vLLM's sockets of its own, which are removed afterwards.
 
     Raises:
-        ArtifactError: that folder cannot be made or emptied.
+        ArtifactError: the store's folder cannot be made or emptied.
         EngineError: the port is in use, or the GPU was not given back.
     """
     with (
         own_store(request.connector) as connector,
-        _running_engine(replace(request, connector=connector), request.connector) as engine,
+        socket_folder() as sockets,
+        _running_engine(replace(request, connector=connector), request.connector, sockets) as engine,
     ):
         yield engine
 
 
 @contextmanager
-def _running_engine(request: LaunchRequest, configured: ConnectorSpec) -> Iterator[RunningEngine]:
+def _running_engine(
+    request: LaunchRequest, configured: ConnectorSpec, sockets: str
+) -> Iterator[RunningEngine]:
     """Launch, hand over, and end the engine with all its descendants, whatever the body does.
 
     The body calls ``wait_ready`` itself. After it, also where it failed, the cards are waited for.
@@ -315,7 +318,7 @@ def _running_engine(request: LaunchRequest, configured: ConnectorSpec) -> Iterat
     before = memory_before(cards.gpus)
     killed = oom_kills()
     mark = new_mark()
-    supervisor = _spawn(request, configured, port, environment, cards, mark)
+    supervisor = _spawn(request, configured, port, environment, cards, mark, sockets)
     inside = Inside(mark) if request.engine.container is not None else None
 
     def release() -> None:
@@ -354,6 +357,7 @@ def _spawn(
     environment: dict[str, str],
     cards: Cards,
     mark: str,
+    sockets: str,
 ) -> Supervisor:
     # What a shell around us happens to have set is no setting of this launch.
     for name in (STEP_LOG, HANDED, VIRTUAL_GPU_VARIABLE):
@@ -398,7 +402,7 @@ def _spawn(
         return start_supervised(
             launch.command(),
             folder=request.folder,
-            environment=launch.variables(),
+            environment={"VLLM_RPC_BASE_PATH": sockets, **launch.variables()},
             grace_s=grace_s(request.engine),
             stdout=out,
             stderr=err,
