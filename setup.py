@@ -1,4 +1,5 @@
-"""What a wheel needs of the checkout lies in it as ``connector_tax/project/``: configs, launchers, plugins, rules, scripts."""
+"""What a wheel needs of the checkout lies in it as ``connector_tax/project/``: configs, launchers, plugins,
+rules, scripts."""
 
 import shutil
 from pathlib import Path

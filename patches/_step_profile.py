@@ -30,22 +30,25 @@ CPU_EVERY = 16  # steps on average; asking for CPU time takes a system call
 BATCH_ROWS = 50
 STEP_ATTRIBUTE = "_connector_tax_step_id"
 SCHEDULER_HOOKS = """
-on_new_request get_num_new_matched_tokens update_state_after_alloc build_connector_meta update_connector_output request_finished
-request_finished_all_groups take_events get_kv_connector_stats get_loaded_kv_cache_group_ids get_external_cache_hit_sources
-register_finished_partial_tail has_pending_block_frees has_pending_push_work reset_cache
+on_new_request get_num_new_matched_tokens update_state_after_alloc build_connector_meta
+update_connector_output request_finished request_finished_all_groups take_events get_kv_connector_stats
+get_loaded_kv_cache_group_ids get_external_cache_hit_sources register_finished_partial_tail
+has_pending_block_frees has_pending_push_work reset_cache
 """.split()
 WORKER_HOOKS = """
-handle_preemptions bind_connector_metadata start_load_kv wait_for_layer_load save_kv_layer finish_forward wait_for_save
-get_transfer_results get_finished get_block_ids_with_load_errors get_kv_connector_stats get_kv_connector_kv_cache_events
-build_connector_worker_meta clear_connector_metadata
+handle_preemptions bind_connector_metadata start_load_kv wait_for_layer_load save_kv_layer finish_forward
+wait_for_save get_transfer_results get_finished get_block_ids_with_load_errors get_kv_connector_stats
+get_kv_connector_kv_cache_events build_connector_worker_meta clear_connector_metadata
 """.split()
 SETTINGS = """
-model_config.dtype model_config.max_model_len model_config.enforce_eager model_config.seed cache_config.block_size
-cache_config.num_gpu_blocks cache_config.cache_dtype cache_config.enable_prefix_caching cache_config.gpu_memory_utilization
-scheduler_config.max_num_batched_tokens scheduler_config.max_num_seqs scheduler_config.enable_chunked_prefill
-scheduler_config.async_scheduling scheduler_config.policy scheduler_config.disable_hybrid_kv_cache_manager compilation_config.mode
-compilation_config.backend compilation_config.cudagraph_mode parallel_config.tensor_parallel_size parallel_config.pipeline_parallel_size
-parallel_config.data_parallel_size parallel_config.distributed_executor_backend
+model_config.dtype model_config.max_model_len model_config.enforce_eager model_config.seed
+cache_config.block_size cache_config.num_gpu_blocks cache_config.cache_dtype
+cache_config.enable_prefix_caching cache_config.gpu_memory_utilization scheduler_config.max_num_batched_tokens
+scheduler_config.max_num_seqs scheduler_config.enable_chunked_prefill scheduler_config.async_scheduling
+scheduler_config.policy scheduler_config.disable_hybrid_kv_cache_manager compilation_config.mode
+compilation_config.backend compilation_config.cudagraph_mode parallel_config.tensor_parallel_size
+parallel_config.pipeline_parallel_size parallel_config.data_parallel_size
+parallel_config.distributed_executor_backend
 """.split()
 
 now_ns = time.monotonic_ns
@@ -56,9 +59,10 @@ draw = random.Random(16).random  # not vLLM's, whose samples it would shift
 class Meter:
     """Self time and calls of the wrapped hooks of one process, since ``take`` was last called.
 
-    ``values[0]`` is the time in hooks so far; what it grows by while a hook is under way is that of hooks called
-    from it (a MultiConnector's children), and counts there alone. Then nanoseconds and calls, in the order of ``names``.
-    ``cpu`` holds whether CPU time is measured now, then that of all hooks, then of each, likewise its own.
+    ``values[0]`` is the time in hooks so far; what it grows by while a hook is under way is that of hooks
+    called from it (a MultiConnector's children), and counts there alone. Then nanoseconds and calls, in the
+    order of ``names``. ``cpu`` holds whether CPU time is measured now, then that of all hooks, then of each,
+    likewise its own.
     """
 
     def __init__(self):
@@ -85,7 +89,8 @@ class Meter:
         return taken
 
     def take_cpu(self):
-        """CPU nanoseconds of each hook since the last ``take``; None where they were not measured all the time."""
+        """CPU nanoseconds of each hook since the last ``take``; None where they were not measured all the
+        time."""
         if self.cpu[0]:
             taken = tuple(self.cpu[2:])
             self.cpu[:] = [False] + [0] * (len(self.cpu) - 1)
@@ -93,12 +98,14 @@ class Meter:
         return None
 
     def measure_cpu(self):
-        """From here to ``take_cpu``, unless it is under way; not where hooks have run since the last ``take``, whose CPU time nobody knows."""
+        """From here to ``take_cpu``, unless it is under way; not where hooks have run since the last
+        ``take``, whose CPU time nobody knows."""
         self.cpu[0] = self.cpu[0] or bool(self.names) and not self.values[0]
 
 
 def cost_of_asking_ns():
-    """What two readings of the CPU time are apart with nothing but the clock's two between them: it is in every reading."""
+    """What two readings of the CPU time are apart with nothing but the clock's two between them: it is in
+    every reading."""
     costs = []
     for _ in range(99):
         start_ns = cpu_ns()
@@ -132,7 +139,8 @@ def timed(hook, values, slot, cpu):
 
 
 def put(wrapped, owner, name, replacement):
-    """Set an attribute, remembering how to take it away: what a class defines is only hidden by an instance's."""
+    """Set an attribute, remembering how to take it away: what a class defines is only hidden by an
+    instance's."""
     wrapped.append((owner, name, owner.__dict__.get(name), replacement))
     setattr(owner, name, replacement)
 
@@ -224,7 +232,8 @@ class Side:
 
 
 class Steps:
-    """The scheduler's steps that are under way; ``cpu_step`` is the next with CPU time, ``cpu_open`` how many of those want their update."""
+    """The scheduler's steps that are under way; ``cpu_step`` is the next with CPU time, ``cpu_open`` how many
+    of those want their update."""
 
     step_id, last_entry_ns, last_exit_ns, cpu_step, cpu_open = 0, None, 0, 1, 0
 
@@ -288,7 +297,8 @@ def install_scheduler(cls):
         result = update(self, scheduler_output, *args, **kwargs)
         exit_ns = now_ns()
         if opened is not None:
-            # From the later of "this step began" and "the one before ended": where two overlap, time would count twice.
+            # From the later of "this step began" and "the one before ended": where two overlap, time would
+            # count twice.
             began_ns = max(opened[1], steps.last_exit_ns)
             hooks = meter.take() if meter.names else ()
             cpu = sum_of(earlier_cpu, meter.take_cpu())
@@ -343,7 +353,8 @@ def wrap_scheduler_side(connector):
 
     def named_build(*args, **kwargs):
         meta = build(*args, **kwargs)
-        # vLLM's base class has no slots, so there is room also where the connector's is frozen or has slots of its own.
+        # vLLM's base class has no slots, so there is room also where the connector's is frozen or has slots
+        # of its own.
         with contextlib.suppress(AttributeError, TypeError):
             object.__setattr__(meta, STEP_ATTRIBUTE, Steps.step_id)
         return meta

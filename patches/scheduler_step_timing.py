@@ -1,14 +1,16 @@
 """Step timing for a vLLM that is about to be imported. No file of vLLM is changed.
 
-``install()`` watches for two of vLLM's modules in this process. Right after one was executed, ``_step_profile.py`` wraps
-the class that it defines. ``launch/plugins/vllm_serve.py`` calls it before it imports vLLM: a process that the engine spawns imports
-that module again, and one that it forks inherits the watch. Nothing happens unless AGENTIC_STEP_LOG_PATH is set.
+``install()`` watches for two of vLLM's modules in this process. Right after one was executed,
+``_step_profile.py`` wraps the class that it defines. ``launch/plugins/vllm_serve.py`` calls it before it
+imports vLLM: a process that the engine spawns imports that module again, and one that it forks inherits the
+watch. Nothing happens unless AGENTIC_STEP_LOG_PATH is set.
 
     python patches/scheduler_step_timing.py --engine-python /path/to/venv/bin/python [--status | --revert]
 
-says from vLLM's source files whether the wrappers fit that release, as one JSON object; the exit status is 0 also where they do not,
-since a campaign goes on without step records. ``--revert`` takes out what earlier versions of connector-tax wrote into vLLM's files
-(``written_blocks.py``), ``--status`` looks for it. Standard library only; runs in every Python that vLLM runs in.
+says from vLLM's source files whether the wrappers fit that release, as one JSON object; the exit status is 0
+also where they do not, since a campaign goes on without step records. ``--revert`` takes out what earlier
+versions of connector-tax wrote into vLLM's files (``written_blocks.py``), ``--status`` looks for it. Standard
+library only; runs in every Python that vLLM runs in.
 """
 
 import argparse
@@ -39,11 +41,13 @@ TARGETS = {
 
 
 class DoesNotFit(Exception):
-    """Step timing cannot be had from this vLLM, or what is written in its files cannot be taken out; the text says why."""
+    """Step timing cannot be had from this vLLM, or what is written in its files cannot be taken out; the text
+    says why."""
 
 
 class Watch:
-    """A finder that finds nothing itself: of a target it asks the other finders, and follows the module's execution."""
+    """A finder that finds nothing itself: of a target it asks the other finders, and follows the module's
+    execution."""
 
     def find_spec(self, name, path=None, target=None):
         if name not in TARGETS:
@@ -59,7 +63,8 @@ class Watch:
 
 
 def follow(spec, name):
-    """Have the target's class wrapped when the module has been executed; where its loader lets nobody in, say so."""
+    """Have the target's class wrapped when the module has been executed; where its loader lets nobody in, say
+    so."""
     try:
         spec.loader.exec_module = followed(name, spec.loader.exec_module)
     except AttributeError as error:
@@ -78,7 +83,8 @@ def followed(name, execute):
 
 
 def wrap(module):
-    """Wrap the class of a target module; where it does not fit, say so: the engine serves without step records."""
+    """Wrap the class of a target module; where it does not fit, say so: the engine serves without step
+    records."""
     cls_name, install_name, methods = TARGETS[module.__name__]
     cls = getattr(module, cls_name, None)
     missing = [m for m in methods if not hasattr(cls, m)]
@@ -107,7 +113,8 @@ def profile():
 
 
 def install():
-    """Watch for the targets in this process; a second call and a process that records nothing change nothing."""
+    """Watch for the targets in this process; a second call and a process that records nothing change
+    nothing."""
     if os.environ.get("AGENTIC_STEP_LOG_PATH") and not any(type(f) is Watch for f in sys.meta_path):
         sys.meta_path.insert(0, Watch())
 
@@ -120,8 +127,9 @@ def find_vllm(engine_python):
     """
     # A folder called vllm in the current folder is no installation, nor is one without code.
     code = (
-        "import sys; sys.path[:] = [p for p in sys.path if p]; import importlib.util as u; s = u.find_spec('vllm'); "
-        "print(); print(sys.argv[1] + (s.submodule_search_locations[0] if s and s.origin else ''))"
+        "import sys; sys.path[:] = [p for p in sys.path if p]; import importlib.util as u; s ="
+        " u.find_spec('vllm'); print(); print(sys.argv[1] + (s.submodule_search_locations[0] if s and"
+        " s.origin else ''))"
     )
     try:
         found = subprocess.run(
@@ -159,7 +167,8 @@ def check(vllm):
 def run(revert, engine_python=None, vllm=None):
     """Return what is printed.
 
-    ``state`` is that of vLLM's files: ``unpatched``, ``patched`` or ``half``; null where there are none to look at.
+    ``state`` is that of vLLM's files: ``unpatched``, ``patched`` or ``half``; null where there are none to
+    look at.
     """
     import written_blocks
 

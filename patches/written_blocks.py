@@ -1,8 +1,8 @@
 """Blocks that earlier versions of connector-tax wrote into vLLM's files: found, and taken out.
 
-They appended one marked block to each of two files and put an emitter beside them. ``remove`` takes out the blocks, whole and alone:
-what somebody else changed before, after or around them stays. Today nothing is written into vLLM (``scheduler_step_timing.py``).
-Standard library only.
+They appended one marked block to each of two files and put an emitter beside them. ``remove`` takes out the
+blocks, whole and alone: what somebody else changed before, after or around them stays. Today nothing is
+written into vLLM (``scheduler_step_timing.py``). Standard library only.
 """
 
 import os
@@ -23,8 +23,8 @@ BLOCK = re.compile(
     rb"# CONNECTOR_TAX_PATCH end\n"
 )
 IN_THE_WAY = (
-    "an earlier version of connector-tax wrote its step timing into %s. When nobody measures with that vLLM, take it out: "
-    "patches/apply.sh --engine-python PYTHON --revert"
+    "an earlier version of connector-tax wrote its step timing into %s. When nobody measures with that vLLM,"
+    " take it out: patches/apply.sh --engine-python PYTHON --revert"
 )
 
 
@@ -46,7 +46,8 @@ def read(vllm):
 
 
 def status(vllm):
-    """``unpatched``; ``patched`` where both files hold a block and the emitter is there; ``half`` with less of it."""
+    """``unpatched``; ``patched`` where both files hold a block and the emitter is there; ``half`` with less
+    of it."""
     blocks = [MARKER in content for content in read(vllm).values()]
     found = [*blocks, (vllm / EMITTER_NAME).exists()]
     if not any(found):

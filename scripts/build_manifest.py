@@ -1,4 +1,5 @@
-"""Write MANIFEST.tsv of a campaign and its table in results/MANIFEST.md; of a published one in the top-level page, too."""
+"""Write MANIFEST.tsv of a campaign and its table in results/MANIFEST.md; of a published one in the top-level
+page, too."""
 
 import argparse
 from pathlib import Path

@@ -2,8 +2,8 @@
 
     $ENGINE_PYTHON scripts/make_model_folder.py config/models/Qwen3-Coder-30B-A3B-Instruct.json DIRECTORY
 
-The shape is a model's own ``config.json``. The tokenizer has as many words as the model's vocabulary, each a token (``t17``), so
-that each streamed event has text.
+The shape is a model's own ``config.json``. The tokenizer has as many words as the model's vocabulary, each a
+token (``t17``), so that each streamed event has text.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""Write the JSON Schemas of workflow/schemas/: of aggregate.json and of each YAML file that a person writes, made from their types."""
+"""Write the JSON Schemas of workflow/schemas/: of aggregate.json and of each YAML file that a person writes,
+made from their types."""
 
 from typing import Any
 

@@ -13,7 +13,10 @@ def select(root: Path) -> str:
     """Write the file."""
     rates = select_reference_rates(read_campaign(root, phases=("a",)))
     write_text_if_changed(CampaignFolder(root).reference_rates, to_json(rates))
-    return f"ref_safe {rates.ref_safe_per_s:g} req/s, ref_load {rates.ref_load_per_s:g} req/s {list(rates.flags)}"
+    return (
+        f"ref_safe {rates.ref_safe_per_s:g} req/s, ref_load {rates.ref_load_per_s:g} req/s"
+        f" {list(rates.flags)}"
+    )
 
 
 if __name__ == "__main__":

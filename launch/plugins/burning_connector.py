@@ -1,10 +1,12 @@
-"""A connector whose cost is known: it burns as many microseconds as it was told, in the hooks that it was told.
+"""A connector whose cost is known: it burns as many microseconds as it was told, in the hooks that it was
+told.
 
-    {"kv_connector": "BurningConnector", "kv_connector_module_path": "burning_connector", "kv_role": "kv_both",
+    {"kv_connector": "BurningConnector", "kv_connector_module_path": "burning_connector",
+     "kv_role": "kv_both",
      "kv_connector_extra_config": {"burn_us": {"build_connector_meta": 200}}}
 
-Burning holds the interpreter's lock and a core, as Python code does. What of a campaign's numbers follows from a burn
-is in docs/virtual-gpu.md.
+Burning holds the interpreter's lock and a core, as Python code does. What of a campaign's numbers follows
+from a burn is in docs/virtual-gpu.md.
 """
 
 from collections.abc import Callable

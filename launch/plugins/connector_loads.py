@@ -1,7 +1,8 @@
 """Run by the engine's own Python: whether it loads vLLM and connectors. Needs nothing of this project.
 
-``python -m connector_loads '[{"connectors": [...], "packages": [...]}, ...]'`` prints a line of JSON: the CUDA that its torch was built for, and of each
-the first thing that is missing, the cheapest question first; null where all is there.
+``python -m connector_loads '[{"connectors": [...], "packages": [...]}, ...]'`` prints a line of JSON: the
+CUDA that its torch was built for, and of each the first thing that is missing, the cheapest question first;
+null where all is there.
 """
 
 import importlib

@@ -1,14 +1,16 @@
 """The first process of an engine's container: ``python container_init.py PACKAGES GRACE_S CPUS COMMAND...``.
 
-Runs COMMAND under the supervisor that engines have outside of containers as well (``connector_tax/run/engine/supervisor.py``, in the folder
-PACKAGES), so COMMAND ends, with all that it started, on SIGTERM and when standard input ends. That is a pipe which the runtime's client
-holds open: with the client everything in here ends, however it was killed. Without a pipe, by hand, nobody is waited for, and Ctrl-C, which
-the client passes on, ends it as well.
+Runs COMMAND under the supervisor that engines have outside of containers as well
+(``connector_tax/run/engine/supervisor.py``, in the folder PACKAGES), so COMMAND ends, with all that it
+started, on SIGTERM and when standard input ends. That is a pipe which the runtime's client holds open: with
+the client everything in here ends, however it was killed. Without a pipe, by hand, nobody is waited for, and
+Ctrl-C, which the client passes on, ends it as well.
 
-Variables that CONNECTOR_TAX_HANDED names come through that pipe, before anything else: those of a container's configuration are kept by the
-runtime, on disk and longer than the container.
+Variables that CONNECTOR_TAX_HANDED names come through that pipe, before anything else: those of a container's
+configuration are kept by the runtime, on disk and longer than the container.
 
-CPUS, ``0,2,3`` or empty for any, is asked of the kernel in here, since a daemon starts containers on cores of its own. Standard library only.
+CPUS, ``0,2,3`` or empty for any, is asked of the kernel in here, since a daemon starts containers on cores of
+its own. Standard library only.
 """
 
 import os
@@ -60,7 +62,8 @@ def take_over() -> None:
 
 
 def drop_empty_proxies() -> None:
-    """An empty one keeps the address of docker's client config out. COMMAND is without: in Python ``https_proxy=`` takes HTTPS_PROXY back."""
+    """An empty one keeps the address of docker's client config out. COMMAND is without: in Python
+    ``https_proxy=`` takes HTTPS_PROXY back."""
     for name in [name for name, value in os.environ.items() if name.lower().endswith("_proxy") and not value]:
         del os.environ[name]
 

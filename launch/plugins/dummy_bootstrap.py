@@ -4,13 +4,14 @@
 
 Speaks what vLLM's own server does (``MooncakeBootstrapServer`` in 0.16 and newer). By role:
 
-* ``kv_producer`` and ``kv_both`` start a bootstrap server of their own on VLLM_MOONCAKE_BOOTSTRAP_PORT, which must be free,
-  and register each worker with it: ``POST /register``.
-* ``kv_consumer`` starts none, and asks for ``GET /query`` only when a request names a remote engine's address, which no
-  request of this project does. An empty answer means that nobody is known, and fails that request alone.
+* ``kv_producer`` and ``kv_both`` start a bootstrap server of their own on VLLM_MOONCAKE_BOOTSTRAP_PORT, which
+  must be free, and register each worker with it: ``POST /register``.
+* ``kv_consumer`` starts none, and asks for ``GET /query`` only when a request names a remote engine's
+  address, which no request of this project does. An empty answer means that nobody is known, and fails that
+  request alone.
 
-So nobody is known here: a worker that registers all the same (``bootstrap_server_address`` in the extra config) is told that all is well.
-Standard library only.
+So nobody is known here: a worker that registers all the same (``bootstrap_server_address`` in the extra
+config) is told that all is well. Standard library only.
 """
 
 import json

@@ -8,7 +8,8 @@ __version__ = "0.1.0"
 
 
 def read_campaign(path: str | Path) -> Any:
-    """Return pandas tables of a campaign, ``Frames`` of read/frames.py: ``cells``, ``taxes``, ``requests``, ``steps``.
+    """Return pandas tables of a campaign, ``Frames`` of read/frames.py: ``cells``, ``taxes``, ``requests``,
+    ``steps``.
 
     Args:
         path: its results folder, or a bundle, packed or unpacked.

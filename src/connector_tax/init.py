@@ -1,4 +1,5 @@
-"""A campaign's config for so many hours: the largest plan of a short ladder that fits on a card, with rates by that card's clock.
+"""A campaign's config for so many hours: the largest plan of a short ladder that fits on a card, with rates
+by that card's clock.
 
 Rates are fractions of what plain holds there; how long a plan takes is what ``plan`` says of it.
 """
@@ -31,7 +32,8 @@ from connector_tax.run.engine.gpus import Gpu
 from connector_tax.run.rehearsal.campaign import clocked_costs
 
 SHAPE = Shape(2048, 64)
-# Of what plain holds, the highest rate that is planned to be held: connectors may take a third more, and a fourth rate is held by nobody.
+# Of what plain holds, the highest rate that is planned to be held: connectors may take a third more, and a
+# fourth rate is held by nobody.
 SHARE, RATES, MOST_RATES = 0.6, 3, 4
 # One worker and one API server keep up with 80 requests and 5,000 tokens a second.
 MOST_PER_S = 80.0
@@ -55,8 +57,8 @@ class Rung:
 
 _ONE, _FOUR = ((2048,), (64,)), ((512, 2048), (64, 256))
 _SIX, _NINE = ((512, 2048, 8192), (64, 256)), ((512, 2048, 8192), (64, 256, 512))
-# From the largest down. Blocks come before lengths, and lengths before requests: a tax is lost in what launches differ by, and hardly in
-# what 50 requests of one leave open.
+# From the largest down. Blocks come before lengths, and lengths before requests: a tax is lost in what
+# launches differ by, and hardly in what 50 requests of one leave open.
 LADDER = (
     Rung(18, _NINE, 200, MOST_RATES),
     Rung(12, _NINE, 200, MOST_RATES),
@@ -110,7 +112,8 @@ def known_connectors() -> tuple[ConnectorSpec, ...]:
 
 
 def shape_of(model: str, file: str | None) -> Foreign:
-    """Return a model's ``config.json``: of ``file``, of the folder ``model``, or of ``config/models/`` by the name.
+    """Return a model's ``config.json``: of ``file``, of the folder ``model``, or of ``config/models/`` by the
+    name.
 
     Raises:
         ConfigError: there is none.
@@ -121,7 +124,8 @@ def shape_of(model: str, file: str | None) -> Foreign:
     if path is None:
         known = ", ".join(sorted(p.stem for p in MODELS.glob("*.json")))
         raise ConfigError(
-            f"{file or model}: the shape of this model is not known. Known: {known}. Of another one give its config.json: --model-config FILE"
+            f"{file or model}: the shape of this model is not known. Known: {known}. Of another one give its"
+            " config.json: --model-config FILE"
         )
     value = read_json(path)
     if not isinstance(value, dict):
@@ -143,7 +147,8 @@ def card_of(name: str | None, gpus: Sequence[Gpu]) -> tuple[str, Gpu | None]:
         return next((fit for fit in fits if fit[0] == name.lower()), (name.lower(), None))
     has = f"no profile of {gpus[0].name} is there" if gpus else "this host has no GPU"
     raise ConfigError(
-        f"{'no GPU ' + repr(name) if name else has}. Say for which card to plan: --gpu NAME, of {', '.join(names)}."
+        f"{'no GPU ' + repr(name) if name else has}. Say for which card to plan: --gpu NAME, of"
+        f" {', '.join(names)}."
     )
 
 
@@ -198,8 +203,9 @@ def plans(wanted: Wanted, costs: EngineCosts) -> Iterator[tuple[str, CampaignCon
             yield text, _parsed(wanted, text)
     if not found:
         raise ConfigError(
-            f"--hours {wanted.hours:g}: {len(smallest.connectors)} configurations in three blocks of launches take about {s / 3600:.2g} h. "
-            f"Give --hours {math.ceil(10.5 * s / 3600) / 10:g}, or fewer connectors."
+            f"--hours {wanted.hours:g}: {len(smallest.connectors)} configurations in three blocks of launches"
+            f" take about {s / 3600:.2g} h. Give --hours {math.ceil(10.5 * s / 3600) / 10:g}, or fewer"
+            " connectors."
         )
 
 

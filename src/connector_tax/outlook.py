@@ -1,4 +1,5 @@
-"""What a rehearsal tells of a campaign: how long it takes, by phase, and how small a tax so many blocks of launches find."""
+"""What a rehearsal tells of a campaign: how long it takes, by phase, and how small a tax so many blocks of
+launches find."""
 
 import math
 from collections.abc import Sequence
@@ -34,7 +35,8 @@ class PhasePlan(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What so many blocks of launches find four times in five, as ratios; null where it is a number that nobody could use.
+    """What so many blocks of launches find four times in five, as ratios; null where it is a number that
+    nobody could use.
 
     Attributes:
         repeats: that many of the blocks are further ones; ``hours`` is the whole campaign with them.
@@ -92,7 +94,8 @@ def outlook(
     Args:
         config: of the campaign that was rehearsed.
         gpus: engines side by side at most; None: as many as there are cards.
-        earlier: ``aggregate.json`` of a campaign whose launches say what launches differ by; None: the rehearsed ones do.
+        earlier: ``aggregate.json`` of a campaign whose launches say what launches differ by; None: the
+            rehearsed ones do.
     """
     folder = CampaignFolder(root)
     rates = read_document(folder.reference_rates, ReferenceRatesFile)

@@ -1,7 +1,8 @@
-"""Campaigns along axes: one YAML file to an ordinary config for each, measured one after another, and all taxes in one table.
+"""Campaigns along axes: one YAML file to an ordinary config for each, measured one after another, and all
+taxes in one table.
 
-An entry of an axis is a set of overrides of the base campaign. Campaigns do not change: each refuses by itself results of another config,
-so a sweep guards nothing.
+An entry of an axis is a set of overrides of the base campaign. Campaigns do not change: each refuses by
+itself results of another config, so a sweep guards nothing.
 """
 
 import copy
@@ -53,7 +54,8 @@ from connector_tax.read.report.status import seconds_left, worker_of
 
 # More would be years on a GPU, and is most likely an axis too many.
 MOST_CAMPAIGNS = 500
-# A job ends its engine, whose grace a campaign sets, and asks the driver for the memory: the next campaign finds a card that is free.
+# A job ends its engine, whose grace a campaign sets, and asks the driver for the memory: the next campaign
+# finds a card that is free.
 MOST_ENDING_S = 300.0
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -67,7 +69,8 @@ class EntryYaml(Strict, frozen=True, rename={"overrides": "set"}):
 
     Attributes:
         name: stands in the campaign's name.
-        overrides: keys of a campaign file in place of the base's. Mappings are merged key by key, anything else is replaced.
+        overrides: keys of a campaign file in place of the base's. Mappings are merged key by key, anything
+            else is replaced.
     """
 
     name: _Name
@@ -84,7 +87,8 @@ class SweepYaml(Strict, frozen=True, kw_only=True):
     """Campaigns that differ along axes, made from one base campaign. How it is run and read: docs/sweep.md.
 
     Attributes:
-        sweep: names the folder under sweeps/; each campaign is called <sweep>-<entry of the first axis>-<entry of the second>-...
+        sweep: names the folder under sweeps/; each campaign is called <sweep>-<entry of the first
+            axis>-<entry of the second>-...
         base: the campaign file that every campaign of the sweep begins as; relative to the project's root.
         axes: in the order in which their entries stand in a campaign's name. The last one varies fastest.
         exclude: combinations that are left out; each names an entry, or a list of them, of one axis or more.
@@ -108,7 +112,8 @@ class SweepYaml(Strict, frozen=True, kw_only=True):
             for k, name in enumerate(names):
                 if (first := names.index(name)) < k:
                     raise ValueError(
-                        f"axes.{axis}[{k}].name: {name!r} is the name of axes.{axis}[{first}] as well; give each its own"
+                        f"axes.{axis}[{k}].name: {name!r} is the name of axes.{axis}[{first}] as well; give"
+                        " each its own"
                     )
         for k, rule in enumerate(self.exclude):
             for axis, left_out in rule.items():
@@ -216,8 +221,8 @@ def _combinations(value: SweepYaml, path: Path) -> list[dict[str, EntryYaml]]:
     n = len(kept) if few else size
     if not 0 < n <= MOST_CAMPAIGNS:
         raise ConfigError(
-            f"{path}: axes: make {n} campaigns, those that exclude leaves; 1 to {MOST_CAMPAIGNS} are measured. Take fewer entries, or exclude "
-            "others."
+            f"{path}: axes: make {n} campaigns, those that exclude leaves; 1 to {MOST_CAMPAIGNS} are"
+            " measured. Take fewer entries, or exclude others."
         )
     return kept
 
@@ -231,7 +236,8 @@ def _cell(value: SweepYaml, base: Foreign, chosen: Mapping[str, EntryYaml], path
         # What is measured must not depend on the order of axes.
         for key, _, _ in start.differing(_with({}, *both), _with({}, *reversed(both)), ""):
             raise ConfigError(
-                f"{path}: {places[other]}.set.{key}: {places[one]} sets it as well, to another value. Give a key to one axis alone."
+                f"{path}: {places[other]}.set.{key}: {places[one]} sets it as well, to another value. Give a"
+                " key to one axis alone."
             )
     mapping = _with({**base, "campaign": name}, *chosen.values())
     try:
@@ -275,7 +281,8 @@ def write_configs(sweep: Sweep) -> list[Path]:
 
 
 def refuse_unset(sweep: Sweep) -> None:
-    """Raise for a variable that is not set before anything is measured, and not when its campaign's turn comes in a night or two.
+    """Raise for a variable that is not set before anything is measured, and not when its campaign's turn
+    comes in a night or two.
 
     Raises:
         ConfigError: an interpreter or a model refers to it.
@@ -284,8 +291,8 @@ def refuse_unset(sweep: Sweep) -> None:
         for key in ("python", "model"):
             if found := re.search(r"\$\{(\w+)\}", getattr(cell.config.engine, key) or ""):
                 raise ConfigError(
-                    f"{sweep.path}: campaign {cell.name}: engine.{key}: {found[0]}: that environment variable is not set. "
-                    f"Export {found[1]}, then start again."
+                    f"{sweep.path}: campaign {cell.name}: engine.{key}: {found[0]}: that environment variable"
+                    f" is not set. Export {found[1]}, then start again."
                 )
 
 
@@ -310,8 +317,9 @@ class Outcome:
 def run_all(commands: Mapping[str, Sequence[str]], folder: Path, say: Callable[[str], None]) -> Outcome:
     """Run every campaign's command once in ``folder``, in that order; one that fails stops no other.
 
-    Snakemake keeps Ctrl-C and SIGTERM to itself, or ends when its jobs have: so a campaign's processes are a group, and whoever ends the
-    sweep ends the group. Killed outright, the sweep takes Snakemake with it; its jobs then end in order.
+    Snakemake keeps Ctrl-C and SIGTERM to itself, or ends when its jobs have: so a campaign's processes are a
+    group, and whoever ends the sweep ends the group. Killed outright, the sweep takes Snakemake with it; its
+    jobs then end in order.
     """
     outcome = Outcome()
     group = 0
@@ -335,7 +343,8 @@ def run_all(commands: Mapping[str, Sequence[str]], folder: Path, say: Callable[[
             if outcome.interrupted is not None:
                 break
             say(f"campaign {k} of {len(commands)}: {name}")
-            # A group, and no session: a scheduler that divides cores by session would set engine and client apart.
+            # A group, and no session: a scheduler that divides cores by session would set engine and client
+            # apart.
             with subprocess.Popen(
                 command, cwd=folder, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=killed_with_parent
             ) as process:
@@ -344,8 +353,8 @@ def run_all(commands: Mapping[str, Sequence[str]], folder: Path, say: Callable[[
                 code = process.wait()
             if left := _wait_until_gone(group):
                 say(
-                    f"still at work {MOST_ENDING_S:g} s after their Snakemake ended, and not waited for any longer: {', '.join(left)}. "
-                    "They may hold a card or a port."
+                    f"still at work {MOST_ENDING_S:g} s after their Snakemake ended, and not waited for any"
+                    f" longer: {', '.join(left)}. They may hold a card or a port."
                 )
             group = 0
             if outcome.interrupted is not None:
@@ -361,7 +370,8 @@ def run_all(commands: Mapping[str, Sequence[str]], folder: Path, say: Callable[[
 
 
 def _wait_until_gone(group: int) -> list[str]:
-    """Return the group's processes that are at work after the longest time. A zombie is not: some containers' first process asks after none."""
+    """Return the group's processes that are at work after the longest time. A zombie is not: some containers'
+    first process asks after none."""
     deadline = time.monotonic() + MOST_ENDING_S
     while True:
         left = []
@@ -384,7 +394,8 @@ class State:
     """Where a campaign stands.
 
     Attributes:
-        code: ``not_started``, ``at_work``, ``changed``, ``stopped``, ``measured``, ``finished`` or ``unreadable``.
+        code: ``not_started``, ``at_work``, ``changed``, ``stopped``, ``measured``, ``finished`` or
+            ``unreadable``.
         ended, runs: launches of configurations that have a true receipt, and all.
         left_s: expected, by rates that are guessed as long as Phase A is not measured.
         why: of a state that wants a reason.
@@ -444,7 +455,8 @@ def state_of(config: CampaignConfig, results: Path) -> State:
 
 
 def table_of(sweep: Sweep, results: Path, across: str | None, reference: Reference) -> list[list[str]]:
-    """Return every tax of every campaign, a head first: connectors in rows, the entries of one axis in columns.
+    """Return every tax of every campaign, a head first: connectors in rows, the entries of one axis in
+    columns.
 
     Args:
         across: the axis in the columns; None takes the first.

@@ -67,7 +67,8 @@ _STARTED = ExitStack()
 _LOGS_BEFORE: dict[Path, Mark] = {}
 
 
-# Errors of Snakemake's log in a quiet start; they are said at the end unless a job has words for why it ended.
+# Errors of Snakemake's log in a quiet start; they are said at the end unless a job has words for why it
+# ended.
 _HUSHED = MemoryHandler(capacity=10_000, flushLevel=CRITICAL + 1)
 
 
@@ -118,7 +119,8 @@ class CaptionText:
 
 @dataclass(frozen=True, slots=True)
 class Captions:
-    """Of the figures in ``figures/``; read where Snakemake's report asks for one, since every other run has no need of them.
+    """Of the figures in ``figures/``; read where Snakemake's report asks for one, since every other run has
+    no need of them.
 
     Snakemake shows what it is as a string beside each figure.
     """
@@ -142,7 +144,8 @@ class Captions:
 
 
 def rst_text(text: str) -> str:
-    """One line in which reStructuredText finds no markup: captions hold names from files that anybody may have written."""
+    """One line in which reStructuredText finds no markup: captions hold names from files that anybody may
+    have written."""
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(text.split()))
 
 
@@ -152,11 +155,12 @@ class Study:
 
     Attributes:
         date: of the first start, since it names folders; the same on every resume.
-        found: which results are true, where this measures. Runs that have a true receipt have no rule, so nothing measures them again.
-        newer: by product that is on disk and to be made again, a file that is newer: Snakemake makes again what is older than what it is
-            made of, and not what is merely wrong.
-        for_a_job: whether Snakemake started this process for a job, as it does through a batch system. It looks for nothing that is left:
-            whoever started it did.
+        found: which results are true, where this measures. Runs that have a true receipt have no rule, so
+            nothing measures them again.
+        newer: by product that is on disk and to be made again, a file that is newer: Snakemake makes again
+            what is older than what it is made of, and not what is merely wrong.
+        for_a_job: whether Snakemake started this process for a job, as it does through a batch system. It
+            looks for nothing that is left: whoever started it did.
         command: what a person typed; empty where that was Snakemake.
         quiet: whether Snakemake is not to be heard.
     """
@@ -176,7 +180,8 @@ class Study:
         return self.folder.logs
 
     def pictures(self, caption: str) -> list[str]:
-        """``figures/`` as an input that Snakemake's report shows, where it is there; not what lies in folders beneath it.
+        """``figures/`` as an input that Snakemake's report shows, where it is there; not what lies in folders
+        beneath it.
 
         Args:
             caption: template of a picture's caption, as seen from the rule's file.
@@ -214,7 +219,8 @@ class Study:
 
     @property
     def left_pattern(self) -> str:
-        """What ``{connector}`` may be, by what follows it in ``receipt``; of a campaign that is measured nothing."""
+        """What ``{connector}`` may be, by what follows it in ``receipt``; of a campaign that is measured
+        nothing."""
         if self.for_a_job:
             return ".+"
         pairs = [f"{re.escape(c)}(?=/phase_{phase}/)" for phase, ids in self.found.left.items() for c in ids]
@@ -234,7 +240,8 @@ class Study:
         wanted = self.newer_than(self.folder.run(self.date, wildcards.connector, phase).receipt)
         wanted += self.if_left(self.folder.preflight_status)
         if phase != "a":
-            # Rates wait for Phase A. Where they stand its launches come first all the same: a configuration that fails there is launched no more.
+            # Rates wait for Phase A. Where they stand its launches come first all the same: a configuration
+            # that fails there is launched no more.
             wanted += self.if_left(self.folder.reference_rates) or self.left(("a",))
             wanted += self.left(phases_before(self.config, phase))
         return wanted
@@ -248,7 +255,8 @@ class Study:
         return [p for p in self.config.phases if is_repeat(p)]
 
     def to_read(self) -> list[str]:
-        """Receipts that the analysis is older than, or that are to be made; ends the run where there is none at all.
+        """Receipts that the analysis is older than, or that are to be made; ends the run where there is none
+        at all.
 
         Those that are older than the analysis are left out: there are many, and nothing follows from them.
         """
@@ -274,12 +282,14 @@ class Study:
         return [str(self.folder.reference_rates)] if wanted else []
 
     def put_in_to_read(self) -> list[str]:
-        """``put_in.json`` of a campaign on the embedded engine; one that was measured without it can be read without."""
+        """``put_in.json`` of a campaign on the embedded engine; one that was measured without it can be read
+        without."""
         wanted = self.config.engine.kind == "emulator" and self.measuring
         return [str(self.folder.put_in)] if wanted or self.folder.put_in.exists() else []
 
     def cards(self) -> dict[str, Callable[[Any], int]]:
-        """For ``resources`` of a campaign of several cards whose phases stay on one: which one a job takes."""
+        """For ``resources`` of a campaign of several cards whose phases stay on one: which one a job
+        takes."""
 
         def taken(slot: int) -> Callable[[Any], int]:
             return lambda wildcards: int(slot_of(self.config, wildcards.phase) == slot)
@@ -291,7 +301,8 @@ class Study:
         return {f"card{k}": taken(k) for k in range(len(slots))}
 
     def limits(self, wanted: int | None) -> dict[str, int]:
-        """What all jobs together may take of a resource: as many engines as there are cards, and of each card one.
+        """What all jobs together may take of a resource: as many engines as there are cards, and of each card
+        one.
 
         Snakemake only counts; which card a job has is settled by a lock when it starts.
 
@@ -301,8 +312,9 @@ class Study:
         slots = len(self.config.engine.slots)
         if wanted is not None and wanted > slots and self.measuring:
             print(
-                f"--resources gpu={wanted}: campaign {self.config.campaign} may use {slots} (engine.gpus: "
-                f"{', '.join(map(str, self.config.engine.slots))}). Name more cards there to have more engines side by side.",
+                f"--resources gpu={wanted}: campaign {self.config.campaign} may use {slots} (engine.gpus:"
+                f" {', '.join(map(str, self.config.engine.slots))}). Name more cards there to have more"
+                " engines side by side.",
                 file=sys.stderr,
             )
         return {"gpu": min(slots, slots if wanted is None else wanted), **dict.fromkeys(self.cards(), 1)}
@@ -320,7 +332,8 @@ class Study:
         return priority_of(self.config, wildcards.phase, wildcards.connector)
 
     def refuse_unknown(self, targets: Iterable[str], rules: Iterable[Any]) -> None:
-        """End the run where one of ``targets`` is no rule's name, nothing that a rule makes, and no result that is there."""
+        """End the run where one of ``targets`` is no rule's name, nothing that a rule makes, and no result
+        that is there."""
         known = {rule.name: rule for rule in rules}
         for target in targets:
             made = any(rule.is_producer(target) for rule in known.values())
@@ -329,11 +342,13 @@ class Study:
                 close = get_close_matches(target, known, 1)
                 meant = f"Did you mean {close[0]}?" if close else f"Stages: {', '.join(known)}."
                 stop(
-                    f"{target}: no stage of a campaign, and no file of {self.folder.root} that one makes. {meant}"
+                    f"{target}: no stage of a campaign, and no file of {self.folder.root} that one makes."
+                    f" {meant}"
                 )
 
     def begin(self) -> None:
-        """Before the first job of a start: nobody else works on this campaign, and ``campaign.json`` is as configured.
+        """Before the first job of a start: nobody else works on this campaign, and ``campaign.json`` is as
+        configured.
 
         Two starts would remove each other's receipts: Snakemake deletes what a failed job was to make.
         """
@@ -354,7 +369,8 @@ class Study:
             stop("interrupted before anything was begun", 130)
 
     def say_why(self, failed: Collection[Any] = (), account: Iterable[str] = ()) -> None:
-        """After a start that ended early: what its jobs said of it, and which of them said nothing; exits where it was interrupted.
+        """After a start that ended early: what its jobs said of it, and which of them said nothing; exits
+        where it was interrupted.
 
         Args:
             failed: Snakemake's jobs.
@@ -376,7 +392,8 @@ class Study:
             sys.exit(130)  # Snakemake ends with 1 whatever happened
 
     def say_result(self) -> None:
-        """Have the report's closing lines stand below all that Snakemake says; nothing where the report is not of this analysis."""
+        """Have the report's closing lines stand below all that Snakemake says; nothing where the report is
+        not of this analysis."""
         made = [p.stat().st_mtime_ns for p in (self.folder.aggregate, self.folder.report) if p.is_file()]
         if len(made) == 2 and made[0] <= made[1]:
             # Here, since only the end of a run needs it.
@@ -395,7 +412,8 @@ class Study:
                 logger.addHandler(_HUSHED)
 
     def say_result_of_nothing(self, record: LogRecord) -> bool:
-        """As a filter of Snakemake's log: its success hook is silent where there is nothing to be done. Lets every record pass."""
+        """As a filter of Snakemake's log: its success hook is silent where there is nothing to be done. Lets
+        every record pass."""
         if record.msg == NOTHING_TO_BE_DONE_MSG and not self.for_a_job:
             self.say_result()
         return True
@@ -408,8 +426,8 @@ def open_study(
 
     Args:
         where: the config file, for messages.
-        environment: says who started this, which no launch is to know of; and carries the date of a campaign that has no ``campaign.json``
-            yet to processes that Snakemake starts, perhaps after midnight.
+        environment: says who started this, which no launch is to know of; and carries the date of a campaign
+            that has no ``campaign.json`` yet to processes that Snakemake starts, perhaps after midnight.
     """
     try:
         campaign = parse_campaign(config, where=where)
@@ -453,7 +471,8 @@ def _newer_than(files: Collection[Path]) -> dict[Path, str]:
 
 
 def put_own_python_first(environment: MutableMapping[str, str]) -> None:
-    """``python`` is then this interpreter, ``SCRIPTS`` where ours lie and ``SNAKEMAKE`` this process, in everything that is started with ``environment``."""
+    """``python`` is then this interpreter, ``SCRIPTS`` where ours lie and ``SNAKEMAKE`` this process, in
+    everything that is started with ``environment``."""
     environment[SCRIPTS_VARIABLE] = os.path.relpath(PROJECT / "scripts")
     environment[SNAKEMAKE_VARIABLE] = str(os.getpid())
     environment["PATH"] = os.pathsep.join(
@@ -462,5 +481,6 @@ def put_own_python_first(environment: MutableMapping[str, str]) -> None:
 
 
 def code(script: str) -> str:
-    """Of a script and all that it runs or reads of this project, as a parameter: an edit there runs it again, nothing else."""
+    """Of a script and all that it runs or reads of this project, as a parameter: an edit there runs it again,
+    nothing else."""
     return sha256_of_code(closure(script))

@@ -8,7 +8,8 @@ from typing import Any
 class Batch:
     """One step.
 
-    ``req_ids``, ``idx_mapping`` and ``num_tokens`` have the names of vLLM's own input batch, since connectors are handed it.
+    ``req_ids``, ``idx_mapping`` and ``num_tokens`` have the names of vLLM's own input batch, since connectors
+    are handed it.
 
     Attributes:
         sampled: by request, whether it gets a token; a prompt that goes on in the next step does not.

@@ -1,7 +1,7 @@
 """The device's clock: one step after the other, each done when its time is up.
 
-A GPU runs behind the host: a step begins when it was launched and the one before it is done. Whoever wants its result waits on
-an event and gives interpreter lock and core away, as here.
+A GPU runs behind the host: a step begins when it was launched and the one before it is done. Whoever wants
+its result waits on an event and gives interpreter lock and core away, as here.
 """
 
 import ctypes
@@ -47,7 +47,8 @@ class RealTime:
             pass
 
     def _sleep_precisely(self) -> None:
-        """Linux wakes a sleeper up to 50 us late to save wake-ups; the thread that waits for the device asks for 1 ns."""
+        """Linux wakes a sleeper up to 50 us late to save wake-ups; the thread that waits for the device asks
+        for 1 ns."""
         ident = threading.get_ident()
         if ident not in self._precise_threads:
             self._precise_threads.add(ident)
@@ -140,17 +141,19 @@ class Clock:
 
 
 def keep_cpus_awake(device: Path = CPU_LATENCY) -> int | None:
-    """A descriptor to hold for as long as the CPUs are to poll instead of sleep; None where that is not allowed.
+    """A descriptor to hold for as long as the CPUs are to poll instead of sleep; None where that is not
+    allowed.
 
-    A host that waits for a GPU polls, too. A CPU of a virtual machine that went to sleep wakes up 0.1 ms late and, once in a hundred
-    times, several milliseconds.
+    A host that waits for a GPU polls, too. A CPU of a virtual machine that went to sleep wakes up 0.1 ms late
+    and, once in a hundred times, several milliseconds.
     """
     try:
         descriptor = os.open(device, os.O_WRONLY)
         os.write(descriptor, struct.pack("i", 0))
     except OSError as error:
         print(
-            f"connector-tax: virtual GPU: the CPUs may sleep between two steps, and the clock run late: {device}: {error.strerror}",
+            "connector-tax: virtual GPU: the CPUs may sleep between two steps, and the clock run late:"
+            f" {device}: {error.strerror}",
             file=sys.stderr,
             flush=True,
         )

@@ -1,4 +1,5 @@
-"""The device as CONNECTOR_TAX_VIRTUAL_GPU describes it: a JSON document that the pipeline wrote into the launch's folder."""
+"""The device as CONNECTOR_TAX_VIRTUAL_GPU describes it: a JSON document that the pipeline wrote into the
+launch's folder."""
 
 import json
 import os
@@ -16,7 +17,8 @@ ATTENTION = "vllm.v1.attention.backends.flash_attn.FlashAttentionBackend"
 class Step:
     """How long a step takes on the device, in microseconds.
 
-    ``per_context_token_us`` is for each token that a sequence of the step has computed before: its keys and values are read.
+    ``per_context_token_us`` is for each token that a sequence of the step has computed before: its keys and
+    values are read.
     """
 
     base_us: float
@@ -38,7 +40,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Host:
-    """What a GPU's model runner does on the host and a clock has no reason to, as busy time in microseconds."""
+    """What a GPU's model runner does on the host and a clock has no reason to, as busy time in
+    microseconds."""
 
     before_launch_us: float
     before_launch_per_seq_us: float
@@ -51,7 +54,8 @@ class Device:
 
     Attributes:
         kv_cache_bytes: what this GPU would have left for keys and values beside the model.
-        host_link_bytes_per_s: of copies between device and host, each way; 0: not given, and no connector that copies can run.
+        host_link_bytes_per_s: of copies between device and host, each way; 0: not given, and no connector
+            that copies can run.
         clock_log: where the times of the steps go.
     """
 

@@ -1,4 +1,5 @@
-"""The device's KV cache: as many layers and blocks as the GPU would have, of heads so narrow that a host has room for them.
+"""The device's KV cache: as many layers and blocks as the GPU would have, of heads so narrow that a host has
+room for them.
 
 Schedulers and connectors see layers, blocks and block size; the bytes of a block are what differs.
 """
@@ -94,7 +95,8 @@ def narrow_bytes(specs: dict[str, Any], kv_cache_bytes: int) -> int:
 def allocate(kv_cache_config: Any, vllm_config: Any) -> dict[str, torch.Tensor]:
     """Layer -> its tensor, placed by vLLM where this release has a function for it.
 
-    The kernel takes the zeros back and gives a page when it is touched: no model writes any, and a GPU's number of blocks is 1 GB here.
+    The kernel takes the zeros back and gives a page when it is touched: no model writes any, and a GPU's
+    number of blocks is 1 GB here.
     """
     caches = _allocate(kv_cache_config, vllm_config)
     for start, n_bytes in {
@@ -121,10 +123,12 @@ def _allocate(kv_cache_config: Any, vllm_config: Any) -> dict[str, torch.Tensor]
 
 
 def allocate_by_place(kv_cache_config: Any, backend: Any, cache_dtype: str) -> dict[str, torch.Tensor]:
-    """As model runners before 0.29 do it: one piece of memory for each place, seen by all layers that share it.
+    """As model runners before 0.29 do it: one piece of memory for each place, seen by all layers that share
+    it.
 
     Args:
-        backend: the attention backend, which says the cache's shape and in which order its dimensions lie in memory.
+        backend: the attention backend, which says the cache's shape and in which order its dimensions lie in
+            memory.
 
     Raises:
         RuntimeError: several layers are packed into one piece, each with a part of every block.

@@ -1,7 +1,7 @@
 """What of a vLLM release the virtual GPU is built on, looked for in its source.
 
-``python -m virtual_gpu.needed VLLM`` prints ``{"reason": ...}``. Preflight asks before an engine is launched, where each of these would
-be a traceback. Standard library only.
+``python -m virtual_gpu.needed VLLM`` prints ``{"reason": ...}``. Preflight asks before an engine is launched,
+where each of these would be a traceback. Standard library only.
 """
 
 import ast
@@ -13,7 +13,8 @@ from pathlib import Path
 
 # Oldest and newest of the releases whose model runners call a connector's hooks where this device's does.
 COMPARED_WITH = ((0, 25), (0, 33))
-# File -> functions, classes and their attributes; in parentheses what they are called with: their first parameters, by name.
+# File -> functions, classes and their attributes; in parentheses what they are called with: their first
+# parameters, by name.
 NEEDED: Mapping[str, tuple[str, ...]] = {
     # The engine core's side: two calls a step, of which the second gives a result that is waited for.
     "v1/executor/uniproc_executor.py": (
@@ -32,7 +33,10 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
         "Worker.execute_model(scheduler_output)",
         "Worker.sample_tokens(grammar_output)",
         "Worker._maybe_get_memory_pool_context(tag)",
-        "init_worker_distributed_environment(vllm_config, rank, distributed_init_method, local_rank, backend)",
+        (
+            "init_worker_distributed_environment(vllm_config, rank, distributed_init_method, local_rank,"
+            " backend)"
+        ),
     ),
     "v1/worker/worker_base.py": ("CompilationTimes",),
     # Connector code that ClockModelRunner turns to.

@@ -6,7 +6,8 @@ from virtual_gpu.clock import Clock, Launched
 
 
 class ClockedOutput(AsyncModelRunnerOutput):
-    """What vLLM waits for: with asynchronous scheduling while it prepares the next step, without it at once."""
+    """What vLLM waits for: with asynchronous scheduling while it prepares the next step, without it at
+    once."""
 
     def __init__(
         self, output: ModelRunnerOutput, token_ids: list[list[int]], clock: Clock, step: Launched

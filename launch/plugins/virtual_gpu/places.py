@@ -1,4 +1,5 @@
-"""Where vLLM's own connector code is entered: the call before the forward, and the call of each attention layer."""
+"""Where vLLM's own connector code is entered: the call before the forward, and the call of each attention
+layer."""
 
 import inspect
 from collections.abc import Callable
@@ -19,7 +20,8 @@ class Layers:
     """The attention layers of a model, in order.
 
     Attributes:
-        metadata: by layer; connectors skip a step without any. What a GPU's metadata holds belongs to its kernels.
+        metadata: by layer; connectors skip a step without any. What a GPU's metadata holds belongs to its
+            kernels.
     """
 
     def __init__(self, names: list[str]) -> None:
@@ -32,7 +34,8 @@ class Layers:
 
 
 def pre_forward_of(connector: Any) -> Callable[[Any, Batch, Any], None]:
-    """``connector.pre_forward`` as this release's model runner V2 calls it, with (scheduler's output, batch, metadata or None)."""
+    """``connector.pre_forward`` as this release's model runner V2 calls it, with (scheduler's output, batch,
+    metadata or None)."""
     call = connector.pre_forward
     parameters = inspect.signature(call).parameters
     takes_batch = "input_batch" in parameters  # 0.32
@@ -53,7 +56,8 @@ def pre_forward_of(connector: Any) -> Callable[[Any, Batch, Any], None]:
 
 
 def largest_full_graph(vllm_config: Any) -> int:
-    """Sequences of the largest decode step that CUDA would replay as one captured graph; 0 where it captures none.
+    """Sequences of the largest decode step that CUDA would replay as one captured graph; 0 where it captures
+    none.
 
     Both model runners capture such graphs for the resolved sizes up to ``max_num_seqs``.
     """

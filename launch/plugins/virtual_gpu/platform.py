@@ -1,7 +1,8 @@
 """vLLM's platform for a device that is a clock: tensors on the CPU, decisions as on CUDA.
 
-Under a platform that says what a GPU's does, vLLM chooses asynchronous scheduling, blocks of 16 tokens, its model runner V2, CUDA graphs and
-the hybrid KV-cache manager by itself, and switches them off by itself where a connector wants that.
+Under a platform that says what a GPU's does, vLLM chooses asynchronous scheduling, blocks of 16 tokens, its
+model runner V2, CUDA graphs and the hybrid KV-cache manager by itself, and switches them off by itself where
+a connector wants that.
 """
 
 from typing import Any
@@ -49,7 +50,8 @@ class VirtualGpuPlatform(CpuPlatform):
 
     @classmethod
     def discover_numa_topology(cls) -> list[list[int]]:
-        """None: where a CPU computes, NIXL keeps the engine's main thread to the last core of each; beside a GPU it does not."""
+        """None: where a CPU computes, NIXL keeps the engine's main thread to the last core of each; beside a
+        GPU it does not."""
         return []
 
     @classmethod

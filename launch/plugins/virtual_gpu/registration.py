@@ -11,7 +11,8 @@ def platform():
 
 
 def general():
-    """In the engine core's process, where the configuration arrives ready and the platform is not asked again."""
+    """In the engine core's process, where the configuration arrives ready and the platform is not asked
+    again."""
     if os.environ.get(VARIABLE):
         from virtual_gpu.platform import let_runner_v2_be_chosen
 

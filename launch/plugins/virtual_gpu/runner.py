@@ -1,8 +1,9 @@
-"""The model runner of a device that is a clock: vLLM's steps, its connector code and its order of calls, without a model.
+"""The model runner of a device that is a clock: vLLM's steps, its connector code and its order of calls,
+without a model.
 
-What a connector is asked, and in which order, is vLLM's own code: ``ActiveKVConnector`` under model runner V2,
-``KVConnectorModelRunnerMixin`` under V1. This file only has the places at which a model runner calls it. Traces of both are
-compared for each release that is taken (``tests/vllm/test_hook_order.py``).
+What a connector is asked, and in which order, is vLLM's own code: ``ActiveKVConnector`` under model runner
+V2, ``KVConnectorModelRunnerMixin`` under V1. This file only has the places at which a model runner calls it.
+Traces of both are compared for each release that is taken (``tests/vllm/test_hook_order.py``).
 """
 
 from types import SimpleNamespace
@@ -138,7 +139,8 @@ class ClockModelRunner:
         )
 
     def _run_layers(self, step: Launched) -> None:
-        """The layers' own hooks, which run on the host wherever a step is not one CUDA graph; each layer asks for them without a connector, too."""
+        """The layers' own hooks, which run on the host wherever a step is not one CUDA graph; each layer asks
+        for them without a connector, too."""
         self._layers.run()
         self.clock.host_is_behind(step)
 

@@ -1,7 +1,9 @@
-"""Streams and events of a device that is a clock: copies between it and the host take their time, and nothing is copied.
+"""Streams and events of a device that is a clock: copies between it and the host take their time, and nothing
+is copied.
 
-They have the names and the order of torch's own: what is queued on a stream is done one after the other, an event is reached when
-what was queued before it is done, and a stream waits for another one or for an event. Two streams do not slow each other down.
+They have the names and the order of torch's own: what is queued on a stream is done one after the other, an
+event is reached when what was queued before it is done, and a stream waits for another one or for an event.
+Two streams do not slow each other down.
 """
 
 import itertools

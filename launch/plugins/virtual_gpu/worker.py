@@ -1,6 +1,8 @@
-"""vLLM's own GPU worker, on a device that is a clock: what is overridden here is what touches a GPU, and nothing else.
+"""vLLM's own GPU worker, on a device that is a clock: what is overridden here is what touches a GPU, and
+nothing else.
 
-``execute_model``, ``sample_tokens``, ``initialize_from_config``, the connectors' handshake and ``shutdown`` are vLLM's.
+``execute_model``, ``sample_tokens``, ``initialize_from_config``, the connectors' handshake and ``shutdown``
+are vLLM's.
 """
 
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,9 @@
-"""Requests and steps of one cell: arrivals in virtual time, and when the engine had the first and the last token of each.
+"""Requests and steps of one cell: arrivals in virtual time, and when the engine had the first and the last
+token of each.
 
-The loop is that of vLLM's ``EngineCoreProc``: take what has arrived, step, and sleep for a millisecond where nothing could be run. What
-other threads of a server do for a request (HTTP, tokens to and from text, ZMQ, block hashes) is left out.
+The loop is that of vLLM's ``EngineCoreProc``: take what has arrived, step, and sleep for a millisecond where
+nothing could be run. What other threads of a server do for a request (HTTP, tokens to and from text, ZMQ,
+block hashes) is left out.
 """
 
 import random
@@ -22,7 +24,8 @@ NONE_REQUIRED = {f.name: None for f in msgspec.structs.fields(EngineCoreRequest)
 
 
 class Work:
-    """A fixed piece of work, timed after each slice: how fast this core is just now, in its own caches and beyond."""
+    """A fixed piece of work, timed after each slice: how fast this core is just now, in its own caches and
+    beyond."""
 
     def __init__(self) -> None:
         self._order = list(range(1 << 17))
@@ -50,13 +53,13 @@ def run_cell(
     """Run one cell to its last token; time stands still before and after.
 
     Args:
-        cell: ``arrivals_ns`` from its beginning, ``input_tokens``, ``output_tokens``, ``seed`` of the prompts, ``name``, ``slice_steps``,
-            ``charges_others``.
+        cell: ``arrivals_ns`` from its beginning, ``input_tokens``, ``output_tokens``, ``seed`` of the
+            prompts, ``name``, ``slice_steps``, ``charges_others``.
         each_slice: called after so many steps, while time stands still.
 
     Returns:
-        By request ``looked_ns`` (when the engine took it), ``before_ns`` (how long it had not looked), ``first_ns``, ``last_ns``, ``tokens``; then
-        sums over the cell. Times are from its beginning.
+        By request ``looked_ns`` (when the engine took it), ``before_ns`` (how long it had not looked),
+        ``first_ns``, ``last_ns``, ``tokens``; then sums over the cell. Times are from its beginning.
     """
     work.begin()
     core.reset_prefix_cache()

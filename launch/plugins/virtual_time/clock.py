@@ -1,9 +1,11 @@
 """Virtual time of one engine thread: the CPU time that it spends, plus jumps. Standard library only.
 
-now = base + CPU time of the engine's thread. Where the virtual GPU waits for the device or the driver for the next arrival, ``base`` moves on
-at once. Between ``pause`` and ``resume`` time stands still: whatever the driver does there costs nothing. When the engine's thread waits for another
-thread of this process, it is charged the CPU time that Python's other threads spend meanwhile: their work has to be done first, and
-they need the interpreter's lock. A sleep, and a wait that ends by its time-out, are charged how long they were asked to last.
+now = base + CPU time of the engine's thread. Where the virtual GPU waits for the device or the driver for the
+next arrival, ``base`` moves on at once. Between ``pause`` and ``resume`` time stands still: whatever the
+driver does there costs nothing. When the engine's thread waits for another thread of this process, it is
+charged the CPU time that Python's other threads spend meanwhile: their work has to be done first, and they
+need the interpreter's lock. A sleep, and a wait that ends by its time-out, are charged how long they were
+asked to last.
 """
 
 import threading
@@ -19,7 +21,8 @@ POLL_S = 0.0002
 def thread_cpu_ns(native_id: int) -> int:
     """CPU time of a thread of this process; 0 where it has ended.
 
-    By the kernel's clock id of a thread (CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED): ``pthread_getcpuclockid`` may not be asked for one that ends.
+    By the kernel's clock id of a thread (CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED): ``pthread_getcpuclockid``
+    may not be asked for one that ends.
     """
     try:
         return time.clock_gettime_ns((~native_id << 3) | 6)
@@ -45,14 +48,17 @@ class OtherThreads:
 
 
 class VirtualTime:
-    """A source of time for ``virtual_gpu.clock``, of the thread that makes it. It stands still until ``resume``.
+    """A source of time for ``virtual_gpu.clock``, of the thread that makes it. It stands still until
+    ``resume``.
 
     Attributes:
         charges_others: whether the engine's thread is to wait for all that Python's other threads do.
         jumped_ns: taken by jumps: the device, idle waits, sleeps.
         waits: how often the engine's thread waited for another thread.
-        others_ns: CPU time of Python's other threads beyond what such waits were charged, as of the last ``settle``.
-        ran_ns, wall_ns: CPU and real time of the engine's thread while time went on, without waits: what they differ by, nobody was charged.
+        others_ns: CPU time of Python's other threads beyond what such waits were charged, as of the last
+            ``settle``.
+        ran_ns, wall_ns: CPU and real time of the engine's thread while time went on, without waits: what they
+            differ by, nobody was charged.
     """
 
     is_real = False
@@ -77,7 +83,8 @@ class VirtualTime:
         return self._last_ns
 
     def spent_ns(self) -> int:
-        """CPU time of the engine's thread and what it was charged for waits; only differences mean anything, and within one step."""
+        """CPU time of the engine's thread and what it was charged for waits; only differences mean anything,
+        and within one step."""
         return cpu_ns() + self._charged_ns
 
     def pause(self) -> None:
@@ -94,7 +101,8 @@ class VirtualTime:
         self._frozen_ns = None
 
     def sleep_until(self, t_ns: int) -> None:
-        """A jump. Another thread waits until the engine's comes there; when the engine's waits for other threads, it takes time there."""
+        """A jump. Another thread waits until the engine's comes there; when the engine's waits for other
+        threads, it takes time there."""
         if threading.get_ident() == self._thread:
             self._jump(t_ns - self.now_ns())
             return
@@ -127,7 +135,8 @@ class VirtualTime:
             self._add(spent_ns)
 
     def wait(self, timeout_s: float | None, original: Callable[..., Any], *args: Any) -> Any:
-        """Call ``original``, in which the engine's thread waits for another one, or sleeps; it ends after ``timeout_s`` where it gives nothing true."""
+        """Call ``original``, in which the engine's thread waits for another one, or sleeps; it ends after
+        ``timeout_s`` where it gives nothing true."""
         if self._frozen_ns is not None or threading.get_ident() != self._thread:
             return original(*args)
         began_ns = cpu_ns()
@@ -155,7 +164,8 @@ class VirtualTime:
 
 
 def charge_waits(source: VirtualTime) -> None:
-    """Have every wait on a condition charged, on which futures, events, queues and barriers all wait; and every sleep."""
+    """Have every wait on a condition charged, on which futures, events, queues and barriers all wait; and
+    every sleep."""
     original, original_sleep = threading.Condition.wait, time.sleep
 
     def wait(self: Any, timeout: float | None = None) -> bool:

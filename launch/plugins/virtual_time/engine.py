@@ -1,8 +1,10 @@
-"""``python -m virtual_time.engine SOCKET``: imports vLLM once, and forks an engine in virtual time for each line that comes.
+"""``python -m virtual_time.engine SOCKET``: imports vLLM once, and forks an engine in virtual time for each
+line that comes.
 
-A line is ``{"socket": PATH, "log": PATH, "environment": {...}, "wanted": {...}}``. The engine answers at its own socket, a line of JSON each way: first
-``{"ready": ...}`` or ``{"error": ...}``. Then it is told cells of ``cell.py``, with ``observe``: whether steps are recorded. After each slice of a cell it answers
-``{"more": true}`` and waits for a line; at last comes the cell's result. The end of a socket ends who listens to it.
+A line is ``{"socket": PATH, "log": PATH, "environment": {...}, "wanted": {...}}``. The engine answers at its
+own socket, a line of JSON each way: first ``{"ready": ...}`` or ``{"error": ...}``. Then it is told cells of
+``cell.py``, with ``observe``: whether steps are recorded. After each slice of a cell it answers ``{"more":
+true}`` and waits for a line; at last comes the cell's result. The end of a socket ends who listens to it.
 """
 
 import gc
@@ -24,7 +26,8 @@ import virtual_gpu.clock
 from virtual_time.clock import VirtualTime, charge_waits
 from virtual_time.needed import lacking
 
-# What an engine imports when it starts, besides what these import. A connector's own modules come after the fork.
+# What an engine imports when it starts, besides what these import. A connector's own modules come after the
+# fork.
 IMPORTED = (
     "vllm.engine.arg_utils",
     "vllm.v1.engine.core",
@@ -46,7 +49,8 @@ class NullHook:
 
 
 class Observer:
-    """Step records (``patches/_step_profile.py``), switched at once. A hook's CPU time in them is what the engine's thread is charged, in every step."""
+    """Step records (``patches/_step_profile.py``), switched at once. A hook's CPU time in them is what the
+    engine's thread is charged, in every step."""
 
     def __init__(self, source: VirtualTime) -> None:
         self._profile = profile = scheduler_step_timing.profile()
@@ -56,7 +60,8 @@ class Observer:
         self._on = True
 
     def beside(self, step: Callable[[], Any]) -> Callable[[], Any]:
-        """``step`` with calls of the null hook behind it: like a connector's, the first is cold and the others are warm."""
+        """``step`` with calls of the null hook behind it: like a connector's, the first is cold and the
+        others are warm."""
 
         def step_and_null_hook() -> Any:
             found = step()
@@ -95,7 +100,8 @@ def make_core(wanted: dict[str, Any]) -> Any:
 
 
 def spinning() -> dict[str, float]:
-    """Cores that threads of this process take while nobody asks for anything, by the thread's name; those that take a tenth of one."""
+    """Cores that threads of this process take while nobody asks for anything, by the thread's name; those
+    that take a tenth of one."""
 
     def spent() -> dict[int, tuple[str, int]]:
         found = {}

@@ -1,1 +1,2 @@
-"""What both wings stand on: files, clocks, records, config, plan, statistics, a model of vLLM. Nothing here measures or judges."""
+"""What both wings stand on: files, clocks, records, config, plan, statistics, a model of vLLM. Nothing here
+measures or judges."""

@@ -1,4 +1,5 @@
-"""How many requests of a shape an engine whose steps cost so much can complete per second, and at which rate it is said to hold them."""
+"""How many requests of a shape an engine whose steps cost so much can complete per second, and at which rate
+it is said to hold them."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -7,8 +8,8 @@ from typing import Any
 
 from connector_tax.base.records.cell import Shape
 
-# Beyond this share of its capacity a configuration is not said to hold a shape: fits are off by some per cent, and a queue
-# close to the capacity is long.
+# Beyond this share of its capacity a configuration is not said to hold a shape: fits are off by some per
+# cent, and a queue close to the capacity is long.
 HOLDS_BELOW = 0.85
 # With random arrivals a queue forms at any load: at half the capacity it is short, at two thirds it is not.
 HOLDS_BELOW_RANDOM = 0.5
@@ -66,7 +67,8 @@ class Limits:
 
 
 def busy_s(costs: Costs, limits: Limits, shape: Shape) -> tuple[float, float]:
-    """Seconds of the engine that one request's prompt and its answer take where as many as can are in flight."""
+    """Seconds of the engine that one request's prompt and its answer take where as many as can are in
+    flight."""
     n = limits.together(shape)
     pieces = math.ceil(shape.input_tokens / limits.batched_tokens)
     looked_back = limits.batched_tokens * pieces * (pieces - 1) / 2
@@ -86,7 +88,8 @@ def busy_s(costs: Costs, limits: Limits, shape: Shape) -> tuple[float, float]:
 def rate_under_load(
     load_per_s: float, safe_per_s: float, use: Callable[[float], float | None], most: float
 ) -> float | None:
-    """Return the rate of a shape in Phase B': ref_load or twice Phase B's, the first that plain holds; None where it holds neither.
+    """Return the rate of a shape in Phase B': ref_load or twice Phase B's, the first that plain holds; None
+    where it holds neither.
 
     Args:
         safe_per_s: of Phase B at this shape.
@@ -102,7 +105,8 @@ def held_up_to(arrival: str) -> float:
 
 
 def held_fraction(uses: Mapping[str, float | None], allowed: float, most: float) -> float:
-    """The highest power of two below 1 at which plain uses no more than ``allowed`` and everyone no more than ``most``.
+    """The highest power of two below 1 at which plain uses no more than ``allowed`` and everyone no more than
+    ``most``.
 
     Args:
         uses: at the reference rate; None where a capacity is not known, which then has no say.

@@ -1,4 +1,5 @@
-"""A command: what it takes, and the function that does it. One form for ``connector-tax NAME`` and for its script."""
+"""A command: what it takes, and the function that does it. One form for ``connector-tax NAME`` and for its
+script."""
 
 import argparse
 import re
@@ -34,8 +35,8 @@ def add_options(parser: Any, *options: tuple[Any, ...]) -> None:
     """Add options to a parser or a group of it.
 
     Args:
-        options: names=METAVAR; the type, the choices, or bool for a switch; help; the default where there is one, [] for what may be repeated,
-            and ... for what has to be given.
+        options: names=METAVAR; the type, the choices, or bool for a switch; help; the default where there is
+            one, [] for what may be repeated, and ... for what has to be given.
     """
     for names, kind, about, *given in options:
         flags, _, metavar = names.partition("=")
@@ -68,11 +69,13 @@ class Command:
     """One command.
 
     Attributes:
-        about: its first line stands above its help.
+        about: stands above its help.
         arguments: adds what the command takes to a parser.
         run: does it; returns the exit code.
-        usage: what stands behind its name in the first line of its help, where that is no list of all options.
-        brief: of a command with many options those that ``--help`` lists; ``--help-all`` lists the others, too.
+        usage: what stands behind its name in the first line of its help, where that is no list of all
+            options.
+        brief: of a command with many options those that ``--help`` lists; ``--help-all`` lists the others,
+            too.
         hands_on: whether what follows ``--`` is another program's: ``args.behind``.
         epilog: stands below its help, line by line as it is.
         interrupted: what is said on Ctrl-C of what is kept.
@@ -96,7 +99,7 @@ class Command:
         """
         parser = Parser(
             prog=prog,
-            description="\n".join(textwrap.fill(line, 98) for line in (self.about or "").splitlines()),
+            description="\n\n".join(textwrap.fill(part, 98) for part in (self.about or "").split("\n\n")),
             epilog=self.epilog,
             formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=34),
         )
@@ -122,7 +125,8 @@ class Command:
         return self.run(args)
 
     def main(self, argv: Sequence[str] | None = None, prog: str | None = None) -> None:
-        """Do it as a process's own work and exit: 2 for what a person can mend, 70 for a bug, else as ``run`` says."""
+        """Do it as a process's own work and exit: 2 for what a person can mend, 70 for a bug, else as ``run``
+        says."""
         arguments = sys.argv[1:] if argv is None else argv
 
         def do() -> None:

@@ -1,4 +1,5 @@
-"""Words by which an engine's log says that its connector is off or runs on a fallback; the cache counter that proves it on.
+"""Words by which an engine's log says that its connector is off or runs on a fallback; the cache counter that
+proves it on.
 
 Preflight asks them of the engine that it tries, the analysis of every launch that was measured.
 """
@@ -10,7 +11,8 @@ from typing import Literal
 Said = Literal["off", "fallback"]
 
 EXTERNAL_QUERIES = "external_prefix_cache_queries"
-# Lines of LMCache, vLLM and Mooncake. A fallback is LMCache on torch operations where its own are compiled for another CUDA.
+# Lines of LMCache, vLLM and Mooncake. A fallback is LMCache on torch operations where its own are compiled
+# for another CUDA.
 _WORDS: dict[Said, re.Pattern[str]] = {
     "off": re.compile(
         r"degraded mode|no supported \w+ connector|connector (is |was )?(disabled|inactive|switched off)"

@@ -1,8 +1,9 @@
 """HTTP straight to an engine: no proxy, no ``~/.netrc``, whatever the environment names.
 
-``httpx`` goes by ``http_proxy``, ``HTTPS_PROXY`` and ``ALL_PROXY`` unless it is told not to. A proxy does not reach this
-host's loopback addresses, or reaches another engine there; and the load itself goes through bare sockets, past any proxy.
-The engine's own environment keeps these variables: it may need them for the model hub.
+``httpx`` goes by ``http_proxy``, ``HTTPS_PROXY`` and ``ALL_PROXY`` unless it is told not to. A proxy does not
+reach this host's loopback addresses, or reaches another engine there; and the load itself goes through bare
+sockets, past any proxy. The engine's own environment keeps these variables: it may need them for the model
+hub.
 """
 
 import ssl
@@ -16,7 +17,8 @@ import httpx
 Headers = Mapping[str, str] | None
 # No list of models and no metrics are longer.
 MOST_ANSWER_BYTES = 16 << 20
-# Engines speak plain HTTP. httpx would otherwise load the system's certificates for each client, which takes 30 to 100 ms.
+# Engines speak plain HTTP. httpx would otherwise load the system's certificates for each client, which takes
+# 30 to 100 ms.
 _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -52,7 +54,8 @@ def get(url: str, *, timeout_s: float) -> httpx.Response:
 def whole(
     client: httpx.Client, method: str, url: str, *, within_s: float, json: object = None
 ) -> httpx.Response:
-    """An answer with all of its body. httpx's own time-out is of each read, so that an answer may trickle, or flow, for ever.
+    """An answer with all of its body. httpx's own time-out is of each read, so that an answer may trickle, or
+    flow, for ever.
 
     Raises:
         httpx.HTTPError: no answer; or one without an end after ``within_s`` or ``MOST_ANSWER_BYTES``.
@@ -86,7 +89,8 @@ def _whole(client: httpx.Client, method: str, url: str, within_s: float, json: o
                 raise httpx.ReadError(f"an answer without an end after {MOST_ANSWER_BYTES >> 20} MiB")
             if monotonic() > deadline_s:
                 raise httpx.ReadTimeout(f"an answer without an end after {within_s:g} s")
-    # What was compressed is not any more. And a text is UTF-8, whatever its charset: some names are none (hex, zip), and raise.
+    # What was compressed is not any more. And a text is UTF-8, whatever its charset: some names are none
+    # (hex, zip), and raise.
     headers = [
         (k, v)
         for k, v in answer.headers.multi_items()

@@ -1,4 +1,5 @@
-"""How a script begins and ends: its words hold no secret and also go to a log, a person's mistake is one message.
+"""How a script begins and ends: its words hold no secret and also go to a log, a person's mistake is one
+message.
 
 Measuring scripts write their log themselves, since a pipe through ``tee`` would put a shell between them
 and Snakemake, and the shell would not die with it.
@@ -41,7 +42,8 @@ def _to_nowhere(stream: TextIO) -> None:
 
 
 class _Words:
-    """A text stream without secrets that may also go to a log; a log that cannot be written any more is given up, in words.
+    """A text stream without secrets that may also go to a log; a log that cannot be written any more is given
+    up, in words.
 
     Attributes:
         unsaid: why the stream cannot be written any more, as on a disk that is full; None where it can.
@@ -53,7 +55,8 @@ class _Words:
         self.unsaid: OSError | None = None
 
     def write(self, text: str) -> int:
-        # A path or variable may hold what is no text, and a server's words what the stream's encoding does not have.
+        # A path or variable may hold what is no text, and a server's words what the stream's encoding does
+        # not have.
         text = masked(text).encode(errors="backslashreplace").decode()
         encoding = self._stream.encoding or "utf-8"
         with self._giving_up():
@@ -112,7 +115,8 @@ def _there(stream: TextIO | None) -> TextIO:
 
 
 def _open_standard_files() -> None:
-    """Whoever is started from here inherits 0, 1 and 2. One that is closed would become a socket there, which libuv does not survive."""
+    """Whoever is started from here inherits 0, 1 and 2. One that is closed would become a socket there, which
+    libuv does not survive."""
     for fd in range(3):
         try:
             os.set_inheritable(fd, True)
@@ -124,10 +128,12 @@ def _open_standard_files() -> None:
 def run_door(main: Callable[[], None], *, interrupted: str = "what was finished is kept") -> None:
     """Run a script's ``main`` and exit: 2 for what a person can mend, a traceback and 70 for what is a bug.
 
-    What cannot be said, as on a disk that is full, is a person's to mend: it ends nothing, and is said on the other stream at the end.
+    What cannot be said, as on a disk that is full, is a person's to mend: it ends nothing, and is said on the
+    other stream at the end.
 
     Args:
-        interrupted: what is said on Ctrl-C of what is kept, and to a log also where the process was told to end.
+        interrupted: what is said on Ctrl-C of what is kept, and to a log also where the process was told to
+            end.
     """
     _open_standard_files()
     # To the end of the process: a traceback is printed after everything else.
@@ -179,6 +185,7 @@ def _end_if_unsaid(out: _Words, err: _Words) -> None:
         if words.unsaid is not None:
             why = words.unsaid.strerror or words.unsaid
             other.write(
-                f"error: {name} cannot be written ({why}). What was to stand there is lost; the run itself went on.\n"
+                f"error: {name} cannot be written ({why}). What was to stand there is lost; the run itself"
+                " went on.\n"
             )
             sys.exit(UNSAID)

@@ -29,7 +29,8 @@ from connector_tax.base.secrets import masked, masked_values
 
 # Opening files of results: regular ones of at most one size, and names that stay in their folder.
 
-# Of any file, and of what a packed one holds. 15 minutes of step records of the fastest engine seen are 0.2 GB.
+# Of any file, and of what a packed one holds. 15 minutes of step records of the fastest engine seen are 0.2
+# GB.
 MOST_BYTES = 4 << 30
 # File systems take no longer name.
 MOST_NAME_BYTES = 255
@@ -42,7 +43,8 @@ _CAMPAIGN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def is_bare(name: object) -> bool:
-    """Whether ``name`` names something in a folder and nothing beyond it: no separator, no dot in front, all printable."""
+    """Whether ``name`` names something in a folder and nothing beyond it: no separator, no dot in front, all
+    printable."""
     return (
         isinstance(name, str)
         and bool(name)
@@ -93,13 +95,15 @@ def shown(value: object, limit: int = 80) -> str:
 
 
 def printable(text: str, most: int = 2000) -> str:
-    """``text`` for a terminal or a page: what is not printable becomes a blank, what is over ``most`` characters is cut."""
+    """``text`` for a terminal or a page: what is not printable becomes a blank, what is over ``most``
+    characters is cut."""
     line = "".join(c if c.isprintable() else " " for c in text[:most])
     return line if len(text) <= most else f"{line}... ({len(text)} characters)"
 
 
 def is_regular(path: Path) -> bool:
-    """As ``Path.is_file``, which raises where its folder may not be entered: there is nothing to be read then."""
+    """As ``Path.is_file``, which raises where its folder may not be entered: there is nothing to be read
+    then."""
     try:
         return path.is_file()
     except PermissionError:
@@ -119,7 +123,8 @@ def open_regular(path: Path) -> BinaryIO:
             raise ArtifactError(f"{path}: cannot be read: it is no regular file.")
         if found.st_size > MOST_BYTES:
             raise ArtifactError(
-                f"{path}: cannot be read: it has {found.st_size} bytes, at most {MOST_BYTES} are read of a file."
+                f"{path}: cannot be read: it has {found.st_size} bytes, at most {MOST_BYTES} are read of a"
+                " file."
             )
         return path.open("rb")
     except FileNotFoundError:
@@ -155,7 +160,8 @@ def read_whole(path: Path) -> bytes:
 
 
 def lines_of(content: bytes) -> list[str]:
-    """Of JSONL or a log: only a line feed ends a line. U+2028 and its like, at which ``str.splitlines`` cuts, are text.
+    """Of JSONL or a log: only a line feed ends a line. U+2028 and its like, at which ``str.splitlines`` cuts,
+    are text.
 
     Bytes that are no UTF-8 become U+FFFD.
     """
@@ -187,7 +193,8 @@ def is_folder(path: Path) -> bool:
 
 
 def in_the_way(path: Path) -> str:
-    """What lies where ``path`` was to be made, in words. An error says so of files and folders alike, whichever was wanted."""
+    """What lies where ``path`` was to be made, in words. An error says so of files and folders alike,
+    whichever was wanted."""
     other = next(
         (p for p in (*reversed(path.parents), path) if os.path.lexists(p) and not is_folder(p)), None
     )
@@ -200,7 +207,8 @@ T = TypeVar("T")
 
 
 def socket_folder() -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder for sockets that only this user may enter: whose path with one has at most 107 bytes, whatever TMPDIR is."""
+    """A temporary folder for sockets that only this user may enter: whose path with one has at most 107
+    bytes, whatever TMPDIR is."""
     short = len(os.fsencode(tempfile.gettempdir())) <= MOST_FOLDER_BYTES
     return tempfile.TemporaryDirectory(prefix="ct-", dir=None if short else "/tmp")  # nosec B108  # made by mkdtemp
 
@@ -212,8 +220,8 @@ class Document(str):
 def write_text(path: Path, text: str) -> None:
     """``write_bytes`` of ``text`` in UTF-8, without the secrets in it.
 
-    Python has bytes of the environment and of paths that are no UTF-8 as lone surrogates; they are written ``\\udcff``. That is
-    also JSON's own word for them, so a document reads back as it was.
+    Python has bytes of the environment and of paths that are no UTF-8 as lone surrogates; they are written
+    ``\\udcff``. That is also JSON's own word for them, so a document reads back as it was.
     """
     write_bytes(path, _stored(text))
 
@@ -286,7 +294,8 @@ def _held(temporary: Path) -> Iterator[BinaryIO]:
 
 
 def _remove_halves(path: Path) -> None:
-    """What writers of ``path`` left that were killed; whoever still writes holds a lock. What cannot be removed is in nobody's way."""
+    """What writers of ``path`` left that were killed; whoever still writes holds a lock. What cannot be
+    removed is in nobody's way."""
     name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.tmp")
     with suppress(OSError):
         for entry in [e for e in os.scandir(path.parent) if name.fullmatch(e.name)]:
@@ -340,7 +349,8 @@ def read_json(path: Path) -> Any:
     """Parse one JSON file.
 
     Raises:
-        ArtifactError: missing, no regular file, too large, or not JSON as ``parse_json`` has it; names file and place.
+        ArtifactError: missing, no regular file, too large, or not JSON as ``parse_json`` has it; names file
+            and place.
     """
     try:
         return parse_json(read_whole(path))
@@ -380,9 +390,11 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 class Lines:
-    """A file that grows by whole lines while others read it; one that an earlier writer left torn is ended first.
+    """A file that grows by whole lines while others read it; one that an earlier writer left torn is ended
+    first.
 
-    Nothing is buffered: what a full disk refused must not be tried again, behind half of itself, when the file is closed.
+    Nothing is buffered: what a full disk refused must not be tried again, behind half of itself, when the
+    file is closed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -480,7 +492,8 @@ def writing_failed(path: Path, error: OSError) -> ArtifactError:
     """The message for a failed write: what is in the way, or the free space, which is the usual reason."""
     if error.errno in IN_THE_WAY:
         return ArtifactError(
-            f"{path}: cannot write ({error.strerror}): {in_the_way(path)}. Move it away or name another place, then start again to resume."
+            f"{path}: cannot write ({error.strerror}): {in_the_way(path)}. Move it away or name another"
+            " place, then start again to resume."
         )
     folder = next((p for p in [path, *path.parents] if is_folder(p)), Path("/"))
     free_mib = shutil.disk_usage(folder).free // 2**20
@@ -529,11 +542,13 @@ def parse_lines(path: Path, parse: Callable[[Any], T], wanted: str) -> tuple[T, 
     return tuple(found)
 
 
-# JSON to a document's type. What does not fit is told in the words of msgspec, with the file, the place and what would do.
+# JSON to a document's type. What does not fit is told in the words of msgspec, with the file, the place and
+# what would do.
 
 
 class _Document(Protocol):
-    """A type with ``schema: Literal[1]``, whose numbers are the versions that are read; a part of a document has none."""
+    """A type with ``schema: Literal[1]``, whose numbers are the versions that are read; a part of a document
+    has none."""
 
     REMEDY: ClassVar[str]
 
@@ -545,7 +560,8 @@ def read_document(path: Path, kind: type[D]) -> D:
     """The document at ``path``.
 
     Raises:
-        ArtifactError: missing, not JSON, of an unknown version or of another form; names the place and what would do.
+        ArtifactError: missing, not JSON, of an unknown version or of another form; names the place and what
+            would do.
     """
     return document_of(read_json(path), kind, str(path))
 
@@ -563,8 +579,8 @@ def document_of(value: Any, kind: type[D], where: str) -> D:
     # One without a number is of the first version.
     if known and isinstance(value, dict) and value.get("schema", 1) not in known:
         raise ArtifactError(
-            f"{where}: schema {value.get('schema')!r}, and this version of connector-tax reads {' and '.join(map(str, known))}. "
-            f"Use the version that wrote it. {kind.REMEDY}"
+            f"{where}: schema {value.get('schema')!r}, and this version of connector-tax reads"
+            f" {' and '.join(map(str, known))}. Use the version that wrote it. {kind.REMEDY}"
         )
     try:
         return msgspec.convert(value, kind)

@@ -1,8 +1,9 @@
-"""Entry files to everything of this project that they can come to run or read, found without running any of it.
+"""Entry files to everything of this project that they can come to run or read, found without running any of
+it.
 
-Followed are imports, wherever in a file they stand, and the quoted dotted names of our modules, since processes are
-started by ``-m``. Data count where a module names them: the quoted name of a file beside it, or a path from
-``PROJECT_ROOT`` that is written out, with everything below where it is a folder.
+Followed are imports, wherever in a file they stand, and the quoted dotted names of our modules, since
+processes are started by ``-m``. Data count where a module names them: the quoted name of a file beside it, or
+a path from ``PROJECT_ROOT`` that is written out, with everything below where it is a folder.
 """
 
 import hashlib
@@ -83,7 +84,8 @@ def _needed(path: Path) -> tuple[Path, ...]:
 
 
 def _imported(source: str) -> Iterator[str]:
-    """Yield modules of ours, and names in them, that a file imports. A parse would take ten times as long, in each start."""
+    """Yield modules of ours, and names in them, that a file imports. A parse would take ten times as long, in
+    each start."""
     for module, names, whole in _IMPORT.findall(_COMMENT.sub("", source)):
         yield module or whole
         yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
@@ -91,7 +93,8 @@ def _imported(source: str) -> Iterator[str]:
 
 @cache
 def _module(name: str) -> tuple[Path, ...]:
-    """The files that importing ``name`` runs, its packages' included; none where it is not a module of ours."""
+    """The files that importing ``name`` runs, its packages' included; none where it is not a module of
+    ours."""
     parts = name.split(".")
     if parts[0] != NAME:
         return ()

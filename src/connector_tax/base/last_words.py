@@ -1,4 +1,5 @@
-"""What the jobs of one start said last, of their logs. A measuring job goes on with the log of earlier starts, whose words are not this one's."""
+"""What the jobs of one start said last, of their logs. A measuring job goes on with the log of earlier
+starts, whose words are not this one's."""
 
 import re
 import shlex
@@ -11,14 +12,16 @@ from typing import Any
 from connector_tax.base.errors import ConnectorTaxError
 from connector_tax.base.files import lines_of, open_regular, printable
 
-# What `connector-tax run` tells the Snakefile: the command that goes on, and that Snakemake is not to be heard.
+# What `connector-tax run` tells the Snakefile: the command that goes on, and that Snakemake is not to be
+# heard.
 COMMAND_VARIABLE, QUIET_VARIABLE = "CONNECTOR_TAX_COMMAND", "CONNECTOR_TAX_QUIET"
 
 # How a line of a job's log begins that says why the job ended.
 INTERRUPTED = "interrupted; "
 KILLED = "killed by "
 LAST_WORDS = ("error: ", "not begun: ", INTERRUPTED)
-# Behind such a line no part of it: a line of progress, as of a job that began again, or what Python warns of at its end.
+# Behind such a line no part of it: a line of progress, as of a job that began again, or what Python warns of
+# at its end.
 _NO_PART = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |.*:\d+: \w*Warning: ")
 # Of a log: by its last bytes one that was continued is told from one that was written anew.
 _END_BYTES = 4096
@@ -46,7 +49,8 @@ def marks_of(folder: Path) -> dict[Path, Mark]:
 
 
 def last_words(folder: Path, before: Mapping[Path, Mark]) -> dict[Path, list[str]]:
-    """Why jobs ended, of each log in ``folder`` that says it: that line with the log's name, and those that it goes on into.
+    """Why jobs ended, of each log in ``folder`` that says it: that line with the log's name, and those that
+    it goes on into.
 
     Args:
         before: marks of the logs when the start began.
@@ -78,7 +82,8 @@ def last_words(folder: Path, before: Mapping[Path, Mark]) -> dict[Path, list[str
 def without_a_word(
     failed: Iterable[Any], said: Collection[Path], before: Mapping[Path, Mark], told: str
 ) -> dict[Path, list[str]]:
-    """How those jobs ended that say nothing of it in their logs, as one that is killed. Of a group that is one job: its others never began.
+    """How those jobs ended that say nothing of it in their logs, as one that is killed. Of a group that is
+    one job: its others never began.
 
     Args:
         failed: Snakemake's jobs, also groups of them.
@@ -136,7 +141,8 @@ def _mark(log: Path) -> Mark | None:
 
 
 def _since(log: Path, size: int, before: Mark | None) -> bytes:
-    """What was written into it since ``before``, or all of it where it was written anew; of that the last ``_MOST_BYTES``."""
+    """What was written into it since ``before``, or all of it where it was written anew; of that the last
+    ``_MOST_BYTES``."""
     begin = 0
     if before is not None and before.end is not None and before.size < size:
         continued = _bytes(log, before.size - len(before.end), before.size) == before.end

@@ -1,7 +1,8 @@
 """Lock files: who holds one, and one message where a file system has none to give.
 
-``flock`` locks drop with their holder, however that ended. A file that cannot be opened (read-only, another user's), or that
-cannot be locked (NFS without its lock service says ENOLCK), is no lock that somebody else holds.
+``flock`` locks drop with their holder, however that ended. A file that cannot be opened (read-only, another
+user's), or that cannot be locked (NFS without its lock service says ENOLCK), is no lock that somebody else
+holds.
 """
 
 import fcntl
@@ -19,7 +20,8 @@ from connector_tax.base.files import in_the_way
 def cache_folder() -> Path:
     """Where engines and locks live, outside any checkout: several checkouts share a GPU.
 
-    A user without a home (HOME unset, no entry in passwd, as in a container with a number for a user) has it under TMPDIR.
+    A user without a home (HOME unset, no entry in passwd, as in a container with a number for a user) has it
+    under TMPDIR.
     """
     given = os.environ.get("CONNECTOR_TAX_CACHE")
     if given:
@@ -106,10 +108,11 @@ def started_once(path: Path, name: str, what: str = "campaign") -> Iterator[None
 def _no_lock(path: Path, what: str, error: OSError) -> EngineError:
     if error.errno in IN_THE_WAY:
         return EngineError(
-            f"{path}: the lock of {what} cannot be taken ({error.strerror}): {in_the_way(path)}. Move it away, then start again."
+            f"{path}: the lock of {what} cannot be taken ({error.strerror}): {in_the_way(path)}. Move it"
+            " away, then start again."
         )
     return EngineError(
-        f"{path}: the lock of {what} cannot be taken ({error.strerror or error}). Nothing is measured without it. results/, "
-        "TMPDIR and CONNECTOR_TAX_CACHE (without it ~/.cache/connector-tax) must lie where files can be written and locked: a "
-        "local disk, or NFS with its lock service."
+        f"{path}: the lock of {what} cannot be taken ({error.strerror or error}). Nothing is measured without"
+        " it. results/, TMPDIR and CONNECTOR_TAX_CACHE (without it ~/.cache/connector-tax) must lie where"
+        " files can be written and locked: a local disk, or NFS with its lock service."
     )

@@ -51,7 +51,8 @@ def each_in(processes: int) -> Iterator[Each]:
         yield pool.map
     except BrokenProcessPool as error:
         raise AnalysisError(
-            f"one of {processes} processes was killed (out of memory?). Make room, or start again with one process."
+            f"one of {processes} processes was killed (out of memory?). Make room, or start again with one"
+            " process."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
@@ -60,8 +61,8 @@ def each_in(processes: int) -> Iterator[Each]:
 def begin_in_pool() -> None:
     """Of a process of a pool: it ends with the one that it works for, also where that is killed outright.
 
-    It would wait for work for ever, and hold open whatever it inherited: a pipe into a log, and whoever waits for its end. Ctrl-C
-    reaches every process of a terminal; the first one ends the others.
+    It would wait for work for ever, and hold open whatever it inherited: a pipe into a log, and whoever waits
+    for its end. Ctrl-C reaches every process of a terminal; the first one ends the others.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

@@ -19,5 +19,6 @@ def prctl(option: int, value: int) -> None:
 
 
 def killed_with_parent() -> None:
-    """In a child, before its command: the kernel kills it when the thread that started it is gone, however that ended. It inherits to nobody."""
+    """In a child, before its command: the kernel kills it when the thread that started it is gone, however
+    that ended. It inherits to nobody."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

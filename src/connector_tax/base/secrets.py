@@ -1,7 +1,8 @@
 """Secrets: which names and values are some, and texts with the known ones masked.
 
-A secret comes into a campaign by ``${NAME}`` in its config or as a variable of the environment. Its value is known by that, and is masked wherever it
-stands. What is no value of such a variable stays as it is: nothing is guessed from the words of a text.
+A secret comes into a campaign by ``${NAME}`` in its config or as a variable of the environment. Its value is
+known by that, and is masked wherever it stands. What is no value of such a variable stays as it is: nothing
+is guessed from the words of a text.
 """
 
 import json
@@ -33,12 +34,15 @@ _ABOUT = re.compile(
     r"(count|dir|directory|enabled|endpoint|env|file|folder|header|home|host|length|limit|method|mode|name|path|port|provider|scheme|size|sock|socket"
     r"|timeout|ttl|type|uri|url|user)$"
 )
-# Sources: detect-secrets 1.5 and the default rules of gitleaks 8, and what the services document. None asks for entropy, since checksums have it, too.
+# Sources: detect-secrets 1.5 and the default rules of gitleaks 8, and what the services document. None asks
+# for entropy, since checksums have it, too.
 _FORMATS = {
     "a private key": r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY",
     "a password in a URL": r"://[^\s/?#@:\"']*:[^\s/?#@\"']+@",
     "a signed URL": r"[?&](?:X-Amz-Signature|X-Goog-Signature|sig)=[\w%+/-]{16,}",
-    "an HTTP login": r"(?i)\bauthorization: *(?:bearer|basic) \S|\b(?:bearer|basic) (?=[\w.~+/-]*[\d=])[\w.~+/-]{8,}",
+    "an HTTP login": (
+        r"(?i)\bauthorization: *(?:bearer|basic) \S|\b(?:bearer|basic) (?=[\w.~+/-]*[\d=])[\w.~+/-]{8,}"
+    ),
     "a JSON web token": r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*",
     "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}",
     "a key of OpenAI's form": r"\bsk-(?:(?:admin|ant|or|proj|svcacct)-[\w-]{20,}|[A-Za-z0-9]{20,})",
@@ -57,7 +61,8 @@ _FORMATS = {
     "a SendGrid key": r"\bSG\.[\w-]{22}\.[\w-]{43}",
 }  # fmt: skip
 _PARTS = re.compile(r"://[^\s/?#@:]*:([^\s/?#@]+)@|^(?:Bearer|Basic) (\S+)$", re.IGNORECASE)
-# What is shorter stands in any text as a number or a word: of letters alone, mixed with others, and of digits and letters.
+# What is shorter stands in any text as a number or a word: of letters alone, mixed with others, and of digits
+# and letters.
 _LEAST_WORDS, _LEAST, _LEAST_MIXED = 16, 8, 6
 # What was drawn by chance and is this long is masked within a longer word, too.
 _LEAST_WITHIN = 12
@@ -65,7 +70,8 @@ _LEAST_WITHIN = 12
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Say whether ``name``, of an argument, a variable or a key, tells that what stands under it is secret."""
+    """Say whether ``name``, of an argument, a variable or a key, tells that what stands under it is
+    secret."""
     words = "_".join(_WORDS.findall(name)).lower()
     if _ABOUT.search(words):
         return False
@@ -83,9 +89,11 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def know_references(config: Any) -> None:
-    """Have the variables that ``config`` refers to known as secrets, to this process and to those that it starts.
+    """Have the variables that ``config`` refers to known as secrets, to this process and to those that it
+    starts.
 
-    One that is not set is none: a config may be read where its engine cannot run, and another one may set it to a path.
+    One that is not set is none: a config may be read where its engine cannot run, and another one may set it
+    to a path.
     """
     known = os.environ.get(REFERRED_VARIABLE, "").split()
     referred = {name for name in REFERENCE.findall(json.dumps(config)) if name in os.environ}
@@ -94,7 +102,8 @@ def know_references(config: Any) -> None:
 
 
 def secrets_of(environment: Mapping[str, str]) -> frozenset[str]:
-    """Return the secrets among the variables of a process, and what of each is one by itself, as the password of a URL."""
+    """Return the secrets among the variables of a process, and what of each is one by itself, as the password
+    of a URL."""
     referred = environment.get(REFERRED_VARIABLE, "").split()
     values = {value for name, value in environment.items() if name in referred or is_secret(name, value)}
     parts = {part for value in values for found in _PARTS.finditer(value) for part in found.groups() if part}
@@ -104,7 +113,8 @@ def secrets_of(environment: Mapping[str, str]) -> frozenset[str]:
 
 
 def without(text: str, secrets: frozenset[str]) -> str:
-    """Return ``text`` without any of ``secrets``, also where it writes them as JSON, Python or a URL does, or line by line."""
+    """Return ``text`` without any of ``secrets``, also where it writes them as JSON, Python or a URL does, or
+    line by line."""
     pattern = _any_of(secrets)
     return pattern.sub(MASKED, text) if pattern is not None else text
 
@@ -115,13 +125,15 @@ def masked(text: str) -> str:
 
 
 def masked_values(value: Any) -> Any:
-    """Return a document with the texts in it masked. Keys and numbers stay: a password may read as a connector's id or a count of bytes."""
+    """Return a document with the texts in it masked. Keys and numbers stay: a password may read as a
+    connector's id or a count of bytes."""
     pattern = _any_of(_secrets_here())
     return value if pattern is None else _masked_values(value, pattern)
 
 
 def excerpt(text: str | bytes, chars: int) -> str:
-    """Return the beginning of what somebody else said, for a message. It is masked before it is cut: half of a secret is known by nothing."""
+    """Return the beginning of what somebody else said, for a message. It is masked before it is cut: half of
+    a secret is known by nothing."""
     return masked(text.decode(errors="replace") if isinstance(text, bytes) else text)[:chars]
 
 
@@ -151,7 +163,8 @@ def _any_of(secrets: frozenset[str]) -> re.Pattern[str] | None:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Yield how texts write ``secret``; nothing where it is too short to be told from other words and numbers."""
+    """Yield how texts write ``secret``; nothing where it is too short to be told from other words and
+    numbers."""
     is_words = re.fullmatch(r"[A-Za-z]+(?:[_-][A-Za-z]+)*", secret)
     least = _LEAST_WORDS if is_words else _LEAST_MIXED if _is_mixed(secret) else _LEAST
     if len(secret) >= least and not REFERENCE.fullmatch(secret):
@@ -168,7 +181,8 @@ def _is_mixed(text: str) -> bool:
 
 
 def _whole(form: str) -> str:
-    """Return a pattern of ``form`` where it is no part of a longer word; an escape such as ``\\n`` or ``%3A`` may stand before it."""
+    """Return a pattern of ``form`` where it is no part of a longer word; an escape such as ``\\n`` or ``%3A``
+    may stand before it."""
     pattern = re.escape(form)
     if len(form) >= _LEAST_WITHIN and _is_mixed(form):
         return pattern

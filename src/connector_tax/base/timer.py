@@ -19,7 +19,8 @@ now_ns = time.monotonic_ns
 
 
 def asleep_ns() -> int:
-    """How long this host has been suspended since it was booted: CLOCK_MONOTONIC stands still meanwhile, CLOCK_BOOTTIME does not."""
+    """How long this host has been suspended since it was booted: CLOCK_MONOTONIC stands still meanwhile,
+    CLOCK_BOOTTIME does not."""
     before = time.monotonic_ns()
     booted = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     return booted - (before + time.monotonic_ns()) // 2

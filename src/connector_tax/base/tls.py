@@ -29,7 +29,7 @@ def tls_context(target: Target) -> ssl.SSLContext | None:
             context.load_cert_chain(target.client_cert, target.client_key, password=str)
         except OSError as error:
             raise ConfigError(
-                f"--client-cert {target.client_cert}: no certificate with its key can be read from it ({error}). A key in a "
-                "file of its own is named by --client-key, and has no password."
+                f"--client-cert {target.client_cert}: no certificate with its key can be read from it"
+                f" ({error}). A key in a file of its own is named by --client-key, and has no password."
             ) from error
     return context

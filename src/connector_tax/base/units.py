@@ -65,7 +65,8 @@ def ratio_of(text: str) -> float:
 
 
 def is_number(text: str) -> bool:
-    """Whether ``int`` takes it and it is written in plain digits: a superscript two passes ``str.isdigit``."""
+    """Whether ``int`` takes it and it is written in plain digits: a superscript two passes
+    ``str.isdigit``."""
     return text.isascii() and text.isdecimal()
 
 

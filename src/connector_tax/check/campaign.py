@@ -37,7 +37,8 @@ ENVIRONMENT = {
 
 
 def write_campaign(request: CheckRequest, root: Path, name: str, *, duration_s: float) -> CampaignConfig:
-    """Write ``campaign.json`` of plain, the connector and plain again at one load into a new folder below ``root``.
+    """Write ``campaign.json`` of plain, the connector and plain again at one load into a new folder below
+    ``root``.
 
     Raises:
         ConfigError: the request is none that can be measured, or another check has begun in ``root``.
@@ -77,7 +78,8 @@ def engine_spec(engine: EngineConfig, connector: ConnectorSpec) -> EngineSpec:
 
 
 def rate_for(request: CheckRequest, costs: StepCosts, cores: int) -> float:
-    """Return the load per second; what a request costs the device beyond the steps' own base says how many it holds."""
+    """Return the load per second; what a request costs the device beyond the steps' own base says how many it
+    holds."""
     prompt, answer = request.input_tokens, request.output_tokens
     request_us = (
         prompt * costs.per_prefill_token_us
@@ -89,7 +91,8 @@ def rate_for(request: CheckRequest, costs: StepCosts, cores: int) -> float:
 
 
 def virtual_load(config: CampaignConfig, load: Load) -> Load:
-    """Return ``load`` in the campaign's shape, at no more than its engine holds: in overload a latency says how long one waited."""
+    """Return ``load`` in the campaign's shape, at no more than its engine holds: in overload a latency says
+    how long one waited."""
     costs, shape, args = step_costs(config.engine), config.phase_a_shape, config.engine.args
     assert costs is not None, "the engine's kind is virtual_gpu"
     limits = Limits.of(

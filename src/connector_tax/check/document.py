@@ -36,7 +36,8 @@ class Host(msgspec.Struct, frozen=True):
 
     Attributes:
         load: processes that ran or waited over the last minute.
-        waited: share of the last ten seconds in which some process waited for a core; None where the kernel does not tell.
+        waited: share of the last ten seconds in which some process waited for a core; None where the kernel
+            does not tell.
     """
 
     cores: int
@@ -138,7 +139,8 @@ class Growth(msgspec.Struct, frozen=True):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """One tax, or growth of one, that decides; ``where`` is a way of scheduling, or ``real_time``. Of virtual time the lower bound."""
+    """One tax, or growth of one, that decides; ``where`` is a way of scheduling, or ``real_time``. Of virtual
+    time the lower bound."""
 
     where: str
     metric: str
@@ -153,8 +155,9 @@ class Verdict(msgspec.Struct, frozen=True):
         limit: as a ratio; None: no tax is too large.
         of: what is judged: taxes, or with a baseline their growth.
         worst: the largest that decides.
-        why: of what is not judged: ``ended``, ``out_of_time``, ``problem``, ``not_measured``, ``off`` (the connector is, or on a fallback),
-            ``wide`` (an interval is wider than the limit) or ``not_in_virtual_time``.
+        why: of what is not judged: ``ended``, ``out_of_time``, ``problem``, ``not_measured``, ``off`` (the
+            connector is, or on a fallback), ``wide`` (an interval is wider than the limit) or
+            ``not_in_virtual_time``.
         subject: the metric or the hook that is meant, or what an engine said.
     """
 

@@ -1,4 +1,5 @@
-"""Asked of the engine's Python in seconds, before anything is launched: does it load vLLM and these connectors."""
+"""Asked of the engine's Python in seconds, before anything is launched: does it load vLLM and these
+connectors."""
 
 import json
 import os
@@ -55,7 +56,8 @@ def faults(
         )
     except subprocess.TimeoutExpired as error:
         raise EngineError(
-            f"--engine-python {python}: did not import vLLM and the connector within {TIMEOUT_S:g} s. Try it by hand."
+            f"--engine-python {python}: did not import vLLM and the connector within {TIMEOUT_S:g} s. Try it"
+            " by hand."
         ) from error
     answers = [line for line in ended.stdout.splitlines() if line.startswith(ANSWER)]
     if not answers:

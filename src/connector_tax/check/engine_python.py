@@ -1,4 +1,5 @@
-"""The argument that says which interpreter has vLLM, of the commands that launch an engine without a campaign's file."""
+"""The argument that says which interpreter has vLLM, of the commands that launch an engine without a
+campaign's file."""
 
 import argparse
 import os
@@ -30,6 +31,6 @@ def engine_python_of(args: argparse.Namespace) -> str:
             raise ConfigError(f"--engine-python {python}: {fault}")
         return python
     raise ConfigError(
-        f"no interpreter that has vLLM is given. Either --engine-python /path/to/venv/bin/python, or export {VARIABLE}=/path/to/venv/bin/python; "
-        "scripts/make_engine_env.sh makes one without a GPU."
+        "no interpreter that has vLLM is given. Either --engine-python /path/to/venv/bin/python, or export"
+        f" {VARIABLE}=/path/to/venv/bin/python; scripts/make_engine_env.sh makes one without a GPU."
     )

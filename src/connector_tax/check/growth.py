@@ -1,4 +1,5 @@
-"""How much a tax grew since another check of the same connector: the main branch's document against today's numbers."""
+"""How much a tax grew since another check of the same connector: the main branch's document against today's
+numbers."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,7 +14,8 @@ from connector_tax.check.document import Check, Growth, Seen
 from connector_tax.check.request import STEP
 from connector_tax.virtual_time import Bounds, Interval, VirtualTime
 
-# (1.96 + 0.84) / 1.96: a growth of so many reaches of its interval is seen four times in five, of few starts oftener.
+# (1.96 + 0.84) / 1.96: a growth of so many reaches of its interval is seen four times in five, of few starts
+# oftener.
 FOUR_IN_FIVE = 1.43
 
 
@@ -26,7 +28,8 @@ def read_baseline(path: Path) -> Check:
     baseline = read_document(path, Check)
     if not baseline.found.virtual_time:
         raise ConfigError(
-            f"--baseline {path}: has no tax in virtual time (verdict {baseline.verdict.code}). Give a check that came to one."
+            f"--baseline {path}: has no tax in virtual time (verdict {baseline.verdict.code}). Give a check"
+            " that came to one."
         )
     return baseline
 
@@ -49,7 +52,8 @@ def refuse_another(baseline: Check, now: Mapping[str, Any]) -> None:
     for key, value in now.items():
         if then[key] != value:
             raise ConfigError(
-                f"--baseline: {key} is {shown(then[key])} there and {shown(value)} here. Give a check that was asked for the same."
+                f"--baseline: {key} is {shown(then[key])} there and {shown(value)} here. Give a check that"
+                " was asked for the same."
             )
 
 
@@ -95,7 +99,8 @@ def _load(v: VirtualTime) -> dict[str, float]:
 
 
 def _change(then: Bounds, now: Bounds, speed: float) -> Interval:
-    """``now - then``; its interval holds whether or not what the connector computes follows the host's speed as plain does."""
+    """``now - then``; its interval holds whether or not what the connector computes follows the host's speed
+    as plain does."""
     first, second = msgspec.structs.astuple(then.charged), msgspec.structs.astuple(now.charged)
     point = second[0] - first[0]
     if None in (*first, *second):

@@ -1,4 +1,5 @@
-"""One real launch of the connector on the virtual GPU by the campaign's own code: a server and a second of requests."""
+"""One real launch of the connector on the virtual GPU by the campaign's own code: a server and a second of
+requests."""
 
 import re
 from contextlib import suppress

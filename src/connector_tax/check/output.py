@@ -20,7 +20,8 @@ LEAST_US = 0.5
 
 
 def text_of(part: str, value: Any) -> str:
-    """Return a part of the check as lines: ``about``, ``loads``, ``launched``, ``switched``, ``virtual_time``, ``growth``, ``real_time`` or ``verdict``."""
+    """Return a part of the check as lines: ``about``, ``loads``, ``launched``, ``switched``,
+    ``virtual_time``, ``growth``, ``real_time`` or ``verdict``."""
     lines = str(getattr(_module("check.txt.j2"), part)(value)).splitlines()
     return "\n".join(line for line in lines if line.strip())
 

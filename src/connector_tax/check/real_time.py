@@ -1,4 +1,5 @@
-"""A campaign of three lines in real time: plain, the connector and plain again, launched one after another on the virtual GPU."""
+"""A campaign of three lines in real time: plain, the connector and plain again, launched one after another on
+the virtual GPU."""
 
 from collections.abc import Callable
 

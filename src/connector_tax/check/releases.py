@@ -1,8 +1,9 @@
 """The record: what connectors cost the engine's thread in releases of vLLM, in virtual time.
 
-Engines of all releases, each with and without one connector, take turns in one measurement, so the host's moods fall on all of them alike. A
-change between two releases is the mean over starts of what the connector costs in one less what it costs in the other. Connectors are measured
-one after the other: all at once, their engines would keep each other's caches cold, and their threads the cores.
+Engines of all releases, each with and without one connector, take turns in one measurement, so the host's
+moods fall on all of them alike. A change between two releases is the mean over starts of what the connector
+costs in one less what it costs in the other. Connectors are measured one after the other: all at once, their
+engines would keep each other's caches cold, and their threads the cores.
 """
 
 import csv
@@ -91,8 +92,10 @@ class Change(msgspec.Struct, frozen=True):
 
     Attributes:
         connector: ``plain`` for what a step without one costs.
-        significant: whether the interval excludes zero with all changes of the record looked at together (Bonferroni).
-        hooks: those that changed significantly, all hooks of the change looked at together; the largest first.
+        significant: whether the interval excludes zero with all changes of the record looked at together
+            (Bonferroni).
+        hooks: those that changed significantly, all hooks of the change looked at together; the largest
+            first.
         outside_hooks: what of ``us_per_step`` no hook took: vLLM's own code around them; None of plain's.
     """
 
@@ -149,7 +152,8 @@ def interpreters(releases: Sequence[str], engines: int, say: Say) -> dict[str, s
         engines: that will run at the same time.
 
     Raises:
-        ConfigError: the disk or the memory does not hold them, or a release cannot be installed; says what is needed.
+        ConfigError: the disk or the memory does not hold them, or a release cannot be installed; says what is
+            needed.
     """
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
@@ -157,12 +161,14 @@ def interpreters(releases: Sequence[str], engines: int, say: Say) -> dict[str, s
     free, needed = shutil.disk_usage(cache).free, len(new) * ENVIRONMENT_BYTES
     if free < needed:
         raise ConfigError(
-            f"--releases: {cache} has {free / 1e9:.0f} GB free, and {', '.join(new)} take {needed / 1e9:.0f} GB. Make room, or set CONNECTOR_TAX_CACHE."
+            f"--releases: {cache} has {free / 1e9:.0f} GB free, and {', '.join(new)} take {needed / 1e9:.0f}"
+            " GB. Make room, or set CONNECTOR_TAX_CACHE."
         )
     memory, wanted = psutil.virtual_memory().available, engines * ENGINE_BYTES
     if memory < wanted:
         raise ConfigError(
-            f"--releases: {engines} engines at once take {wanted / 1e9:.0f} GB of memory, and {memory / 1e9:.0f} GB are free. Give fewer releases."
+            f"--releases: {engines} engines at once take {wanted / 1e9:.0f} GB of memory, and"
+            f" {memory / 1e9:.0f} GB are free. Give fewer releases."
         )
     found = {}
     for release in releases:
@@ -175,7 +181,8 @@ def interpreters(releases: Sequence[str], engines: int, say: Say) -> dict[str, s
         found[release] = made.stdout.strip().splitlines()[-1]
         if (has := installed(found[release])["vllm"]) != release:
             raise ConfigError(
-                f"--releases: {found[release]} has vLLM {has}, not {release}. Remove its environment; it is built anew."
+                f"--releases: {found[release]} has vLLM {has}, not {release}. Remove its environment; it is"
+                " built anew."
             )
     return found
 
@@ -183,9 +190,9 @@ def interpreters(releases: Sequence[str], engines: int, say: Say) -> dict[str, s
 def installed(python: str) -> dict[str, str]:
     """Versions of the packages that matter, as that interpreter has them."""
     ask = (
-        "import importlib.metadata as m, json, sys\n"
-        "d = {x.metadata['Name'].lower().replace('_', '-'): x.version for x in m.distributions()}\n"
-        "print(json.dumps({p: d.get(p) or d.get(p + '-cpu') for p in sys.argv[1:] if d.get(p) or d.get(p + '-cpu')}))"
+        "import importlib.metadata as m, json, sys\nd = {x.metadata['Name'].lower().replace('_', '-'):"
+        " x.version for x in m.distributions()}\nprint(json.dumps({p: d.get(p) or d.get(p + '-cpu') for p in"
+        " sys.argv[1:] if d.get(p) or d.get(p + '-cpu')}))"
     )
     said = subprocess.run([python, "-c", ask, *PACKAGES], capture_output=True, text=True, check=True)
     return msgspec.json.decode(said.stdout, type=dict[str, str])
@@ -199,7 +206,8 @@ class Raw(msgspec.Struct, frozen=True):
 
 
 def measure_record(asked: Asked, root: Path, say: Say) -> Record:
-    """Measure what ``root`` does not have yet, one file for each connector and way of scheduling, and write the record beside them.
+    """Measure what ``root`` does not have yet, one file for each connector and way of scheduling, and write
+    the record beside them.
 
     Raises:
         ConfigError: what ``root`` has was asked for otherwise.
@@ -223,7 +231,8 @@ def measure_record(asked: Asked, root: Path, say: Say) -> Record:
         kept = msgspec.json.decode(path.read_bytes(), type=Raw)
         if differ := [name for name in wanted if kept.asked.get(name) != wanted[name]]:
             raise ConfigError(
-                f"--to {root}: {path.name} was measured with other {', '.join(differ)}. Give a new folder, or what that one was asked for."
+                f"--to {root}: {path.name} was measured with other {', '.join(differ)}. Give a new folder, or"
+                " what that one was asked for."
             )
         found.append(kept.measurement)
     host: dict[str, Fact] = {
@@ -245,7 +254,8 @@ def measure_record(asked: Asked, root: Path, say: Say) -> Record:
 
 
 def _measure(asked: Asked, connector: str, scheduling: str, say: Say) -> Measurement:
-    """All releases side by side; an engine that does not start is left out with the reason, and the others are started again."""
+    """All releases side by side; an engine that does not start is left out with the reason, and the others
+    are started again."""
     begun_s = time.monotonic()
     missing: dict[str, str] = {}
     label, with_connector = asked.connectors[connector]
@@ -267,9 +277,11 @@ def _measure(asked: Asked, connector: str, scheduling: str, say: Say) -> Measure
                 say(f"left out: {failed.label}: {reason}")
                 missing[next(release for (_, release), spec in specs.items() if spec == failed)] = reason
     rows = tuple(
-        Row(release, missing=missing[release])
-        if release in missing
-        else _row(release, found[PLAIN, release], found[connector, release])
+        (
+            Row(release, missing=missing[release])
+            if release in missing
+            else _row(release, found[PLAIN, release], found[connector, release])
+        )
         for release in asked.pythons
     )
     return Measurement(connector, label, scheduling, rows, time.monotonic() - begun_s)
@@ -388,8 +400,10 @@ def write_record(record: Record, root: Path) -> None:
 
 WAY_WORDS = {"async": "asynchronous", "sync": "synchronous"}
 COLUMNS = (
-    "connector", "scheduling", "release", "missing", "starts", "plain_us_per_step", "over_plain_us_per_step", "low", "high",
-    "with_others_us_per_step", "with_others_low", "with_others_high", "tpot_p50", "tpot_p50_low", "tpot_p50_high", "ttft_p90", "ttft_p90_low", "ttft_p90_high",
+    "connector", "scheduling", "release", "missing", "starts",
+    "plain_us_per_step", "over_plain_us_per_step", "low", "high",
+    "with_others_us_per_step", "with_others_low", "with_others_high",
+    "tpot_p50", "tpot_p50_low", "tpot_p50_high", "ttft_p90", "ttft_p90_low", "ttft_p90_high",
     "hooks_us_per_step", "spinning_cores", "switched", "source",
 )  # fmt: skip
 

@@ -78,7 +78,8 @@ def entry_by_id(connector_id: str) -> tuple[ConnectorEntry, tuple[str, ...]]:
     known = read_connectors(CONNECTORS, str(CONNECTORS))
     if connector_id not in known:
         raise ConfigError(
-            f"--connector {connector_id}: not in config/connectors.yaml. Known: {', '.join(known)}. Or give --kv-transfer-config JSON."
+            f"--connector {connector_id}: not in config/connectors.yaml. Known: {', '.join(known)}. Or give"
+            " --kv-transfer-config JSON."
         )
     if known[connector_id].kv_transfer_config is None:
         raise ConfigError(f"--connector {connector_id}: is vLLM without a connector; give one that has one.")
@@ -86,10 +87,12 @@ def entry_by_id(connector_id: str) -> tuple[ConnectorEntry, tuple[str, ...]]:
 
 
 def entry_of_json(text: str) -> tuple[ConnectorEntry, tuple[str, ...]]:
-    """An entry for vLLM's own ``--kv-transfer-config``; a known connector of that class says what ports and packages it wants.
+    """An entry for vLLM's own ``--kv-transfer-config``; a known connector of that class says what ports and
+    packages it wants.
 
     Raises:
-        ConfigError: it is no JSON object with ``kv_connector`` and ``kv_role``, or one that is stacked in it is none.
+        ConfigError: it is no JSON object with ``kv_connector`` and ``kv_role``, or one that is stacked in it
+            is none.
     """
     config = _json("--kv-transfer-config", text, KvTransferConfig)
     names = _names(config)
@@ -140,7 +143,8 @@ def _for_the_host(entry: ConnectorEntry) -> tuple[ConnectorEntry, tuple[str, ...
 
 
 def model_folder(name: str, engine_python: str) -> tuple[str, Path]:
-    """(the model's name, a folder that vLLM can be started on without weights), made with the engine's interpreter where need be.
+    """(the model's name, a folder that vLLM can be started on without weights), made with the engine's
+    interpreter where need be.
 
     Args:
         name: of ``config/models/``, a ``config.json``, or a folder that has one and a tokenizer.
@@ -156,7 +160,8 @@ def model_folder(name: str, engine_python: str) -> tuple[str, Path]:
     if not shape.is_file():
         known = ", ".join(sorted(p.stem for p in MODELS.glob("*.json")))
         raise ConfigError(
-            f"--model-config {name}: no such model. Known: {known}. Or give a config.json, or a folder that has one and a tokenizer."
+            f"--model-config {name}: no such model. Known: {known}. Or give a config.json, or a folder that"
+            " has one and a tokenizer."
         )
     _model_config(shape)
     label = shape.parent.name if shape.name == "config.json" else shape.stem
@@ -188,7 +193,8 @@ def _model_config(path: Path) -> Foreign:
     value = read_json(path)
     if not isinstance(value, dict):
         raise ConfigError(
-            f"--model-config {path}: wanted is a model's config.json, a JSON object, not {json.dumps(value)[:80]}."
+            f"--model-config {path}: wanted is a model's config.json, a JSON object, not"
+            f" {json.dumps(value)[:80]}."
         )
     return value
 

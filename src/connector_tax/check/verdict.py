@@ -1,7 +1,8 @@
 """One word and an exit code; no more than the intervals hold.
 
-In virtual time the lower bound decides: what the engine's thread was charged. Other threads of the process may or may not delay it. In real time a tax
-has the interval of one pair of launches, which plain and plain again are.
+In virtual time the lower bound decides: what the engine's thread was charged. Other threads of the process
+may or may not delay it. In real time a tax has the interval of one pair of launches, which plain and plain
+again are.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ ONE_PAIR = float(student_quantile(0.975, 1))
 
 
 def judge(request: CheckRequest, found: Found, cut_short: str | None) -> Verdict:
-    """Return the verdict on what is known: a tax, or its growth, is above the limit where its whole interval is.
+    """Return the verdict on what is known: a tax, or its growth, is above the limit where its whole interval
+    is.
 
     Args:
         cut_short: why the check did not come to its end; None where it did.

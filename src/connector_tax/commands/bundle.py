@@ -17,7 +17,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         ("--to=FILE", Path, "replaced if it is there; default CAMPAIGN.tar.xz here"),
         ("--partial", bool, "also a campaign that is not finished"),
-        ("--compact", bool, "small enough for a repository: without step records of most cells, ~ for the home folder"),
+        (
+            "--compact",
+            bool,
+            "small enough for a repository: without step records of most cells, ~ for the home folder",
+        ),
     )
 
 
@@ -30,8 +34,9 @@ def _run(args: argparse.Namespace) -> int:
     if done.problems:
         first = done.problems[0]
         print(
-            f"{root}: the analysis found {how_many(len(done.problems), 'problem')}, the first {first.subject}: {problem_text(first).rstrip('.?')}. "
-            "The bundle holds the campaign as it is, and its aggregate.json lists them all.",
+            f"{root}: the analysis found {how_many(len(done.problems), 'problem')}, the first"
+            f" {first.subject}: {problem_text(first).rstrip('.?')}. The bundle holds the campaign as it is,"
+            " and its aggregate.json lists them all.",
             file=sys.stderr,
         )
     print(f"{to}: {done.files} files, {done.size / 2**20:.1f} MiB, sha256 {done.sha256}")

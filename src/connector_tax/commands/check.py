@@ -1,4 +1,5 @@
-"""Say whether a KV connector loads and serves, what it switches, and the tax of the engine's thread, on a virtual GPU.
+"""Say whether a KV connector loads and serves, what it switches, and the tax of the engine's thread, on a
+virtual GPU.
 
 The tax is taken in virtual time (docs/check.md). --releases: over releases of vLLM.
 """

@@ -67,8 +67,8 @@ def profile_of(data: CampaignData) -> Path:
         if cards == {read_yaml(path)["name"]}:
             return path
     raise ConfigError(
-        f"{data.root} was measured on {' and '.join(sorted(cards)) or 'no card'}, and no profile in {GPUS} has that name. "
-        "Give --gpu the one to start from."
+        f"{data.root} was measured on {' and '.join(sorted(cards)) or 'no card'}, and no profile in {GPUS}"
+        " has that name. Give --gpu the one to start from."
     )
 
 

@@ -98,7 +98,8 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _first_that_fits(wanted: Wanted, folder: Path) -> tuple[str, int, Outlook]:
-    """Return the largest plan that fits when it is rehearsed, too: its config's text, its repeats, and what it finds."""
+    """Return the largest plan that fits when it is rehearsed, too: its config's text, its repeats, and what
+    it finds."""
     for text, config in plans(wanted, costs_of(wanted, folder)):
         root, times = rehearse(config, folder)
         if outlook(root, times, config).hours <= wanted.hours:
@@ -146,13 +147,19 @@ def _refuse_missing(connectors: list[ConnectorSpec], python: str) -> None:
 
 def _fits(plan: Outlook, repeats: int, hours: float) -> str:
     launches, cells = sum(p.launches for p in plan.phases), sum(p.cells for p in plan.phases)
-    return f"{repeats} repeats, with phases A and B {repeats + 2} blocks of launches ({launches} launches, {cells} cells): {duration_text(3600 * plan.hours)} of {hours:g} h"
+    return (
+        f"{repeats} repeats, with phases A and B {repeats + 2} blocks of launches ({launches} launches,"
+        f" {cells} cells): {duration_text(3600 * plan.hours)} of {hours:g} h"
+    )
 
 
 def _finds(plan: Outlook, repeats: int) -> Iterator[str]:
     for found in plan.smallest_tax:
         if found.repeats == repeats:
-            yield f"a TTFT p90 tax of {between(found.ttft_p90)}, a TPOT p90 tax of {between(found.tpot_p90)}, four times in five (SIMULATED)"
+            yield (
+                f"a TTFT p90 tax of {between(found.ttft_p90)}, a TPOT p90 tax of {between(found.tpot_p90)},"
+                " four times in five (SIMULATED)"
+            )
 
 
 COMMAND = Command(

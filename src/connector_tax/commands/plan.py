@@ -34,8 +34,8 @@ def _run(args: argparse.Namespace) -> int:
     slots = config.engine.slots
     if args.gpus is not None and not 1 <= args.gpus <= len(slots):
         raise ConfigError(
-            f"--gpus {args.gpus}: campaign {config.campaign} may use {len(slots)} (engine.gpus: {', '.join(map(str, slots))}). "
-            "Give a number from 1 to that, or name more cards there."
+            f"--gpus {args.gpus}: campaign {config.campaign} may use {len(slots)} (engine.gpus:"
+            f" {', '.join(map(str, slots))}). Give a number from 1 to that, or name more cards there."
         )
     earlier = args.earlier and CampaignFolder(args.earlier.root).aggregate
     with nullcontext(args.to) if args.to else tempfile.TemporaryDirectory(prefix="connector-tax-") as folder:

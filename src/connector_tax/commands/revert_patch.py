@@ -1,4 +1,5 @@
-"""Check that the engine's vLLM holds nothing of connector-tax, and take out what an earlier version wrote into its files.
+"""Check that the engine's vLLM holds nothing of connector-tax, and take out what an earlier version wrote
+into its files.
 
 Step timing is applied in memory today, so there is usually nothing to take out.
 """

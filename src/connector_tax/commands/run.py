@@ -145,7 +145,8 @@ def _refuse_unknown_options(words: list[str]) -> None:
 
 
 def snakemake_command(configfile: Path, cores: int | None, *more: str) -> list[str]:
-    """Snakemake with this project's Snakefile, to be run beside ``results_folder()``; ``configfile`` is the caller's.
+    """Snakemake with this project's Snakefile, to be run beside ``results_folder()``; ``configfile`` is the
+    caller's.
 
     Args:
         cores: None leaves it to a profile in ``more``.
@@ -155,7 +156,8 @@ def snakemake_command(configfile: Path, cores: int | None, *more: str) -> list[s
     """
     if find_spec("snakemake") is None:
         raise ConfigError(
-            "Snakemake is not installed. pip install 'connector-tax[run]' brings it; run --minutes N needs none."
+            "Snakemake is not installed. pip install 'connector-tax[run]' brings it; run --minutes N needs"
+            " none."
         )
     at_once = [] if cores is None else ["--cores", str(cores)]
     rules = ["--snakefile", str(PROJECT_ROOT / "Snakefile"), "--configfile", str(configfile.absolute())]

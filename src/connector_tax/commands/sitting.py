@@ -1,4 +1,5 @@
-"""``connector-tax run --minutes``: measure a campaign for so many minutes, then stop; the next call goes on from there.
+"""``connector-tax run --minutes``: measure a campaign for so many minutes, then stop; the next call goes on
+from there.
 
 For hosts that cut long commands, that are lent by the hour, or that can fetch nothing: it needs no Snakemake.
 """
@@ -64,7 +65,8 @@ def measure(campaign: Named, args: argparse.Namespace) -> int:
 
 
 def _alone(config: CampaignConfig, folder: CampaignFolder) -> AbstractContextManager[None]:
-    """Nobody measures in the folder meanwhile: jobs of a batch system go on when whoever started them was killed."""
+    """Nobody measures in the folder meanwhile: jobs of a batch system go on when whoever started them was
+    killed."""
     return held(folder.lock, f"campaign {config.campaign}", holder_words(folder.root, config.campaign))
 
 
@@ -73,12 +75,13 @@ def _take(archive: Path, folder: CampaignFolder) -> None:
     print(f"{archive}: {len(taken.units)} documents and runs taken into {folder.root}")
     if taken.removed:
         print(
-            f"{folder.root}: removed {', '.join(taken.removed)}, which followed from another Phase A than is there now; the next sitting "
-            "or start makes it again"
+            f"{folder.root}: removed {', '.join(taken.removed)}, which followed from another Phase A than is"
+            " there now; the next sitting or start makes it again"
         )
     if taken.kept:
         print(
-            f"{archive}: {len(taken.kept)} of its documents and runs went on here since and are kept: {', '.join(taken.kept)}"
+            f"{archive}: {len(taken.kept)} of its documents and runs went on here since and are kept:"
+            f" {', '.join(taken.kept)}"
         )
 
 
@@ -99,7 +102,8 @@ def _saved(config: CampaignConfig, folder: CampaignFolder, save: Path | None) ->
 
 
 def _without_secrets(config: CampaignConfig, folder: CampaignFolder) -> None:
-    """Go through the logs of what is not finished. Who measured may have been killed, and its engine be about to end; an archive is sent around.
+    """Go through the logs of what is not finished. Who measured may have been killed, and its engine be about
+    to end; an archive is sent around.
 
     Raises:
         EngineError: somebody else measures in the folder.
@@ -119,6 +123,9 @@ def _without_secrets(config: CampaignConfig, folder: CampaignFolder) -> None:
 
 def _words(sitting: Sitting, campaign: Named) -> str:
     if not sitting.left:
-        return f"{len(sitting.done)} stages done; the campaign is measured. Its report: connector-tax report {campaign.given}"
+        return (
+            f"{len(sitting.done)} stages done; the campaign is measured. Its report: connector-tax report"
+            f" {campaign.given}"
+        )
     done = f"{len(sitting.done)} stages done, {len(sitting.left)} left ({sitting.why})"
     return f"{done}; next: {sitting.left[0]}. Go on: {campaign.run_command} --minutes N"

@@ -1,4 +1,5 @@
-"""``connector-tax run --smoke``: plain, the no-op connector and NIXL on this host's GPU, two rates, one shape, in about ten minutes.
+"""``connector-tax run --smoke``: plain, the no-op connector and NIXL on this host's GPU, two rates, one
+shape, in about ten minutes.
 
 It needs no download: the model has the shape of config/models/ and random weights.
 """

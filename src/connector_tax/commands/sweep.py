@@ -105,11 +105,17 @@ def overview(sweep: "Sweep", results: Path) -> str:
     left = duration_text(sum(state.left_s for state in states.values()))
     beside = any(len(cell.config.engine.slots) > 1 for cell in sweep.order)
     lines = [
-        f"sweep {sweep.name}: {len(sweep.cells)} campaigns of {sweep.base}, {sweep.excluded} excluded, measured in this order",
+        (
+            f"sweep {sweep.name}: {len(sweep.cells)} campaigns of {sweep.base}, {sweep.excluded} excluded,"
+            " measured in this order"
+        ),
         "",
         *columns(rows),
         "",
-        f"{finished} of {len(states)} campaigns finished, about {left} left, as far as rates and a launch's time are guessed",
+        (
+            f"{finished} of {len(states)} campaigns finished, about {left} left, as far as rates and a"
+            " launch's time are guessed"
+        ),
         *[f"go on with: connector-tax sweep {sweep.word} run"] * (finished < len(states)),
         *[SIDE_BY_SIDE] * beside,
     ]
@@ -151,11 +157,15 @@ def _measure(sweep: "Sweep", args: argparse.Namespace) -> int:
     for name in outcome.failed:
         config = shlex.quote(os.path.relpath(sweep.folder / f"{name}.yaml"))
         _note(
-            f"failed: {name}; connector-tax status {config} says where it stands, logs lie in results/{name}/logs"
+            f"failed: {name}; connector-tax status {config} says where it stands, logs lie in"
+            f" results/{name}/logs"
         )
     went = f"{len(outcome.codes) - len(outcome.failed)} of {len(commands)} campaigns came to their end"
     if outcome.interrupted is not None:
-        went = f"interrupted by {signal.Signals(outcome.interrupted).name} in {outcome.at or 'no campaign'}; {went}"
+        went = (
+            f"interrupted by {signal.Signals(outcome.interrupted).name} in {outcome.at or 'no campaign'};"
+            f" {went}"
+        )
     elif not outcome.failed:
         _say(f"{went}. Their taxes: connector-tax sweep {sweep.word} table")
         return 0

@@ -1,4 +1,5 @@
-"""Say which files of a bundle were changed, are missing or were added; with --reproduce, compute it anew and compare.
+"""Say which files of a bundle were changed, are missing or were added; with --reproduce, compute it anew and
+compare.
 
 Of results that are no bundle: which cells and receipts differ from their checksums.
 """
@@ -90,7 +91,8 @@ def _verify_results(folder: CampaignFolder, given: Path) -> int:
             continue
         if known and known != sha256_of(run.receipt):
             findings[run.receipt] = (
-                f"differs from its checksum in {folder.manifest.name}; if it was measured again since then: connector-tax report"
+                f"differs from its checksum in {folder.manifest.name}; if it was measured again since then:"
+                " connector-tax report"
             )
         try:
             cells = read_receipt(run).cells
@@ -104,7 +106,8 @@ def _verify_results(folder: CampaignFolder, given: Path) -> int:
     for path, why in findings.items():
         print(f"{path}: {printable(why, 500)}")
     print(
-        f"{how_many(len(runs), 'run')}, {how_many(n_cells, 'cell')}: {how_many(len(findings), 'finding') if findings else 'all as they were measured'}"
+        f"{how_many(len(runs), 'run')}, {how_many(n_cells, 'cell')}:"
+        f" {how_many(len(findings), 'finding') if findings else 'all as they were measured'}"
     )
     name = shlex.quote(str(folder.root))
     print(f"to compute it anew: connector-tax report {name}; to make a bundle: connector-tax bundle {name}")

@@ -1,8 +1,8 @@
 """Step records of a measured configuration to an engine model that says how it would do at other loads.
 
-A step's time is taken as linear in its prompt tokens, its decoding sequences and the tokens these look back on, with
-coefficients that cannot be negative and a scatter in proportion to it. What the model then says of every cell that was
-measured stands beside what was measured: that is how far it may be believed.
+A step's time is taken as linear in its prompt tokens, its decoding sequences and the tokens these look back
+on, with coefficients that cannot be negative and a scatter in proportion to it. What the model then says of
+every cell that was measured stands beside what was measured: that is how far it may be believed.
 """
 
 from collections.abc import Sequence
@@ -32,11 +32,11 @@ Floats = NDArray[np.float64]
 MAX_NUM_SEQS, KV_BLOCKS, BLOCK_SIZE = 256, 1 << 40, 16
 # With fewer steps five coefficients say little.
 FEWEST_STEPS = 50
-# With fewer steps in which sequences decode together, what another one costs is a guess: from 22 and 42 such steps of 17,000
-# vLLM on a CPU had 130 and 820 us for the same thing.
+# With fewer steps in which sequences decode together, what another one costs is a guess: from 22 and 42 such
+# steps of 17,000 vLLM on a CPU had 130 and 820 us for the same thing.
 FEWEST_TOGETHER = 200
-# Phase C's prompts are partly in the prefix cache, and say nothing of prompts that are not; Phase D's arrive when an earlier
-# one ends, and their steps grow with what is cached.
+# Phase C's prompts are partly in the prefix cache, and say nothing of prompts that are not; Phase D's arrive
+# when an earlier one ends, and their steps grow with what is cached.
 WITHOUT = ("c", "d")
 
 
@@ -74,8 +74,9 @@ def steps_of(cells: Sequence[CellData], resolved: Resolved) -> tuple[list[CellDa
     steps, together = sum(map(len, tables)), sum(int((table[:, 2] >= 2).sum()) for table in tables)
     if steps < FEWEST_STEPS or together < FEWEST_TOGETHER:
         raise AnalysisError(
-            f"it has {steps} step records in valid cells, {together} of them of two sequences or more; {FEWEST_STEPS} and "
-            f"{FEWEST_TOGETHER} are needed to fit a step. Measure with engine.step_timing: true, at higher rates or with longer answers."
+            f"it has {steps} step records in valid cells, {together} of them of two sequences or more;"
+            f" {FEWEST_STEPS} and {FEWEST_TOGETHER} are needed to fit a step. Measure with"
+            " engine.step_timing: true, at higher rates or with longer answers."
         )
     return usable, tables
 
@@ -117,7 +118,8 @@ def fit_costs(features: Floats, duration_us: Floats) -> tuple[EngineCosts, Conne
     """Coefficients that are not negative, by least squares of the relative error.
 
     Args:
-        features: shape (steps, 5): one, prompt tokens, decoding sequences, tokens looked back on, prompts begun.
+        features: shape (steps, 5): one, prompt tokens, decoding sequences, tokens looked back on, prompts
+            begun.
         duration_us: shape (steps,).
 
     Returns:

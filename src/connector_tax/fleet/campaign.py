@@ -15,7 +15,10 @@ from connector_tax.fleet.run import PLAIN, Member, profiles_of, slos
 from connector_tax.read.ingest import CampaignData, read_campaign
 from connector_tax.read.ingest.cells import CellData
 
-CLOCKED = "measured on a virtual GPU: its steps last as long as a profile says, hooks as long as they took on that host"
+CLOCKED = (
+    "measured on a virtual GPU: its steps last as long as a profile says, hooks as long as they took on that"
+    " host"
+)
 # A model that misses what was measured by more than this at the median says nothing of other loads.
 BELIEVABLE = 0.25
 
@@ -62,8 +65,8 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
     """
     if given := [p.name for p in study.patterns if p.profile is not None]:
         raise ConfigError(
-            f"pattern {given[0]!r} has a profile of its own, but a campaign is given, from which profiles are found. "
-            "Take the profile out, or leave the campaign out."
+            f"pattern {given[0]!r} has a profile of its own, but a campaign is given, from which profiles are"
+            " found. Take the profile out, or leave the campaign out."
         )
     data = read_campaign(root)
     _check_lengths(data, study)
@@ -123,8 +126,8 @@ def _check_lengths(data: CampaignData, study: Study) -> None:
     for pattern in study.patterns:
         if limit is not None and pattern.input_tokens + pattern.output_tokens > limit:
             raise ConfigError(
-                f"pattern {pattern.name!r} has {pattern.input_tokens} + {pattern.output_tokens} tokens, the campaign's engine "
-                f"takes {limit} (max_model_len). Shorten it."
+                f"pattern {pattern.name!r} has {pattern.input_tokens} + {pattern.output_tokens} tokens, the"
+                f" campaign's engine takes {limit} (max_model_len). Shorten it."
             )
 
 
@@ -140,8 +143,8 @@ def _notes(study: Study, patterns: Sequence[Pattern], plain: Calibration, modell
         notes.append(f"beyond the prompts that were measured ({measured} tokens): {', '.join(beyond)}")
     if (wanted_s := 5 * max(p.slo_s for p in patterns)) > study.duration_s:
         notes.append(
-            f"duration_s {study.duration_s:g} is shorter than five times the longest SLO ({wanted_s:.3g} s): fleets that keep up "
-            "may be said not to"
+            f"duration_s {study.duration_s:g} is shorter than five times the longest SLO ({wanted_s:.3g} s):"
+            " fleets that keep up may be said not to"
         )
     return notes
 
@@ -151,8 +154,8 @@ def _beyond(
 ) -> list[str]:
     """Profiles that hold more requests than ever decoded together when the engine was measured."""
     return [
-        f"{config}: {capacity:.0f} {name} requests in flight at its profile, at most {calibrations[config].most_together} "
-        "decoded together when it was measured; extrapolated"
+        f"{config}: {capacity:.0f} {name} requests in flight at its profile, at most"
+        f" {calibrations[config].most_together} decoded together when it was measured; extrapolated"
         for config, own in profiles.items()
         for name, days in own.items()
         if days and (capacity := max(d.capacity for d in days)) > calibrations[config].most_together

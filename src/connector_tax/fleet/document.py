@@ -1,4 +1,5 @@
-"""What a study found as ``fleet.json``, ``fleet.csv`` and lines for a person; format in ``docs/formats.md``."""
+"""What a study found as ``fleet.json``, ``fleet.csv`` and lines for a person; format in
+``docs/formats.md``."""
 
 import csv
 import io
@@ -71,7 +72,8 @@ def table(fleet: Fleet) -> str:
 
 
 def text(fleet: Fleet) -> str:
-    """The same for a person: SLOs, models, profiles, then a row for each fleet, policy, load and configuration."""
+    """The same for a person: SLOs, models, profiles, then a row for each fleet, policy, load and
+    configuration."""
     on_e2e = {(t.config, t.fleet, t.load): t.mean for t in fleet.taxes if t.metric == "e2e_p90_s"}
     capacities = [
         [p.config, p.pattern, _text(p.rate_per_s), _text(p.e2e_s), _text(p.capacity), _text(p.rate_tax, 100)]

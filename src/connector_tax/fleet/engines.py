@@ -69,10 +69,11 @@ class FittedEngine:
 
 
 def find_profile(engine: FittedEngine, pattern: Pattern, allowed: float, seed: int) -> Profile | None:
-    """The highest rate that one instance keeps up with and at which at most ``allowed`` of Poisson arrivals miss the SLO.
+    """The highest rate that one instance keeps up with and at which at most ``allowed`` of Poisson arrivals
+    miss the SLO.
 
-    Found to 1 %. A backlog that is gone before the SLO is missed would pass for capacity in a short window, hence the first half
-    of the sentence, and windows of several SLOs.
+    Found to 1 %. A backlog that is gone before the SLO is missed would pass for capacity in a short window,
+    hence the first half of the sentence, and windows of several SLOs.
 
     Returns:
         None where more than that miss it though they never meet. The pattern must fit.

@@ -1,7 +1,9 @@
-"""Step records of plain vLLM on a real GPU to a profile for the virtual one: the clock's four numbers, and how far they are off.
+"""Step records of plain vLLM on a real GPU to a profile for the virtual one: the clock's four numbers, and
+how far they are off.
 
-The numbers are of whole steps as the scheduler sees them. With asynchronous scheduling that is the device's time wherever it is busy; with
-synchronous scheduling host and device together, and the profile would count the host twice.
+The numbers are of whole steps as the scheduler sees them. With asynchronous scheduling that is the device's
+time wherever it is busy; with synchronous scheduling host and device together, and the profile would count
+the host twice.
 """
 
 from collections.abc import Sequence
@@ -83,7 +85,8 @@ class GpuFit:
 def fit_gpu(data: CampaignData) -> GpuFit:
     """
     Raises:
-        AnalysisError: plain has too few step records, too few of sequences that decode together, or launches with other settings.
+        AnalysisError: plain has too few step records, too few of sequences that decode together, or launches
+            with other settings.
     """
     resolved = resolved_of(data, PLAIN)
     _refuse_several_cards(resolved)
@@ -94,8 +97,8 @@ def fit_gpu(data: CampaignData) -> GpuFit:
     told = [c.document.engine.settings for c in cells if c.document.engine.settings]
     if changed := {name for own in told for name in differences(told[0], own)}:
         raise AnalysisError(
-            f"plain's launches differ in {', '.join(sorted(changed))} (engine.settings in their cells), and a profile is of one engine. "
-            "Remove the runs of one of the two and start again."
+            f"plain's launches differ in {', '.join(sorted(changed))} (engine.settings in their cells), and a"
+            " profile is of one engine. Remove the runs of one of the two and start again."
         )
     table = np.concatenate(tables)
     table[:, 4] = 0.0
@@ -106,8 +109,9 @@ def fit_gpu(data: CampaignData) -> GpuFit:
     costs = replace(fit_step_costs(table[:, :5], table[:, 5]), per_prompt_us=0.0)
     if costs.base_us < LEAST_BASE_US:
         raise AnalysisError(
-            f"the fit leaves {costs.base_us:.1f} us for a step without a token, which no engine has: the {len(table)} steps of plain do not tell "
-            "what a step costs from what its tokens cost. Measure at lower rates as well, or shorter prompts."
+            f"the fit leaves {costs.base_us:.1f} us for a step without a token, which no engine has: the"
+            f" {len(table)} steps of plain do not tell what a step costs from what its tokens cost. Measure"
+            " at lower rates as well, or shorter prompts."
         )
     return GpuFit(
         costs,
@@ -127,7 +131,8 @@ def _refuse_several_cards(resolved: Resolved) -> None:
     for name, cards in resolved.cards.items():
         if cards != 1:
             raise AnalysisError(
-                f"the campaign's engine had {name} {cards}: its steps are of several cards, and a profile is of one. Measure on one card."
+                f"the campaign's engine had {name} {cards}: its steps are of several cards, and a profile is"
+                " of one. Measure on one card."
             )
 
 
@@ -151,7 +156,8 @@ def _residuals(cell: CellData, table: Floats, costs: StepCosts) -> list[Residual
 
 
 def profile_text(base: dict[str, Any], fit: GpuFit, campaign: str, shape: ModelShape | None) -> str:
-    """A file of ``config/gpus/``: ``base`` with the fitted step, and with the KV cache where model and engine tell its size.
+    """A file of ``config/gpus/``: ``base`` with the fitted step, and with the KV cache where model and engine
+    tell its size.
 
     Args:
         base: the profile of the card that was measured.
@@ -187,15 +193,18 @@ def fit_lines(fit: GpuFit) -> Sequence[str]:
     ]
     if fit.resolved.async_scheduling is False:
         lines.append(
-            "Scheduling was synchronous: these are times of host and device together, so the profile has no host time beside them."
+            "Scheduling was synchronous: these are times of host and device together, so the profile has no"
+            " host time beside them."
         )
     if fit.resolved.async_scheduling is None:
         lines.append(
-            "Whether scheduling was asynchronous is not known. If it was not, these are times of host and device together: set the profile's host to 0."
+            "Whether scheduling was asynchronous is not known. If it was not, these are times of host and"
+            " device together: set the profile's host to 0."
         )
     if fit.one_shape:
         lines.append(
-            "All cells have one shape, so a sequence's cost holds that of its context. Measure further lengths (Phase B) to tell the two apart."
+            "All cells have one shape, so a sequence's cost holds that of its context. Measure further"
+            " lengths (Phase B) to tell the two apart."
         )
     rows = [["cell", "kind", "steps", "median, us", "fitted / measured - 1: p10, p50, p90"]]
     for r in fit.residuals:

@@ -1,6 +1,7 @@
 """What a request meets behind the gateway: an instance as its profile has it, or a modelled engine.
 
-Whoever drives an instance keeps the clock: it asks when something happens next and tells when that time has come.
+Whoever drives an instance keeps the clock: it asks when something happens next and tells when that time has
+come.
 """
 
 import heapq
@@ -33,7 +34,8 @@ class Instance(ABC):
         return self.profiles[request.pattern.name].load
 
     def submit(self, request: Request, now_ns: int) -> None:
-        """Take a request; work on it begins with ``proceed``, when all that come at this instant are there."""
+        """Take a request; work on it begins with ``proceed``, when all that come at this instant are
+        there."""
         self._held += 1
         self.load += self.load_of(request)
         self._take(request, now_ns)

@@ -1,4 +1,5 @@
-"""Days to figures: waiting, E2E, SLO violations, how unevenly instances are loaded; means over days with intervals."""
+"""Days to figures: waiting, E2E, SLO violations, how unevenly instances are loaded; means over days with
+intervals."""
 
 import math
 from collections.abc import Sequence
@@ -38,7 +39,8 @@ def mean_of(values: ArrayLike, confidence: float) -> Mean | None:
 
 
 def mean_of_shares(shares: ArrayLike, counts: ArrayLike, confidence: float) -> Mean | None:
-    """Ends that a share can have; where it was 0 or 1 on every day, that of as many draws (Clopper & Pearson 1934).
+    """Ends that a share can have; where it was 0 or 1 on every day, that of as many draws (Clopper & Pearson
+    1934).
 
     Args:
         counts: behind each day's share.
@@ -58,9 +60,9 @@ def mean_of_shares(shares: ArrayLike, counts: ArrayLike, confidence: float) -> M
 def figures_of(day: Day, window_s: float, requests: Sequence[Request] | None = None) -> dict[str, float]:
     """Every figure of ``METRICS`` of one day; NaN where no request came.
 
-    ``violations`` is a share of requests; ``goodput_per_s`` counts those within their SLO; ``kept_up`` is how many requests
-    ended in the window over how many came in it, and says the same of a part of them as of all; ``hotspot`` is the
-    highest mean load of an instance over the mean of all, 1 where all are loaded alike.
+    ``violations`` is a share of requests; ``goodput_per_s`` counts those within their SLO; ``kept_up`` is how
+    many requests ended in the window over how many came in it, and says the same of a part of them as of all;
+    ``hotspot`` is the highest mean load of an instance over the mean of all, 1 where all are loaded alike.
 
     Args:
         requests: some of the day's, for one pattern; all by default.

@@ -1,8 +1,8 @@
 """What comes to a fleet, and what one instance can do for it within its SLO.
 
-A pattern is one kind of request: so many tokens in, so many out. A profile says how often one instance can take it
-with the SLO kept, and how long each then takes; by Little's law that many are in flight, which is the instance's
-capacity for this pattern, and one request is one part in so many of its load.
+A pattern is one kind of request: so many tokens in, so many out. A profile says how often one instance can
+take it with the SLO kept, and how long each then takes; by Little's law that many are in flight, which is the
+instance's capacity for this pattern, and one request is one part in so many of its load.
 Source: the AIBrix proposal of load-aware routing with profiles (vllm-project/aibrix issue 642).
 """
 
@@ -49,5 +49,6 @@ class Request:
         return s_to_ns(self.pattern.slo_s)
 
     def excess_ns(self, now_ns: int) -> int:
-        """By how much its SLO is missed if it starts now and takes as long as expected; the more, the more urgent."""
+        """By how much its SLO is missed if it starts now and takes as long as expected; the more, the more
+        urgent."""
         return now_ns - self.t_sched_ns + self.expected_ns - self.slo_ns

@@ -1,4 +1,5 @@
-"""Who of those who wait may go next: ``heads`` names one request per line that is kept, the most urgent first."""
+"""Who of those who wait may go next: ``heads`` names one request per line that is kept, the most urgent
+first."""
 
 from collections import deque
 from collections.abc import Callable
@@ -7,7 +8,8 @@ from connector_tax.fleet.patterns import Request
 
 
 class Queue:
-    """Requests that wait in lines; in a line whoever came first goes first, and all others wait until that one fits.
+    """Requests that wait in lines; in a line whoever came first goes first, and all others wait until that
+    one fits.
 
     Args:
         line_of: the line that a request waits in.

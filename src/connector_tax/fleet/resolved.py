@@ -16,7 +16,8 @@ class Resolved(msgspec.Struct, frozen=True):
 
     Attributes:
         num_gpu_blocks, block_size: of the KV cache.
-        moe_config: the file with the tile sizes of the MoE kernels, and its folder; ``default`` where vLLM has none for the card.
+        moe_config: the file with the tile sizes of the MoE kernels, and its folder; ``default`` where vLLM
+            has none for the card.
     """
 
     max_num_seqs: int | None = field(name="scheduler_config.max_num_seqs", default=None)
@@ -72,6 +73,6 @@ def resolved_of(data: CampaignData, config: str) -> Resolved:
         return msgspec.convert({**asked, **known}, Resolved, strict=False)
     except msgspec.ValidationError as error:
         raise ArtifactError(
-            f"{data.root}: engine.settings in the cells of {config}, engine_diff.json or engine.args in campaign.json: {error}. Remove what "
-            "says so and start again to have it written."
+            f"{data.root}: engine.settings in the cells of {config}, engine_diff.json or engine.args in"
+            f" campaign.json: {error}. Remove what says so and start again to have it written."
         ) from error

@@ -1,7 +1,7 @@
 """Where a request goes: given what each instance's load is and would be with it.
 
-A pushing router always names an instance, and the request waits there; a pulling one names only instances with room,
-and the request waits at the gateway. An instance with nothing to do has room for any request.
+A pushing router always names an instance, and the request waits there; a pulling one names only instances
+with room, and the request waits at the gateway. An instance with nothing to do has room for any request.
 """
 
 import random

@@ -32,8 +32,8 @@ class Member:
 
     Attributes:
         engine: None where the profiles are all that is known.
-        profiles: by pattern, of each day: one that was found on a day of its own is used on that day, so that what is not
-            known of it is in the interval.
+        profiles: by pattern, of each day: one that was found on a day of its own is used on that day, so that
+            what is not known of it is in the interval.
     """
 
     config: str
@@ -80,7 +80,8 @@ class Found:
 
     @property
     def kept_up(self) -> bool:
-        """As a cell that is not saturated does (docs/measurement.md, first criterion); where nothing comes nothing piles up."""
+        """As a cell that is not saturated does (docs/measurement.md, first criterion); where nothing comes
+        nothing piles up."""
         found = mean_of(self.by_day["kept_up"], 0.95)
         return found is None or found.point >= KEPT_UP
 

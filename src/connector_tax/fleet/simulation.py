@@ -22,7 +22,8 @@ class Day:
     Attributes:
         requests: scheduled in the window, in order of arrival; every one has ended.
         ended: how many ended in the window, whenever they came.
-        loads: mean load of each instance over the window, shape (instances,), what waits there included; 1 is full.
+        loads: mean load of each instance over the window, shape (instances,), what waits there included; 1 is
+            full.
     """
 
     requests: list[Request]
@@ -36,8 +37,8 @@ Due = list[tuple[int, Pattern]]
 def arrivals(patterns: Sequence[Pattern], until_s: float, seed: int) -> Due:
     """(time in ns, pattern) of Poisson arrivals in [0, ``until_s``), in order.
 
-    Each pattern has a stream of its own, and a higher rate is the same stream in less time: policies, configurations
-    and loads are compared under the same draws.
+    Each pattern has a stream of its own, and a higher rate is the same stream in less time: policies,
+    configurations and loads are compared under the same draws.
     """
     found: Due = []
     for pattern in patterns:

@@ -18,8 +18,8 @@ def load_study(path: Path) -> Study:
     study = checked(read_yaml(path, "config/fleet_demo.yaml"), Study, str(path))
     if (shortest := 5 * max((p.slo_s or 0.0) for p in study.patterns)) > study.duration_s:
         raise ConfigError(
-            f"{path}: duration_s: {study.duration_s:g} is shorter than five times the longest slo_s ({shortest:g} s in all); "
-            "what comes in such a window says nothing of what leaves it."
+            f"{path}: duration_s: {study.duration_s:g} is shorter than five times the longest slo_s"
+            f" ({shortest:g} s in all); what comes in such a window says nothing of what leaves it."
         )
     names = [p.name for p in study.patterns]
     if twice := sorted({n for n in names if names.count(n) > 1}):
@@ -37,13 +37,14 @@ def given_profiles(study: Study, where: str) -> dict[str, list[Profile]]:
     for pattern in study.patterns:
         if pattern.profile is None or pattern.slo_s is None:
             raise ConfigError(
-                f"{where}: patterns: {pattern.name!r} has no profile or no slo_s. Give both for every pattern, or a "
-                "measured campaign, from which they are found."
+                f"{where}: patterns: {pattern.name!r} has no profile or no slo_s. Give both for every"
+                " pattern, or a measured campaign, from which they are found."
             )
         if pattern.slo_s < pattern.profile.e2e_s:
             raise ConfigError(
-                f"{where}: patterns: {pattern.name!r} takes {pattern.profile.e2e_s:g} s by its profile, and its slo_s is "
-                f"{pattern.slo_s:g}: every request would miss it. A profile's e2e_s is that at a rate that keeps the SLO."
+                f"{where}: patterns: {pattern.name!r} takes {pattern.profile.e2e_s:g} s by its profile, and"
+                f" its slo_s is {pattern.slo_s:g}: every request would miss it. A profile's e2e_s is that at"
+                " a rate that keeps the SLO."
             )
         found[pattern.name] = [pattern.profile]
     return found

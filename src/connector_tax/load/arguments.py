@@ -41,7 +41,8 @@ BRIEF = (
 
 
 def number(kind: Callable[[str], float], least: float | None, most: float) -> Callable[[str], float]:
-    """Return a parser of numbers from ``least``, or above 0 where that is None, to ``most``. argparse prints what it raises."""
+    """Return a parser of numbers from ``least``, or above 0 where that is None, to ``most``. argparse prints
+    what it raises."""
 
     def parse(text: str) -> float:
         try:

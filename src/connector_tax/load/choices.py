@@ -1,4 +1,5 @@
-"""The parsed command line of ``connector-tax load`` -> what is to be measured; what contradicts itself is refused."""
+"""The parsed command line of ``connector-tax load`` -> what is to be measured; what contradicts itself is
+refused."""
 
 import argparse
 import secrets
@@ -273,7 +274,8 @@ def _body(args: argparse.Namespace) -> Foreign:
     if args.extra_body is None:
         return body
     try:
-        # What is sent is JSON again: no infinity (1e999), no half of a surrogate pair, no nesting without end.
+        # What is sent is JSON again: no infinity (1e999), no half of a surrogate pair, no nesting without
+        # end.
         extra = parse_json(args.extra_body.encode())
     except ValueError as error:
         raise ConfigError(

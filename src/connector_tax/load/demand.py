@@ -57,9 +57,11 @@ def done_in(requests: Sequence[RequestRecord], window: CellWindow) -> list[Reque
 
 
 def _spans(spec: CellSpec, requests: list[RequestRecord], stop_ns: int) -> list[Span]:
-    """Return what arrives: requests, or sessions, each with all of its turns so far, in which it asks for more.
+    """Return what arrives: requests, or sessions, each with all of its turns so far, in which it asks for
+    more.
 
-    A request that failed in the cell was in flight until then; one that the end of the cell cut off would have gone on.
+    A request that failed in the cell was in flight until then; one that the end of the cell cut off would
+    have gone on.
     """
     if spec.sessions is None:
         return [
@@ -85,9 +87,11 @@ def ended_ns(request: RequestRecord) -> int:
 
 
 def _fills_s(spans: list[Span], window: CellWindow) -> float | UnsetType:
-    """Return how long the longest lasted of those that began in the cell's first quarter, where it was over after the window's middle.
+    """Return how long the longest lasted of those that began in the cell's first quarter, where it was over
+    after the window's middle.
 
-    Unset elsewhere, and where answers get longer from one to the next: so they do behind a queue, and not by their length.
+    Unset elsewhere, and where answers get longer from one to the next: so they do behind a queue, and not by
+    their length.
     """
     lengths_ns = _lengths_ns(spans, window.t0_ns + (window.t_stop_ns - window.t0_ns) // 4)
     longest_ns = max(lengths_ns, default=0)
@@ -106,8 +110,9 @@ def _lengths_ns(spans: list[Span], before_ns: int) -> list[int]:
 
 
 def _gets_longer(e2e_ns: list[int]) -> bool:
-    """Whether nearly each answer of the last third takes longer than each of the first one, and by half at the median: so they do behind
-    a queue of several slots. Long answers of one time have the server's load in common, whichever of them came first.
+    """Whether nearly each answer of the last third takes longer than each of the first one, and by half at
+    the median: so they do behind a queue of several slots. Long answers of one time have the server's load in
+    common, whichever of them came first.
     """
     third = len(e2e_ns) // 3
     if third < FEWEST_OF_A_THIRD:
@@ -118,7 +123,8 @@ def _gets_longer(e2e_ns: list[int]) -> bool:
 
 
 def _when_full(spans: list[Span], window: CellWindow) -> CellWindow:
-    """From when on as many requests end as begin: T0 and the longest answer, or session, of those that began before the window's middle.
+    """From when on as many requests end as begin: T0 and the longest answer, or session, of those that began
+    before the window's middle.
 
     Until then what is in flight grows, however well the server keeps up, and would count as left over.
     """
@@ -160,7 +166,8 @@ def cut_of(spec: CellSpec, outcome: CellOutcome) -> Cut | None:
 
 
 def scatter_of(spec: CellSpec) -> float:
-    """The variance of how many arrive in a time, over their mean: 1 for Poisson arrivals, and more for bursts."""
+    """The variance of how many arrive in a time, over their mean: 1 for Poisson arrivals, and more for
+    bursts."""
     if spec.arrival == "gamma":
         return 1 / (spec.gamma_shape or 1.0)
     return 0.0 if spec.arrival == "fixed" else 1.0
@@ -169,13 +176,16 @@ def scatter_of(spec: CellSpec) -> float:
 def falls_short(demand: Demand, failed: float = 0.0, *, scatter: float = 0.0) -> tuple[bool, bool]:
     """Whether less was completed than came due, and whether that is beyond chance.
 
-    What is left over is held against what arrived: of sessions a turn that waits keeps later ones from coming due, so that
-    their turns fall short of one another by less than the server falls short of the sessions. One request more in flight at the
-    end than at the start is no overload. Chance moves the numbers in flight by about their square root.
+    What is left over is held against what arrived: of sessions a turn that waits keeps later ones from coming
+    due, so that their turns fall short of one another by less than the server falls short of the sessions.
+    One request more in flight at the end than at the start is no overload. Chance moves the numbers in flight
+    by about their square root.
 
     Args:
-        failed: so many of the requests that are left over may be so since they failed, and not since the server falls behind.
-        scatter: ``scatter_of`` the cell: chance also moves how many come due, by about the square root of this times their number.
+        failed: so many of the requests that are left over may be so since they failed, and not since the
+            server falls behind.
+        scatter: ``scatter_of`` the cell: chance also moves how many come due, by about the square root of
+            this times their number.
     """
     moved = max(sum(demand.in_flight), demand.arrived * scatter)
     left = demand.due - demand.done
@@ -197,11 +207,13 @@ def served_text(demand: Demand, rate_per_s: float) -> str:
 
 
 def unserved(spec: CellSpec, demand: Demand | None) -> str | None:
-    """What is served by an open loop's server that does not keep up with it, so that its queue grows as long as the cell lasts.
+    """What is served by an open loop's server that does not keep up with it, so that its queue grows as long
+    as the cell lasts.
 
-    None where it keeps up or may do so, and where the cell does not tell: answers are long, or a ramp or sessions that go on ask for more
-    as it goes on, so that the number in flight grows without a queue. A request that failed in the window, or was dropped, waits in no
-    queue; one that failed after the window's end did.
+    None where it keeps up or may do so, and where the cell does not tell: answers are long, or a ramp or
+    sessions that go on ask for more as it goes on, so that the number in flight grows without a queue. A
+    request that failed in the window, or was dropped, waits in no queue; one that failed after the window's
+    end did.
     """
     rises = spec.ramp_from_per_s is not None or spec.sessions is not None
     if demand is None or not spec.rate_per_s or demand.fills_s or rises:

@@ -34,7 +34,8 @@ def embedded_engine(args: argparse.Namespace) -> Iterator[None]:
             running.wait_ready()
             args.base_url = running.base_url
             print(
-                f"the embedded engine, whose times are a model's, serves {running.model} at {running.base_url}",
+                f"the embedded engine, whose times are a model's, serves {running.model} at"
+                f" {running.base_url}",
                 flush=True,
             )
             yield

@@ -1,4 +1,5 @@
-"""One line on a terminal that says how a cell is going, over and over; nothing where standard error is no terminal."""
+"""One line on a terminal that says how a cell is going, over and over; nothing where standard error is no
+terminal."""
 
 import sys
 from collections import Counter
@@ -32,7 +33,10 @@ class LiveLine:
         if self._on and now_ns >= self._next_ns:
             self._next_ns = now_ns + EVERY_NS
             counts = (f"{n} {status}, " for status, n in self._ended.items())
-            line = f"{self._cell_id}  {(now_ns - self._start_ns) / 1e9:.0f} s  {''.join(counts)}{max(sent - self._ended.total(), 0)} in flight"
+            line = (
+                f"{self._cell_id}  {(now_ns - self._start_ns) / 1e9:.0f} s "
+                f" {''.join(counts)}{max(sent - self._ended.total(), 0)} in flight"
+            )
             self._stream.write(f"\r\x1b[K{line}")
             self._stream.flush()
 

@@ -1,4 +1,5 @@
-"""Requests of a cell of ``connector-tax load`` -> its numbers, with intervals, and what is to be known beside them."""
+"""Requests of a cell of ``connector-tax load`` -> its numbers, with intervals, and what is to be known beside
+them."""
 
 import math
 from collections import Counter
@@ -174,7 +175,8 @@ def _why_no_interval(spec: CellSpec, window: CellWindow) -> str | None:
 
 
 def _level(estimate: Estimate, values: Floats | None, q: float, why: str | None) -> Level:
-    """With no interval where one would say more than is known, and with a number also of observations too few for one."""
+    """With no interval where one would say more than is known, and with a number also of observations too few
+    for one."""
     low, high = estimate.interval(CONFIDENCE)
     point = estimate.point
     if point is None and values is not None and values.size:
@@ -193,7 +195,8 @@ def _level(estimate: Estimate, values: Floats | None, q: float, why: str | None)
 
 
 def is_good(request: RequestRecord, limits: tuple[RequestLimit, ...]) -> bool:
-    """Whether it completed and met every limit; a latency that it does not have, as TPOT of one token, is not met."""
+    """Whether it completed and met every limit; a latency that it does not have, as TPOT of one token, is not
+    met."""
     if request.status != "ok":
         return False
     found = latencies_ms([request])
@@ -201,7 +204,8 @@ def is_good(request: RequestRecord, limits: tuple[RequestLimit, ...]) -> bool:
 
 
 def _share(those: Sequence[bool], why: str | None) -> Level:
-    """Wilson's interval for as many independent requests as there are blocks of those that queue behind each other."""
+    """Wilson's interval for as many independent requests as there are blocks of those that queue behind each
+    other."""
     n, values = len(those), np.array(those, dtype=np.float64)
     if not n:
         return Level(None, reason="no request was scheduled in the window")
@@ -224,7 +228,8 @@ def _mean(values: Sequence[int | None]) -> float | None:
 
 
 def worded(*rows: tuple[Any, ...]) -> dict[str, str]:
-    """Return the codes that hold and their words: each row is whether it does, the code, and what its words name."""
+    """Return the codes that hold and their words: each row is whether it does, the code, and what its words
+    name."""
     return {code: label("load", code).format(*named) for holds, code, *named in rows if holds}
 
 
@@ -260,7 +265,8 @@ def remarks_of(
     """Return codes and their words for table and page; those of ``FLAGS`` are flags of the cell.
 
     Args:
-        hit: whether the server's prefix cache had some of the prompts, and should not have had; None where nobody knows.
+        hit: whether the server's prefix cache had some of the prompts, and should not have had; None where
+            nobody knows.
     """
     requests, health, session = outcome.requests, outcome.health, outcome.session
     n, dropped = len(requests), sum(r.status == "dropped" for r in requests)

@@ -1,4 +1,5 @@
-"""One self-contained HTML page of a load run: numbers with intervals, and the latency of every request over time."""
+"""One self-contained HTML page of a load run: numbers with intervals, and the latency of every request over
+time."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -76,7 +77,8 @@ def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
 
 
 def rate_curves(cells: Sequence[LoadCell]) -> list[str]:
-    """Draw p50 and p90 of TTFT and of TPOT against the offered rate, each as the data URL of an SVG; none where there is no second rate."""
+    """Draw p50 and p90 of TTFT and of TPOT against the offered rate, each as the data URL of an SVG; none
+    where there is no second rate."""
     at_rates = sorted((cell for cell in cells if cell.rate_per_s), key=lambda cell: cell.rate_per_s or 0.0)
     rates = {cell.rate_per_s or 0.0: saturated(cell) for cell in at_rates}
     loads: dict[str, list[LoadCell]] = {}

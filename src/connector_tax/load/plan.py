@@ -19,8 +19,8 @@ from connector_tax.run.workload.arrivals import OPEN_LOOP
 from connector_tax.run.workload.lengths import parse_lengths
 from connector_tax.run.workload.prompts import check_prompts, read_prompts
 
-# A worker takes some 65,000 tokens a second on a slow core, each a read of its own. With more than a third of that its own work
-# would begin to show in what it stamps.
+# A worker takes some 65,000 tokens a second on a slow core, each a read of its own. With more than a third of
+# that its own work would begin to show in what it stamps.
 TOKENS_PER_WORKER_PER_S = 20_000.0
 IN_FLIGHT_PER_WORKER = 2_000
 # Of a closed loop the rate is the server's; engines make some 20 to 100 tokens a second and request.
@@ -33,7 +33,8 @@ class Sweep:
     """Look for the highest rate between two that holds the limits.
 
     Attributes:
-        low_per_s: 0: it is chosen by what the server does in a short closed loop, and so are the times that are None.
+        low_per_s: 0: it is chosen by what the server does in a short closed loop, and so are the times that
+            are None.
         precision: a share of the rate.
     """
 
@@ -135,7 +136,8 @@ def _sessions(load: Load, path: Path) -> Content:
         spec = replace(spec, num_requests=n, warmup_s=0.0, duration_s=0.0, min_completed=0)
     elif spec.arrival in OPEN_LOOP and last_s is not None:
         raise ConfigError(
-            f"--sessions {path}: its sessions have times of their own (arrival_s), so that no rate applies. Give it as --trace."
+            f"--sessions {path}: its sessions have times of their own (arrival_s), so that no rate applies."
+            " Give it as --trace."
         )
     return Content(replace(spec, sessions=str(path)), tokens, len(sessions) / (last_s or 1.0))
 
@@ -170,8 +172,9 @@ def workers_for(cells: list[Content], cores: tuple[Core, ...], *, asked: int | N
     if asked is not None:
         if slots % asked:
             raise ConfigError(
-                f"--workers {asked}: {slots} requests in flight (--concurrency) cannot be divided evenly among them, so a fixed number "
-                "(--num-prompts) would not keep them all in flight. Give a number that divides it."
+                f"--workers {asked}: {slots} requests in flight (--concurrency) cannot be divided evenly"
+                " among them, so a fixed number (--num-prompts) would not keep them all in flight. Give a"
+                " number that divides it."
             )
         return asked
     wanted = max(

@@ -1,4 +1,5 @@
-"""Loads a server as asked, cell by cell, and writes what came of it: records, ``summary.json``, ``summary.csv``, ``load.html``."""
+"""Loads a server as asked, cell by cell, and writes what came of it: records, ``summary.json``,
+``summary.csv``, ``load.html``."""
 
 import csv
 import io
@@ -97,7 +98,8 @@ class _Run:
         return cell, outcome.requests
 
     def _write(self, spec: CellSpec, cell: LoadCell, requests: list[RequestRecord]) -> None:
-        """A disk that is full takes files, but neither numbers, which are printed, nor the rates that are still to come."""
+        """A disk that is full takes files, but neither numbers, which are printed, nor the rates that are
+        still to come."""
         self.pictures.append(pages.picture(cell, requests))
         with self._writing(f"requests of {spec.cell_id}"):
             write_lines(self.load.out / f"requests_{spec.cell_id}.jsonl", (r.to_line() for r in requests))
@@ -155,7 +157,8 @@ def run(load: Load) -> int:
     if load.shapes and not takes_ids(form):
         form = measure_words(target, form, load.spec.seed)
         print(
-            f"a word is {form.tokens_per_word:.3g} prompt tokens at this server, and a prompt {form.template_tokens:.3g} more"
+            f"a word is {form.tokens_per_word:.3g} prompt tokens at this server, and a prompt"
+            f" {form.template_tokens:.3g} more"
         )
     cells = cells_of(load, contents, form)
     here, cores = is_here(target), discover()
@@ -198,10 +201,18 @@ def _search(
     judged: list[Judged] = []
     if not sweep.low_per_s:
         print(
-            f"a sweep of {running.target.model} into {running.load.out}: {PROBE_IN_FLIGHT} requests at a time come first"
+            f"a sweep of {running.target.model} into {running.load.out}: {PROBE_IN_FLIGHT} requests at a time"
+            " come first"
         )
-        spec = replace(content.spec, arrival="concurrency", concurrency=PROBE_IN_FLIGHT, min_completed=2 * PROBE_IN_FLIGHT,
-                       warmup_s=0.0, duration_s=PROBE_S, max_cell_s=PROBE_AT_MOST_S)  # fmt: skip
+        spec = replace(
+            content.spec,
+            arrival="concurrency",
+            concurrency=PROBE_IN_FLIGHT,
+            min_completed=2 * PROBE_IN_FLIGHT,
+            warmup_s=0.0,
+            duration_s=PROBE_S,
+            max_cell_s=PROBE_AT_MOST_S,
+        )
         probe = running.measure(spec_at(content._replace(spec=spec), 0.0))
         if not probe.requests.get("ok"):
             return
@@ -231,7 +242,8 @@ def _search(
 
 
 def csv_of(cells: list[LoadCell]) -> str:
-    """One row per cell and number: ``cell_id,rate_per_s,quantity,percentile,value,low,high,n``; units are in the quantity's name."""
+    """One row per cell and number: ``cell_id,rate_per_s,quantity,percentile,value,low,high,n``; units are in
+    the quantity's name."""
     rows: list[tuple[object, ...]] = [
         ("cell_id", "rate_per_s", "quantity", "percentile", "value", "low", "high", "n")
     ]
@@ -265,8 +277,8 @@ def refuse_results(out: Path) -> None:
     if found := [path.name for pattern in patterns for path in sorted(out.glob(pattern))]:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         raise ConfigError(
-            f"--out {out}: holds results already ({found[0]}{more}), and a load replaces none. Give another --out, or move them away. "
-            "No request was sent."
+            f"--out {out}: holds results already ({found[0]}{more}), and a load replaces none. Give another"
+            " --out, or move them away. No request was sent."
         )
 
 

@@ -1,4 +1,5 @@
-"""What a server is asked beside its load: whether it is there, what it serves, how many tokens it makes of words, what its cache held."""
+"""What a server is asked beside its load: whether it is there, what it serves, how many tokens it makes of
+words, what its cache held."""
 
 import os
 import re
@@ -23,8 +24,8 @@ ASK_WITHIN_S = 30.0
 METRICS_WITHIN_S = 3.0
 # Of what the server says in place of metrics.
 MOST_CHARS = 300
-# Secrets of the environment are known by their names, and workers inherit it: what goes out in headers is put there under names that tell of a
-# secret.
+# Secrets of the environment are known by their names, and workers inherit it: what goes out in headers is put
+# there under names that tell of a secret.
 KNOWN_AS = "CONNECTOR_TAX_LOAD_{}_API_KEY"
 # Words of the two prompts whose lengths are compared.
 FEW, MANY = 50, 450
@@ -43,7 +44,8 @@ def headers_of(given: list[str], api_key_env: str | None) -> tuple[tuple[str, st
     key = os.environ.get(api_key_env or DEFAULT_KEY)
     if api_key_env is not None and not key:
         raise ConfigError(
-            f"--api-key-env {api_key_env}: that environment variable is not set. Export the server's key as {api_key_env}."
+            f"--api-key-env {api_key_env}: that environment variable is not set. Export the server's key as"
+            f" {api_key_env}."
         )
     if key and not any(name.lower() == "authorization" for name, _ in headers):
         headers.append(("Authorization", f"Bearer {key}"))
@@ -71,7 +73,8 @@ def reach(target: Target) -> Target:
 
 
 def measure_words(target: Target, form: RequestForm, seed: int) -> RequestForm:
-    """``form`` with how many tokens this server makes of a word: two prompts of random words are sent, and their usage is read.
+    """``form`` with how many tokens this server makes of a word: two prompts of random words are sent, and
+    their usage is read.
 
     Raises:
         ConfigError: the server does not say how long prompts are.
@@ -80,8 +83,8 @@ def measure_words(target: Target, form: RequestForm, seed: int) -> RequestForm:
     per_word = (many - few) / (MANY - FEW)
     if per_word <= 0:
         raise ConfigError(
-            f"{target.base_url}: {FEW} words are {few} prompt tokens and {MANY} words are {many}, by its usage: prompts of a "
-            "wanted length cannot be made. Give --prompts."
+            f"{target.base_url}: {FEW} words are {few} prompt tokens and {MANY} words are {many}, by its"
+            " usage: prompts of a wanted length cannot be made. Give --prompts."
         )
     return msgspec.structs.replace(
         form, tokens_per_word=per_word, template_tokens=max(few - per_word * FEW, 0.0)
@@ -107,13 +110,15 @@ def _prompt_tokens(target: Target, form: RequestForm, seed: int, n: int) -> int:
             return found
     except (httpx.HTTPError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ConfigError(
-            f"{target.base_url}{ENDPOINTS[form.api]}: a prompt of {n} words has no usage ({printable(excerpt(str(error), 300))}). Prompts of a "
-            "wanted length cannot be made; give --prompts, or mend the server."
+            f"{target.base_url}{ENDPOINTS[form.api]}: a prompt of {n} words has no usage"
+            f" ({printable(excerpt(str(error), 300))}). Prompts of a wanted length cannot be made; give"
+            " --prompts, or mend the server."
         ) from error
 
 
-# Texts by which OpenSSL and httpx tell why TLS fails, in this order, and what is to be done. Python's servers refuse a certificate by closing,
-# without the alert that TLS has for it. No authority helps where the name is another one, or the time is over.
+# Texts by which OpenSSL and httpx tell why TLS fails, in this order, and what is to be done. Python's servers
+# refuse a certificate by closing, without the alert that TLS has for it. No authority helps where the name is
+# another one, or the time is over.
 _NOT_TRUSTED = "its certificate is not trusted"
 _FAILURES = (
     (
@@ -140,8 +145,10 @@ _FAILURES = (
     (
         "ALERT_HANDSHAKE_FAILURE|^https.*(ReadError|RemoteProtocolError)",
         "it ended the connection of TLS without an answer",
-        "If it wants a certificate of the client, name one as --client-cert that it takes; otherwise it takes no cipher of this host, or is no HTTP "
-        "server",
+        (
+            "If it wants a certificate of the client, name one as --client-cert that it takes; otherwise it"
+            " takes no cipher of this host, or is no HTTP server"
+        ),
     ),
     (
         "",
@@ -158,13 +165,13 @@ def _models(target: Target) -> list[str]:
             answer = direct.whole(client, "GET", f"{url}/v1/models", within_s=ASK_WITHIN_S)
         if answer.status_code in (401, 403):
             raise ConfigError(
-                f"--base-url {url}: it refuses to answer (HTTP {answer.status_code}). Export its key as {DEFAULT_KEY}, or name the "
-                "variable that holds it by --api-key-env."
+                f"--base-url {url}: it refuses to answer (HTTP {answer.status_code}). Export its key as"
+                f" {DEFAULT_KEY}, or name the variable that holds it by --api-key-env."
             )
         if answer.has_redirect_location:
             raise ConfigError(
-                f"--base-url {url}: it refers to {printable(answer.headers.get('Location', ''), 200)!r} (HTTP {answer.status_code}), and "
-                "requests follow nobody. Give the address that answers itself."
+                f"--base-url {url}: it refers to {printable(answer.headers.get('Location', ''), 200)!r} (HTTP"
+                f" {answer.status_code}), and requests follow nobody. Give the address that answers itself."
             )
         answer.raise_for_status()
         served = direct.served_models(answer)
@@ -183,7 +190,8 @@ def failure_of(error: str) -> tuple[str, str]:
 
 
 def client_of(target: Target) -> direct.Client:
-    """Asks as requests do: with the headers of ``target``, and of a server with the certificate that it wants.
+    """Asks as requests do: with the headers of ``target``, and of a server with the certificate that it
+    wants.
 
     Raises:
         ConfigError: a file of certificates holds none.
@@ -192,7 +200,8 @@ def client_of(target: Target) -> direct.Client:
 
 
 class CacheCounters:
-    """What ``/metrics`` says of the prefix cache before and after a cell; a server that did not answer in time is not asked again.
+    """What ``/metrics`` says of the prefix cache before and after a cell; a server that did not answer in
+    time is not asked again.
 
     Where it says nothing, one line says why.
     """

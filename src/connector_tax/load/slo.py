@@ -1,7 +1,7 @@
 """Service level objectives: text -> limits, and what a request or a cell is held against.
 
-A *request's* limit (``ttft=500ms``) says whether that request counts as good, and makes goodput. A *cell's* limit
-(``ttft_p90=500ms``) says whether a server holds a rate.
+A *request's* limit (``ttft=500ms``) says whether that request counts as good, and makes goodput. A *cell's*
+limit (``ttft_p90=500ms``) says whether a server holds a rate.
 """
 
 import re
@@ -56,7 +56,10 @@ def parse_slo(text: str) -> tuple[CellLimit, ...]:
     Raises:
         ConfigError: no such limits.
     """
-    wanted = "percentiles of ttft, tpot, itl or e2e with a time and its unit, each once: ttft_p90=500ms,tpot_p90=50ms"
+    wanted = (
+        "percentiles of ttft, tpot, itl or e2e with a time and its unit, each once:"
+        " ttft_p90=500ms,tpot_p90=50ms"
+    )
     found = _limits("--slo", text, _OF_A_CELL, wanted)
     return tuple(CellLimit(match["metric"], float(match["q"]), limit_ms) for match, limit_ms in found)
 

@@ -1,20 +1,23 @@
-"""Files of other tools -> files that workers read: prompts (``run.workload.prompts``) and traces, which become session files.
+"""Files of other tools -> files that workers read: prompts (``run.workload.prompts``) and traces, which
+become session files.
 
-Prompts. What a file is, is told by its content; one whose name ends in ``.gz`` is unpacked. Plain text has no name of a table or of JSON.
+Prompts. What a file is, is told by its content; one whose name ends in ``.gz`` is unpacked. Plain text has no
+name of a table or of JSON.
 Source: vLLM 0.32.0, vllm/benchmarks/datasets.
 
-=================================================  ==================================================================
-``[{"conversations": [{"from": "human", ...`` ...  ShareGPT: the first thing that a human says, and how long its answer is
+=================================================  ===========================================================
+``[{"conversations": [{"from": "human", ...`` ...  ShareGPT: what a human says first, and its answer's length
 ``{"conversations": [...]}``                       the same, one a line
 ``{"prompt": ..., "output_tokens": 64}``           ours, and the custom data set of ``vllm bench serve``
-``{"prompt": ...}``, ``"text"``, ``"messages"``    JSONL without lengths, also inside ``"body"`` as in OpenAI's batches
+``{"prompt": ...}``, ``"text"``, ``"messages"``    JSONL without lengths, also in ``"body"`` (OpenAI batches)
 anything else                                      plain text, one prompt a line
-=================================================  ==================================================================
+=================================================  ===========================================================
 
-Traces, of which each request is a session of one turn. Mooncake's (JSONL: timestamp in ms, input_length, output_length, hash_ids of blocks
-of 512 tokens) and Azure's of 2023 and 2024 (CSV: TIMESTAMP,ContextTokens,GeneratedTokens). Sources: kvcache-ai/Mooncake,
-FAST25-release/traces; Azure/AzurePublicDataset, AzureLLMInferenceDataset2023.md and 2024.md. A session file whose sessions have times is a
-trace as well.
+Traces, of which each request is a session of one turn. Mooncake's (JSONL: timestamp in ms, input_length,
+output_length, hash_ids of blocks of 512 tokens) and Azure's of 2023 and 2024 (CSV:
+TIMESTAMP,ContextTokens,GeneratedTokens). Sources: kvcache-ai/Mooncake, FAST25-release/traces;
+Azure/AzurePublicDataset, AzureLLMInferenceDataset2023.md and 2024.md. A session file whose sessions have
+times is a trace as well.
 """
 
 import csv
@@ -101,11 +104,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _NO_TEXT = frozenset({".csv", ".tsv", ".json", ".jsonl"})
 _HUMAN = frozenset({"human", "user"})
 _SHARE_GPT_WANTED = (
-    'Wanted is ShareGPT, [{"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}, ...], or one '
-    "JSON object per line."
+    'Wanted is ShareGPT, [{"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value":'
+    ' "..."}]}, ...], or one JSON object per line.'
 )
-# Where it stands, and the line that it becomes, whose output_tokens are None where the file says nothing of its answer. None for a
-# conversation without a question and its answer.
+# Where it stands, and the line that it becomes, whose output_tokens are None where the file says nothing of
+# its answer. None for a conversation without a question and its answer.
 Asked = tuple[str, Foreign | None]
 
 
@@ -130,17 +133,19 @@ def write_prompts(
     """Write every prompt of ``source`` in its order, as JSONL of our own form.
 
     Args:
-        output_lengths: of the answers, in place of what the file says of them; None takes that. The k-th prompt is given the k-th
-            length drawn.
+        output_lengths: of the answers, in place of what the file says of them; None takes that. The k-th
+            prompt is given the k-th length drawn.
         seed: of the lengths.
-        chars_per_token: of ShareGPT's answers: one of n characters is asked for with ``max(1, round(n / chars_per_token))`` tokens.
+        chars_per_token: of ShareGPT's answers: one of n characters is asked for with ``max(1, round(n /
+            chars_per_token))`` tokens.
         limit: at most so many, the first ones.
 
     Returns:
         How many were written.
 
     Raises:
-        ConfigError: no such file, nothing in it, a line that is no prompt, or nothing that says how long answers shall be.
+        ConfigError: no such file, nothing in it, a line that is no prompt, or nothing that says how long
+            answers shall be.
     """
     drawn = None if output_lengths is None else Lengths(output_lengths, seed, "output")
     lines: list[bytes] = []
@@ -161,13 +166,13 @@ def write_prompts(
         raise ConfigError(f"{source}: none{of}" if left_out else f"{source}: holds no prompt.")
     if unsaid:
         raise ConfigError(
-            f"{source}: {unsaid} does not say how long its answer shall be. Give --output-length, such as 128 or "
-            "lognormal:256,200, or output_tokens in every line."
+            f"{source}: {unsaid} does not say how long its answer shall be. Give --output-length, such as 128"
+            " or lognormal:256,200, or output_tokens in every line."
         )
     if left_out:
         print(
-            f"{source}: {left_out} of {left_out + len(lines)} entries are left out: no human's turn (from, value) has an answer "
-            "behind it in them.",
+            f"{source}: {left_out} of {left_out + len(lines)} entries are left out: no human's turn (from,"
+            " value) has an answer behind it in them.",
             file=sys.stderr,
         )
     write_bytes(into, b"\n".join(lines) + b"\n")
@@ -188,8 +193,9 @@ def _prompts(source: Path, content: bytes, chars_per_token: float) -> Iterator[A
     in_json = JSON_LINES.match(content)
     if not in_json and Path(source.name.removesuffix(".gz")).suffix.lower() in _NO_TEXT:
         raise ConfigError(
-            f"{source}: named {source.name}, and holds no JSON objects. Its lines are not taken for prompts: give one JSON object per line, "
-            '{"prompt": "..."}, or plain text, one prompt a line, in a .txt file.'
+            f"{source}: named {source.name}, and holds no JSON objects. Its lines are not taken for prompts:"
+            ' give one JSON object per line, {"prompt": "..."}, or plain text, one prompt a line, in a'
+            " .txt file."
         )
     for number, line in lines_of(content):
         with at(source, number, line):
@@ -227,8 +233,8 @@ def _of_text(line: bytes) -> Foreign:
     text = line.decode().removesuffix("\r")
     if _CONTROL.search(text):
         raise ValueError(
-            "a control character: this is no text. Known are ShareGPT (JSON), JSONL with prompt, messages or text, and plain "
-            "text with one prompt a line"
+            "a control character: this is no text. Known are ShareGPT (JSON), JSONL with prompt, messages or"
+            " text, and plain text with one prompt a line"
         )
     return {"prompt": text, "output_tokens": None}
 
@@ -241,7 +247,8 @@ _INDEX = ("", "Unnamed: 0")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_MS = MOST_NS / NS_PER_MS
 _KNOWN_TRACES = (
-    'Known are Mooncake (JSONL: {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, ...]}) and '
+    'Known are Mooncake (JSONL: {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids":'
+    " [46, 47, ...]}) and "
     f"Azure (CSV with the header {','.join(_AZURE_COLUMNS)})."
 )
 _Seconds = Annotated[float, Meta(ge=0, le=MOST_NS / NS_PER_S)]
@@ -265,7 +272,8 @@ class _Azure(msgspec.Struct, frozen=True):
 
 
 def write_trace(source: Path, into: Path, *, speed: float) -> int:
-    """Write a trace as a session file: the first request, or session, arrives at 0, the others after it in order of time.
+    """Write a trace as a session file: the first request, or session, arrives at 0, the others after it in
+    order of time.
 
     Args:
         speed: what its times are divided by: 2 is twice as fast.
@@ -322,8 +330,8 @@ def _of_json(line: bytes) -> Arrival:
     tokens, n = request.input_length, len(request.hash_ids)
     if n and not tokens // BLOCK_TOKENS <= n <= -(-tokens // BLOCK_TOKENS):
         raise ValueError(
-            f"hash_ids: {n} of them, where {tokens} tokens make {-(-tokens // BLOCK_TOKENS)} blocks of {BLOCK_TOKENS}. Traces with blocks of "
-            "another size are not provided for"
+            f"hash_ids: {n} of them, where {tokens} tokens make {-(-tokens // BLOCK_TOKENS)} blocks of"
+            f" {BLOCK_TOKENS}. Traces with blocks of another size are not provided for"
         )
     # A session file knows such a line by its hash_ids.
     return round(request.timestamp * NS_PER_MS), {"hash_ids": (), **value}

@@ -1,4 +1,5 @@
-"""The highest rate at which a server holds its limits: doubling until one fails, then bisection on a logarithmic scale."""
+"""The highest rate at which a server holds its limits: doubling until one fails, then bisection on a
+logarithmic scale."""
 
 import math
 from collections.abc import Callable
@@ -81,14 +82,16 @@ def found_of(judged: list[Judged], stopped: str | None, unit: str) -> Found:
 
 
 def never_observed(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
-    """Return a latency that a limit is of and no answer of a served cell has, as one token has no TPOT; None where each was seen."""
+    """Return a latency that a limit is of and no answer of a served cell has, as one token has no TPOT; None
+    where each was seen."""
     if "overloaded" in cell.flags or not cell.requests.get("ok"):
         return None
     return next((m.metric.upper() for m in limits if _level(cell, m).n == 0), None)
 
 
 def too_short(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
-    """Say why a cell does not tell whether the server keeps up, where nothing else decides; None where it tells."""
+    """Say why a cell does not tell whether the server keeps up, where nothing else decides; None where it
+    tells."""
     demand = cell.demand
     if demand is None or not demand.fills_s or "overloaded" in cell.flags or "dropped" in cell.requests:
         return None
@@ -98,7 +101,8 @@ def too_short(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
 
 
 def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...]) -> Judged:
-    """Say whether a cell holds every limit, and was served: in an overloaded one latencies say how long it was."""
+    """Say whether a cell holds every limit, and was served: in an overloaded one latencies say how long it
+    was."""
     demand, failed = cell.demand, _failed(cell)
     assert demand is not None, "a search measures open loops"
     by_chance = 0.0 if failed.point is None or failed.low is None else failed.point - failed.low
@@ -106,7 +110,8 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
     overloaded = "overloaded" in cell.flags
     served = not (overloaded or short)
     why = [] if served else [served_text(demand, rate_per_s)]
-    # Of each condition whether it holds, and whether it may be the other way round: by chance, or since the client was away.
+    # Of each condition whether it holds, and whether it may be the other way round: by chance, or since the
+    # client was away.
     verdicts = [(served, not (served or overloaded or for_sure))]
     stalled_ms = (cell.health.loop_stall_max_us or 0.0) / 1e3 if "client_stalled" in cell.flags else 0.0
     stalls = False
@@ -146,10 +151,11 @@ def _failed(cell: LoadCell) -> Level:
 
 
 def _ends_ms(cell: LoadCell, limit: CellLimit) -> tuple[float, float, float]:
-    """Return what a limit's percentile may be at least, what it is, and what it may be at most; an end that is not known is infinite.
+    """Return what a limit's percentile may be at least, what it is, and what it may be at most; an end that
+    is not known is infinite.
 
-    One that falls on failures is infinite. Where so few requests may fail in the long run that another cell's would not, it may be as
-    little as the percentiles below it.
+    One that falls on failures is infinite. Where so few requests may fail in the long run that another cell's
+    would not, it may be as little as the percentiles below it.
     """
     level, failed = _level(cell, limit), _failed(cell)
     if level.point is not None:

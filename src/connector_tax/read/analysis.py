@@ -33,7 +33,8 @@ def analyse(root: Path, processes: int | None = None) -> Aggregate:
 
 
 def lost_runs(folder: CampaignFolder, found: Aggregate) -> set[tuple[str, str]]:
-    """Return configuration and phase of the runs that an analysis has cells of and that are gone; that leaves nothing newer."""
+    """Return configuration and phase of the runs that an analysis has cells of and that are gone; that leaves
+    nothing newer."""
     return {(c.config, c.phase) for c in found.cells} - {
         (run.connector_id, run.phase) for run in folder.runs()
     }
@@ -47,6 +48,7 @@ def counts(found: Aggregate) -> str:
 
 
 def processes_for(root: Path) -> int:
-    """In how many to read the raw results of the campaign at ``root``: one per core for a large one, else one."""
+    """In how many to read the raw results of the campaign at ``root``: one per core for a large one, else
+    one."""
     large = sum(p.lstat().st_size for p in root.glob("*/phase_*/cells/*/*")) > LARGE_BYTES
     return cores() if large else 1

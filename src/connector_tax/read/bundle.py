@@ -1,8 +1,9 @@
 """A campaign as one archive that a reviewer can check and compute again: packed, verified, reproduced.
 
-The archive is a tar that xz compresses, the same bytes for the same files; ``tar -xf`` unpacks it, too. ``manifest-sha256.txt`` has name and SHA-256 of
-every other file in it, in the form of ``sha256sum -c``. Its last line is a comment that holds the checksum of the lines above it, so that a change of
-the list is told apart from one of a file.
+The archive is a tar that xz compresses, the same bytes for the same files; ``tar -xf`` unpacks it, too.
+``manifest-sha256.txt`` has name and SHA-256 of every other file in it, in the form of ``sha256sum -c``. Its
+last line is a comment that holds the checksum of the lines above it, so that a change of the list is told
+apart from one of a file.
 """
 
 import hashlib
@@ -43,8 +44,8 @@ from connector_tax.read.analysis import analyse
 from connector_tax.read.figures.draw_all import draw_figures
 from connector_tax.read.ingest import read_campaign
 
-# Snakemake takes a file of second 0 for one that is not there. Receipts are newer than what was made of them, so that in a checkout
-# the code that is there makes it anew.
+# Snakemake takes a file of second 0 for one that is not there. Receipts are newer than what was made of them,
+# so that in a checkout the code that is there makes it anew.
 _TIME_S, _RECEIPT_TIME_S = 315_532_800, 315_619_200  # 1980-01-01 and the day after
 # Of 1 to 9: each of more than 6 takes twice the time and memory for a hundredth of the size.
 _PRESET = 6
@@ -94,7 +95,8 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Write the files of ``archive`` beneath ``folder``, which should be a temporary one: they are as the archive has them.
+    """Write the files of ``archive`` beneath ``folder``, which should be a temporary one: they are as the
+    archive has them.
 
     Raises:
         FileNotFoundError: there is no archive.
@@ -166,7 +168,8 @@ class Bundled:
     """
     Attributes:
         size: of the archive, bytes.
-        sha256: of the archive, to be published beside it: whoever changes a bundle can write its checksums anew.
+        sha256: of the archive, to be published beside it: whoever changes a bundle can write its checksums
+            anew.
         left_out: names of files and folders that no bundle can hold.
         problems: what the analysis names of the campaign, as its ``aggregate.json`` lists them.
     """
@@ -181,15 +184,16 @@ class Bundled:
 def raw_files(root: Path) -> list[Path]:
     """Files of the campaign at ``root`` that nothing makes again, in order of name.
 
-    Left out: what is made of them, names with a dot in front (locks, files under way), links, and raw step logs and samples of
-    launches, of which each cell has its share; an engine's logs where its run or preflight is not finished, since nobody may have gone
-    through them for secrets; and what ``unfit`` has.
+    Left out: what is made of them, names with a dot in front (locks, files under way), links, and raw step
+    logs and samples of launches, of which each cell has its share; an engine's logs where its run or
+    preflight is not finished, since nobody may have gone through them for secrets; and what ``unfit`` has.
     """
     return sorted(_walked(root)[0])
 
 
 def unfit(root: Path) -> list[str]:
-    """Names of what lies among the raw files and can be in no bundle: they cannot be shown, or it is no regular file."""
+    """Names of what lies among the raw files and can be in no bundle: they cannot be shown, or it is no
+    regular file."""
     return sorted(_walked(root)[1])
 
 
@@ -235,14 +239,16 @@ def made_files(root: Path) -> list[Path]:
 
 
 def bundle(root: Path, target: Path, *, partial: bool = False, compact: bool = False) -> Bundled:
-    """Write the bundle of the campaign at ``root`` to ``target``; the same campaign and code give the same bytes.
+    """Write the bundle of the campaign at ``root`` to ``target``; the same campaign and code give the same
+    bytes.
 
     Args:
         partial: whether a campaign may be unfinished.
         compact: whether raw results are those that ``thin`` keeps.
 
     Raises:
-        ArtifactError: not finished, no campaign, too large, or the disk is full; a compact one also of a damaged campaign.
+        ArtifactError: not finished, no campaign, too large, or the disk is full; a compact one also of a
+            damaged campaign.
     """
     folder = CampaignFolder(root)
     document = read_campaign_file(folder.campaign_file)
@@ -255,8 +261,8 @@ def bundle(root: Path, target: Path, *, partial: bool = False, compact: bool = F
     if (missing := unfinished(folder, document)) and not partial:
         phase, config = missing[0]
         raise ArtifactError(
-            f"{root}: {len(missing)} runs have no receipt.json, the first {config} in phase {phase}, so the campaign is not finished. "
-            "Finish it first, or bundle it as it is with --partial."
+            f"{root}: {len(missing)} runs have no receipt.json, the first {config} in phase {phase}, so the"
+            " campaign is not finished. Finish it first, or bundle it as it is with --partial."
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".bundle.", dir=target.parent) as temporary:
@@ -282,7 +288,8 @@ def bundle(root: Path, target: Path, *, partial: bool = False, compact: bool = F
 
 
 def remake(root: Path) -> tuple[Problem, ...]:
-    """``aggregate.json``, ``aggregate.csv`` and figures of the raw results at ``root``; returns the problems of that aggregate."""
+    """``aggregate.json``, ``aggregate.csv`` and figures of the raw results at ``root``; returns the problems
+    of that aggregate."""
     problems = analyse(root).problems
     draw_figures(root)
     return problems
@@ -295,7 +302,8 @@ def _readme(campaign: str, partial: bool, problems: int) -> str:
     return f"""\
 connector-tax: campaign {campaign}, {state}. What a KV connector costs a vLLM server.
 results/{campaign}/ has the raw results, and what was made of them: aggregate.json, aggregate.csv, figures/.
-In a checkout of connector-tax, one command checks every file, computes aggregate and figures anew and compares them byte by byte:
+In a checkout of connector-tax, one command checks every file, computes aggregate and figures anew and
+compares them byte by byte:
     .venv/bin/connector-tax verify FILE --reproduce
 Without Python: sha256sum -c manifest-sha256.txt
 Checksums show damage; against intent, compare the archive's SHA-256 with the one its authors published.
@@ -319,7 +327,8 @@ class Verified:
     """
     Attributes:
         findings: none where all is as it was bundled.
-        sha256: of every file that the manifest lists; empty where the archive or the manifest itself was changed.
+        sha256: of every file that the manifest lists; empty where the archive or the manifest itself was
+            changed.
     """
 
     findings: list[Finding]
@@ -334,8 +343,9 @@ def verify(bundle: Path) -> Verified:
     """
     if is_folder(bundle) and not os.path.lexists(bundle / MANIFEST):
         raise ArtifactError(
-            f"{bundle}: no bundle, since it has no {MANIFEST}. Give an archive, or the folder it was unpacked into. Of a campaign's results: "
-            "connector-tax verify without --reproduce; connector-tax report computes them anew."
+            f"{bundle}: no bundle, since it has no {MANIFEST}. Give an archive, or the folder it was unpacked"
+            " into. Of a campaign's results: connector-tax verify without --reproduce; connector-tax report"
+            " computes them anew."
         )
     try:
         with as_folder(bundle) as folder:

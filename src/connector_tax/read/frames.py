@@ -22,12 +22,15 @@ from connector_tax.read.stats.cell_rows import aggregate_csv
 
 
 class Frames:
-    """One campaign. Each table is read when it is first asked for; its column ``source`` says where its numbers come from.
+    """One campaign. Each table is read when it is first asked for; its column ``source`` says where its
+    numbers come from.
 
     Attributes:
         cells: a row per cell, as ``aggregate.csv`` has it.
-        taxes: a row per tax; of those that are ``main`` one stands for each configuration, rate of Phase A and metric.
-        requests: a row per request of every cell that can be read; latencies from when it was meant to be sent.
+        taxes: a row per tax; of those that are ``main`` one stands for each configuration, rate of Phase A
+            and metric.
+        requests: a row per request of every cell that can be read; latencies from when it was meant to be
+            sent.
         steps: a row per engine step that had a token, with a column for each connector hook.
     """
 

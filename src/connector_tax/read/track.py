@@ -1,7 +1,8 @@
-"""Many campaigns in order of time, each compared with the one before it: one page, and the same as one JSON document.
+"""Many campaigns in order of time, each compared with the one before it: one page, and the same as one JSON
+document.
 
-``compare`` decides. Campaigns that differ in what taxes depend on, beside connectors and versions, are different series and are never
-compared.
+``compare`` decides. Campaigns that differ in what taxes depend on, beside connectors and versions, are
+different series and are never compared.
 """
 
 import re
@@ -73,7 +74,8 @@ class History:
 
     @property
     def newest(self) -> list[Comparison]:
-        """Comparisons of each series' newest campaign: these decide, since an earlier rise may have been taken back."""
+        """Comparisons of each series' newest campaign: these decide, since an earlier rise may have been
+        taken back."""
         return [found for s in self.series for found in [*s.steps[-1:], *s.comparisons[len(s.steps) :]]]
 
     @property
@@ -87,14 +89,21 @@ class History:
         limit = f"{self.fail_above * 100:g} pp"
         if self.exit_code:
             risen = [
-                f"{METRIC_WORDS[c.metric]} of {clean(c.config)} by {change_text(c)} since {clean(found.a.aggregate.campaign)}"
+                f"{METRIC_WORDS[c.metric]} of {clean(c.config)} by {change_text(c)} since"
+                f" {clean(found.a.aggregate.campaign)}"
                 for found in self.newest
                 for c in found.regressions
             ]
             return printable(f"Regression: risen by more than {limit}: {listing(risen, MOST_NAMED)}.", 20_000)
         if not any(c.decisive for c in self.newest):
-            return "Nothing to judge: no newest campaign has a tax that can be compared with that of an earlier one."
-        said = f"No regression: no tax of a newest campaign is known to have risen by more than {limit}, since the campaign before it or since the first."
+            return (
+                "Nothing to judge: no newest campaign has a tax that can be compared with that of an earlier"
+                " one."
+            )
+        said = (
+            f"No regression: no tax of a newest campaign is known to have risen by more than {limit}, since"
+            " the campaign before it or since the first."
+        )
         unknown = [heading(c) for c in self.newest if replace(c, allow_missing=False).exit_code == 2]
         return said + f" Not every tax could be compared: {listing(unknown, MOST_NAMED)}." * bool(unknown)
 
@@ -153,7 +162,8 @@ def _read(paths: Sequence[Path]) -> tuple[list[Side], list[LeftOut]]:
         reasons = "".join(f" {found.path}: {found.reason}." for found in left_out[:3])
         named = printable(", ".join(map(str, paths)), 300)
         raise ConfigError(
-            f"{named}: no campaign that can be read.{reasons} Give folders with an aggregate.json, or folders of such folders."
+            f"{named}: no campaign that can be read.{reasons} Give folders with an aggregate.json, or folders"
+            " of such folders."
         )
     return list(first.values()), left_out
 
@@ -241,7 +251,8 @@ def _labels(series: Series, metric: LatencyMetric) -> dict[str, str]:
 
 
 def _entry(side: Side, before: Comparison | None, config: str, metric: LatencyMetric) -> dict[str, object]:
-    """Return one tax of one campaign: what ``compare`` says since the campaign before, and the page's class for it, where the difference is significant."""
+    """Return one tax of one campaign: what ``compare`` says since the campaign before, and the page's class
+    for it, where the difference is significant."""
     rate_per_s = reference_rate(side.aggregate, "ref_safe")
     if config not in side.aggregate.configs or rate_per_s is None:
         return {"tax": "no ref_safe" if rate_per_s is None else "-", "known": False, "change": ""}

@@ -25,7 +25,8 @@ from connector_tax.virtual_time.engines import (
     interleaved,
 )
 
-# About 10 ms. Neighbours' bursts last longer, and shorter slices are mostly of cold caches: tests/perf/virtual_time.py.
+# About 10 ms. Neighbours' bursts last longer, and shorter slices are mostly of cold caches:
+# tests/perf/virtual_time.py.
 SLICE_STEPS = 40
 WARMUP_REQUESTS = 200
 # The recorded cell, for hooks.
@@ -57,7 +58,8 @@ class Cell:
     """What one engine made of the requests of one cell; arrays by request, ns from the cell's beginning.
 
     Attributes:
-        before_ns: from the engine's look before the one at which it took the request; 0 where it waited for work.
+        before_ns: from the engine's look before the one at which it took the request; 0 where it waited for
+            work.
         engine_ns: charged to the engine's thread; ``others_ns`` spent by Python's other threads beside that.
         work_ns: medians of the reference works: in the core's own caches, and beyond.
         ran_ns, wall_ns: CPU and real time of the engine's thread while its time went on, without waits.
@@ -83,7 +85,8 @@ class Start:
     """One engine of one start.
 
     Attributes:
-        with_others: the same requests, with other threads' CPU time charged; ``charged`` where they spend none.
+        with_others: the same requests, with other threads' CPU time charged; ``charged`` where they spend
+            none.
         recorded: steps of a connector's engine; None of plain's.
     """
 
@@ -97,7 +100,8 @@ class Measured:
     """All starts of one engine.
 
     Attributes:
-        facts: ``vllm``; ``settings`` and ``async_scheduling``, as the engine resolved them; ``spinning``, cores by thread.
+        facts: ``vllm``; ``settings`` and ``async_scheduling``, as the engine resolved them; ``spinning``,
+            cores by thread.
         died: of what an engine of a later start died; its starts are those before.
     """
 
@@ -127,8 +131,8 @@ def measure_many(
         stop: once it is set, what is known is returned.
 
     Raises:
-        EngineError: an engine cannot be started or died, and there are not starts enough for an interval; or nothing was known when it was time to
-            stop.
+        EngineError: an engine cannot be started or died, and there are not starts enough for an interval; or
+            nothing was known when it was time to stop.
     """
     begun_s = time.monotonic()
 

@@ -1,4 +1,5 @@
-"""Engines in virtual time: started, told what to do over a Unix socket, taking turns, and ended with whoever started them."""
+"""Engines in virtual time: started, told what to do over a Unix socket, taking turns, and ended with whoever
+started them."""
 
 import hashlib
 import json
@@ -138,7 +139,8 @@ class Engine:
         self._importer, self._channel, self._read = importer, channel, b""
 
     def pause(self) -> None:
-        """Stop all its threads: those that spin while nobody asks would take a core from the engine whose turn it is."""
+        """Stop all its threads: those that spin while nobody asks would take a core from the engine whose
+        turn it is."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -186,10 +188,12 @@ def _end(log: Path, code: int | None) -> str:
 
 
 class Engines:
-    """The engines of one start, all to end with the body of ``with``, and with this process, however that ends.
+    """The engines of one start, all to end with the body of ``with``, and with this process, however that
+    ends.
 
-    Imports begin at once, so that those of a next start can run while this one measures. Engines of one interpreter and environment are forked from
-    one import, and have its hash seed and addresses; another start has its own.
+    Imports begin at once, so that those of a next start can run while this one measures. Engines of one
+    interpreter and environment are forked from one import, and have its hash seed and addresses; another
+    start has its own.
     """
 
     def __init__(self, specs: Sequence[EngineSpec], scheduling: str, start: int, check: Check) -> None:
@@ -235,7 +239,10 @@ class Engines:
                 continue
             found = "async" if engine.facts["async_scheduling"] else "sync"
             if found != self._scheduling:
-                reason = f"the engine resolves to {found} scheduling, and {self._scheduling} was asked for. Ask for {found}."
+                reason = (
+                    f"the engine resolves to {found} scheduling, and {self._scheduling} was asked for. Ask"
+                    f" for {found}."
+                )
                 failed.append((engine.spec, reason))
         if failed:
             raise EngineFailed(*failed)
@@ -293,7 +300,8 @@ def _importer(spec: EngineSpec, start: int, folder: Path) -> Iterator[Importer]:
         "OMP_NUM_THREADS": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "HF_HUB_OFFLINE": "1",
-        # Releases overwrite each other's notes on models there, and an engine without them imports vLLM once more to look.
+        # Releases overwrite each other's notes on models there, and an engine without them imports vLLM once
+        # more to look.
         "VLLM_CACHE_ROOT": str(
             cache_folder() / "vllm" / hashlib.sha256(spec.python.encode()).hexdigest()[:12]
         ),
@@ -330,7 +338,8 @@ def _importer(spec: EngineSpec, start: int, folder: Path) -> Iterator[Importer]:
 def interleaved(running: Sequence[Engine], cell: Foreign, check: Check) -> list[Foreign]:
     """One cell on each engine, a slice of each in turn; the cells' results.
 
-    Each turn begins with the next engine (ABBA, or ABC BCA CAB): whoever follows itself has warm caches, so all must as often.
+    Each turn begins with the next engine (ABBA, or ABC BCA CAB): whoever follows itself has warm caches, so
+    all must as often.
 
     Raises:
         EngineError: as ``Engine.hear``.

@@ -1,8 +1,10 @@
-"""What cells in virtual time say of a connector: ratios and differences of pairs of starts, and their intervals.
+"""What cells in virtual time say of a connector: ratios and differences of pairs of starts, and their
+intervals.
 
-*Phase averaging.* A request waits for the engine's next look, up to a whole step. Where in a step it arrives is chance, and a microsecond more
-a step draws that chance anew for all requests; it is most of TTFT's noise where prompts are short. So each request counts with every
-wait that it could have had, evenly over the interval between the two looks, in place of the one that it had.
+*Phase averaging.* A request waits for the engine's next look, up to a whole step. Where in a step it arrives
+is chance, and a microsecond more a step draws that chance anew for all requests; it is most of TTFT's noise
+where prompts are short. So each request counts with every wait that it could have had, evenly over the
+interval between the two looks, in place of the one that it had.
 Source: Casella & Robert 1996, Rao-Blackwellisation of sampling schemes.
 """
 
@@ -22,7 +24,8 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 PHASES = (np.arange(20) + 0.5) / 20
 NULL_HOOK = "scheduler/null_hook"
-# A hook whose wall time in the median step is over so many times its charge, and that much more, waits for what has no CPU time here.
+# A hook whose wall time in the median step is over so many times its charge, and that much more, waits for
+# what has no CPU time here.
 FAR_EXCEEDS, FAR_EXCEEDS_US = 3.0, 100.0
 # So much of a step that nobody is charged for makes a tax another one, whichever steps it lies in.
 UNSEEN_US = 50.0
@@ -121,7 +124,8 @@ def others_us(cell: Cell) -> float:
 
 
 def _unseen_us(plain: Cell, connector: Cell) -> float:
-    """Off its core a step, beyond what the host took from plain's thread in the same turns, and other threads by the interpreter's lock."""
+    """Off its core a step, beyond what the host took from plain's thread in the same turns, and other threads
+    by the interpreter's lock."""
     host = plain.wall_ns / (plain.ran_ns + plain.others_ns)
     return (connector.wall_ns - host * (connector.ran_ns + connector.others_ns)) / 1e3 / connector.steps
 
@@ -170,7 +174,8 @@ def null_hook_us(table: StepTable) -> float:
 
 
 def _hook(table: StepTable, name: str) -> tuple[float, ...]:
-    """Calls, CPU and wall us a step; wall and CPU us of the median step that called it, since a busy host takes the core away."""
+    """Calls, CPU and wall us a step; wall and CPU us of the median step that called it, since a busy host
+    takes the core away."""
     column = table.hooks.names.index(name)
     wall, cpu, calls = (
         values[:, column] for values in (table.hooks.us, table.hooks.cpu_us, table.hooks.calls)

@@ -44,7 +44,8 @@ class HookCpu(msgspec.Struct, frozen=True):
     Attributes:
         side: ``scheduler`` or ``worker``.
         hook: its name; of a connector's child ``0:NixlConnector/get_finished``.
-        in_virtual_time: False where its wall time far exceeds its charge: it waits for what takes no CPU time here.
+        in_virtual_time: False where its wall time far exceeds its charge: it waits for what takes no CPU time
+            here.
     """
 
     side: str
@@ -67,10 +68,11 @@ class VirtualTime(msgspec.Struct, frozen=True, omit_defaults=True):
         waits_per_step: how often the engine's thread waited for another thread.
         step_us: the connector's step less plain's.
         null_hook_us: what a wrapped hook that does nothing costs, observer included.
-        unseen_us: how long the connector's thread was off its core in a step beyond what plain's was beside it: a disk, a socket, another process.
+        unseen_us: how long the connector's thread was off its core in a step beyond what plain's was beside
+            it: a disk, a socket, another process.
         died: of what an engine of a later start died, which is not among ``starts``.
-        work_ratio: reference work beside the connector over that beside plain, less one: how alike the core's speed was;
-            ``wide_work_ratio``: of a work that does not fit into the core's own caches.
+        work_ratio: reference work beside the connector over that beside plain, less one: how alike the core's
+            speed was; ``wide_work_ratio``: of a work that does not fit into the core's own caches.
     """
 
     scheduling: str

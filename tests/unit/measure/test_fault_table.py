@@ -24,7 +24,10 @@ def without_a_test(faults: list[str], tests: dict[str, list[str]]) -> list[str]:
     """What is wrong with what proves the faults."""
     wrong = [f"{fault}: no test" for fault in faults if not tests.get(fault)]
     return wrong + [
-        f"{fault}: {missing}" for fault, named in tests.items() for test in named if (missing := lacking(test))
+        f"{fault}: {missing}"
+        for fault, named in tests.items()
+        for test in named
+        if (missing := lacking(test))
     ]
 
 

@@ -1,7 +1,9 @@
-"""What connectors insist on that a host without a GPU does not have. Each stand-in is named in the engine's log and in the clock's.
+"""What connectors insist on that a host without a GPU does not have. Each stand-in is named in the engine's
+log and in the clock's.
 
-A connector's own code runs wherever a host can run it. What is replaced is the device's part: streams, events, and copies between device
-and host. A copy lasts as long as its bytes on the GPU need over the host link; nothing is copied. Who waits for it in reality waits here.
+A connector's own code runs wherever a host can run it. What is replaced is the device's part: streams,
+events, and copies between device and host. A copy lasts as long as its bytes on the GPU need over the host
+link; nothing is copied. Who waits for it in reality waits here.
 """
 
 import sys
@@ -27,7 +29,8 @@ def stand_in_for_the_device(vllm_config: Any, streams: Streams, scale: Scale) ->
     """Put in what vLLM's shutdown and this launch's connectors need.
 
     Raises:
-        RuntimeError: a connector is of another form than the stand-in knows, or the device's link to the host is not known.
+        RuntimeError: a connector is of another form than the stand-in knows, or the device's link to the host
+            is not known.
     """
     # vLLM empties the device's allocator when it ends; its CPU worker replaces these as well.
     torch.accelerator.empty_cache = _nothing
@@ -51,7 +54,8 @@ def stand_in_for_the_device(vllm_config: Any, streams: Streams, scale: Scale) ->
 def _put_in(name: str, put_in: PutIn, streams: Streams, scale: Scale) -> str:
     if not streams.host_link_bytes_per_s:
         raise RuntimeError(
-            f"the virtual GPU cannot run {name}: it copies between device and host, and host_link_bytes_per_s is not given"
+            f"the virtual GPU cannot run {name}: it copies between device and host, and host_link_bytes_per_s"
+            " is not given"
         )
     try:
         return put_in(streams, scale)

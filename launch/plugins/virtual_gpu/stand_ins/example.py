@@ -1,7 +1,7 @@
 """ExampleConnector, vLLM's debugging connector: its own code, which reads and writes files of narrow heads.
 
-On a GPU each layer's ``.cpu()`` waits until the device is done with that layer and has copied it, and a load from a file's memory,
-which is not pinned, waits likewise; the engine's thread does so here.
+On a GPU each layer's ``.cpu()`` waits until the device is done with that layer and has copied it, and a load
+from a file's memory, which is not pinned, waits likewise; the engine's thread does so here.
 """
 
 from typing import Any

@@ -1,7 +1,8 @@
-"""LMCacheConnectorV1: LMCache's own adapter, lookup, chunks, CPU store and its vLLM GPU connector; kernels and streams are the clock's.
+"""LMCacheConnectorV1: LMCache's own adapter, lookup, chunks, CPU store and its vLLM GPU connector; kernels
+and streams are the clock's.
 
-LMCache moves a request's slots to the device before it copies, which waits for all that was launched, and then waits for each chunk:
-so does the engine's thread here. The launches of its copy kernels are left out.
+LMCache moves a request's slots to the device before it copies, which waits for all that was launched, and
+then waits for each chunk: so does the engine's thread here. The launches of its copy kernels are left out.
 """
 
 from collections.abc import Callable
@@ -33,7 +34,8 @@ def put_in(streams: Streams, scale: Scale) -> str:
     apply, begin = LMCacheConnectorV1Impl._apply_extra_config, LMCacheConnectorV1.__init__
 
     def apply_extra_config(self: Any, config: Any, vllm_config: Any) -> None:
-        """What the connector's own config sets of LMCache's comes after the engine's start, and into the same object."""
+        """What the connector's own config sets of LMCache's comes after the engine's start, and into the same
+        object."""
         apply(self, config, vllm_config)
         settle(config)
 
@@ -47,7 +49,8 @@ def put_in(streams: Streams, scale: Scale) -> str:
     store, retrieve = cache_engine.LMCacheEngine.store, cache_engine.LMCacheEngine.retrieve
 
     def store_after_the_step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """The adapter moved the slots to the device just before, so hashing and allocating come after the wait."""
+        """The adapter moved the slots to the device just before, so hashing and allocating come after the
+        wait."""
         streams.compute.synchronize()
         return store(self, *args, **kwargs)
 
@@ -95,7 +98,8 @@ def put_in(streams: Streams, scale: Scale) -> str:
 
 
 def _settling(scale: Scale) -> Callable[[Any], None]:
-    """Refuses what has no stand-in, and gives the CPU store as many chunks as the host's memory would hold of true ones.
+    """Refuses what has no stand-in, and gives the CPU store as many chunks as the host's memory would hold of
+    true ones.
 
     Two roles apply the same settings to one object, each anew.
     """

@@ -1,4 +1,5 @@
-"""OffloadingConnector: vLLM's own worker, with its chunks, descriptors, order and events; the copy engine is the clock's.
+"""OffloadingConnector: vLLM's own worker, with its chunks, descriptors, order and events; the copy engine is
+the clock's.
 
 vLLM hands the descriptors to the driver in one call, whose own time on the host is left out.
 """

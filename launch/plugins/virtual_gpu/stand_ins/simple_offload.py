@@ -1,4 +1,5 @@
-"""SimpleCPUOffloadConnector: vLLM's own worker, with its thread, descriptors and events; the copy engine is the clock's.
+"""SimpleCPUOffloadConnector: vLLM's own worker, with its thread, descriptors and events; the copy engine is
+the clock's.
 
 The driver's call, which vLLM says takes some milliseconds of that thread, is left out.
 """
@@ -27,8 +28,10 @@ def put_in(streams: Streams, scale: Scale) -> str:
     new.priority_range = lambda: (0, -1)  # type: ignore[attr-defined]
 
     def batch_memcpy(dst: int, src: int, sizes: int, count: int, *rest: Any) -> int:
-        """In place of the driver's cuMemcpyBatchAsync; ``sizes`` is the address of ``count`` numbers of 64 bits, in bytes."""
-        # Not in Python: 25,000 descriptors would hold the interpreter's lock, which the driver's call gives away.
+        """In place of the driver's cuMemcpyBatchAsync; ``sizes`` is the address of ``count`` numbers of 64
+        bits, in bytes."""
+        # Not in Python: 25,000 descriptors would hold the interpreter's lock, which the driver's call gives
+        # away.
         copied = np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(sizes)).sum()
         by_number[rest[-1]].copy(scale.true(int(copied)))
         return 0
@@ -56,7 +59,8 @@ def _with_narrow_capacity(made: Any, scale: Scale) -> Any:
         backend = vllm_config.kv_transfer_config.get_from_extra_config("kv_offload_backend", "cpu")
         if backend != "cpu":
             raise RuntimeError(
-                f"the virtual GPU cannot run SimpleCPUOffloadConnector with kv_offload_backend {backend!r}: set it to 'cpu'"
+                f"the virtual GPU cannot run SimpleCPUOffloadConnector with kv_offload_backend {backend!r}:"
+                " set it to 'cpu'"
             )
         narrow = cpu_bytes * scale.narrow_bytes // scale.true_bytes
         return made(vllm_config, kv_cache_config, narrow, **kwargs)

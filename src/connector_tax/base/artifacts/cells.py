@@ -39,7 +39,8 @@ def open_cell(folder: CellFolder) -> CellFolder:
 
 
 def publish_cell(folder: CellFolder, requests: Iterable[RequestRecord], document: CellDocument) -> None:
-    """Complete the temporary folder (requests, then ``cell.json`` with a checksum of each file) and rename it.
+    """Complete the temporary folder (requests, then ``cell.json`` with a checksum of each file) and rename
+    it.
 
     Args:
         document: what ``cell.json`` holds beside ``files``.

@@ -13,7 +13,8 @@ from connector_tax.base.records.cell import Phase, is_phase, phase_label
 LOGS = ("vllm_stdout.log", "vllm_stderr.log")
 RUN_FILES = ("config.json", "launch.sh", *LOGS, "env.txt", "summary.json")
 RECEIPT = "receipt.json"
-# Of a launch on a virtual GPU: what its clock goes by; and, until the run is done, what the clock says of every step.
+# Of a launch on a virtual GPU: what its clock goes by; and, until the run is done, what the clock says of
+# every step.
 VIRTUAL_GPU = "virtual_gpu.json"
 DEVICE_CLOCK = Path("steps") / "device_clock.jsonl"
 
@@ -91,7 +92,8 @@ class CampaignFolder:
         return found
 
     def measured_on(self) -> str | None:
-        """The date that its runs are named by, where ``campaign.json`` is gone: with another one all would be measured again."""
+        """The date that its runs are named by, where ``campaign.json`` is gone: with another one all would be
+        measured again."""
         runs = self.root.glob("????-??-??_*") if self.root.is_dir() else ()
         return max((p.name[:10] for p in runs if is_date(p.name[:10])), default=None)
 
@@ -111,7 +113,8 @@ class CampaignFolder:
         for path in wanted:
             if os.path.lexists(path) and not path.is_dir():
                 raise ArtifactError(
-                    f"{path}: a file lies where a folder belongs. Move it away, then start again; nothing was launched."
+                    f"{path}: a file lies where a folder belongs. Move it away, then start again; nothing was"
+                    " launched."
                 )
 
 

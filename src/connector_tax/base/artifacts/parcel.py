@@ -1,8 +1,9 @@
 """A campaign as one archive: packed where a sitting measured it, taken over here.
 
-The units are a campaign's documents and its run folders; what is made of them by reading is none. A unit that is taken replaces the one
-here whole, so that no file of an earlier launch is left between those of a later one. A run that went on here since is newer
-than the archive's and stays. Raw step logs and samples of a launch under way stay where they are: each finished cell has its share of them.
+The units are a campaign's documents and its run folders; what is made of them by reading is none. A unit that
+is taken replaces the one here whole, so that no file of an earlier launch is left between those of a later
+one. A run that went on here since is newer than the archive's and stays. Raw step logs and samples of a
+launch under way stay where they are: each finished cell has its share of them.
 """
 
 import filecmp
@@ -48,7 +49,8 @@ def pack(folder: CampaignFolder, archive: Path) -> list[str]:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise ArtifactError(
-            f"{archive}: cannot be written ({error.strerror or error}). Results are in {folder.root}; take them from there."
+            f"{archive}: cannot be written ({error.strerror or error}). Results are in {folder.root}; take"
+            " them from there."
         ) from error
     return names
 
@@ -58,8 +60,10 @@ class Taken:
     """
     Attributes:
         units: that are those of the archive now.
-        kept: of the archive, runs and ``preflight`` that went on here since, and what is here and made of these: they are as they were.
-        removed: what was made of a Phase A that is not the one here any more, and is not in the archive either.
+        kept: of the archive, runs and ``preflight`` that went on here since, and what is here and made of
+            these: they are as they were.
+        removed: what was made of a Phase A that is not the one here any more, and is not in the archive
+            either.
     """
 
     units: list[str]
@@ -68,11 +72,12 @@ class Taken:
 
 
 def take(archive: Path, folder: CampaignFolder) -> Taken:
-    """Put the units of ``archive`` in place of those in ``folder``, but for runs that went on here since. One at a time takes into a folder.
+    """Put the units of ``archive`` in place of those in ``folder``, but for runs that went on here since. One
+    at a time takes into a folder.
 
     Raises:
-        ArtifactError: it is no such archive, or of another campaign or date; or a run was measured on both hosts, so that cells would
-            be lost. Nothing is replaced then.
+        ArtifactError: it is no such archive, or of another campaign or date; or a run was measured on both
+            hosts, so that cells would be lost. Nothing is replaced then.
     """
     folder.root.mkdir(parents=True, exist_ok=True)
     put_back(folder)
@@ -101,9 +106,11 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
 
 
 def put_back(folder: CampaignFolder) -> None:
-    """What a ``take`` left that was killed: what it unpacked, and what it had put aside, which belongs back where nothing took its place.
+    """What a ``take`` left that was killed: what it unpacked, and what it had put aside, which belongs back
+    where nothing took its place.
 
-    Before anything is measured: what is measured in that place would pass for what was taken. Only who holds the campaign's start may.
+    Before anything is measured: what is measured in that place would pass for what was taken. Only who holds
+    the campaign's start may.
     """
     root = folder.root
     for aside in [*root.glob(f".*{_ASIDE}"), *root.glob(f"*/.*{_ASIDE}")]:
@@ -144,7 +151,8 @@ def _differs(there: CampaignFolder, folder: CampaignFolder, name: str) -> bool:
 
 
 def _stays(ours: RunFolder, theirs: RunFolder, where: str) -> bool:
-    """Whether the run here has all that the archive's has, and more; False where the archive's may take its place.
+    """Whether the run here has all that the archive's has, and more; False where the archive's may take its
+    place.
 
     Raises:
         ArtifactError: each has a cell that the other has not.
@@ -157,8 +165,8 @@ def _stays(ours: RunFolder, theirs: RunFolder, where: str) -> bool:
     if its.items() <= own.items():
         return True
     raise ArtifactError(
-        f"{where} was measured on both hosts, and cell {lost[0]} of it is here and not in the archive. Nothing was taken. "
-        "Remove that folder here to take the archive's, or leave this archive out."
+        f"{where} was measured on both hosts, and cell {lost[0]} of it is here and not in the archive."
+        " Nothing was taken. Remove that folder here to take the archive's, or leave this archive out."
     )
 
 
@@ -183,7 +191,8 @@ def _put_in_place(archive: Path, there: CampaignFolder, folder: CampaignFolder, 
     if order or taken.removed:
         for name in [n for n in made if n in (*taken.removed, *order)]:
             (folder.root / name).unlink(missing_ok=True)
-        # Receipts bring the other host's times, by which what was made before of others would pass for new. 0 is no time to Snakemake.
+        # Receipts bring the other host's times, by which what was made before of others would pass for new. 0
+        # is no time to Snakemake.
         for read in (folder.aggregate, folder.aggregate_csv, folder.manifest):
             if read.exists():
                 os.utime(read, (1, 1))
@@ -247,8 +256,8 @@ def _check_same_campaign(archive: Path, there: CampaignFolder, here: CampaignFol
     theirs = _asked(read_json(there.campaign_file))
     if theirs.get("campaign") != here.root.name:
         raise ArtifactError(
-            f"{archive}: is of campaign {shown(theirs.get('campaign'))}, and {here.root} is another's. Nothing was taken; give the config "
-            "file that it was measured with."
+            f"{archive}: is of campaign {shown(theirs.get('campaign'))}, and {here.root} is another's."
+            " Nothing was taken; give the config file that it was measured with."
         )
     if not here.campaign_file.is_file():
         return
@@ -262,7 +271,8 @@ def _check_same_campaign(archive: Path, there: CampaignFolder, here: CampaignFol
 
 
 def _asked(document: Any) -> dict[str, Any]:
-    """``campaign.json`` without what may be another on another host: where its interpreter is, for instance."""
+    """``campaign.json`` without what may be another on another host: where its interpreter is, for
+    instance."""
     if not isinstance(document, dict) or not isinstance(document.get("config"), dict):
         raise ArtifactError(
             "campaign.json of the archive or of this folder has another form. Nothing was taken."

@@ -65,7 +65,8 @@ def timed_launch(file: Path, attempt: int | None = None) -> Iterator[Callable[[]
 
 
 def write_failure(file: Path, cause: str) -> int:
-    """Add to the last launch why it failed; returns how many at the end of the file failed for the same cause, this one among them.
+    """Add to the last launch why it failed; returns how many at the end of the file failed for the same
+    cause, this one among them.
 
     Numbers may differ: of processes, of ports, of bytes that were free.
     """

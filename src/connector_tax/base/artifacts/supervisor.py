@@ -1,8 +1,9 @@
-"""Which process looks after a run's engine: ``run.engine.pid.json``, there while it runs and after ``kill -9``.
+"""Which process looks after a run's engine: ``run.engine.pid.json``, there while it runs and after ``kill
+-9``.
 
 A number alone names nobody for certain, since the kernel gives it to others later; with its start, in clock
-ticks since boot, and that boot it does. The record also names its folder, by device and inode: in a copy of a campaign it is of
-the original's engine, which is none of the copy's business.
+ticks since boot, and that boot it does. The record also names its folder, by device and inode: in a copy of a
+campaign it is of the original's engine, which is none of the copy's business.
 """
 
 from pathlib import Path
@@ -68,7 +69,8 @@ def record_supervisor(
 
 
 def recorded_supervisor(folder: Path) -> Supervisor | None:
-    """None where no record lies, or one that is torn, of another version or of another folder: it names nobody for certain."""
+    """None where no record lies, or one that is torn, of another version or of another folder: it names
+    nobody for certain."""
     try:
         found = msgspec.convert(parse_json(read_whole(folder / RECORD)), Supervisor)
     except (FileNotFoundError, ArtifactError, ValueError):  # msgspec.ValidationError is a ValueError

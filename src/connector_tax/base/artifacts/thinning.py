@@ -1,9 +1,9 @@
 """A campaign made small enough to publish: what its numbers are made of is kept, by a rule that stands in it.
 
-Requests, samples, documents, logs and receipts are kept whole. Step records and a virtual GPU's clock, which are nine tenths of a
-campaign, are kept whole where Phase A's load at a reference rate was measured (in Phases A and B), and left out
-elsewhere; what is kept of them is packed. What is made from
-raw results (tables, ``aggregate.json``, figures, report) is left out: it is made again, from what is published.
+Requests, samples, documents, logs and receipts are kept whole. Step records and a virtual GPU's clock, which
+are nine tenths of a campaign, are kept whole where Phase A's load at a reference rate was measured (in Phases
+A and B), and left out elsewhere; what is kept of them is packed. What is made from raw results (tables,
+``aggregate.json``, figures, report) is left out: it is made again, from what is published.
 """
 
 import gzip
@@ -33,8 +33,9 @@ from connector_tax.base.files import (
 from connector_tax.base.records.cell import Shape
 
 RULE = (
-    "step records and device clock of Phases A and B at the two reference rates and the shape of Phase A, and of cells that are left out, packed; "
-    "of other cells none; everything else whole, but that documents and logs write ~ for the home folder"
+    "step records and device clock of Phases A and B at the two reference rates and the shape of Phase A, and"
+    " of cells that are left out, packed; of other cells none; everything else whole, but that documents and"
+    " logs write ~ for the home folder"
 )
 _LARGE = ("engine_step", "device_clock")
 
@@ -54,11 +55,13 @@ def thin(source: Path, target: Path, left_out: Collection[tuple[str, str, str]] 
     """Write what is kept of the campaign at ``source`` to ``target``, a folder that does not exist.
 
     Args:
-        left_out: configuration, phase and cell id of cells that do not count. They keep their step records, which may be all that says why.
+        left_out: configuration, phase and cell id of cells that do not count. They keep their step records,
+            which may be all that says why.
 
     Raises:
-        ArtifactError: ``target`` cannot be written, ``source`` is thinned already or no finished campaign, a cell or a file of one is missing
-            or is not the one it was, or a folder may not be read. What lies in ``target`` then is a part.
+        ArtifactError: ``target`` cannot be written, ``source`` is thinned already or no finished campaign, a
+            cell or a file of one is missing or is not the one it was, or a folder may not be read. What lies
+            in ``target`` then is a part.
     """
     campaign = CampaignFolder(source)
     document = read_document(campaign.campaign_file, CampaignDocument)
@@ -69,8 +72,9 @@ def thin(source: Path, target: Path, left_out: Collection[tuple[str, str, str]] 
     if missing := unfinished(campaign, document):
         phase, config = missing[0]
         raise ArtifactError(
-            f"{source}: {len(missing)} runs have no receipt.json, the first {config} in phase {phase}, so the campaign is not finished. "
-            "Finish it first, or bundle it as it is: with --partial and without --compact."
+            f"{source}: {len(missing)} runs have no receipt.json, the first {config} in phase {phase}, so the"
+            " campaign is not finished. Finish it first, or bundle it as it is: with --partial and without"
+            " --compact."
         )
     kept = _Kept(_shapes_of_phase_a(campaign), frozenset({rates.ref_safe_per_s, rates.ref_load_per_s}))
     new = CampaignFolder(target)
@@ -177,7 +181,8 @@ def _thin_cell(cell: CellFolder, copy: CellFolder, kept: _Kept, *, whole: bool) 
 
 
 def _without_home(written: Path) -> None:
-    """Whose home a campaign was measured in is nobody's business; a cell's streams hold no paths and are not touched."""
+    """Whose home a campaign was measured in is nobody's business; a cell's streams hold no paths and are not
+    touched."""
     home = str(Path.home()).encode() + b"/"
     content = written.read_bytes()
     if len(home) > len(b"//") and home in content:

@@ -25,7 +25,8 @@ _UNFIT = re.compile("[\x00\ud800-\udfff]")
 
 
 class _Strict(yaml.SafeLoader):
-    """Refuses what PyYAML takes without a word: a key twice in one mapping, of which it keeps the last, and an alias inside of what it stands for."""
+    """Refuses what PyYAML takes without a word: a key twice in one mapping, of which it keeps the last, and
+    an alias inside of what it stands for."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         node: Any = super().compose_node(parent, index)
@@ -42,7 +43,10 @@ class _Strict(yaml.SafeLoader):
             if isinstance(key, yaml.ScalarNode):
                 if (first := lines.get((key.tag, key.value))) is not None:
                     raise MarkedYAMLError(
-                        problem=f"this key stands in line {first} of the same mapping already; leave one of them out",
+                        problem=(
+                            f"this key stands in line {first} of the same mapping already; leave one of"
+                            " them out"
+                        ),
                         problem_mark=key.start_mark,
                     )
                 lines[key.tag, key.value] = key.start_mark.line + 1
@@ -65,13 +69,15 @@ def read_yaml(path: Path, example: str = "config/demo.yaml") -> Foreign:
         raise ConfigError(f"{path}: cannot be read ({why}). Give one that can, such as {example}.") from error
     except yaml.YAMLError as error:
         raise ConfigError(
-            f"{path}: not valid YAML: {_yaml_words(error)}. Indent by blanks, and quote text with special characters."
+            f"{path}: not valid YAML: {_yaml_words(error)}. Indent by blanks, and quote text with special"
+            " characters."
         ) from error
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deep.") from error
     if not isinstance(value, dict):
         raise ConfigError(
-            f"{path}: a mapping is wanted at the top, found {'nothing' if value is None else type(value).__name__}."
+            f"{path}: a mapping is wanted at the top, found"
+            f" {'nothing' if value is None else type(value).__name__}."
         )
     return value
 
@@ -83,7 +89,8 @@ def checked(value: Any, kind: type[T], where: str) -> T:
         where: the file to name in messages.
 
     Raises:
-        ConfigError: a line for each of the first three mistakes: place, what was found there, and what would do.
+        ConfigError: a line for each of the first three mistakes: place, what was found there, and what would
+            do.
     """
     for place, leaf in leaves(value):
         if isinstance(leaf, float) and not math.isfinite(leaf):
@@ -92,7 +99,8 @@ def checked(value: Any, kind: type[T], where: str) -> T:
             )
         if isinstance(leaf, str) and (unfit := _UNFIT.search(leaf)):
             raise ConfigError(
-                f"{where}: {place}: {unfit[0]!r} at character {unfit.start()} can stand in no file name, argument or environment; leave it out."
+                f"{where}: {place}: {unfit[0]!r} at character {unfit.start()} can stand in no file name,"
+                " argument or environment; leave it out."
             )
     try:
         return msgspec.convert(value, kind)
@@ -102,7 +110,8 @@ def checked(value: Any, kind: type[T], where: str) -> T:
 
 
 def _yaml_words(error: yaml.YAMLError) -> str:
-    """What and where; nothing of the text itself, since a password that begins with ``*`` or ``!`` is no YAML."""
+    """What and where; nothing of the text itself, since a password that begins with ``*`` or ``!`` is no
+    YAML."""
     mark = getattr(error, "problem_mark", None)
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     problem = getattr(error, "problem", None) or type(error).__name__

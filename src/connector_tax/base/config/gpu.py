@@ -10,10 +10,12 @@ from connector_tax.base.config.model import GpuChoice
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.host import GpuProfile, HostCosts, OperatingPoint, VirtualGpu
 
-# Not a path that imports.py finds: profiles are data of a campaign, in its document and its hashes, and no code of who reads results.
+# Not a path that imports.py finds: profiles are data of a campaign, in its document and its hashes, and no
+# code of who reads results.
 GPUS = PROJECT_ROOT.joinpath("config", "gpus")
 
-# vLLM's own default differs between releases (0.9, from 0.32 on 0.92), and the virtual GPU has to have the KV cache of one.
+# vLLM's own default differs between releases (0.9, from 0.32 on 0.92), and the virtual GPU has to have the KV
+# cache of one.
 UTILIZATION = 0.9
 
 
@@ -46,11 +48,13 @@ def virtual_gpu(value: GpuChoice, where: str) -> VirtualGpu:
 
 
 def profile_path(gpu: str, where: str) -> Path:
-    """A bare name is one of ``config/gpus/``; anything else a path, from the project's root where it is relative."""
+    """A bare name is one of ``config/gpus/``; anything else a path, from the project's root where it is
+    relative."""
     path = PROJECT_ROOT / gpu if "/" in gpu or gpu.endswith((".yaml", ".yml")) else GPUS / f"{gpu}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in GPUS.glob("*.yaml")))
         raise ConfigError(
-            f"{where}: {gpu!r}: no such profile. Known: {known}. Give one of these, or the path of a YAML file of that form."
+            f"{where}: {gpu!r}: no such profile. Known: {known}. Give one of these, or the path of a YAML"
+            " file of that form."
         )
     return path

@@ -1,4 +1,5 @@
-"""YAML files to a frozen ``CampaignConfig``; checks of what no single key says are here, the rest is in the types."""
+"""YAML files to a frozen ``CampaignConfig``; checks of what no single key says are here, the rest is in the
+types."""
 
 import os
 from collections.abc import Collection
@@ -36,7 +37,8 @@ from connector_tax.base.units import token_count
 BLOCK_SIZE = 16
 # In nobody's list; a campaign names them all the same. Not a path that imports.py finds, as in gpu.py.
 TEST_CONNECTORS = PROJECT_ROOT.joinpath("config", "test_connectors.yaml")
-# Where connectors are told to keep KV on disk. A folder that launches share makes one launch's KV the next one's cache hits.
+# Where connectors are told to keep KV on disk. A folder that launches share makes one launch's KV the next
+# one's cache hits.
 STORE_KEYS = ("shared_storage_path", "LMCACHE_LOCAL_DISK", "lmcache.local_disk")
 
 
@@ -139,19 +141,22 @@ def _connector(
         target = connector_id.removeprefix(MATCHED)
         if target not in asked.connectors or target not in known:
             raise ConfigError(
-                f"{where}: {connector_id!r} is plain vLLM with the engine settings of {target!r}, which is not among this "
-                f"campaign's connectors ({', '.join(asked.connectors)}). Add it, or leave the baseline out."
+                f"{where}: {connector_id!r} is plain vLLM with the engine settings of {target!r}, which is"
+                f" not among this campaign's connectors ({', '.join(asked.connectors)}). Add it, or leave the"
+                " baseline out."
             )
         entry = replace(known["plain"], label=f"plain as {known[target].label}")
     if entry is None:
         raise ConfigError(
-            f"{where}: unknown connector {meant(connector_id, listed)}\nKnown: {', '.join(listed)}. Add new ones in {file}."
+            f"{where}: unknown connector {meant(connector_id, listed)}\nKnown: {', '.join(listed)}. Add new"
+            f" ones in {file}."
         )
     for place, leaf in leaves(msgspec.to_builtins(entry)):
         if place.endswith(STORE_KEYS) and isinstance(leaf, str) and STORE not in leaf:
             raise ConfigError(
-                f"{file}: {connector_id}.{place}: {leaf!r} would be the same folder in every launch, and what one launch stored there the next "
-                f"one's cache hits. Write {STORE} for it, an empty folder that each launch gets."
+                f"{file}: {connector_id}.{place}: {leaf!r} would be the same folder in every launch, and what"
+                f" one launch stored there the next one's cache hits. Write {STORE} for it, an empty folder"
+                " that each launch gets."
             )
     check_launch(entry.extra_args, entry.env, f"{file}: {connector_id}")
     return ConnectorSpec(
@@ -160,7 +165,8 @@ def _connector(
         **{
             **asdict(entry),
             **_launched(entry, "kv_transfer_config"),
-            # Every configuration is launched and asked before it is measured, whether its entry says so or not.
+            # Every configuration is launched and asked before it is measured, whether its entry says so or
+            # not.
             "verify": "serve" if isinstance(entry.verify, bool) else entry.verify,
         },
     )
@@ -183,7 +189,8 @@ def _engine(value: EngineYaml, where: str) -> EngineConfig:
             count = token_count(args.get(name))
         except ValueError as error:
             raise ConfigError(
-                f"{where}: engine.args.{name}: {error}. Give a whole number, one such as 32k (32,000) or 32K (32,768), or, for max_model_len, auto."
+                f"{where}: engine.args.{name}: {error}. Give a whole number, one such as 32k (32,000) or 32K"
+                " (32,768), or, for max_model_len, auto."
             ) from error
         args |= {} if count is None else {name: count}
     return EngineConfig(
@@ -222,7 +229,8 @@ def _container(value: str | ContainerConfig | None, where: str) -> ContainerConf
     for mount in mounts:
         if not mount.startswith("/") or Path(os.path.normpath(mount)) in (Path("/"), Path("//")):
             raise ConfigError(
-                f"{where}.mounts: {mount!r}: an absolute path is wanted, and not the root, in which the image's own files are."
+                f"{where}.mounts: {mount!r}: an absolute path is wanted, and not the root, in which the"
+                " image's own files are."
             )
     return replace(given, image=image, mounts=mounts)
 
@@ -237,7 +245,8 @@ def _content_of(file: str, where: str) -> str:
         return sha256_of(PROJECT_ROOT / file)
     except (OSError, ValueError, ArtifactError) as error:
         raise ConfigError(
-            f"{where}: {shown(file)}: cannot be read, as seen from {PROJECT_ROOT} ({error}). Give a file that can."
+            f"{where}: {shown(file)}: cannot be read, as seen from {PROJECT_ROOT} ({error}). Give a file that"
+            " can."
         ) from error
 
 
@@ -277,7 +286,8 @@ def _check_lengths(config: CampaignConfig, where: str) -> None:
 
 
 def _check_levels(config: CampaignConfig, where: str) -> None:
-    """Refuse a Phase D that does not fit the engine and the client; how many blocks a card has room for is known once the engine runs.
+    """Refuse a Phase D that does not fit the engine and the client; how many blocks a card has room for is
+    known once the engine runs.
 
     Raises:
         ConfigError: names key, value and remedy.
@@ -298,19 +308,21 @@ def _check_levels(config: CampaignConfig, where: str) -> None:
     ):
         if limit is not None and most > limit:
             raise ConfigError(
-                f"{at}.running: {most} requests cannot run at once with {name}: {limit}. Raise it, or ask for fewer."
+                f"{at}.running: {most} requests cannot run at once with {name}: {limit}. Raise it, or ask for"
+                " fewer."
             )
     shortest_s = phase.warmup_s + phase.duration_s
     if config.cell.max_cell_s < shortest_s:
         raise ConfigError(
-            f"{at}: warm-up plus window take {shortest_s:g} s, cell.max_cell_s is {config.cell.max_cell_s:g} s; no cell could "
-            "ever finish."
+            f"{at}: warm-up plus window take {shortest_s:g} s, cell.max_cell_s is {config.cell.max_cell_s:g}"
+            " s; no cell could ever finish."
         )
     blocks, longest = known["num_gpu_blocks_override"], phase.input_tokens + phase.output_tokens
     room = None if blocks is None else blocks * (known["block_size"] or BLOCK_SIZE)
     wanted = phase.cached_tokens[-1] + most * longest
     if room is not None and wanted > room:
         raise ConfigError(
-            f"{at}.cached_tokens: {phase.cached_tokens[-1]} cached beside {most} running requests of {longest} tokens want "
-            f"{wanted} tokens, and engine.args.num_gpu_blocks_override: {blocks} has room for {room}. Lower the highest level."
+            f"{at}.cached_tokens: {phase.cached_tokens[-1]} cached beside {most} running requests of"
+            f" {longest} tokens want {wanted} tokens, and engine.args.num_gpu_blocks_override: {blocks} has"
+            f" room for {room}. Lower the highest level."
         )

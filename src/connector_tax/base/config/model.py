@@ -1,6 +1,8 @@
-"""A campaign: as a person writes it, and as frozen values. Types, bounds and defaults of every key stand here and nowhere else.
+"""A campaign: as a person writes it, and as frozen values. Types, bounds and defaults of every key stand here
+and nowhere else.
 
-The JSON Schemas of ``workflow/schemas`` are made of these types, with their docstrings, by ``scripts/make_schemas.py``.
+The JSON Schemas of ``workflow/schemas`` are made of these types, with their docstrings, by
+``scripts/make_schemas.py``.
 """
 
 from typing import Annotated, Any, Literal
@@ -93,20 +95,25 @@ class _Engine(Strict, frozen=True, kw_only=True):
     """How every server of the campaign is launched.
 
     Attributes:
-        kind: vllm; virtual_gpu (vLLM, with a clock in place of the model; docs/virtual-gpu.md); or emulator (the embedded engine).
-        python: the engine's interpreter, in the image where there is one; ${NAME} is taken from the environment. null means this one, or the
-            image's python3.
+        kind: vllm; virtual_gpu (vLLM, with a clock in place of the model; docs/virtual-gpu.md); or emulator
+            (the embedded engine).
+        python: the engine's interpreter, in the image where there is one; ${NAME} is taken from the
+            environment. null means this one, or the image's python3.
         model: a model directory or hub id.
         served_model_name: what requests ask for.
-        args: engine arguments, max_model_len: 200000 is --max-model-len 200000; true is a bare flag, false its --no- form, null leaves it out.
-            ${NAME} is taken from the environment.
+        args: engine arguments, max_model_len: 200000 is --max-model-len 200000; true is a bare flag, false
+            its --no- form, null leaves it out. ${NAME} is taken from the environment.
         extra_args: appended as they are.
         model_file: cost model of the emulator (YAML).
-        costs: what plan and status take the engine's steps to cost, in place of those of the cost model; enters no hash.
+        costs: what plan and status take the engine's steps to cost, in place of those of the cost model;
+            enters no hash.
         gpu: first card, in the order of the PCI bus, unless CUDA_VISIBLE_DEVICES is set already.
-        gpus: in place of gpu, the first card of each engine that may run beside the others (docs/several-gpus.md).
-        mix_cards: whether launches that are compared with one another may run on different cards of one kind; null: only where there are none.
-        wait_for_card_s: how long a card is waited for that somebody else measures on; null: 30 s with one card, without end with several.
+        gpus: in place of gpu, the first card of each engine that may run beside the others
+            (docs/several-gpus.md).
+        mix_cards: whether launches that are compared with one another may run on different cards of one kind;
+            null: only where there are none.
+        wait_for_card_s: how long a card is waited for that somebody else measures on; null: 30 s with one
+            card, without end with several.
         port: 0 takes a free port for each launch; of several engines each has the next one.
         step_timing: record the engine's steps.
         pin_cpus: keep engine and load generator on different physical cores where there are enough.
@@ -139,7 +146,8 @@ class EngineYaml(_Engine, frozen=True, kw_only=True):
 
     Attributes:
         virtual_gpu: the device of kind virtual_gpu, and of no other.
-        container: the image that engines run in; a text is the image alone. null: they run on the host itself.
+        container: the image that engines run in; a text is the image alone. null: they run on the host
+            itself.
     """
 
     virtual_gpu: GpuChoice | None = None
@@ -149,12 +157,13 @@ class EngineYaml(_Engine, frozen=True, kw_only=True):
         super().__post_init__()
         if self.kind == "virtual_gpu" and self.virtual_gpu is None:
             raise ValueError(
-                "virtual_gpu: missing, but engine.kind is virtual_gpu. Say which GPU the clock goes by, for instance {gpu: h200}"
+                "virtual_gpu: missing, but engine.kind is virtual_gpu. Say which GPU the clock goes by, for"
+                " instance {gpu: h200}"
             )
         if self.kind != "virtual_gpu" and self.virtual_gpu is not None:
             raise ValueError(
-                f"virtual_gpu: given, but engine.kind is {self.kind}, which has a device of its own. Leave the section out, or set engine.kind to "
-                "virtual_gpu"
+                f"virtual_gpu: given, but engine.kind is {self.kind}, which has a device of its own. Leave"
+                " the section out, or set engine.kind to virtual_gpu"
             )
         if self.kind != "vllm" and self.costs is not None:
             raise ValueError(
@@ -162,12 +171,13 @@ class EngineYaml(_Engine, frozen=True, kw_only=True):
             )
         if self.kind == "emulator" and self.model_file is None:
             raise ValueError(
-                "model_file: null, but engine.kind is emulator. Give a cost model, for instance config/engine_model_demo.yaml"
+                "model_file: null, but engine.kind is emulator. Give a cost model, for instance"
+                " config/engine_model_demo.yaml"
             )
         if self.kind != "emulator" and self.python is None and self.container is None:
             raise ValueError(
-                f"python: null, but engine.kind is {self.kind}. Give the interpreter that has vLLM, for instance ${{ENGINE_PYTHON}} with that "
-                "variable set"
+                f"python: null, but engine.kind is {self.kind}. Give the interpreter that has vLLM, for"
+                " instance ${ENGINE_PYTHON} with that variable set"
             )
 
 
@@ -175,7 +185,8 @@ class EngineConfig(_Engine, frozen=True, kw_only=True):
     """How every server of the campaign is launched.
 
     Attributes:
-        model_sha256: of the content of ``model_file``, so that another content is another measurement; None for vLLM.
+        model_sha256: of the content of ``model_file``, so that another content is another measurement; None
+            for vLLM.
         virtual_gpu: the device of kind ``virtual_gpu``; None for every other.
     """
 
@@ -212,8 +223,8 @@ class CellConfig(Strict, frozen=True):
         workers: load-generator processes.
         duration_s: overload is judged from 6 s on, by one sample of the queue a second.
         min_completed: fewer than 6 requests have no percentiles.
-        stop_half_width: end a cell at a look at which p90 of TTFT and of TPOT are known to so much, as a share; null fixes its length
-            beforehand. Wants max_completed.
+        stop_half_width: end a cell at a look at which p90 of TTFT and of TPOT are known to so much, as a
+            share; null fixes its length beforehand. Wants max_completed.
         max_completed: with stop_half_width, the last look; looks are at min_completed, twice that and so on.
     """
 
@@ -234,26 +245,29 @@ class CellConfig(Strict, frozen=True):
     def __post_init__(self) -> None:
         if self.token_id_low >= self.token_id_high:
             raise ValueError(
-                f"token_id_low: {self.token_id_low} is not below cell.token_id_high ({self.token_id_high}); prompts draw their token ids from "
-                "between the two"
+                f"token_id_low: {self.token_id_low} is not below cell.token_id_high ({self.token_id_high});"
+                " prompts draw their token ids from between the two"
             )
         if (self.gamma_shape is not None) != (self.arrival == "gamma"):
             raise ValueError(
-                f"gamma_shape: {self.gamma_shape}, but cell.arrival is {self.arrival}. Give a shape with arrival gamma, and with no other"
+                f"gamma_shape: {self.gamma_shape}, but cell.arrival is {self.arrival}. Give a shape with"
+                " arrival gamma, and with no other"
             )
         if (self.stop_half_width is None) != (self.max_completed is None):
             raise ValueError(
-                f"stop_half_width: {self.stop_half_width}, cell.max_completed: {self.max_completed}. A stopping rule wants both, the width at which "
-                "a cell may end and the requests after which it does; else leave both out"
+                f"stop_half_width: {self.stop_half_width}, cell.max_completed: {self.max_completed}. A"
+                " stopping rule wants both, the width at which a cell may end and the requests after which"
+                " it does; else leave both out"
             )
         if self.max_completed is not None and self.max_completed <= self.min_completed:
             raise ValueError(
-                f"max_completed: {self.max_completed} is not above cell.min_completed ({self.min_completed}), at which the first look is taken"
+                f"max_completed: {self.max_completed} is not above cell.min_completed ({self.min_completed}),"
+                " at which the first look is taken"
             )
         if self.max_cell_s < self.warmup_s + self.duration_s:
             raise ValueError(
-                f"max_cell_s: {self.max_cell_s:g} is shorter than warm-up plus window ({self.warmup_s:g} + {self.duration_s:g} s); no cell could "
-                "ever finish"
+                f"max_cell_s: {self.max_cell_s:g} is shorter than warm-up plus window ({self.warmup_s:g} +"
+                f" {self.duration_s:g} s); no cell could ever finish"
             )
 
 
@@ -261,7 +275,8 @@ class PhaseA(Strict, frozen=True, kw_only=True):
     """Every configuration at every rate.
 
     Attributes:
-        stop_after_overloaded: a configuration's sweep ends after so many rates in a row at which it was overloaded; null measures every rate.
+        stop_after_overloaded: a configuration's sweep ends after so many rates in a row at which it was
+            overloaded; null measures every rate.
     """
 
     rates_per_s: Annotated[tuple[_Rate, ...], Meta(min_length=1)]
@@ -280,8 +295,8 @@ class PhaseB(Strict, frozen=True):
         super().__post_init__()
         if bool(self.input_tokens) != bool(self.output_tokens):
             raise ValueError(
-                f"input_tokens: {[*self.input_tokens]}, output_tokens: {[*self.output_tokens]}. Give both, or neither: without lengths there is no "
-                "Phase B"
+                f"input_tokens: {[*self.input_tokens]}, output_tokens: {[*self.output_tokens]}. Give both, or"
+                " neither: without lengths there is no Phase B"
             )
 
 
@@ -298,10 +313,12 @@ class PhaseBPrimeConfig(Strict, frozen=True):
 
 
 class PhaseC(Strict, frozen=True):
-    """Conversations at ref_safe: turns wait for one another and share what was said, so the prefix cache is hit.
+    """Conversations at ref_safe: turns wait for one another and share what was said, so the prefix cache is
+    hit.
 
     Attributes:
-        sessions: session files (docs/formats.md), relative to the project's root, one cell each; none leaves Phase C out.
+        sessions: session files (docs/formats.md), relative to the project's root, one cell each; none leaves
+            Phase C out.
         warmup_s: about the length of a session.
     """
 
@@ -334,10 +351,12 @@ class PhaseCConfig(Strict, frozen=True):
 
 
 class PhaseDConfig(Strict, frozen=True):
-    """Hook times and latencies by how many blocks the prefix cache holds and how many requests run (docs/measurement.md).
+    """Hook times and latencies by how many blocks the prefix cache holds and how many requests run
+    (docs/measurement.md).
 
     Attributes:
-        cached_tokens: tokens that the prefix cache is filled to before a cell, one level after the other; none leaves Phase D out.
+        cached_tokens: tokens that the prefix cache is filled to before a cell, one level after the other;
+            none leaves Phase D out.
         running: requests in flight (closed loop), each of them at every level.
         duration_s: short, since what a cell computes is cached, too.
     """
@@ -384,10 +403,13 @@ class _Campaign(Strict, frozen=True, kw_only=True):
 
     Attributes:
         seed: root of every random stream (schedules, prompts, run order, resampling).
-        observer_effect: Phase B measures Phase A's shape with and without the step recorder: what recording costs, with an interval.
-        repeats: blocks after the other phases: each launches every configuration once more at ref_safe and ref_load, plain twice, in its own
-            random order. Where there are any, Phases A and B are blocks as well.
-        repeat_requests: completed requests of a cell of those blocks, and its window is no longer than they take; null measures it as any other.
+        observer_effect: Phase B measures Phase A's shape with and without the step recorder: what recording
+            costs, with an interval.
+        repeats: blocks after the other phases: each launches every configuration once more at ref_safe and
+            ref_load, plain twice, in its own random order. Where there are any, Phases A and B are blocks as
+            well.
+        repeat_requests: completed requests of a cell of those blocks, and its window is no longer than they
+            take; null measures it as any other.
     """
 
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 20260526
@@ -427,7 +449,8 @@ class CampaignYaml(_Campaign, frozen=True, kw_only=True):
         for k, connector_id in enumerate(self.phase_b_prime.configs):
             if connector_id not in self.connectors:
                 raise ValueError(
-                    f"phase_b_prime.configs[{k}]: {connector_id!r} is not among this campaign's connectors ({', '.join(self.connectors)})"
+                    f"phase_b_prime.configs[{k}]: {connector_id!r} is not among this campaign's connectors"
+                    f" ({', '.join(self.connectors)})"
                 )
 
 
@@ -450,7 +473,8 @@ class CampaignConfig(_Campaign, frozen=True, kw_only=True):
     phase_a_stop_after_overloaded: int | None = None
 
     def to_json(self) -> Any:
-        """As ``campaign.json`` has it. Without what a campaign has not of ``ONLY_WHERE_SET``: its hash is what it was before there was any."""
+        """As ``campaign.json`` has it. Without what a campaign has not of ``ONLY_WHERE_SET``: its hash is
+        what it was before there was any."""
         value = msgspec.to_builtins(self)
         for name in ONLY_WHERE_SET:
             if value["engine"][name] is None:

@@ -1,7 +1,8 @@
 """Engine arguments and variables that a campaign sets itself, so that nobody else may.
 
-The pipeline asks one engine, on 127.0.0.1 and a port that it chose, for one model; with or without one connector. An argument
-that says otherwise further along the command line would win, and vLLM would listen on the network, or under a name nobody asks for.
+The pipeline asks one engine, on 127.0.0.1 and a port that it chose, for one model; with or without one
+connector. An argument that says otherwise further along the command line would win, and vLLM would listen on
+the network, or under a name nobody asks for.
 """
 
 from collections.abc import Iterable, Mapping
@@ -89,12 +90,13 @@ def check_launch(extra_args: Iterable[str], env: Mapping[str, str], where: str) 
     for name in env:
         if name == REDIRECT:
             raise ConfigError(
-                f"{where}.env.{name}: vLLM would load another model, from a file that is in no specification. "
-                "Leave it out and set engine.model to the model that is meant."
+                f"{where}.env.{name}: vLLM would load another model, from a file that is in no specification."
+                " Leave it out and set engine.model to the model that is meant."
             )
         if name in VARIABLES:
             raise ConfigError(
-                f"{where}.env.{name}: the pipeline sets {name} itself for each launch, so this would be passed over. Leave it out."
+                f"{where}.env.{name}: the pipeline sets {name} itself for each launch, so this would be"
+                " passed over. Leave it out."
             )
 
 
@@ -102,17 +104,20 @@ def _check(argument: str, place: str) -> None:
     meant = _reserved(argument)
     if meant is not None:
         raise ConfigError(
-            f"{place}: {argument!r} would set --{meant}, which may not be set here: {RESERVED[meant]}. Leave it out."
+            f"{place}: {argument!r} would set --{meant}, which may not be set here: {RESERVED[meant]}. Leave"
+            " it out."
         )
 
 
 def _reserved(argument: str) -> str | None:
     """The reserved argument that vLLM may read ``argument`` as.
 
-    It takes underscores for hyphens, ``--name=value``, ``--name.key value`` for a part of a JSON argument, and any beginning of a name.
+    It takes underscores for hyphens, ``--name=value``, ``--name.key value`` for a part of a JSON argument,
+    and any beginning of a name.
     """
     if not argument.startswith("--"):
-        # argparse takes whatever follows a letter for its value, and int() takes " 2", "+2", "1_0" and other scripts' digits.
+        # argparse takes whatever follows a letter for its value, and int() takes " 2", "+2", "1_0" and other
+        # scripts' digits.
         return SHORT.get(argument.partition("=")[0].partition(".")[0]) or SHORT.get(argument[:2])
     name = argument[2:].partition("=")[0].partition(".")[0].replace("_", "-").rstrip("+")
     if name in RESERVED:

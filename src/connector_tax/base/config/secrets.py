@@ -1,7 +1,7 @@
 """Secrets of a config: only as ``${NAME}``, which is looked up in the environment when an engine is launched.
 
-A reference to a secret stays one in ``campaign.json``, in every document and in every hash. Any other is put in when the config is read, since what
-it holds shapes the measurement.
+A reference to a secret stays one in ``campaign.json``, in every document and in every hash. Any other is put
+in when the config is read, since what it holds shapes the measurement.
 """
 
 import json
@@ -14,7 +14,8 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.connector import STORE
 from connector_tax.base.secrets import REFERENCE, format_in, is_secret, is_secret_name
 
-# Settings that stand under such names as well, and what vLLM's documentation gives for a key that nobody asks for.
+# Settings that stand under such names as well, and what vLLM's documentation gives for a key that nobody asks
+# for.
 _SETTINGS = re.compile(
     r"|0|1|auto|default|disabled|empty|enabled|false|no|none|null|off|on|required|true|yes", re.IGNORECASE
 )
@@ -35,8 +36,9 @@ def refuse_inline(value: Any, where: str, allowed: Collection[str] = ()) -> None
         if key not in allowed:
             variable = re.sub(r"\W", "_", key).upper().strip("_")
             raise ConfigError(
-                f"{where}: {place.lstrip('.')}: {what} is written out here and would stand in every file of the campaign. Write ${{{variable}}} and "
-                f"export {variable}; if it is no secret, add allow_inline: [{key}] to the campaign's config."
+                f"{where}: {place.lstrip('.')}: {what} is written out here and would stand in every file of"
+                f" the campaign. Write ${{{variable}}} and export {variable}; if it is no secret, add"
+                f" allow_inline: [{key}] to the campaign's config."
             )
 
 
@@ -73,7 +75,8 @@ def _json_in(text: str) -> Any:
 
 
 def put_in(text: str, where: str) -> str:
-    """Return ``text`` with the variables put in that it refers to; one that is not set, or empty, stays and is named when it is used.
+    """Return ``text`` with the variables put in that it refers to; one that is not set, or empty, stays and
+    is named when it is used.
 
     Raises:
         ConfigError: a variable holds a secret, and this key stands in every document.
@@ -83,8 +86,9 @@ def put_in(text: str, where: str) -> str:
         value = os.environ.get(match[1]) or match[0]
         if value != match[0] and is_secret(match[1], value):
             raise ConfigError(
-                f"{where}: {match[0]} holds {format_in(value) or 'a secret, by its name'}, and what stands here is in every file of the campaign. "
-                "Take the secret out of it; an engine gets one by engine.env."
+                f"{where}: {match[0]} holds {format_in(value) or 'a secret, by its name'}, and what stands"
+                " here is in every file of the campaign. Take the secret out of it; an engine gets one by"
+                " engine.env."
             )
         return value
 
@@ -92,7 +96,8 @@ def put_in(text: str, where: str) -> str:
 
 
 def without_harmless_references(value: Any, name: str = "") -> Any:
-    """Return ``value`` with the variables put in that it refers to; those that hold a secret, and those not set, stay ``${NAME}``.
+    """Return ``value`` with the variables put in that it refers to; those that hold a secret, and those not
+    set, stay ``${NAME}``.
 
     Args:
         name: under which it stands.
@@ -110,7 +115,8 @@ def without_harmless_references(value: Any, name: str = "") -> Any:
         found = os.environ.get(match[1])
         if found is None or match[0] == STORE or is_secret(match[1], found):
             return match[0]
-        # Written out it would be refused: `redis://me:${DB}@host`, `--redis-password=${DB}`, JSON with a key of such a name.
+        # Written out it would be refused: `redis://me:${DB}@host`, `--redis-password=${DB}`, JSON with a key
+        # of such a name.
         refused = next(_inline(value.replace(match[0], found), "", name), None)
         return found if refused is None else match[0]
 
@@ -138,7 +144,8 @@ def with_references(value: Any, where: str) -> Any:
             return match[0]
         if match[1] not in os.environ:
             raise ConfigError(
-                f"{where}: {match[0]}: that environment variable is not set. Export {match[1]}, then start again."
+                f"{where}: {match[0]}: that environment variable is not set. Export {match[1]}, then start"
+                " again."
             )
         return os.environ[match[1]]
 

@@ -1,1 +1,2 @@
-"""The documents under ``results/``, one module each: what may stand in them, and how they are read and written."""
+"""The documents under ``results/``, one module each: what may stand in them, and how they are read and
+written."""

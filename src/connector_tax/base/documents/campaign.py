@@ -21,7 +21,8 @@ class CampaignDocument(Record, frozen=True, kw_only=True):
     Attributes:
         date: ``YYYY-MM-DD`` of the first start; it names folders.
         order: phase -> configurations, as they are launched.
-        config: as it was written, by whatever version; ``plan.config_of`` makes the campaign of it, and hashes are over it.
+        config: as it was written, by whatever version; ``plan.config_of`` makes the campaign of it, and
+            hashes are over it.
     """
 
     REMEDY: ClassVar[str] = (

@@ -29,7 +29,8 @@ from connector_tax.base.records.rates import Record
 
 
 class Output(TypedDict):
-    """The answer to one prompt: ``token_ids``; ``text`` where the server gives no ids; ``error`` where it failed."""
+    """The answer to one prompt: ``token_ids``; ``text`` where the server gives no ids; ``error`` where it
+    failed."""
 
     token_ids: NotRequired[list[int]]
     text: NotRequired[str]
@@ -54,7 +55,8 @@ class OutputsFile(Record, frozen=True, kw_only=True):
 
 # health of cell.json: the client's proof of itself, and that of a virtual GPU's clock.
 
-# More of the device's time than this lost to waking up late, and the device was not the one that the profile describes.
+# More of the device's time than this lost to waking up late, and the device was not the one that the profile
+# describes.
 MAX_LATE_SHARE = 0.02
 # What its fault begins with.
 RAN_LATE = "the virtual GPU's clock ran late"
@@ -78,8 +80,8 @@ class ClockHealth(Record, frozen=True, kw_only=True):
         lateness_us: from when a result could be had, the later of due and asked, until the engine had it.
         late_share: the sum of that over the device's time.
         device_busy_share: the device's time over the window's.
-        slack_us: from when the engine began to wait until the step was due: what the host could still have spent unnoticed. Below 0
-            where the device waited for the host.
+        slack_us: from when the engine began to wait until the step was due: what the host could still have
+            spent unnoticed. Below 0 where the device waited for the host.
     """
 
     steps: Whole
@@ -94,9 +96,10 @@ class ClockHealth(Record, frozen=True, kw_only=True):
         if self.late_share <= MAX_LATE_SHARE:
             return None
         return (
-            f"{RAN_LATE}: results came {self.late_share:.1%} of the device's time after they were due "
-            f"(p50 {self.lateness_us['p50']:.0f} us, p99 {self.lateness_us['p99']:.0f} us), {MAX_LATE_SHARE:.0%} is allowed; "
-            "something else takes the cores, there are too few, or another thread of the engine core keeps Python's interpreter lock"
+            f"{RAN_LATE}: results came {self.late_share:.1%} of the device's time after they were due (p50"
+            f" {self.lateness_us['p50']:.0f} us, p99 {self.lateness_us['p99']:.0f} us), {MAX_LATE_SHARE:.0%}"
+            " is allowed; something else takes the cores, there are too few, or another thread of the engine"
+            " core keeps Python's interpreter lock"
         )
 
 
@@ -179,7 +182,8 @@ class Cache(Record, frozen=True, kw_only=True):
 
     Attributes:
         wanted_tokens: the level that was asked for.
-        primed_tokens, prompts, longest_prompt, primed_s: what was sent to reach it; all prompts but the last are of the longest.
+        primed_tokens, prompts, longest_prompt, primed_s: what was sent to reach it; all prompts but the last
+            are of the longest.
         failed: why priming ended early; None where it did not.
         computed_tokens: by the engine since its launch; None where it does not count them.
         counters: the engine's, as they were when the cell began.
@@ -217,9 +221,11 @@ class CellSummary(Record, frozen=True, kw_only=True):
     """Counts, throughput and percentiles of one cell; part of ``summary.json`` as well.
 
     Attributes:
-        n_window: requests scheduled in the window, of ``n_scheduled`` in all; ``n_ok`` and ``statuses`` are of those.
+        n_window: requests scheduled in the window, of ``n_scheduled`` in all; ``n_ok`` and ``statuses`` are
+            of those.
         requested_throughput_per_s: None where requests have no rate.
-        ttft_ms, tpot_ms, e2e_ms: percentiles from the intended send, None where they are unavailable; ``from_send``: from the actual.
+        ttft_ms, tpot_ms, e2e_ms: percentiles from the intended send, None where they are unavailable;
+            ``from_send``: from the actual.
     """
 
     rate_per_s: RateOr0
@@ -331,9 +337,11 @@ class CellDocument(About, frozen=True, kw_only=True):
     Attributes:
         health, cpu: as far as the version that wrote it knew.
         reasons: why it is invalid; none where it is valid.
-        prefix_cache_hits_delta, external_prefix_cache_hits_delta: tokens; None where the engine does not export the counter.
-        counters_delta: by how much each counter that the connector moves rose, from before the cell to after its drain; those that could not
-            be read are missing. ``UNSET`` without a connector, and in cells of before anybody looked.
+        prefix_cache_hits_delta, external_prefix_cache_hits_delta: tokens; None where the engine does not
+            export the counter.
+        counters_delta: by how much each counter that the connector moves rose, from before the cell to after
+            its drain; those that could not be read are missing. ``UNSET`` without a connector, and in cells
+            of before anybody looked.
         steps: None where no step records were wanted.
         files: name -> what lies beside the document.
         left_out_streams: of a published campaign, files that it had and has not any more.
@@ -362,7 +370,8 @@ class CellDocument(About, frozen=True, kw_only=True):
 
     @property
     def steps_left_out(self) -> bool:
-        """Whether it had step records that were left out when the campaign was published; a cell that never had any lacks them all the same."""
+        """Whether it had step records that were left out when the campaign was published; a cell that never
+        had any lacks them all the same."""
         return any(name.startswith("engine_step") for name in self.left_out_streams or ())
 
     def to_json(self) -> Any:
@@ -375,7 +384,8 @@ def cell_of(value: Any, where: str) -> CellDocument:
     """``cell.json``, parsed, of whoever wrote it.
 
     Raises:
-        ArtifactError: of an unknown version or another form, a limit in the engine's settings is no number, or loaded with a parameter that this version does not know.
+        ArtifactError: of an unknown version or another form, a limit in the engine's settings is no number,
+            or loaded with a parameter that this version does not know.
     """
     found = document_of(value, CellDocument, where)
     if "files" not in value:
@@ -383,6 +393,7 @@ def cell_of(value: Any, where: str) -> CellDocument:
     check_limits(found.engine.settings or {}, f"{where}: engine.settings", CellDocument.REMEDY)
     if strange := sorted(value["spec"].keys() - set(CellSpec.__slots__)):
         raise ArtifactError(
-            f"{where}: spec.{strange[0]}: this version knows no such parameter of a load. Use the version that wrote it."
+            f"{where}: spec.{strange[0]}: this version knows no such parameter of a load. Use the version"
+            " that wrote it."
         )
     return found

@@ -44,7 +44,8 @@ class FigureIndex(msgspec.Struct, frozen=True, kw_only=True):
 def read_figure_index(path: Path) -> FigureIndex:
     """
     Raises:
-        ArtifactError: it cannot be read, has another form, or names a file that is not beside it; names the place.
+        ArtifactError: it cannot be read, has another form, or names a file that is not beside it; names the
+            place.
     """
     index = read_document(path, FigureIndex)
     for k, entry in enumerate(index.figures):

@@ -1,4 +1,5 @@
-"""``fleet.json``: a study of modelled fleets, and what was found; ``docs/formats.md`` says what each key means.
+"""``fleet.json``: a study of modelled fleets, and what was found; ``docs/formats.md`` says what each key
+means.
 
 What is asked (``Study`` and its parts) is what a person writes in YAML.
 """
@@ -48,7 +49,8 @@ class Wanted(Strict, frozen=True):
     Attributes:
         weight: arrivals relative to those of the other patterns.
         slo_s: E2E latency that must not be exceeded; with a campaign it may be left out, see slo_factor.
-        profile: what one instance does within the SLO; with a campaign it is found from what was measured, and left out here.
+        profile: what one instance does within the SLO; with a campaign it is found from what was measured,
+            and left out here.
     """
 
     name: Text
@@ -69,15 +71,18 @@ _POLICIES = (
 
 
 class Study(Strict, frozen=True, kw_only=True):
-    """Many instances behind a gateway; what is sent to them, and which policies are tried. Choosing values: docs/fleet.md.
+    """Many instances behind a gateway; what is sent to them, and which policies are tried. Choosing values:
+    docs/fleet.md.
 
     Attributes:
         seed: root of every random stream.
         instances: sizes of the fleets that are simulated.
         slo_factor: an SLO that is not given is so many times plain's E2E latency on an idle instance.
-        violations_allowed: share of requests that may miss their SLO at the rate that a profile, or a fleet's capacity, names.
+        violations_allowed: share of requests that may miss their SLO at the rate that a profile, or a fleet's
+            capacity, names.
         loads: offered load; 1 is what all instances of plain can take by their profiles.
-        policies: router and queue; pulling routers keep the queue at the gateway, pushing ones at each instance.
+        policies: router and queue; pulling routers keep the queue at the gateway, pushing ones at each
+            instance.
         duration_s: window of one simulated day, in virtual seconds.
         days: independent draws of the arrivals; every configuration and policy has the same ones.
     """
@@ -138,7 +143,8 @@ class EngineRow(msgspec.Struct, frozen=True):
     """The model of one configuration's engine.
 
     Attributes:
-        steps, input_lengths, most_together: behind the fit; sequences that decoded in one step are ``most_together``.
+        steps, input_lengths, most_together: behind the fit; sequences that decoded in one step are
+            ``most_together``.
         typical_error: median of the absolute errors of ``checks``.
     """
 
@@ -158,7 +164,8 @@ class EngineRow(msgspec.Struct, frozen=True):
 
 
 class ProfileRow(msgspec.Struct, frozen=True):
-    """What one instance of a configuration can take of one pattern, over days; None where the SLO cannot be kept at any rate.
+    """What one instance of a configuration can take of one pattern, over days; None where the SLO cannot be
+    kept at any rate.
 
     Attributes:
         capacity: requests in flight.
@@ -211,7 +218,8 @@ class FleetRow(InSetting, frozen=True):
 
 
 class TaxRow(InSetting, frozen=True):
-    """What a configuration adds to plain's figure in one setting: a ratio less one, of violations a difference."""
+    """What a configuration adds to plain's figure in one setting: a ratio less one, of violations a
+    difference."""
 
     metric: str
     point: float

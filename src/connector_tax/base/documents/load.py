@@ -55,9 +55,9 @@ class Throughput(msgspec.Struct, frozen=True):
     """What was completed, per second.
 
     Attributes:
-        over_s: what it was divided by. Of a cell that ends by time the window, in which completions are counted whenever they
-            were sent; of a fixed number of requests the time from the window's start until the last one had ended, well or not, or
-            until the cell was cut.
+        over_s: what it was divided by. Of a cell that ends by time the window, in which completions are
+            counted whenever they were sent; of a fixed number of requests the time from the window's start
+            until the last one had ended, well or not, or until the cell was cut.
     """
 
     requests_per_s: float
@@ -67,10 +67,11 @@ class Throughput(msgspec.Struct, frozen=True):
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What an open loop asked of the server in its window, and what it got; not what its nominal rate would have been.
+    """What an open loop asked of the server in its window, and what it got; not what its nominal rate would
+    have been.
 
-    It is counted from when the server is as full as it gets: where the warm-up was shorter than an answer takes, that is later than
-    the window's start, at most in its middle. Of a ramp all of the window counts.
+    It is counted from when the server is as full as it gets: where the warm-up was shorter than an answer
+    takes, that is later than the window's start, at most in its middle. Of a ramp all of the window counts.
 
     Attributes:
         unit: what arrives by the schedule: ``requests`` or ``sessions``.
@@ -79,8 +80,8 @@ class Demand(msgspec.Struct, frozen=True):
         done: requests that completed in the window, whenever they were due.
         in_flight: requests under way when counting began, and at the window's end.
         over_s: the time in between.
-        fills_s: for so long after T0 the number in flight grew, where that was beyond the window's middle: what was left over then
-            may only be on its way. Unset elsewhere.
+        fills_s: for so long after T0 the number in flight grew, where that was beyond the window's middle:
+            what was left over then may only be on its way. Unset elsewhere.
     """
 
     unit: str
@@ -118,9 +119,11 @@ class LoadCell(msgspec.Struct, frozen=True):
 
     Attributes:
         requests: counts of the window: scheduled, and how they ended.
-        n_scheduled: requests of the whole cell: of a fixed number all that were planned, otherwise those that came due until it stopped.
+        n_scheduled: requests of the whole cell: of a fixed number all that were planned, otherwise those that
+            came due until it stopped.
         rate_per_s: what was asked for; None for loads that have no rate.
-        latencies: TTFT, TPOT, ITL and E2E in milliseconds, each by percentile (``p90``), over the requests scheduled in the window.
+        latencies: TTFT, TPOT, ITL and E2E in milliseconds, each by percentile (``p90``), over the requests
+            scheduled in the window.
         prompt_tokens_mean, output_tokens_mean: of the completed ones, as the server counted them.
         prefix_cache: what the server's own counters say of it; None where it tells nothing.
         not_believed: why the client was the bottleneck, or the cell is not what it was planned to be.
@@ -158,9 +161,11 @@ class Judged(msgspec.Struct, frozen=True):
 
     Attributes:
         holds: every limit, by the numbers themselves, and the rate was served.
-        sure: no interval of a number reaches across its limit; of so many requests chance alone would not turn the answer round.
+        sure: no interval of a number reaches across its limit; of so many requests chance alone would not
+            turn the answer round.
         why: what failed, or came close.
-        capped: it failed while the client dropped arrivals at its own cap, with which a server that takes long fails as well; unset elsewhere.
+        capped: it failed while the client dropped arrivals at its own cap, with which a server that takes
+            long fails as well; unset elsewhere.
     """
 
     rate_per_s: float
@@ -174,7 +179,8 @@ class Found(msgspec.Struct, frozen=True):
     """What a search came to.
 
     Attributes:
-        highest_per_s: the highest rate measured that holds, with none below it that fails; None where the lowest one failed.
+        highest_per_s: the highest rate measured that holds, with none below it that fails; None where the
+            lowest one failed.
         fails_per_s: the lowest rate measured that fails; None where the highest one held.
         monotonic: False where a rate held above one that failed: such a border is no more than a guess.
         stopped: why the search ended before it was as precise as asked; None where it was not.

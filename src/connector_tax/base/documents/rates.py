@@ -9,7 +9,8 @@ from connector_tax.base.records.bounds import Rate
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.rates import Record, ReferenceRates
 
-# put_in.json: the taxes that the model of the embedded engine itself gives, from many launches in virtual time.
+# put_in.json: the taxes that the model of the embedded engine itself gives, from many launches in virtual
+# time.
 
 PutInMetric = Literal["ttft_p90", "tpot_p90"]
 
@@ -17,7 +18,8 @@ PutInMetric = Literal["ttft_p90", "tpot_p90"]
 class PutInTax(Record, frozen=True, kw_only=True):
     """
     Attributes:
-        tax: percentile with the connector over plain's, less one; None where it falls on requests that did not finish.
+        tax: percentile with the connector over plain's, less one; None where it falls on requests that did
+            not finish.
     """
 
     config: str
@@ -79,8 +81,10 @@ class ShapeRate(Record, frozen=True, kw_only=True):
     """The rate at which a shape is measured, and why.
 
     Attributes:
-        rate_per_s: None of a shape that Phase B' leaves out, since plain holds it neither at ref_load nor at twice Phase B's rate.
-        plain_use, plain_use_at_reference: share of plain's capacity at that shape; None where it is not known.
+        rate_per_s: None of a shape that Phase B' leaves out, since plain holds it neither at ref_load nor at
+            twice Phase B's rate.
+        plain_use, plain_use_at_reference: share of plain's capacity at that shape; None where it is not
+            known.
         not_held_by: configurations that do not hold the shape at the reference rate.
     """
 
@@ -94,7 +98,8 @@ class ShapeRate(Record, frozen=True, kw_only=True):
 class ReferenceRatesFile(Record, frozen=True, kw_only=True):
     """
     Attributes:
-        shapes, load_shapes: of Phases B and B'. A file without them measured every shape at the reference rates.
+        shapes, load_shapes: of Phases B and B'. A file without them measured every shape at the reference
+            rates.
         participating: configurations that had a say.
         saturation: by configuration, as the analysis found it.
     """

@@ -45,8 +45,8 @@ class Decision(Record, frozen=True):
         launch: of a matched baseline alone.
         prompt_s: of plain: prompt length (as text) -> median seconds for one token on the idle, warm engine.
         token_s: of plain: median seconds per further token there.
-        counters: the engine's counters that rose with this connector and not in plain -> the shortest prompt that raised them, in
-            tokens; ``UNSET`` where nobody looked. In ``decision.json``, all that rose.
+        counters: the engine's counters that rose with this connector and not in plain -> the shortest prompt
+            that raised them, in tokens; ``UNSET`` where nobody looked. In ``decision.json``, all that rose.
     """
 
     REMEDY: ClassVar[str] = "Remove it to have the configuration tried again."

@@ -18,7 +18,8 @@ def schema_of(*kinds: Any, written: bool) -> Any:
 
     Args:
         kinds: and those that its types do not name.
-        written: it is a document of ours: a key that is always there is required, and no other is known. A type says what may be read.
+        written: it is a document of ours: a key that is always there is required, and no other is known. A
+            type says what may be read.
     """
     (top, *_), parts = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     for cls in structs_of(multi_type_info(kinds), set()):

@@ -1,7 +1,9 @@
-"""What runs beside what in a campaign of several cards: which card a phase's launches stay on, what a phase waits for, and when it is done.
+"""What runs beside what in a campaign of several cards: which card a phase's launches stay on, what a phase
+waits for, and when it is done.
 
-Cells of a phase are compared with plain's of the same phase. So all launches of a phase stay on one card, and other phases run on the
-others; or, where ``engine.mix_cards`` says so or there are no cards, a phase's launches run side by side and one phase follows the other.
+Cells of a phase are compared with plain's of the same phase. So all launches of a phase stay on one card, and
+other phases run on the others; or, where ``engine.mix_cards`` says so or there are no cards, a phase's
+launches run side by side and one phase follows the other.
 """
 
 from collections import deque
@@ -14,7 +16,10 @@ from connector_tax.base.plan.order import run_order
 from connector_tax.base.records.cell import Phase, is_repeat
 
 # What no time of a plan holds.
-SIDE_BY_SIDE = "What engines side by side take from one another is not in these times: where cores are few, a launch slows its neighbours down."
+SIDE_BY_SIDE = (
+    "What engines side by side take from one another is not in these times: where cores are few, a launch"
+    " slows its neighbours down."
+)
 # Of each phase what launches of it take, by configuration.
 RunSeconds = Mapping[Phase, Mapping[str, float]]
 
@@ -28,10 +33,12 @@ def slot_of(config: CampaignConfig, phase: Phase) -> int | None:
 
 
 def phases_before(config: CampaignConfig, phase: Phase) -> tuple[Phase, ...]:
-    """Whose launches have to have ended before those of ``phase`` begin, beside what the reference rates are made of.
+    """Whose launches have to have ended before those of ``phase`` begin, beside what the reference rates are
+    made of.
 
-    On one card the phase before it. On several the one before it on its own card. Where cards are mixed, the phase before the last, so
-    that no card idles while the last launches of a phase are at work; those that are not at work yet come first by their priority.
+    On one card the phase before it. On several the one before it on its own card. Where cards are mixed, the
+    phase before the last, so that no card idles while the last launches of a phase are at work; those that
+    are not at work yet come first by their priority.
     """
     phases = config.phases
     place = phases.index(phase)
@@ -46,7 +53,8 @@ def phases_before(config: CampaignConfig, phase: Phase) -> tuple[Phase, ...]:
 
 
 def priority_of(config: CampaignConfig, phase: Phase, connector_id: str) -> int:
-    """The higher, the sooner: by the phase's seeded random order; on several cards earlier phases come before all later ones."""
+    """The higher, the sooner: by the phase's seeded random order; on several cards earlier phases come before
+    all later ones."""
     order, phases = run_order(config, phase), config.phases
     later = len(phases) - phases.index(phase) if len(config.engine.slots) > 1 else 0
     # Phases launch plain once or twice: what a place weighs is one and the same for all of them.
@@ -73,7 +81,8 @@ class Turn:
 def schedule(config: CampaignConfig, run_s: RunSeconds, gpus: int | None = None) -> tuple[Turn, ...]:
     """The launches of ``run_s`` as Snakemake deals them out to the cards, in the order in which they end.
 
-    Launches that are not in it have ended. What engines side by side take from one another is in no time here.
+    Launches that are not in it have ended. What engines side by side take from one another is in no time
+    here.
 
     Args:
         gpus: engines at the same time at most, as ``--resources gpu``; None: as many as there are cards.

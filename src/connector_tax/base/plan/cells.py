@@ -28,8 +28,9 @@ def cells_of(
     """The cells of one run in the order in which they are measured.
 
     Phase A goes from the lowest rate up, so that an overload at the top cannot leak into a lower
-    rate; Phase D from the emptiest cache up, since it only fills. The other phases want ``rates``; a configuration that has no
-    part in Phase B' gets no cells there, and plain's second launch has Phase A's shape only.
+    rate; Phase D from the emptiest cache up, since it only fills. The other phases want ``rates``; a
+    configuration that has no part in Phase B' gets no cells there, and plain's second launch has Phase A's
+    shape only.
     """
     if phase == "a":
         return tuple(_cell(config, phase, r, config.phase_a_shape) for r in config.phase_a_rates_per_s)
@@ -52,7 +53,8 @@ def cells_of(
 def until_overload(
     config: CampaignConfig, cells: Sequence[CellSpec], overloaded: Callable[[CellSpec], bool]
 ) -> tuple[CellSpec, ...]:
-    """Phase A's cells up to the rate at which a configuration's sweep ends; all of them where it was never overloaded.
+    """Phase A's cells up to the rate at which a configuration's sweep ends; all of them where it was never
+    overloaded.
 
     Args:
         cells: of one configuration, from the lowest rate up.
@@ -67,15 +69,16 @@ def until_overload(
 
 
 def _shape_sweep(config: CampaignConfig, rates: ReferenceRates, connector_id: str) -> tuple[CellSpec, ...]:
-    """Every prompt length with every output length; Phase A's shape once more without the recorder, if wanted."""
+    """Every prompt length with every output length; Phase A's shape once more without the recorder, if
+    wanted."""
     shapes = [Shape(i, o) for i, o in product(config.phase_b_input_tokens, config.phase_b_output_tokens)]
     if connector_id == PLAIN_AGAIN:
         shapes = [shape for shape in shapes if shape == config.phase_a_shape]
     cells = [_cell(config, "b", rates.safe_per_s(shape), shape) for shape in shapes]
     if not config.observer_effect or connector_id == PLAIN_AGAIN:
         return tuple(cells)
-    # Side by side, so that the pair differs in the recorder and in little else. Not with the same prompts: the prefix
-    # cache would know them.
+    # Side by side, so that the pair differs in the recorder and in little else. Not with the same prompts:
+    # the prefix cache would know them.
     twin = _cell(config, "b", rates.safe_per_s(config.phase_a_shape), config.phase_a_shape)
     unrecorded = replace(twin, recorded=False)
     unrecorded = replace(unrecorded, seed=derive_seed(config.seed, "cell", "b", unrecorded.cell_id))
@@ -114,7 +117,8 @@ def _conversations(config: CampaignConfig, requests_per_s: float, file: SessionF
         max_cell_s=cell.max_cell_s + config.phase_c.warmup_s,
         sessions=file.path,
         sessions_sha256=file.sha256,
-        # Turns depend on one another; a look would see the quick conversations. So it is as long as the longest.
+        # Turns depend on one another; a look would see the quick conversations. So it is as long as the
+        # longest.
         min_completed=cell.max_completed or cell.min_completed,
         stop_half_width=None,
         max_completed=None,
@@ -124,7 +128,8 @@ def _conversations(config: CampaignConfig, requests_per_s: float, file: SessionF
 def _cache_levels(config: CampaignConfig) -> tuple[CellSpec, ...]:
     """Every number of running requests at every level of the prefix cache.
 
-    Every other level begins with the most requests: what runs would otherwise grow together with what is cached.
+    Every other level begins with the most requests: what runs would otherwise grow together with what is
+    cached.
     """
     phase = config.phase_d
     return tuple(
@@ -135,7 +140,8 @@ def _cache_levels(config: CampaignConfig) -> tuple[CellSpec, ...]:
 
 
 def _closed_loop(config: CampaignConfig, cached_tokens: int, running: int) -> CellSpec:
-    """So many requests in flight throughout; they begin one after the other, or all would prefill and end together."""
+    """So many requests in flight throughout; they begin one after the other, or all would prefill and end
+    together."""
     phase = config.phase_d
     cell = replace(
         _cell(config, "d", 0.0, phase.shape),

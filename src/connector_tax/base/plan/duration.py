@@ -10,12 +10,13 @@ from connector_tax.base.plan.guess import Expected, expected_of, guessed_rates
 from connector_tax.base.records.cell import CellSpec, Phase, Shape
 from connector_tax.base.records.rates import ReferenceRates
 
-# A launch of a 30B model takes one to three minutes; the published experiment budgets 90 s. On a virtual GPU, which
-# loads no weights and captures nothing, it is 12 to 17 s, most of it imports. The embedded engine needs about 2 s.
+# A launch of a 30B model takes one to three minutes; the published experiment budgets 90 s. On a virtual GPU,
+# which loads no weights and captures nothing, it is 12 to 17 s, most of it imports. The embedded engine needs
+# about 2 s.
 LAUNCH_S = {"vllm": 90.0, "virtual_gpu": 17.0, "emulator": 2.0}
-# The published experiment pauses for 60 s. Here the engine has engine.stop_grace_s (20 s) to end, which it needs seconds of, and
-# then its memory is asked for until the driver has it back, which is seconds, too.
-# A virtual GPU has none to give back.
+# The published experiment pauses for 60 s. Here the engine has engine.stop_grace_s (20 s) to end, which it
+# needs seconds of, and then its memory is asked for until the driver has it back, which is seconds, too. A
+# virtual GPU has none to give back.
 RELEASE_S = {"vllm": 30.0, "virtual_gpu": 3.0, "emulator": 0.5}
 # Between cells: the engine is idle, and a cell's step records are cut out by time.
 GAP_S = 1.0
@@ -34,7 +35,8 @@ def expected_cell_s(cell: CellSpec, requests_per_s: float, *, most: bool = False
 
 
 def requests_per_s(config: CampaignConfig, cell: CellSpec) -> float:
-    """Of a campaign's cell; sessions have a rate of their own, and what completes are their turns. 0 of a closed loop."""
+    """Of a campaign's cell; sessions have a rate of their own, and what completes are their turns. 0 of a
+    closed loop."""
     turns = {file.path: file.turns_per_session for file in config.phase_c.sessions}
     return cell.rate_per_s if cell.sessions is None else cell.rate_per_s * turns[cell.sessions]
 
@@ -54,9 +56,10 @@ def expected_run_s(
     Args:
         rates: of the other phases, or a guess while Phase A still runs.
         most: every cell up to its last look.
-        expected: of the engine; without it no cell is expected to be overloaded, and requests that end after their cell's window, and those
-            of the accuracy pass, take no time.
-        finished: its cells that are there already, by their ids; what is left of it is another launch and the others.
+        expected: of the engine; without it no cell is expected to be overloaded, and requests that end after
+            their cell's window, and those of the accuracy pass, take no time.
+        finished: its cells that are there already, by their ids; what is left of it is another launch and the
+            others.
     """
     cells = cells_of(config, connector_id, phase, rates)
     # Where both rates are one, Phase B has measured it.
@@ -92,7 +95,8 @@ def answers_s(config: CampaignConfig, connector_id: str, phase: Phase, expected:
 
 
 def asked_in_preflight_s(config: CampaignConfig, expected: Expected) -> dict[str, float]:
-    """Configuration -> its requests in preflight: warmed with a prompt of each length, and asked a few times."""
+    """Configuration -> its requests in preflight: warmed with a prompt of each length, and asked a few
+    times."""
     asked_s = {}
     for connector in config.connectors:
         # Plain is timed with three more of each.
@@ -124,8 +128,8 @@ def expected_left_s(
     Args:
         left: the configurations of each phase that have not ended.
         rates: None before Phase A has ended.
-        skips: whether a configuration is launched no more, as preflight skipped it or it failed in Phase A; None before preflight, which is
-            left then.
+        skips: whether a configuration is launched no more, as preflight skipped it or it failed in Phase A;
+            None before preflight, which is left then.
         finished: the cells of a run that has not ended which are there already; None where there are none.
     """
     if not left:

@@ -1,4 +1,5 @@
-"""What is expected of an engine before it is measured: the costs of the model that ``plan`` simulates, worked out and not simulated."""
+"""What is expected of an engine before it is measured: the costs of the model that ``plan`` simulates, worked
+out and not simulated."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -101,7 +102,8 @@ class Expected:
         return rate_per_s * sum(busy_s(_together(engine, connector), limits, shape))
 
     def holds(self, connector_id: str, rate_per_s: float, shape: Shape) -> bool:
-        """Whether Phase A is not expected to find it saturated: with random arrivals, too, which leave less room for other shapes."""
+        """Whether Phase A is not expected to find it saturated: with random arrivals, too, which leave less
+        room for other shapes."""
         return self.use(connector_id, rate_per_s, shape) <= HOLDS_BELOW
 
     def overloads(self, connector_id: str, rate_per_s: float, shape: Shape) -> bool:
@@ -109,7 +111,8 @@ class Expected:
         return self.use(connector_id, rate_per_s, shape) > 1.0
 
     def request_s(self, connector_id: str, shape: Shape) -> float:
-        """Of one request to the idle engine; 0 of one that its KV cache does not hold, which it never serves."""
+        """Of one request to the idle engine; 0 of one that its KV cache does not hold, which it never
+        serves."""
         engine, connector = self.costs_of(connector_id)
         if shape.input_tokens + shape.output_tokens > engine.kv_blocks * engine.block_size:
             return 0.0
@@ -158,10 +161,11 @@ class Expected:
 
 
 def expected_of(config: CampaignConfig) -> Expected | None:
-    """A connector that the cost model does not know costs nothing there: its engine's steps are most of what is waited for.
+    """A connector that the cost model does not know costs nothing there: its engine's steps are most of what
+    is waited for.
 
-    None where no cost model is at hand: its file cannot be read, or the engine is a virtual GPU, whose steps are worked out from its
-    model's files.
+    None where no cost model is at hand: its file cannot be read, or the engine is a virtual GPU, whose steps
+    are worked out from its model's files.
     """
     if config.engine.virtual_gpu is not None:
         return None

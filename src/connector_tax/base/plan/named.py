@@ -69,7 +69,8 @@ class Named:
         if name in (known := _configs()) and results_folder().resolve() / name == self.root.resolve():
             return known[name]
         raise ConfigError(
-            f"{self.root}: no file in config/ measures campaign {name} in this folder. Give its config file instead."
+            f"{self.root}: no file in config/ measures campaign {name} in this folder. Give its config file"
+            " instead."
         )
 
     def _begun_with(self) -> CampaignConfig:
@@ -89,7 +90,8 @@ def add_campaign(parser: argparse.ArgumentParser) -> None:
 
 
 def results_folder() -> Path:
-    """Return the folder that campaigns are measured in: the checkout's, and without one that of the working folder."""
+    """Return the folder that campaigns are measured in: the checkout's, and without one that of the working
+    folder."""
     return Path(os.path.relpath(PROJECT_ROOT / "results") if IN_CHECKOUT else "results")
 
 
@@ -114,7 +116,8 @@ def find_campaign(text: str) -> Named:
         name = mapping.get("campaign")
         if "campaign" not in mapping:
             raise ConfigError(
-                f"{file}: no campaign's config, which has a key `campaign`. Add it, or give another file, such as config/demo.yaml."
+                f"{file}: no campaign's config, which has a key `campaign`. Add it, or give another file,"
+                " such as config/demo.yaml."
             )
         if not is_campaign_name(name):
             load_campaign(file)  # says what is wrong with it

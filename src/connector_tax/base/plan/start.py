@@ -1,8 +1,10 @@
-"""Where a campaign stands, and how a start of it begins: which results on disk are true, and what is left to measure.
+"""Where a campaign stands, and how a start of it begins: which results on disk are true, and what is left to
+measure.
 
-A campaign does not change: what enters the hash of a launch or a cell is as it was when the first cell was measured. So a receipt is true as
-long as the cells that it lists lie on disk with the sizes that it lists, whatever times files have and whatever Snakemake remembers. Any
-other receipt is void: the next start removes it, and measures the cells that are missing. Checksums are for ``verify`` and the analysis.
+A campaign does not change: what enters the hash of a launch or a cell is as it was when the first cell was
+measured. So a receipt is true as long as the cells that it lists lie on disk with the sizes that it lists,
+whatever times files have and whatever Snakemake remembers. Any other receipt is void: the next start removes
+it, and measures the cells that are missing. Checksums are for ``verify`` and the analysis.
 """
 
 import json
@@ -38,9 +40,11 @@ LAUNCHED = ("kv_transfer_config", "env", "extra_args", "matches")
 class Standing:
     """
     Attributes:
-        left: the configurations of each phase that have no true receipt, in order; phases that have ended are not in it.
+        left: the configurations of each phase that have no true receipt, in order; phases that have ended are
+            not in it.
         void: what is on disk and not true any more, and why; the next start removes it.
-        kept: whether reference rates stand although some of Phase A is to be measured again: later phases have cells at them.
+        kept: whether reference rates stand although some of Phase A is to be measured again: later phases
+            have cells at them.
         rates: None before all of Phase A has ended, unless they are kept.
         failed: configurations that failed in Phase A.
     """
@@ -63,8 +67,8 @@ class Standing:
         lines = [f"void, and made again: {why}" for why in self.void.values()]
         if self.kept:
             lines.append(
-                f"{folder.reference_rates}: stands, since later phases were measured at it; phase A is measured again of "
-                f"{', '.join(self.left['a'])}"
+                f"{folder.reference_rates}: stands, since later phases were measured at it; phase A is"
+                f" measured again of {', '.join(self.left['a'])}"
             )
         return lines
 
@@ -132,7 +136,8 @@ def open_campaign(
     date: str | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> str:
-    """Begin a start that measures: remove what is void, and write ``campaign.json``; returns the campaign's date.
+    """Begin a start that measures: remove what is void, and write ``campaign.json``; returns the campaign's
+    date.
 
     Only who holds the campaign's start lock may.
 
@@ -142,7 +147,8 @@ def open_campaign(
 
     Raises:
         ArtifactError: ``campaign.json`` cannot be read, or a receipt is another campaign's.
-        ConfigError: the config has changed since the campaign was begun; names the key, or a cell where ``campaign.json`` is gone.
+        ConfigError: the config has changed since the campaign was begun; names the key, or a cell where
+            ``campaign.json`` is gone.
     """
     put_back(folder)
     earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
@@ -204,7 +210,8 @@ def date_of(folder: CampaignFolder, earlier: CampaignDocument | None) -> str:
 
 
 def refuse_change(config: CampaignConfig, earlier: CampaignDocument, folder: CampaignFolder) -> bool:
-    """Whether the config is another than the campaign was begun with, where nothing was measured by what is another.
+    """Whether the config is another than the campaign was begun with, where nothing was measured by what is
+    another.
 
     Raises:
         ArtifactError: another version wrote ``campaign.json``.
@@ -221,8 +228,9 @@ def refuse_change(config: CampaignConfig, earlier: CampaignDocument, folder: Cam
         key, was, now = changed[0]
         more = f" ({len(changed) - 1} more keys changed)" if len(changed) > 1 else ""
         raise ConfigError(
-            f"{folder.campaign_file}: {key}: was {shown(was)} when campaign {earlier.campaign} was begun, and is {shown(now)} in the config{more}. "
-            "What is measured by it is another campaign: undo the edit, or give the campaign another name."
+            f"{folder.campaign_file}: {key}: was {shown(was)} when campaign {earlier.campaign} was begun, and"
+            f" is {shown(now)} in the config{more}. What is measured by it is another campaign: undo the"
+            " edit, or give the campaign another name."
         )
     return any(True for _ in changed_keys(config, earlier))
 
@@ -230,7 +238,8 @@ def refuse_change(config: CampaignConfig, earlier: CampaignDocument, folder: Cam
 def changed_keys(
     config: CampaignConfig, earlier: CampaignDocument, measured: Container[str] | None = None
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Keys that enter a hash and are another in ``config`` than in ``earlier``, with both values; none is a secret's.
+    """Keys that enter a hash and are another in ``config`` than in ``earlier``, with both values; none is a
+    secret's.
 
     Connectors that ``earlier`` has not are no change: no cell of the others is another for them.
 
@@ -279,7 +288,8 @@ def _true_receipt(
     """The receipt, where its cells are on disk; else why it is void, empty where there is none.
 
     Args:
-        void: gets each ``cell.json`` that is not as the receipt lists it. It lists the cell's other files, and nobody else says what it was.
+        void: gets each ``cell.json`` that is not as the receipt lists it. It lists the cell's other files,
+            and nobody else says what it was.
     """
     if not run.receipt.is_file():
         return None, ""
@@ -315,14 +325,16 @@ def _refuse_another_campaign(config: CampaignConfig, folder: CampaignFolder) -> 
         named = _campaign_of(run)
         if named not in (None, config.campaign):
             raise ArtifactError(
-                f"{run.receipt}: is of campaign {shown(named)}, and this is {config.campaign}. Give the folder and `campaign` in the config "
-                "that name back, or move what is of the other campaign away."
+                f"{run.receipt}: is of campaign {shown(named)}, and this is {config.campaign}. Give the"
+                " folder and `campaign` in the config that name back, or move what is of the other campaign"
+                " away."
             )
 
 
 def _refuse_other_cells(config: CampaignConfig, folder: CampaignFolder) -> None:
-    """Without ``campaign.json`` cells say themselves what they were measured by. Those of Phase A do, since their plan follows from nothing
-    that was measured; not those of a matched baseline, whose launch follows from another's.
+    """Without ``campaign.json`` cells say themselves what they were measured by. Those of Phase A do, since
+    their plan follows from nothing that was measured; not those of a matched baseline, whose launch follows
+    from another's.
 
     Raises:
         ConfigError: a cell was measured by another config.
@@ -341,8 +353,9 @@ def _refuse_other_cells(config: CampaignConfig, folder: CampaignFolder) -> None:
                 same = True
             if not same:
                 raise ConfigError(
-                    f"{cell.path}: was measured by another config than is given, and {folder.campaign_file}, which says by which, is gone. "
-                    "Give the config that it was measured by, or give the campaign another name."
+                    f"{cell.path}: was measured by another config than is given, and {folder.campaign_file},"
+                    " which says by which, is gone. Give the config that it was measured by, or give the"
+                    " campaign another name."
                 )
 
 

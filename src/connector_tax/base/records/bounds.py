@@ -1,4 +1,5 @@
-"""How large what is read can be, and the base of what a person writes. Whoever wrote a file may have written anything, and statistics compute with it."""
+"""How large what is read can be, and the base of what a person writes. Whoever wrote a file may have written
+anything, and statistics compute with it."""
 
 from typing import Annotated, Any
 
@@ -7,7 +8,8 @@ from msgspec import Meta
 
 from connector_tax.base.units import MOST_NS, MOST_TOKENS
 
-# JSON that somebody else defines: arguments and settings of vLLM, the answer of a server, the config.json of a model. No document of ours.
+# JSON that somebody else defines: arguments and settings of vLLM, the answer of a server, the config.json of
+# a model. No document of ours.
 Foreign = dict[str, Any]
 # A fact that is told and compared, and not computed with.
 Fact = str | int | float | bool | None
@@ -27,7 +29,8 @@ CampaignName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", max
 VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
 # Conversations have lengths of their own, and 0 here.
 LengthOr0 = Annotated[int, Meta(ge=0, le=10**9)]
-# The lowest is a millionth, and a shape is measured at a millionth of that at least (``read/stats/reference.py``).
+# The lowest is a millionth, and a shape is measured at a millionth of that at least
+# (``read/stats/reference.py``).
 Rate = Annotated[float, Meta(ge=1e-13, le=1e9)]
 # A closed loop has no rate, and 0 here.
 RateOr0 = Annotated[float, Meta(ge=0, le=1e9)]
@@ -44,7 +47,8 @@ _MAY_REPEAT = ("extra_args", "compute_capability")
 
 
 class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of a file that a person writes: a key that it has not is refused, and so is an entry twice in a list."""
+    """A part of a file that a person writes: a key that it has not is refused, and so is an entry twice in a
+    list."""
 
     def __post_init__(self) -> None:
         for name in set(self.__struct_fields__).difference(_MAY_REPEAT):

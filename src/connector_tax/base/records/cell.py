@@ -19,7 +19,8 @@ DEFAULT_FORM = RequestForm()
 # What a file name may hold anywhere.
 _FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
-# One of ``PHASES``, or ``r1``, ``r2``, ...: a block of repeats, in which every configuration is launched once more.
+# One of ``PHASES``, or ``r1``, ``r2``, ...: a block of repeats, in which every configuration is launched once
+# more.
 Phase = str
 PHASES: tuple[Phase, ...] = ("a", "b", "b_prime", "c", "d")
 _LABELS = {"a": "A", "b": "B", "b_prime": "Bp", "c": "C", "d": "D"}
@@ -71,29 +72,31 @@ class CellSpec:
 
     Attributes:
         seed: of the schedule, and of the prompts where there is no nonce.
-        nonce: makes prompts that no cell of the same seed has sent; the load generator alone uses it. None in a campaign, whose
-            launches begin with empty caches.
+        nonce: makes prompts that no cell of the same seed has sent; the load generator alone uses it. None in
+            a campaign, whose launches begin with empty caches.
         rate_per_s: requests per second; 0 for closed loops and traces, which have none.
-        arrival: ``fixed``, ``poisson``, ``gamma`` (open loop), ``concurrency``, ``max_throughput`` (closed loop), ``offline``
-            (all ``num_requests`` due at T0).
+        arrival: ``fixed``, ``poisson``, ``gamma`` (open loop), ``concurrency``, ``max_throughput`` (closed
+            loop), ``offline`` (all ``num_requests`` due at T0).
         workers: load-generator processes that share the cell; None is one.
         gamma_shape: of the gaps, for ``gamma``; 1 is Poisson, above 1 more regular.
         concurrency: requests in flight, for ``concurrency``.
-        ramp_up_s: how long a closed loop takes to get there, or an open one from ``ramp_from_per_s`` to its rate, linearly.
+        ramp_up_s: how long a closed loop takes to get there, or an open one from ``ramp_from_per_s`` to its
+            rate, linearly.
         ramp_from_per_s: the rate with which an open loop begins.
         sessions: a session file; rate and concurrency then count sessions, and lengths are the file's.
         sessions_sha256: of its content, where the cell belongs to a campaign.
         prompts: a file of prompts that requests are taken from, one after the other; lengths are the file's.
         recorded: False where the engine's step recorder is switched off for this cell; None leaves it on.
-        stop_half_width: the cell may end once p90 of TTFT and of TPOT are known so well; half an interval, as a share. None:
-            its length is fixed beforehand.
+        stop_half_width: the cell may end once p90 of TTFT and of TPOT are known so well; half an interval, as
+            a share. None: its length is fixed beforehand.
         max_completed: the last look, where there is such a rule; the first is ``min_completed``.
-        cached_tokens: so many are brought into the prefix cache before T0, where it holds fewer; None leaves it as it is.
+        cached_tokens: so many are brought into the prefix cache before T0, where it holds fewer; None leaves
+            it as it is.
         keep_failed_sessions: go on with a session after one of its turns failed; None cancels the rest.
-        num_requests: the cell ends when so many requests (or sessions) were sent, and its window begins with ``warmup_s``; None
-            for a cell that ends by time and by completed requests.
-        input_lengths, output_lengths: distributions that lengths are drawn from, as ``run.workload.lengths`` reads them; None takes
-            ``input_tokens`` and ``output_tokens``.
+        num_requests: the cell ends when so many requests (or sessions) were sent, and its window begins with
+            ``warmup_s``; None for a cell that ends by time and by completed requests.
+        input_lengths, output_lengths: distributions that lengths are drawn from, as ``run.workload.lengths``
+            reads them; None takes ``input_tokens`` and ``output_tokens``.
         form: how requests are put; None is a campaign's own form.
     """
 
@@ -141,7 +144,8 @@ class CellSpec:
 
     @property
     def cell_id(self) -> str:
-        """Unique inside its phase, usable as a file name: ``r0.5_4096x256``, ``c8_128x256_k50000``, ``r2_4096x256_unrecorded``."""
+        """Unique inside its phase, usable as a file name: ``r0.5_4096x256``, ``c8_128x256_k50000``,
+        ``r2_4096x256_unrecorded``."""
         if self.arrival == "max_throughput":
             load = "max"
         elif self.arrival == "offline":
@@ -201,9 +205,10 @@ class CellWindow:
     """The times that divide a cell; CLOCK_MONOTONIC nanoseconds.
 
     Warm-up is ``[t0_ns, window_start_ns)``, the window ``[window_start_ns, t_stop_ns)``; nothing is
-    sent from ``t_stop_ns`` on, and ``drained_ns`` is when the last request ended or was given up. ``looks`` are None
-    where the cell's length was fixed beforehand. ``overloaded``: the cell ended early, behind a growing queue, and gave up
-    what was in flight. ``overload_unjudged``: it fell behind and requests waited, but it was too short to say whether ever more.
+    sent from ``t_stop_ns`` on, and ``drained_ns`` is when the last request ended or was given up. ``looks``
+    are None where the cell's length was fixed beforehand. ``overloaded``: the cell ended early, behind a
+    growing queue, and gave up what was in flight. ``overload_unjudged``: it fell behind and requests waited,
+    but it was too short to say whether ever more.
     """
 
     t0_ns: TimeNs
@@ -222,7 +227,8 @@ class CellWindow:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What a cell that ended for want of time, at its last look, or behind a growing queue says of itself."""
+        """What a cell that ended for want of time, at its last look, or behind a growing queue says of
+        itself."""
         if self.overloaded:
             return ("overloaded",)
         short = () if self.min_completed_reached else ("min_completed_not_reached",)

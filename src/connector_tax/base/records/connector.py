@@ -10,7 +10,8 @@ from connector_tax.base.records.bounds import Foreign, Strict, Text, VariableNam
 PLAIN_AGAIN = "plain_again"
 # Before a configuration's id: plain with the settings that its engine resolves.
 MATCHED = "plain_matched_"
-# In an entry of connectors.yaml: the store folder of the launch at hand, empty when it begins; see ``run/engine/store.py``.
+# In an entry of connectors.yaml: the store folder of the launch at hand, empty when it begins; see
+# ``run/engine/store.py``.
 STORE = "${STORE}"
 Verify = Literal["serve", "long_prompt", "kv_consumer"]
 ConnectorId = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_]*\Z", max_length=100)]
@@ -21,7 +22,8 @@ class ModuleNeed(Strict, frozen=True):
     """A Python module that the *engine's* interpreter must find, and how to get it.
 
     Attributes:
-        by_cuda: major version of the CUDA that the engine's torch is built for -> how to get it there, where that differs.
+        by_cuda: major version of the CUDA that the engine's torch is built for -> how to get it there, where
+            that differs.
     """
 
     module: str
@@ -39,7 +41,8 @@ class SidePort(Strict, frozen=True):
     Attributes:
         env: the variable that sets it; ``port`` is vLLM's default.
         used_by: what wants it, for messages.
-        per: ``engine``: one port; ``rank``: one more for each tensor- and data-parallel rank, counted on from it.
+        per: ``engine``: one port; ``rank``: one more for each tensor- and data-parallel rank, counted on from
+            it.
         listens: false where the engine only connects to it, and preflight starts what listens there.
     """
 
@@ -54,20 +57,24 @@ class ConnectorEntry(Strict, frozen=True, kw_only=True):
     """One entry of ``config/connectors.yaml``: what switching a connector on means.
 
     Attributes:
-        kv_transfer_config: vLLM's ``--kv-transfer-config``, with kv_connector and kv_role; null is plain vLLM.
+        kv_transfer_config: vLLM's ``--kv-transfer-config``, with kv_connector and kv_role; null is plain
+            vLLM.
         env: environment variables of the engine for this configuration only.
         extra_args: further engine arguments for this configuration only.
         modules: what the engine's interpreter must be able to find.
         needs_gpu: why it cannot start without one; null where it can.
         min_cores: skipped on hosts with fewer; 0 means any.
-        verify: how preflight tries it: serve (or true), short requests; long_prompt, the cache must be active as well; kv_consumer, with a
-            dummy bootstrap beside it.
-        verify_requests, verify_output_tokens: how many short requests preflight sends once the engine is warm, of how many output tokens each.
+        verify: how preflight tries it: serve (or true), short requests; long_prompt, the cache must be active
+            as well; kv_consumer, with a dummy bootstrap beside it.
+        verify_requests, verify_output_tokens: how many short requests preflight sends once the engine is
+            warm, of how many output tokens each.
         verify_within_s: seconds in which all of them together must be answered.
         side_ports: ports beside the API's that must be free before a launch.
-        ttft_is_no_tax: why its TTFT against plain's is none: it claims tokens of new prompts from a cache that it does not have, so their prefill
-            is skipped, and its external cache hits are then expected; null where it is one.
-        copies_kv: where it copies the KV of prompts that nobody fetches from there; its taxes hold that work. null where it copies none.
+        ttft_is_no_tax: why its TTFT against plain's is none: it claims tokens of new prompts from a cache
+            that it does not have, so their prefill is skipped, and its external cache hits are then expected;
+            null where it is one.
+        copies_kv: where it copies the KV of prompts that nobody fetches from there; its taxes hold that work.
+            null where it copies none.
     """
 
     label: Text

@@ -1,6 +1,7 @@
 """What the host did at one moment, as it stands under ``host`` in a line of ``metrics_*.jsonl``.
 
-What the kernel or the driver does not tell is absent. Ticks are cumulative since boot, so a cell's share is a difference.
+What the kernel or the driver does not tell is absent. Ticks are cumulative since boot, so a cell's share is a
+difference.
 """
 
 from typing import Annotated
@@ -28,7 +29,8 @@ class StepCosts(Strict, frozen=True):
     Attributes:
         per_prefill_token_us: for each token of a prompt that the step computes.
         per_decode_seq_us: for each sequence that gets a further token.
-        per_context_token_us: for each token that a sequence of the step has computed before; its keys and values are read.
+        per_context_token_us: for each token that a sequence of the step has computed before; its keys and
+            values are read.
     """
 
     base_us: Annotated[float, Meta(gt=0, le=1e9)]
@@ -67,7 +69,8 @@ class EngineCosts(Strict, frozen=True):
 
 
 class HostCosts(Strict, frozen=True):
-    """What a GPU's model runner does on the host and a clock does not do by itself, as busy time; microseconds a step."""
+    """What a GPU's model runner does on the host and a clock does not do by itself, as busy time;
+    microseconds a step."""
 
     before_launch_us: CostUs = 0.0
     before_launch_per_seq_us: CostUs = 0.0
@@ -99,7 +102,8 @@ class _Gpu(Strict, frozen=True, kw_only=True):
         reserved_bytes: of the memory that vLLM may use, what neither weights nor KV cache take.
         operating_point: where the step time is taken to be linear.
         host: busy time of the host in every step.
-        step: measured or fitted for one model; then the profile is for that model alone. null takes the roofline's.
+        step: measured or fitted for one model; then the profile is for that model alone. null takes the
+            roofline's.
         kv_cache_bytes: likewise.
     """
 
@@ -132,7 +136,8 @@ class Overhead(Strict, frozen=True):
 
 
 class GpuProfile(_Gpu, frozen=True, kw_only=True):
-    """The numbers that the clock of a virtual GPU goes by; one file of config/gpus/. How they become a step time: docs/virtual-gpu.md.
+    """The numbers that the clock of a virtual GPU goes by; one file of config/gpus/. How they become a step
+    time: docs/virtual-gpu.md.
 
     Attributes:
         sources: where each number is from, by its key.
@@ -200,8 +205,8 @@ class HostReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
         cpu_ticks: of all cores, idle ones included.
         steal_ticks: those of them that the hypervisor gave to somebody else while a core here had work.
         cpu_mhz: of each core that says.
-        cpu_work_us: CPU time of the same piece of work, each time that it was done since the reading before; see
-            ``run.sampler.sampler.work_us``.
+        cpu_work_us: CPU time of the same piece of work, each time that it was done since the reading before;
+            see ``run.sampler.sampler.work_us``.
         gpu: None without an NVIDIA driver, and where the engine uses no GPU.
     """
 
@@ -216,7 +221,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One line of ``metrics_*.jsonl``.
 
     Attributes:
-        values: the engine's counters and gauges under canonical names; ``UNSET`` where it did not answer, which ``error`` says.
+        values: the engine's counters and gauges under canonical names; ``UNSET`` where it did not answer,
+            which ``error`` says.
         host: ``UNSET`` in lines of rehearsals.
     """
 

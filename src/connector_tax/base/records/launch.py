@@ -15,7 +15,8 @@ class LaunchSpec(Record, frozen=True, kw_only=True):
     Attributes:
         args, extra_args, env: of the engine and of the connector together.
         kv_transfer_config: None for plain vLLM.
-        model_sha256, virtual_gpu: ``UNSET`` where there is none, so that the hashes of all other launches are what they were before there were any.
+        model_sha256, virtual_gpu: ``UNSET`` where there is none, so that the hashes of all other launches are
+            what they were before there were any.
     """
 
     kind: str | UnsetType = UNSET

@@ -1,4 +1,5 @@
-"""The rates at which Phases B, B' and C and the blocks of repeats are measured; ``reference_rates.json`` holds them."""
+"""The rates at which Phases B, B' and C and the blocks of repeats are measured; ``reference_rates.json``
+holds them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +8,8 @@ import msgspec
 
 from connector_tax.base.records.cell import Shape
 
-# What is told of an engine's settings and is none: it follows from the others and from the memory that is left.
+# What is told of an engine's settings and is none: it follows from the others and from the memory that is
+# left.
 
 # A connector that holds GPU memory leaves fewer KV blocks, and no flag of vLLM's was switched by that.
 CONSEQUENCES = frozenset({"cache_config.num_gpu_blocks", "log.kv_cache_tokens"})
@@ -17,7 +19,8 @@ CONSEQUENCES = frozenset({"cache_config.num_gpu_blocks", "log.kv_cache_tokens"})
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a document. A field whose value is ``UNSET`` is not in the file; one that is None is null there."""
+    """A part of a document. A field whose value is ``UNSET`` is not in the file; one that is None is null
+    there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,8 @@ class ReferenceRates:
     Attributes:
         ref_safe_per_s: where no configuration is saturated at Phase A's shape.
         ref_load_per_s: where plain is not.
-        safe_by_shape: of shapes that are measured below ``ref_safe_per_s``, since the engine does not hold it with them.
+        safe_by_shape: of shapes that are measured below ``ref_safe_per_s``, since the engine does not hold it
+            with them.
         load_by_shape: the same of ``ref_load_per_s``; None of a shape that Phase B' leaves out.
     """
 

@@ -22,7 +22,8 @@ Status = Literal[
 ]
 
 
-# Of an answer of so many tokens that all came at one instant nobody knows when they were made: no engine makes them in one step.
+# Of an answer of so many tokens that all came at one instant nobody knows when they were made: no engine
+# makes them in one step.
 WHOLE_FROM_TOKENS = 8
 
 
@@ -56,7 +57,8 @@ def ttft_ns(request: Answered) -> int | None:
 
 
 def tpot_ns(request: Answered) -> float | None:
-    """Mean time per output token after the first; None unless ``ok`` with two tokens or more, and of an answer that came whole."""
+    """Mean time per output token after the first; None unless ``ok`` with two tokens or more, and of an
+    answer that came whole."""
     first, last, tokens = request.t_first_token_ns, request.t_last_token_ns, request.completion_tokens
     if request.status != "ok" or first is None or last is None or tokens is None or tokens < 2:
         return None
@@ -73,7 +75,8 @@ class RequestRecord:
         seq: arrival index in the cell, from 0.
         t_sched_ns: when the arrival process wanted it sent.
         t_send_ns: first byte handed to the socket; None if dropped or never connected.
-        t_first_token_ns, t_last_token_ns: first and last token, each the read in which the last byte of its event came.
+        t_first_token_ns, t_last_token_ns: first and last token, each the read in which the last byte of its
+            event came.
         t_end_ns: ``[DONE]``, or the failure.
         prompt_tokens, completion_tokens: from the server's ``usage``; None if it never came.
         inflight_at_send: requests in flight just before this one.
@@ -105,7 +108,8 @@ class RequestRecord:
 
     @property
     def t_done_ns(self) -> int | None:
-        """When it was complete: at its last token, or at its end if the answer has no token; None unless ``ok``."""
+        """When it was complete: at its last token, or at its end if the answer has no token; None unless
+        ``ok``."""
         if self.status != "ok":
             return None
         return self.t_end_ns if self.t_last_token_ns is None else self.t_last_token_ns

@@ -5,9 +5,10 @@ A session file is JSONL, one session per line::
     {"turns": [{"new_tokens": 400, "output_tokens": 50},
                {"new_tokens": 30, "output_tokens": 80, "after": [0], "history": 0, "wait_s": 0.5}]}
 
-A turn is ready when all of ``after`` are complete, and is sent ``wait_s`` later (think time, a tool's run). With
-``history``, one turn or a list of them, its prompt begins with what was said up to those turns, each turn of it once. Turns stand in an order in which each comes after
-those it waits for, so a chain, a fan-out and a fan-in are all written down as they run.
+A turn is ready when all of ``after`` are complete, and is sent ``wait_s`` later (think time, a tool's run).
+With ``history``, one turn or a list of them, its prompt begins with what was said up to those turns, each
+turn of it once. Turns stand in an order in which each comes after those it waits for, so a chain, a fan-out
+and a fan-in are all written down as they run.
 """
 
 from dataclasses import dataclass
@@ -28,8 +29,8 @@ class Turn:
         after: indices of turns that must be complete; empty for a root.
         history: indices of the turns whose prompts and answers come first, each one of ``after``.
         wait_s: from being ready to being sent (``wait_after_ready``).
-        blocks: ids of shared blocks of ``BLOCK_TOKENS`` tokens that its own tokens begin with; equal ids are equal
-            tokens, in whatever session they stand.
+        blocks: ids of shared blocks of ``BLOCK_TOKENS`` tokens that its own tokens begin with; equal ids are
+            equal tokens, in whatever session they stand.
     """
 
     new_tokens: int
@@ -52,7 +53,8 @@ class Session:
     arrival_s: float | None = None
 
     def said_before(self, turn: int) -> list[int]:
-        """Return the turns that a turn's prompt begins with, in order: its history, and the history of those."""
+        """Return the turns that a turn's prompt begins with, in order: its history, and the history of
+        those."""
         found: set[int] = set()
         for k in range(turn, -1, -1):
             if k == turn or k in found:

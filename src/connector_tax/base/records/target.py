@@ -25,11 +25,16 @@ class RequestForm(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         api: the endpoint. A chat prompt is text, since no chat endpoint takes token ids.
         stream: False asks for answers in one piece, which have no TTFT and no TPOT.
-        honor_eos: answers end where the model ends them; otherwise each is as long as was asked for (``ignore_eos``).
-        body: further members of the request's JSON, such as sampling parameters. They replace members of the same name.
-        timeout_s: a request that takes longer, from its send, ends as ``timeout``; None waits until the drain is over.
-        words: prompts of completions are words and no token ids, for servers that take text alone. Chat prompts always are.
-        tokens_per_word, template_tokens: how many prompt tokens this server makes of a word, and adds to every prompt.
+        honor_eos: answers end where the model ends them; otherwise each is as long as was asked for
+            (``ignore_eos``).
+        body: further members of the request's JSON, such as sampling parameters. They replace members of the
+            same name.
+        timeout_s: a request that takes longer, from its send, ends as ``timeout``; None waits until the drain
+            is over.
+        words: prompts of completions are words and no token ids, for servers that take text alone. Chat
+            prompts always are.
+        tokens_per_word, template_tokens: how many prompt tokens this server makes of a word, and adds to
+            every prompt.
     """
 
     api: Api = "completions"
@@ -51,7 +56,8 @@ class Target(msgspec.Struct, frozen=True, array_like=True):
         headers: further headers of every request, the server's key among them.
         ca_file: certificates that the server's is verified with; None takes the system's.
         verify: False takes any certificate.
-        client_cert, client_key: files of the client's own certificate and its key; no key where both are in one file.
+        client_cert, client_key: files of the client's own certificate and its key; no key where both are in
+            one file.
     """
 
     host: str
@@ -67,7 +73,8 @@ class Target(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def authority(self) -> str:
-        """Of the ``Host`` header: an IPv6 address in brackets, and the port where it is not the scheme's own."""
+        """Of the ``Host`` header: an IPv6 address in brackets, and the port where it is not the scheme's
+        own."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _SCHEMES[self._scheme] else f"{host}:{self.port}"
 
@@ -90,7 +97,8 @@ def target_of(
     client_cert: str | None = None,
     client_key: str | None = None,
 ) -> Target:
-    """``https://host:8443/llm/v1`` and what else there is to say of a server; ``/v1`` may stand at the end or not.
+    """``https://host:8443/llm/v1`` and what else there is to say of a server; ``/v1`` may stand at the end or
+    not.
 
     Raises:
         ConfigError: no such URL, or a header that cannot be sent.
@@ -139,4 +147,7 @@ def _check_header(name: str, value: str) -> None:
         raise ConfigError(f"header {name}: its value holds a control character or what is not ASCII.")
 
 
-_WANTED = "Give http://host:port or https://host:port of an OpenAI-compatible server, with a path before /v1 if it has one."
+_WANTED = (
+    "Give http://host:port or https://host:port of an OpenAI-compatible server, with a path before /v1 if it"
+    " has one."
+)

@@ -1,10 +1,11 @@
 """Confidence intervals by resampling blocks, because requests of one cell queue behind each other.
 
-Circular block bootstrap (Politis & Romano 1992). The block length comes from the data (Politis & White 2004, corrected 2009,
-``circular_block_length``), twice over: 200 requests that queue show too little of what they depend on. With so few blocks the spread of
-resamples is too small, so it is widened as Student's t is against the normal law; what a high percentile needs above that
-is in ``tails``. ``tests/perf/coverage.py`` counts how often the intervals hold the truth. One draw of resamples serves every
-latency and every percentile of a cell, and keeps them joint.
+Circular block bootstrap (Politis & Romano 1992). The block length comes from the data (Politis & White 2004,
+corrected 2009, ``circular_block_length``), twice over: 200 requests that queue show too little of what they
+depend on. With so few blocks the spread of resamples is too small, so it is widened as Student's t is against
+the normal law; what a high percentile needs above that is in ``tails``. ``tests/perf/coverage.py`` counts how
+often the intervals hold the truth. One draw of resamples serves every latency and every percentile of a cell,
+and keeps them joint.
 """
 
 import math
@@ -22,7 +23,8 @@ from connector_tax.base.statistics.resampling import Floats, Ints, SortedColumn,
 from connector_tax.base.statistics.student import LogMean
 from connector_tax.base.statistics.tails import Tail
 
-# How long blocks of a series have to be, by the rule of Politis and White (2004), as corrected by Patton, Politis and White (2009).
+# How long blocks of a series have to be, by the rule of Politis and White (2004), as corrected by Patton,
+# Politis and White (2009).
 
 # How many autocorrelations in a row have to be small, at least.
 FEWEST_SMALL = 5
@@ -52,7 +54,8 @@ def _in_a_row(n: int) -> int:
 
 
 def _autocovariances(series: Floats) -> tuple[Floats, Floats]:
-    """Up to the largest lag that the rule looks at; autocorrelations without their sign, each of the parts that a lag leaves."""
+    """Up to the largest lag that the rule looks at; autocorrelations without their sign, each of the parts
+    that a lag leaves."""
     n = series.size
     deviations = series - series.mean()
     lags = range(math.ceil(math.sqrt(n)) + _in_a_row(n) + 1)
@@ -99,10 +102,13 @@ class Estimate:
             NaN where two such met, so that their ratio or difference is anything.
         n: observations behind it.
         tail: of a high percentile itself, what its upper end needs beside the resamples.
-        widened_by: how much farther apart the resamples are than the estimate's own deviation, for Student's t and a stopping rule.
-        freedom: degrees of freedom of the Student's t that resamples of so few blocks were widened to; infinite where nothing was.
+        widened_by: how much farther apart the resamples are than the estimate's own deviation, for Student's
+            t and a stopping rule.
+        freedom: degrees of freedom of the Student's t that resamples of so few blocks were widened to;
+            infinite where nothing was.
         confidence: at which they are as far apart as that law.
-        over_blocks: of a tax over blocks of launches, what its ends are made of; its resamples are then for what is made of several taxes.
+        over_blocks: of a tax over blocks of launches, what its ends are made of; its resamples are then for
+            what is made of several taxes.
     """
 
     point: float | None
@@ -123,7 +129,8 @@ class Estimate:
 
     @property
     def met_failures(self) -> bool:
-        """Whether its percentile falls on requests that failed or did not finish: it was resampled, and has no value."""
+        """Whether its percentile falls on requests that failed or did not finish: it was resampled, and has
+        no value."""
         return self.point is None and self.replicates.size > 0
 
     def interval(self, confidence: float) -> tuple[float | None, float | None]:
@@ -150,7 +157,8 @@ class Estimate:
         return _finite(low), _finite(high)
 
     def _at(self, confidence: float, point: float) -> Floats:
-        """Resamples as far apart as Student's t is at another confidence: its tails are longer than those that one factor gives."""
+        """Resamples as far apart as Student's t is at another confidence: its tails are longer than those
+        that one factor gives."""
         if confidence == self.confidence or math.isinf(self.freedom):
             return self.replicates
         wider = student_factor(self.freedom, confidence) / student_factor(self.freedom, self.confidence)
@@ -190,9 +198,9 @@ def unavailable(reason: str, n: int = 0, subject: str = "") -> Estimate:
 def block_length(columns: Iterable[Floats]) -> int:
     """Observations per block, for all columns together.
 
-    Twice the longest that Politis and White's rule chooses for any column, once for its ranks (a percentile sees nothing
-    else, and an unfinished request has a rank) and once for which side of the 90th percentile it lies on; at least n^(1/3), and
-    no more than a fifth of all.
+    Twice the longest that Politis and White's rule chooses for any column, once for its ranks (a percentile
+    sees nothing else, and an unfinished request has a rank) and once for which side of the 90th percentile it
+    lies on; at least n^(1/3), and no more than a fifth of all.
     """
     chosen, n = 0.0, 0
     for column in columns:
@@ -212,8 +220,9 @@ def block_length(columns: Iterable[Floats]) -> int:
 def step_block_length(n: int) -> int:
     """Steps per block, of ``n`` steps in time order: five blocks, or cbrt(n) where those would be shorter.
 
-    Thousands of steps depend on one another for as long as the requests in flight do, which is more of them than Politis and
-    White's rule looks back. Longer blocks of what depends less cost width alone (``tests/perf/small_subsets.py``).
+    Thousands of steps depend on one another for as long as the requests in flight do, which is more of them
+    than Politis and White's rule looks back. Longer blocks of what depends less cost width alone
+    (``tests/perf/small_subsets.py``).
     """
     return _longest(n)
 
@@ -221,7 +230,8 @@ def step_block_length(n: int) -> int:
 def pooled_length(own: int, siblings: Sequence[int], n: int) -> int:
     """The cell's own length, or the median of all cells under the same load if that is longer.
 
-    A cell that happened to hold no long busy period looks as if its requests were independent; its siblings know better.
+    A cell that happened to hold no long busy period looks as if its requests were independent; its siblings
+    know better.
 
     Args:
         siblings: lengths of all cells of one rate and shape, this one's among them.
@@ -239,14 +249,17 @@ def _longest(n: int) -> int:
 
 
 def freedom_of(n: int, length: int) -> float:
-    """Degrees of freedom of ``n`` observations in blocks of ``length``: as many blocks as fit are so many independent observations."""
+    """Degrees of freedom of ``n`` observations in blocks of ``length``: as many blocks as fit are so many
+    independent observations."""
     return max(2.0, n / length - 1)
 
 
 def small_sample_factor(n: int, length: int, confidence: float) -> float:
-    """By how much resamples of ``n`` observations in blocks of ``length`` spread too little for an interval of ``confidence``.
+    """By how much resamples of ``n`` observations in blocks of ``length`` spread too little for an interval
+    of ``confidence``.
 
-    Student's t against the normal law, and the variance that resampled blocks lose because their mean is the sample's own.
+    Student's t against the normal law, and the variance that resampled blocks lose because their mean is the
+    sample's own.
     """
     return student_factor(freedom_of(n, length), confidence) * math.sqrt(n / max(1, n - length))
 
@@ -291,7 +304,8 @@ def estimate_jointly(
     n = next(iter(columns.values())).size if columns else 0
     if n == 0:
         return {(name, q): unavailable("no_observations") for name in columns for q in qs}
-    # A length that came from more rows than these would make every resample the whole of them, and the interval a point.
+    # A length that came from more rows than these would make every resample the whole of them, and the
+    # interval a point.
     length = min(length or block_length(columns.values()), _longest(n))
     if n < FEWEST_BLOCKS * length:
         few = unavailable("few_observations", n)

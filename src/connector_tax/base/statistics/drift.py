@@ -10,7 +10,8 @@ from connector_tax.base.statistics.laws import student_quantile, student_two_sid
 
 # Two points lie on a line whatever they are.
 MIN_POINTS = 3
-# Times the span of the blocks' means, beyond which blocks lie beside one another and a line through them says nothing of the whole.
+# Times the span of the blocks' means, beyond which blocks lie beside one another and a line through them says
+# nothing of the whole.
 MOST_LONGER = 3.0
 # Of what a line leaves open, for p: points that lie on the line leave nothing.
 LEAST_LEFT = 1e-20
@@ -56,10 +57,11 @@ def straight_line(hours: Sequence[float], values: Sequence[float], confidence: f
 def line_through_blocks(points: Sequence[tuple[str, float, float]], confidence: float) -> Line | None:
     """A line through the means of blocks; its change is that from the first launch of all to the last.
 
-    Two launches of a block share what the block is slow by, so they are no two points of a line: taken as such they drift in up to a
-    fifth of campaigns in which nothing does.
+    Two launches of a block share what the block is slow by, so they are no two points of a line: taken as
+    such they drift in up to a fifth of campaigns in which nothing does.
 
-    None with too few blocks, or where blocks overlap in time: launches of one were measured again long after it.
+    None with too few blocks, or where blocks overlap in time: launches of one were measured again long after
+    it.
 
     Args:
         points: (block, hours, value), one for each launch.

@@ -1,4 +1,5 @@
-"""ITL: percentiles of the gaps between reads, resampled by blocks of requests: gaps of one answer are no independent observations."""
+"""ITL: percentiles of the gaps between reads, resampled by blocks of requests: gaps of one answer are no
+independent observations."""
 
 from collections.abc import Sequence
 
@@ -22,7 +23,8 @@ FEWEST_ANSWERS = 10
 
 
 def read_gaps_ms(token_ns: Sequence[int]) -> Floats:
-    """The gaps of one answer: the time between two reads that brought tokens of it. Tokens of one read have one stamp, and no gap.
+    """The gaps of one answer: the time between two reads that brought tokens of it. Tokens of one read have
+    one stamp, and no gap.
 
     Args:
         token_ns: of each token when it was read.

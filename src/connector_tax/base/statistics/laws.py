@@ -1,7 +1,8 @@
 """Quantiles of the laws that intervals are made of, and ranks.
 
-Those of ``scipy.stats`` to the last digit, from the functions of ``scipy.special`` that it asks itself: it takes a second to import and
-thirty times as long to answer for one number, which an analysis asks for by the thousand.
+Those of ``scipy.stats`` to the last digit, from the functions of ``scipy.special`` that it asks itself: it
+takes a second to import and thirty times as long to answer for one number, which an analysis asks for by the
+thousand.
 """
 
 from typing import Any

@@ -1,8 +1,9 @@
-"""Looks at a cell that were registered beforehand, and how much wider an interval is that holds at each of them.
+"""Looks at a cell that were registered beforehand, and how much wider an interval is that holds at each of
+them.
 
-Who looks at an interval several times and stops when it suits has more chances to be wrong. Repeated confidence intervals
-(Jennison & Turnbull 1984) hold at all looks together, whatever it is that ends the cell; with the same width at each
-(Pocock 1977) they are those of one look times one factor.
+Who looks at an interval several times and stops when it suits has more chances to be wrong. Repeated
+confidence intervals (Jennison & Turnbull 1984) hold at all looks together, whatever it is that ends the cell;
+with the same width at each (Pocock 1977) they are those of one look times one factor.
 """
 
 import itertools
@@ -18,7 +19,8 @@ SEED = 20260526
 
 
 def looks_of(spec: CellSpec) -> tuple[int, ...]:
-    """Completed requests at each look: ``min_completed``, twice that and so on, last ``max_completed``; empty without a rule."""
+    """Completed requests at each look: ``min_completed``, twice that and so on, last ``max_completed``; empty
+    without a rule."""
     if spec.stop_half_width is None or spec.max_completed is None:
         return ()
     doubling = itertools.takewhile(

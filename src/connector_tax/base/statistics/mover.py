@@ -1,7 +1,8 @@
 """The difference of two independent numbers from their intervals alone, where no resamples are at hand.
 
-MOVER, the method of variance estimates recovery: the distance from a point to its bound says how uncertain it is on that
-side, and such distances of independent numbers add up in squares. It keeps skewed intervals skewed.
+MOVER, the method of variance estimates recovery: the distance from a point to its bound says how uncertain it
+is on that side, and such distances of independent numbers add up in squares. It keeps skewed intervals
+skewed.
 Source: Zou & Donner 2008, Statistics in Medicine 27, 1693-1702.
 """
 

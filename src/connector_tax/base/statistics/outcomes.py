@@ -1,7 +1,9 @@
-"""From an interval and a threshold to the outcome of a hypothesis, and its p; and where an interval lies to zero.
+"""From an interval and a threshold to the outcome of a hypothesis, and its p; and where an interval lies to
+zero.
 
-A request that failed counts as infinitely slow, so an end that reaches one is open. The other end stands: what lies above a threshold with
-its lower end is above it, whatever the failed requests would have made of the upper one. What needs the open end is undetermined.
+A request that failed counts as infinitely slow, so an end that reaches one is open. The other end stands:
+what lies above a threshold with its lower end is above it, whatever the failed requests would have made of
+the upper one. What needs the open end is undetermined.
 """
 
 from collections.abc import Callable
@@ -18,7 +20,8 @@ NOT_TESTABLE: Outcome = "not testable"
 TAX: Told = "tax"
 GAIN: Told = "gain"
 NO_TAX_FOUND: Told = "no_tax_found"
-# Of a ratio: an interval that holds zero and is wider says neither that there is a tax nor that there is none worth speaking of.
+# Of a ratio: an interval that holds zero and is wider says neither that there is a tax nor that there is none
+# worth speaking of.
 WIDEST_RATIO = 1.0
 
 # Lower and upper end of an interval, None where unbounded -> outcome.
@@ -64,7 +67,8 @@ def p_of_outcome(
     """None where the outcome is open, whatever keeps it so.
 
     Args:
-        where_a_tax: a tax that must be told from zero as well; the larger of both p is then that of the outcome.
+        where_a_tax: a tax that must be told from zero as well; the larger of both p is then that of the
+            outcome.
     """
     if outcome == UNDETERMINED:
         return None

@@ -17,7 +17,8 @@ FEWEST_RANDOM = 50
 
 
 def queue_grows(waiting: Sequence[float]) -> bool:
-    """Whether more than one request waits at the end, and more than at the beginning: medians of the last and first third.
+    """Whether more than one request waits at the end, and more than at the beginning: medians of the last and
+    first third.
 
     Args:
         waiting: samples of the window so far, in time order.

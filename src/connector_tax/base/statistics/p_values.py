@@ -12,7 +12,8 @@ Decides = Callable[[float | None, float | None], bool]
 
 
 def p_of(estimate: Estimate, confidence: float, decides: Decides) -> float | None:
-    """The smallest p at which the interval of confidence 1 - p decides; None where the one of ``confidence`` does not.
+    """The smallest p at which the interval of confidence 1 - p decides; None where the one of ``confidence``
+    does not.
 
     It is never above ``1 - confidence``, and not below what the interval can tell (``Estimate.least_p``).
 

@@ -1,8 +1,8 @@
 """Resampling the same arrivals in every cell of one schedule.
 
-Configurations are sent the same requests at the same times, so a burst that one cell saw the others saw, too, and in a ratio of
-two cells most of it cancels. Cells whose blocks begin at the same arrivals know that; ``tests/perf/coverage.py`` counts how
-often such intervals hold the truth, and how much narrower they are.
+Configurations are sent the same requests at the same times, so a burst that one cell saw the others saw, too,
+and in a ratio of two cells most of it cancels. Cells whose blocks begin at the same arrivals know that;
+``tests/perf/coverage.py`` counts how often such intervals hold the truth, and how much narrower they are.
 """
 
 import math
@@ -13,15 +13,16 @@ import numpy as np
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.resampling import Ints
 
-# Windows of one schedule differ by a few requests, since warm-up ends with the first completion: where a cell has 98 of 100
-# arrivals, three candidates miss it once in 125,000 times. With stopping rules one window may be a sixteenth of another; 60 %
-# of its blocks are then its own, and its taxes wider than they need be.
+# Windows of one schedule differ by a few requests, since warm-up ends with the first completion: where a cell
+# has 98 of 100 arrivals, three candidates miss it once in 125,000 times. With stopping rules one window may
+# be a sixteenth of another; 60 % of its blocks are then its own, and its taxes wider than they need be.
 TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class CommonArrivals:
-    """Draws the blocks of one cell as the other cells of its schedule draw theirs; stands for ``draw_starts``.
+    """Draws the blocks of one cell as the other cells of its schedule draw theirs; stands for
+    ``draw_starts``.
 
     Attributes:
         seed, names: of the random streams that those cells share.
@@ -37,9 +38,9 @@ class CommonArrivals:
     def __call__(self, n: int, draws: int, rng: np.random.Generator, length: int) -> Ints:
         """Where the blocks of each resample begin, as rows of this cell; shape (blocks, draws).
 
-        Candidates are drawn among the arrivals of all cells, and a block begins at the first that this cell has. Each of its
-        rows is as likely as the others, whatever the other cells have; the more arrivals two cells share, the more of their
-        blocks begin together. What no candidate has found comes from ``rng``.
+        Candidates are drawn among the arrivals of all cells, and a block begins at the first that this cell
+        has. Each of its rows is as likely as the others, whatever the other cells have; the more arrivals two
+        cells share, the more of their blocks begin together. What no candidate has found comes from ``rng``.
         """
         first, last = self.axis
         row_of = np.full(last - first, -1, dtype=np.int64)

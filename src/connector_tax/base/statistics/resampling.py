@@ -1,7 +1,7 @@
 """Percentiles of block resamples, by counting how often each observation is drawn instead of drawing it.
 
-One draw of counts serves every column and percentile of a cell. Each column is sorted once, and a percentile is looked for
-near the sample's own.
+One draw of counts serves every column and percentile of a cell. Each column is sorted once, and a percentile
+is looked for near the sample's own.
 """
 
 import math
@@ -123,7 +123,8 @@ class SortedColumn:
 
 
 def _near(place: Ints, q: float, length: int | None) -> _Near:
-    """Five standard deviations of how many observations of a resample lie below the percentile, to either side."""
+    """Five standard deviations of how many observations of a resample lie below the percentile, to either
+    side."""
     n = place.size
     position = (n - 1) * q / 100
     rank = math.floor(position)
@@ -148,7 +149,8 @@ def _in_blocks(chosen: NDArray[np.bool_], length: int) -> Ints:
 
 
 def _first_above(cumulative: NDArray[np.int32], rank: int) -> Ints:
-    """For each column, which never falls, how many entries are at most ``rank``: bisection of all of them at once."""
+    """For each column, which never falls, how many entries are at most ``rank``: bisection of all of them at
+    once."""
     n, draws = cumulative.shape
     column = np.arange(draws)
     found = np.zeros(draws, dtype=np.int64)

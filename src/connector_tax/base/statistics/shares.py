@@ -28,8 +28,8 @@ def share_of(part: Estimate, whole: Estimate, confidence: float) -> Estimate:
 def shares(part: Floats, whole: Floats) -> Floats:
     """Resamples of a share of a tax; infinite, on the part's side, where the tax is none.
 
-    A share grows beyond all bounds as the whole shrinks to zero. Beyond zero the quotient would come back from the other side, as small or
-    negative shares, and the interval would end below what it was taken for.
+    A share grows beyond all bounds as the whole shrinks to zero. Beyond zero the quotient would come back
+    from the other side, as small or negative shares, and the interval would end below what it was taken for.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         beyond = np.where(part == 0, np.nan, np.copysign(np.inf, part))

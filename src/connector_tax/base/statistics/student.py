@@ -1,6 +1,7 @@
 """Student's t of a mean of few independent log ratios: what blocks of launches say of a tax.
 
-The ends of every interval over blocks are made here. Resamples (``read.stats.repeats``) are for numbers that are made of several such means.
+The ends of every interval over blocks are made here. Resamples (``read.stats.repeats``) are for numbers that
+are made of several such means.
 """
 
 import math
@@ -50,7 +51,8 @@ def log_mean(log_ratios: Floats, beside: float = 0.0) -> LogMean:
 
 
 def mean_interval(values: Floats, confidence: float) -> tuple[float, float, float]:
-    """Mean, lower and upper end, of values that are added and not multiplied; shape (observations,), two at least."""
+    """Mean, lower and upper end, of values that are added and not multiplied; shape (observations,), two at
+    least."""
     mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(values.size)
     reach = float(-student_quantile((1 - confidence) / 2, values.size - 1)) * error
     return mean, mean - reach, mean + reach

@@ -1,10 +1,11 @@
 """The upper end of a high percentile's interval, where resampling cannot see it.
 
-A queue's worst requests come in busy periods, and 200 requests may hold none of the long ones. Resamples of what was seen
-then all lie below the truth. So the upper end is Woodruff's (1952): the percentile whose level is as far up as the share of
-requests below it may be wrong, on the logit scale, for as many independent requests as there are blocks; and where that
-level has less than one independent request above it, an exponential tail stands for what was not seen, as waiting times
-have it (Kingman 1964); its mean is that of a few values, and so it is drawn out as Pareto's is.
+A queue's worst requests come in busy periods, and 200 requests may hold none of the long ones. Resamples of
+what was seen then all lie below the truth. So the upper end is Woodruff's (1952): the percentile whose level
+is as far up as the share of requests below it may be wrong, on the logit scale, for as many independent
+requests as there are blocks; and where that level has less than one independent request above it, an
+exponential tail stands for what was not seen, as waiting times have it (Kingman 1964); its mean is that of a
+few values, and so it is drawn out as Pareto's is.
 """
 
 import math
@@ -18,8 +19,8 @@ from connector_tax.base.statistics.laws import student_quantile
 Floats = NDArray[np.float64]
 # From this percentile on; at the median resampling sees enough on both sides.
 HIGH_FROM = 75.0
-# Blocks are made twice as long as the data ask for; with two thirds of that, 16 queues of 200 and 600 requests had their
-# p90 inside in 88 to 100 % of cases, half of them in 95 to 98.
+# Blocks are made twice as long as the data ask for; with two thirds of that, 16 queues of 200 and 600
+# requests had their p90 inside in 88 to 100 % of cases, half of them in 95 to 98.
 OF_A_BLOCK = 2 / 3
 # Of an exponent: an end beyond it bounds nothing that anybody asks, and its power would be no number.
 FARTHEST = 100.0
@@ -78,7 +79,8 @@ class Tail:
             return seen
         # -ln(1 - level) of the logit itself: with two blocks and 99.9 % the level is 1 to the last digit.
         beyond = float(np.logaddexp(0.0, logit)) + math.log1p(-last)
-        # The next value of an exponential law whose mean is itself an average of so few: Pareto's, a little longer than the law.
+        # The next value of an exponential law whose mean is itself an average of so few: Pareto's, a little
+        # longer than the law.
         few = max(1, self.excesses)
         return max(seen, self._quantile(last) + self.excess * few * math.expm1(min(beyond / few, FARTHEST)))
 

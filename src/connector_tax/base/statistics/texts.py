@@ -1,4 +1,5 @@
-"""Digits of a number and of the ends of its interval: as many as tell them apart, and no sign in front of zero."""
+"""Digits of a number and of the ends of its interval: as many as tell them apart, and no sign in front of
+zero."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,9 +20,11 @@ def usual_decimals(size: float) -> int:
 def digits_apart(
     values: Sequence[float], decimals: Callable[[float], int] = usual_decimals, *, no_zero: bool = False
 ) -> list[str]:
-    """``[0.101, 0.098, 0.104]`` -> ``["0.101", "0.098", "0.104"]``, ``[31.2, 27.0, 36.1]`` -> ``["31", "27", "36"]``.
+    """``[0.101, 0.098, 0.104]`` -> ``["0.101", "0.098", "0.104"]``, ``[31.2, 27.0, 36.1]`` -> ``["31", "27",
+    "36"]``.
 
-    Numbers that differ read alike only where they are alike in three significant digits, or in more where ``decimals`` has more.
+    Numbers that differ read alike only where they are alike in three significant digits, or in more where
+    ``decimals`` has more.
 
     Args:
         values: finite, in the unit that is printed.
@@ -41,7 +44,8 @@ def digits_apart_each(
     no_zero: bool = False,
     significant: int = MOST_SIGNIFICANT,
 ) -> list[list[str]]:
-    """``digits_apart`` of several groups that are read side by side: numbers of different groups may read alike.
+    """``digits_apart`` of several groups that are read side by side: numbers of different groups may read
+    alike.
 
     Args:
         significant: digits that a number has at most, where ``decimals`` has no more.
@@ -71,7 +75,8 @@ def _text(
 ) -> str:
     """
     Args:
-        whole_digit: its first digit is kept also where it would not read as zero: 0.075 as 0.1 is a third too large.
+        whole_digit: its first digit is kept also where it would not read as zero: 0.075 as 0.1 is a third too
+            large.
     """
     size = abs(value)
     if size < NOTHING:

@@ -130,7 +130,8 @@ class StepColumns:
     """What one file holds.
 
     Attributes:
-        hook_names: by process (``scheduler``, ``worker``), the longest list of its headers: names are only ever added.
+        hook_names: by process (``scheduler``, ``worker``), the longest list of its headers: names are only
+            ever added.
         has_worker: whether a worker process began to write.
         unheard: what its headers say if there was a connector; see ``heard.py``.
         steps: columns STEP_INTS and STEP_FLOATS.
@@ -159,7 +160,8 @@ def read_step_columns(path: Path) -> StepColumns:
     workers: list[Rows] = []
     named: list[NDArray[np.bool_]] = []
     torn = False
-    # Every row's list wakes the collector, which then walks through all there is; rows cannot be part of a cycle.
+    # Every row's list wakes the collector, which then walks through all there is; rows cannot be part of a
+    # cycle.
     collecting = gc.isenabled()
     gc.disable()
     try:

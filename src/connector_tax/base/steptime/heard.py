@@ -1,7 +1,9 @@
-"""Whether the recorder of a connector's launch heard its hooks: what nobody recorded is unknown, and not 0 us.
+"""Whether the recorder of a connector's launch heard its hooks: what nobody recorded is unknown, and not 0
+us.
 
-A worker whose step log cannot be written gives up recording and serves on. A connector that was made before anybody watched
-for it has its hooks wrapped nowhere, or in one process and not in the other. Either leaves records that look like plain's.
+A worker whose step log cannot be written gives up recording and serves on. A connector that was made before
+anybody watched for it has its hooks wrapped nowhere, or in one process and not in the other. Either leaves
+records that look like plain's.
 """
 
 from collections.abc import Iterable
@@ -19,10 +21,12 @@ _NO_HOOKS: dict[str, Unheard] = {
 
 
 def unheard(headers: Iterable[Header]) -> dict[str, Unheard]:
-    """Process (``scheduler``, ``worker``) -> the code of why its hooks are not known, of a launch with a connector.
+    """Process (``scheduler``, ``worker``) -> the code of why its hooks are not known, of a launch with a
+    connector.
 
     Args:
-        headers: of its step records. Those of before hooks had names list none, and say nothing; a list that is empty does.
+        headers: of its step records. Those of before hooks had names list none, and say nothing; a list that
+            is empty does.
     """
     listed: dict[str, list[Any]] = {process: [] for process in _NO_HOOKS}
     for header in headers:

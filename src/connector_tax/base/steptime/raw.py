@@ -1,8 +1,8 @@
 """What step timing writes inside the engine, to the rows that a cell keeps.
 
-Inside the engine a row must cost nothing but its integers: text made there, even by a thread of its own, holds the
-interpreter's lock while the scheduler wants it. So a line of a raw file is a header or a list of rows as the recorder has
-them, and they are written out here, after the cell.
+Inside the engine a row must cost nothing but its integers: text made there, even by a thread of its own,
+holds the interpreter's lock while the scheduler wants it. So a line of a raw file is a header or a list of
+rows as the recorder has them, and they are written out here, after the cell.
 """
 
 import json
@@ -13,7 +13,8 @@ from typing import Any
 
 from connector_tax.base.records.bounds import Foreign
 
-# What a process of the engine says of itself; see ``patches/_step_profile.py``, which imports nothing of ours.
+# What a process of the engine says of itself; see ``patches/_step_profile.py``, which imports nothing of
+# ours.
 Header = Foreign
 # What a row sums over a connector and its children, under the published experiment's names.
 _BUILD = ("build_connector_meta",)

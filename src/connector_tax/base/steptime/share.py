@@ -22,7 +22,8 @@ NO_RECORD = "the virtual GPU's clock left no record of this window, so nothing s
 
 
 def cut_clock(log: Path, start_ns: int, end_ns: int, out: Path) -> int:
-    """Write the rows with ``start_ns <= t_launch_ns < end_ns`` to ``out``, one a line; a torn last line is left out.
+    """Write the rows with ``start_ns <= t_launch_ns < end_ns`` to ``out``, one a line; a torn last line is
+    left out.
 
     Returns:
         How many rows were written; nothing is written where the log is not there or holds none.
@@ -52,7 +53,8 @@ def stand_ins(log: Path) -> list[str]:
 
 
 def clock_health(share: Path, start_ns: int, end_ns: int) -> ClockHealth | None:
-    """Of the steps launched in ``[start_ns, end_ns)``; None where ``share``, a cell's rows, holds none of them."""
+    """Of the steps launched in ``[start_ns, end_ns)``; None where ``share``, a cell's rows, holds none of
+    them."""
     if not share.is_file():
         return None
     rows = np.array(
@@ -89,12 +91,14 @@ def _percentile(values: NDArray[np.float64], q: int) -> float:
     return float(np.percentile(values, q))
 
 
-# The recorder's switch: while a file lies beside the step log, a running engine records nothing and wraps nothing.
+# The recorder's switch: while a file lies beside the step log, a running engine records nothing and wraps
+# nothing.
 
 
 @contextmanager
 def recording(step_log: Path | None, *, wanted: bool, settle_s: float) -> Iterator[Path | None]:
-    """Step records as wanted for the time of the body; yields the log to cut from, None where nothing is recorded.
+    """Step records as wanted for the time of the body; yields the log to cut from, None where nothing is
+    recorded.
 
     Args:
         step_log: AGENTIC_STEP_LOG_PATH of the launch; None where step timing is off.
@@ -122,8 +126,8 @@ _T_NS = re.compile(r'"t_ns":(\d+)')
 def cut(raw: list[Path], start_ns: int, end_ns: int, out: Path) -> int:
     """Write the headers of every process and the rows with ``start_ns <= t_ns < end_ns`` to ``out``.
 
-    Rows of all processes are merged in time order. Lines are copied as they stand, but for the lists of rows that the
-    engine writes; a torn last line is left out.
+    Rows of all processes are merged in time order. Lines are copied as they stand, but for the lists of rows
+    that the engine writes; a torn last line is left out.
 
     Returns:
         How many rows were written.

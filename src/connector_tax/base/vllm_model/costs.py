@@ -14,7 +14,8 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.bounds import Foreign, Strict
 from connector_tax.base.records.host import EngineCosts
 
-# Microseconds: a step of two weeks is a slip, and times that are sums of such are none. A connector may save some.
+# Microseconds: a step of two weeks is a slip, and times that are sums of such are none. A connector may save
+# some.
 _More = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
 
@@ -59,7 +60,8 @@ class _CostModel(Strict, frozen=True):
 
 
 NO_CONNECTOR = ConnectorCosts()
-# The name of what a connector costs that a cost model does not list; without that entry such a connector is an error.
+# The name of what a connector costs that a cost model does not list; without that entry such a connector is
+# an error.
 ANY_OTHER = "*"
 
 
@@ -81,7 +83,8 @@ def load_cost_model(path: Path) -> tuple[EngineCosts, dict[str, ConnectorCosts]]
     """
     try:
         found = msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), _CostModel)
-    # ValueError: bytes that are no UTF-8, or a date of no calendar; RecursionError: brackets in brackets, a thousand deep.
+    # ValueError: bytes that are no UTF-8, or a date of no calendar; RecursionError: brackets in brackets, a
+    # thousand deep.
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not a cost model ({error}). See config/engine_model.yaml.") from error
     return found.engine, found.connectors
@@ -92,7 +95,8 @@ class Member:
     """A connector of a launch: the one that it names, or a child of a stack.
 
     Attributes:
-        prefix: of its hooks' names in step records, ``0:NixlConnector/`` for instance; empty for the outermost.
+        prefix: of its hooks' names in step records, ``0:NixlConnector/`` for instance; empty for the
+            outermost.
     """
 
     prefix: str

@@ -3,8 +3,8 @@
 What it keeps: first come first served; one token budget per step shared by running requests first
 and waiting ones after; chunked prefill; KV blocks with preemption of the request that came last, which
 is computed again from its start; the first token at the end of the step that finishes the prompt.
-Of prefix caching it knows how many blocks are cached, and of a prompt what its caller says is. What it leaves out:
-speculation, several GPUs.
+Of prefix caching it knows how many blocks are cached, and of a prompt what its caller says is. What it leaves
+out: speculation, several GPUs.
 """
 
 import math
@@ -179,7 +179,8 @@ class EngineModel:
         )
 
     def _remember(self, sequence: Sequence) -> None:
-        """Blocks that ``sequence`` has filled since; one computed again after a preemption is known already."""
+        """Blocks that ``sequence`` has filled since; one computed again after a preemption is known
+        already."""
         size = self.costs.block_size
         new = sequence.computed // size - sequence.cached // size
         if new > 0:

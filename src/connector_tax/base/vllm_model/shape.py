@@ -1,7 +1,7 @@
 """A model's ``config.json`` to the sizes that its step time follows from.
 
-Decoders with full attention (grouped or not) and gated MLPs, dense or mixtures of experts. Whatever else a model has, it is
-refused by name: a formula that leaves out half of a model would be believed all the same.
+Decoders with full attention (grouped or not) and gated MLPs, dense or mixtures of experts. Whatever else a
+model has, it is refused by name: a formula that leaves out half of a model would be believed all the same.
 """
 
 from dataclasses import dataclass
@@ -28,11 +28,13 @@ class ModelShape:
 
     Attributes:
         layers: all; ``moe_layers`` of them are mixtures of experts.
-        always: parameters that every token passes, without embedding and head: attention, dense MLPs, shared experts, routers.
+        always: parameters that every token passes, without embedding and head: attention, dense MLPs, shared
+            experts, routers.
         experts: of one layer; 0 without any.
         experts_per_token: that one token passes in a layer.
         expert: parameters of one expert.
-        head: parameters of the output head; ``embedding`` those of the input embedding, 0 where it is the head's own.
+        head: parameters of the output head; ``embedding`` those of the input embedding, 0 where it is the
+            head's own.
         kv_values: numbers that one token leaves in the KV cache, over all layers.
         query_width: over all heads of a layer.
     """
@@ -65,7 +67,8 @@ def model_shape(config: Foreign, where: str) -> ModelShape:
         where: the file, for messages.
 
     Raises:
-        ConfigError: the model has something that the formula does not know, or the file lacks a size; says what would do.
+        ConfigError: the model has something that the formula does not know, or the file lacks a size; says
+            what would do.
     """
     if not isinstance(config, dict):
         raise ConfigError(
@@ -124,7 +127,8 @@ def _not_counted(config: Foreign) -> str | None:
 
 
 def _is_moe(config: Foreign, layer: int) -> bool:
-    """Source: ``Qwen3MoeDecoderLayer`` of transformers; others have neither key and are mixtures throughout."""
+    """Source: ``Qwen3MoeDecoderLayer`` of transformers; others have neither key and are mixtures
+    throughout."""
     step = config.get("decoder_sparse_step") or 1
     return layer not in (config.get("mlp_only_layers") or ()) and (layer + 1) % step == 0
 
@@ -177,14 +181,16 @@ def roofline_us(shape: ModelShape, gpu: VirtualGpu, load: StepLoad) -> float:
 
 
 def touched_experts(shape: ModelShape, tokens: int) -> float:
-    """Experts of one layer that ``tokens`` tokens need, expected, where each token's are drawn evenly: E (1 - (1 - k/E)^n)."""
+    """Experts of one layer that ``tokens`` tokens need, expected, where each token's are drawn evenly: E (1 -
+    (1 - k/E)^n)."""
     if not shape.experts:
         return 0.0
     return shape.experts * (1.0 - (1.0 - shape.experts_per_token / shape.experts) ** tokens)
 
 
 def context_token_us(shape: ModelShape, gpu: VirtualGpu) -> float:
-    """To read keys and values of one token; attention of a decoding sequence computes so little that reading decides."""
+    """To read keys and values of one token; attention of a decoding sequence computes so little that reading
+    decides."""
     return shape.kv_values * BYTES / gpu.bytes_per_us
 
 
@@ -193,7 +199,8 @@ def _part_us(gpu: VirtualGpu, parameters: float, multiplications: float) -> floa
 
 
 def _prefill_attention_us(shape: ModelShape, gpu: VirtualGpu, load: StepLoad) -> float:
-    """Each token of the prompt attends to all before it: two products of the heads' width, two operations each."""
+    """Each token of the prompt attends to all before it: two products of the heads' width, two operations
+    each."""
     pairs = load.prefill_tokens * (load.prefill_context_tokens + load.prefill_tokens / 2)
     compute_us = 4 * shape.layers * shape.query_width * pairs / gpu.flops_per_us
     return max(compute_us, context_token_us(shape, gpu) * load.prefill_context_tokens)
@@ -202,8 +209,8 @@ def _prefill_attention_us(shape: ModelShape, gpu: VirtualGpu, load: StepLoad) ->
 def linear_costs(shape: ModelShape, gpu: VirtualGpu) -> StepCosts:
     """The line through the roofline at three steps around the profile's operating point.
 
-    Through a half and twice its sequences without a prompt, and through its sequences with its prompt in one step. Context costs
-    what the roofline says: there it is linear.
+    Through a half and twice its sequences without a prompt, and through its sequences with its prompt in one
+    step. Context costs what the roofline says: there it is linear.
     """
     at = gpu.operating_point
     few, many = max(1, at.decode_seqs // 2), 2 * at.decode_seqs
@@ -229,7 +236,8 @@ def kv_cache_bytes(shape: ModelShape, gpu: VirtualGpu, utilization: float) -> in
     left = gpu.memory_bytes * utilization - shape.weights_bytes - gpu.reserved_bytes
     if left <= 0:
         raise ConfigError(
-            f"engine.virtual_gpu: {gpu.name} has {gpu.memory_bytes / GB:.1f} GB; of {utilization:g} of it {shape.weights_bytes / GB:.1f} GB "
-            f"of weights and {gpu.reserved_bytes / GB:.1f} GB for the rest leave nothing for the KV cache. Take a larger GPU or a smaller model."
+            f"engine.virtual_gpu: {gpu.name} has {gpu.memory_bytes / GB:.1f} GB; of {utilization:g} of it"
+            f" {shape.weights_bytes / GB:.1f} GB of weights and {gpu.reserved_bytes / GB:.1f} GB for the rest"
+            " leave nothing for the KV cache. Take a larger GPU or a smaller model."
         )
     return int(left)

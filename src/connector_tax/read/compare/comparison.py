@@ -1,8 +1,9 @@
 """Two campaigns to what changed between them: each tax in A, in B, and the difference with an interval.
 
-A and B are two days, two releases, two GPUs: measured independently, so a difference needs their intervals alone. Taxes are the
-ones that stand in either campaign (``main_taxes``). One of one launch and one over blocks of launches are not compared: the
-interval of the former does not hold what launches differ by. Plain with a connector's settings is shown and decides nothing.
+A and B are two days, two releases, two GPUs: measured independently, so a difference needs their intervals
+alone. Taxes are the ones that stand in either campaign (``main_taxes``). One of one launch and one over
+blocks of launches are not compared: the interval of the former does not hold what launches differ by. Plain
+with a connector's settings is shown and decides nothing.
 """
 
 from collections.abc import Iterator
@@ -45,7 +46,8 @@ from connector_tax.read.figures.words import rate as rate_text
 
 
 def flags_behind(aggregate: Aggregate, tax: TaxRow) -> set[str]:
-    """Of the cells that a tax is made of: the usable ones of its launch, or of the blocks that it is a mean over.
+    """Of the cells that a tax is made of: the usable ones of its launch, or of the blocks that it is a mean
+    over.
 
     Plain's second launches are in blocks alone.
     """
@@ -63,7 +65,8 @@ def flags_behind(aggregate: Aggregate, tax: TaxRow) -> set[str]:
 
 
 def _own_blocks(aggregate: Aggregate, tax: TaxRow) -> set[str]:
-    """Phases of the blocks in which its configuration and plain have a number; equal rates have one entry of blocks."""
+    """Phases of the blocks in which its configuration and plain have a number; equal rates have one entry of
+    blocks."""
     entries = (
         set(row.by_block)
         for entry in aggregate.repeats
@@ -100,7 +103,8 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class Number(Ends, frozen=True, kw_only=True):
-    """One tax of one campaign, a ratio less one or microseconds; ``reason`` is null where there is a number."""
+    """One tax of one campaign, a ratio less one or microseconds; ``reason`` is null where there is a
+    number."""
 
     reason: str | None
     n_blocks: int = 1
@@ -230,7 +234,8 @@ def read_side(name: str, path: Path) -> Side:
     """A campaign folder, or an ``aggregate.json`` by itself.
 
     Raises:
-        ArtifactError: missing, not JSON, of another schema, or of another form; or runs that it is of are gone from its folder.
+        ArtifactError: missing, not JSON, of another schema, or of another form; or runs that it is of are
+            gone from its folder.
     """
     # A link that somebody names is followed; one that lies in a campaign's folder is not.
     file = path.resolve() if path.suffix == ".json" else path / "aggregate.json"
@@ -238,8 +243,8 @@ def read_side(name: str, path: Path) -> Side:
     if folder.campaign_file.exists() and (lost := lost_runs(folder, found)):
         config, phase = min(lost)
         raise ArtifactError(
-            f"{file}: has cells of {how_many(len(lost), 'run')} gone since, the first {config} in phase {phase}. Make it anew: "
-            f"connector-tax report {path}. Or give the file itself."
+            f"{file}: has cells of {how_many(len(lost), 'run')} gone since, the first {config} in phase"
+            f" {phase}. Make it anew: connector-tax report {path}. Or give the file itself."
         )
     return Side(name, path, found)
 
@@ -290,8 +295,8 @@ def _one_confidence(a: Side, b: Side) -> float:
     found = [side.aggregate.provenance.confidence for side in (a, b)]
     if found[0] != found[1]:
         raise NotComparable(
-            f"analysis.confidence is {found[0]:g} in {a.path} and {found[1]:g} in {b.path}. Analyse one of them again "
-            "with the other's."
+            f"analysis.confidence is {found[0]:g} in {a.path} and {found[1]:g} in {b.path}. Analyse one of"
+            " them again with the other's."
         )
     return found[0]
 
@@ -301,14 +306,14 @@ def _one_shape(a: Side, b: Side) -> None:
     if None not in shapes and shapes[0] != shapes[1]:
         words = [f"{i} prompt and {o} output tokens" for i, o in (s for s in shapes if s is not None)]
         raise NotComparable(
-            f"Phase A has {words[0]} in {a.path} and {words[1]} in {b.path}. A tax depends on them; compare campaigns "
-            "of one shape."
+            f"Phase A has {words[0]} in {a.path} and {words[1]} in {b.path}. A tax depends on them; compare"
+            " campaigns of one shape."
         )
 
 
 def common_rate(a: Side, b: Side) -> Rate:
-    """ref_safe where it is one; else the highest rate that plain has in both, that is healthy in both and at which taxes of both
-    can be compared: blocks are launched at a campaign's own reference rates alone.
+    """ref_safe where it is one; else the highest rate that plain has in both, that is healthy in both and at
+    which taxes of both can be compared: blocks are launched at a campaign's own reference rates alone.
     """
     first, second = (reference_rate(side.aggregate, "ref_safe") for side in (a, b))
 

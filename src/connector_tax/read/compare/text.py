@@ -1,5 +1,5 @@
-"""A comparison as text that ends with its verdict, and as one JSON object (``docs/formats.md`` lists the keys); and what else differs between the two
-campaigns, which must be known before their taxes are compared.
+"""A comparison as text that ends with its verdict, and as one JSON object (``docs/formats.md`` lists the
+keys); and what else differs between the two campaigns, which must be known before their taxes are compared.
 """
 
 import json
@@ -86,12 +86,14 @@ def _flags(side: Side, comparison: Comparison) -> dict[str, str]:
 
 
 def has_to_be_alike(side: Side) -> dict[str, str]:
-    """What taxes depend on beside connector, versions and rate, in words: campaigns that differ in one of these are different series."""
+    """What taxes depend on beside connector, versions and rate, in words: campaigns that differ in one of
+    these are different series."""
     provenance, shape = side.aggregate.provenance, phase_a_shape(side.aggregate)
     return {
         "device": _device_of_series(side),
         "shape of Phase A": "-" if shape is None else f"{shape[0]} prompt and {shape[1]} output tokens",
-        # Neighbours take from a host what its cores, memory and buses are shared of, and cards of one kind differ.
+        # Neighbours take from a host what its cores, memory and buses are shared of, and cards of one kind
+        # differ.
         "engines side by side": str(provenance.engines_at_once),
         "cards, or places without one": str(len(provenance.cards or ()) or 1),
         "comparisons across cards": "some" if provenance.mixed_cards else "none",
@@ -165,9 +167,11 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def identity(side: Side) -> tuple[object, ...]:
-    """Its launches, and not what was made of them: of one campaign before and after a loss both sides share launches.
+    """Its launches, and not what was made of them: of one campaign before and after a loss both sides share
+    launches.
 
-    Two hosts may start a campaign of one name in the same second, and not every campaign says when it started.
+    Two hosts may start a campaign of one name in the same second, and not every campaign says when it
+    started.
     """
     aggregate, provenance = side.aggregate, side.aggregate.provenance
     host = {f"host {name}": value for name, value in provenance.host.items()}
@@ -226,7 +230,8 @@ def side_document(side: Side) -> dict[str, Scalar]:
 
 
 def comparison_json_text(found: Comparison) -> str:
-    """The document in ASCII: a terminal takes U+009B, which JSON leaves as it is, for the beginning of a command."""
+    """The document in ASCII: a terminal takes U+009B, which JSON leaves as it is, for the beginning of a
+    command."""
     return json.dumps(json.loads(to_json(msgspec.to_builtins(comparison_document(found)))), indent=2)
 
 
@@ -271,7 +276,8 @@ def change_text(change: Change) -> str:
 
 
 def sentence(c: Comparison) -> str:
-    """The verdict, on one line, with what its intervals hold and what qualifies them: it gets quoted without the rest."""
+    """The verdict, on one line, with what its intervals hold and what qualifies them: it gets quoted without
+    the rest."""
     named = {id(x): f"{METRIC_WORDS[x.metric]} of {x.config}" for x in c.changes}
     absent = [x for x in c.in_neither if is_connector(x.config)]
     both = [x for x in absent if len(x.planned_in) == 2]

@@ -1,4 +1,5 @@
-"""Figures 4, 5, 7 and 8: the tax of every connector at both reference rates and over prompt and output length, in parts, and of a stack beside its parts."""
+"""Figures 4, 5, 7 and 8: the tax of every connector at both reference rates and over prompt and output
+length, in parts, and of a stack beside its parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -122,8 +123,13 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         legend.append(Patch(facecolor=FLOOR, label="plain against itself"))
     shown = [tax for m in metrics for r in names for tax in taxes[m, r].values()]
     some = {tax.config for tax in shown}
-    lacking = [f"{METRICS[m].removesuffix(' p90')} of {c} at {r}" for r in names for m in METRICS for c in order
-               if c in some and c not in taxes[m, r]]  # fmt: skip
+    lacking = [
+        f"{METRICS[m].removesuffix(' p90')} of {c} at {r}"
+        for r in names
+        for m in METRICS
+        for c in order
+        if c in some and c not in taxes[m, r]
+    ]
     return finished(
         aggregate,
         name,
@@ -149,8 +155,8 @@ def _gap(aggregate: Aggregate, config: str, metric: LatencyMetric) -> Interval |
 def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     """Draw the TTFT tax over prompt and output length, one heatmap per connector (phase B).
 
-    A shape that somebody could not hold at ref_safe was measured at a lower rate; then every cell names its own. At Phase A's shape
-    the main tax stands, as in Figure 4, also where Phase B's own cell is lost.
+    A shape that somebody could not hold at ref_safe was measured at a lower rate; then every cell names its
+    own. At Phase A's shape the main tax stands, as in Figure 4, also where Phase B's own cell is lost.
     """
     own = [
         tax
@@ -182,7 +188,8 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
     fits = min(1.0, (figure.get_figwidth() - 0.09 * form.text) / columns / panel)
     points = sorted(abs(tax.point) for tax in taxes if tax.point is not None)
-    # One saturated cell must not bleach the rest: the scale ends at three times the median, the text has the number.
+    # One saturated cell must not bleach the rest: the scale ends at three times the median, the text has the
+    # number.
     limit = max(min(points[-1], 3 * points[len(points) // 2]), 0.02)
     norm = Normalize(-limit, limit)
     colours = colormaps["PuOr_r"].with_extremes(bad="#EDEDED")
@@ -237,7 +244,8 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
 
 
 def _grids(aggregate: Aggregate, own: Sequence[TaxRow]) -> dict[str, Grid]:
-    """Return of each configuration the tax that stands at each of Phase B's shapes; its own cell there may be lost, or all of Phase B."""
+    """Return of each configuration the tax that stands at each of Phase B's shapes; its own cell there may be
+    lost, or all of Phase B."""
     grids: dict[str, Grid] = {}
     for measured in own:
         tax = standing_tax(aggregate, measured)
@@ -263,7 +271,8 @@ def _cell_text(tax: TaxRow, with_rate: bool, between: str) -> str:
 
 
 def _write_cell(axes: Any, x: int, y: int, tax: TaxRow | None, text: str, colour: Any, points: float) -> None:
-    """Write a cell's numbers, dark on light colours and light on dark ones, and hatch a cell whose interval holds zero."""
+    """Write a cell's numbers, dark on light colours and light on dark ones, and hatch a cell whose interval
+    holds zero."""
     hatch = HATCHES.get(tax.told) if tax else None
     if hatch:
         face: Any = {"fill": False, "edgecolor": "#8A8A8A", "linewidth": 0}
@@ -292,17 +301,19 @@ STACKS = {
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """One connector's tax on one latency; ``parts`` is empty where it is not split, and has no flags where these are not known."""
+    """One connector's tax on one latency; ``parts`` is empty where it is not split, and has no flags where
+    these are not known."""
 
     total: Interval
     parts: dict[str, Interval]
 
 
 def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
-    """Draw each tax in three parts: settings that the connector switches, vLLM's framework, the connector's own code.
+    """Draw each tax in three parts: settings that the connector switches, vLLM's framework, the connector's
+    own code.
 
-    Where no launch of plain had the connector's settings, in the two parts of the published experiment: the no-op connector's
-    tax, and what the connector adds to it.
+    Where no launch of plain had the connector's settings, in the two parts of the published experiment: the
+    no-op connector's tax, and what the connector adds to it.
     """
     stacks: dict[LatencyMetric, dict[str, Stack]] = {}
     for row in aggregate.decomposition:
@@ -464,7 +475,10 @@ def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         aggregate,
         name,
         figure,
-        [{"config": c, "tax_ttft_p90": v.point, "low": v.low, "high": v.high} for c, v in zip(ids, bars, strict=True)],
+        [
+            {"config": c, "tax_ttft_p90": v.point, "low": v.low, "high": v.high}
+            for c, v in zip(ids, bars, strict=True)
+        ],
         taxes=shown,
         lists={
             **launches(shown),
@@ -475,7 +489,8 @@ def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
 
 
 def _sum(aggregate: Aggregate, whole: str, one: Interval, two: Interval) -> Interval:
-    """Return the verdict's sum of the parts; without a verdict its ends are the sums of theirs, at least as wide as need be."""
+    """Return the verdict's sum of the parts; without a verdict its ends are the sums of theirs, at least as
+    wide as need be."""
     verdict = aggregate.hypothesis("H4", whole)
     if verdict is not None and (found := verdict.numbers.sum_of_parts) is not None and found.interval:
         return found.interval

@@ -1,8 +1,8 @@
 """Every figure of a campaign: ``aggregate.json`` in, ``figures/`` out, replaced as a whole.
 
-``index.json`` lists all of them with their captions, or with the reason for leaving them out. Figures for papers lie in
-``figures/paper/``; drawing the page's draws those that are there anew, so that none of an earlier
-aggregate stays beside them.
+``index.json`` lists all of them with their captions, or with the reason for leaving them out. Figures for
+papers lie in ``figures/paper/``; drawing the page's draws those that are there anew, so that none of an
+earlier aggregate stays beside them.
 """
 
 import csv

@@ -1,5 +1,5 @@
-"""Figures 1 to 3, 6 and 9: TTFT p90, TPOT p90 and achieved throughput against the send rate, how long a scheduler step takes, and where the microseconds go
-that a connector adds to a decoding step.
+"""Figures 1 to 3, 6 and 9: TTFT p90, TPOT p90 and achieved throughput against the send rate, how long a
+scheduler step takes, and where the microseconds go that a connector adds to a decoding step.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -54,9 +54,11 @@ LATENCIES: dict[str, tuple[Latency, str]] = {
 CRITERIA = {"throughput": "_", "waiting": "+", "ttft_growth": "1"}
 REQUESTED = "requested send rate (req/s)"
 GREY = "#333333"
-# Neighbouring lines are set apart sideways by this factor per configuration, so their intervals can be told apart.
+# Neighbouring lines are set apart sideways by this factor per configuration, so their intervals can be told
+# apart.
 SIDESTEP = 1.022
-# Of Figure 3's markers, against the usual: where all keep up they lie on one another, and the earlier ones show behind the later.
+# Of Figure 3's markers, against the usual: where all keep up they lie on one another, and the earlier ones
+# show behind the later.
 LARGEST, SMALLEST = 2.6, 0.8
 
 
@@ -81,8 +83,13 @@ def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     for position, (config, points) in enumerate(lines.items()):
         look, aside = look_of(config), SIDESTEP ** (position - (len(lines) - 1) / 2)
         xs = [cell.rate_per_s * aside for cell, _ in points]
-        legend += axes.plot(xs, [v.point for _, v in points], color=look.colour, marker=look.marker,
-                            label=short_label(aggregate.label_of(config)))  # fmt: skip
+        legend += axes.plot(
+            xs,
+            [v.point for _, v in points],
+            color=look.colour,
+            marker=look.marker,
+            label=short_label(aggregate.label_of(config)),
+        )
         for x, (cell, value) in zip(xs, points, strict=True):
             error_bar(axes, x, value, colour=look.colour)
             if cell.saturation_criteria.fired:
@@ -158,7 +165,9 @@ def draw_throughput(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     figure = new_figure(9.6, 5.0)
     axes = figure.subplots()
     legend: list[Artist] = []
-    legend += axes.plot(rates, rates, color="#555555", linestyle="--", zorder=5, label="achieved = requested (y = x)")  # fmt: skip
+    legend += axes.plot(
+        rates, rates, color="#555555", linestyle="--", zorder=5, label="achieved = requested (y = x)"
+    )
     ring: Any = {
         "linestyle": "none",
         "marker": "o",
@@ -168,8 +177,13 @@ def draw_throughput(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     for position, (config, own) in enumerate(lines.items()):
         look, size = look_of(config), LARGEST - (LARGEST - SMALLEST) * position / len(lines)
         points = [(cell.rate_per_s, cell.effective_throughput_per_s) for cell in own]
-        legend += axes.plot(*zip(*points, strict=True), color=look.colour, marker=look.marker, markersize=size * FORM.get().mark,
-                            label=short_label(aggregate.label_of(config)))  # fmt: skip
+        legend += axes.plot(
+            *zip(*points, strict=True),
+            color=look.colour,
+            marker=look.marker,
+            markersize=size * FORM.get().mark,
+            label=short_label(aggregate.label_of(config)),
+        )
         for x, y in points:
             if x == knees.get(config):
                 axes.plot(x, y, markeredgecolor=look.colour, **ring)
@@ -250,8 +264,14 @@ def draw_durations(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     for position, (config, steps) in enumerate(curves.items()):
         look = look_of(config)
         # Marks at other heights per line, so that lines on top of each other still show who they are.
-        axes.plot(values[config], shares, color=look.colour, marker=look.marker,
-                  markevery=(0.1 * position / len(curves), 0.1), label=short_label(aggregate.label_of(config)))  # fmt: skip
+        axes.plot(
+            values[config],
+            shares,
+            color=look.colour,
+            marker=look.marker,
+            markevery=(0.1 * position / len(curves), 0.1),
+            label=short_label(aggregate.label_of(config)),
+        )
         if (median := steps.step_duration_us.p50.interval) is not None:
             error_bar(axes, 0.5, median, horizontal=True, colour=look.colour)
     # The slowest and fastest half percent would stretch the axis for every line.
@@ -303,8 +323,16 @@ def draw_attribution(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         right = left = 0.0
         for part, (colour, hatch, _) in LOOKS.items():
             width = parts[config][part].point
-            axes.barh(row, width, left=right if width >= 0 else left, height=0.5, facecolor=colour, edgecolor="#FFFFFF",
-                      hatch=hatch, linewidth=0.6)  # fmt: skip
+            axes.barh(
+                row,
+                width,
+                left=right if width >= 0 else left,
+                height=0.5,
+                facecolor=colour,
+                edgecolor="#FFFFFF",
+                hatch=hatch,
+                linewidth=0.6,
+            )
             right, left = right + max(width, 0.0), left + min(width, 0.0)
         whole = entries[config].difference_us.interval
         assert whole is not None, "entries without a difference are left out"

@@ -1,9 +1,10 @@
-"""The one look of all figures: a colour and a marker per configuration, axes, keys, and how files are written; and what stands above and below a picture:
-codes with names in, the words of ``labels.yaml`` out.
+"""The one look of all figures: a colour and a marker per configuration, axes, keys, and how files are
+written; and what stands above and below a picture: codes with names in, the words of ``labels.yaml`` out.
 
-Colours are Okabe and Ito's (2008), which people with any common colour vision tell apart; markers carry the same information in
-grey. Both are fixed per id, so a configuration looks the same in every figure of every campaign. One code draws a figure for the
-report's page and for a paper; a ``Form`` says how wide it is there and how large its type.
+Colours are Okabe and Ito's (2008), which people with any common colour vision tell apart; markers carry the
+same information in grey. Both are fixed per id, so a configuration looks the same in every figure of every
+campaign. One code draws a figure for the report's page and for a paper; a ``Form`` says how wide it is there
+and how large its type.
 """
 
 import hashlib
@@ -151,7 +152,8 @@ _STYLE: Any = {
 
 
 def look_of(config_id: str) -> Look:
-    """Return a look that is fixed for known ids and derived from the id itself for others, so it never depends on the company."""
+    """Return a look that is fixed for known ids and derived from the id itself for others, so it never
+    depends on the company."""
     known = _LOOKS.get(config_id)
     if known is not None:
         return known
@@ -162,8 +164,9 @@ def look_of(config_id: str) -> Look:
 
 
 def take_own_fonts() -> None:
-    """Take of DejaVu the files that this Matplotlib ships: a host's may be another build, with other numbers of its glyphs, and
-    Matplotlib's list of fonts, which all environments of a user share, may name those alone."""
+    """Take of DejaVu the files that this Matplotlib ships: a host's may be another build, with other numbers
+    of its glyphs, and Matplotlib's list of fonts, which all environments of a user share, may name those
+    alone."""
     own = {str(path) for path in Path(matplotlib.get_data_path(), "fonts", "ttf").glob("DejaVu*.ttf")}
     listed = {font.fname for font in fontManager.ttflist if font.name.startswith("DejaVu")}
     if own and listed != own:  # none where a distribution put its own in their place
@@ -176,7 +179,8 @@ def take_own_fonts() -> None:
 def drawing_style(salt: str, form: Form = PAGE) -> Iterator[None]:
     """Set Matplotlib up for one figure; ``salt`` makes the ids inside its SVG repeatable.
 
-    The settings lie over the defaults and not over what a ``matplotlibrc`` of the user says, lest the same figure have other bytes elsewhere.
+    The settings lie over the defaults and not over what a ``matplotlibrc`` of the user says, lest the same
+    figure have other bytes elsewhere.
     """
     take_own_fonts()
     before = FORM.set(form)
@@ -210,7 +214,8 @@ def side_by_side(figure: Figure, n: int) -> list[Axes]:
 
 
 def set_around(figure: Figure, title: str, note: str = "", legend: Sequence[Artist] = ()) -> None:
-    """Give the figure its title, and below the panels where the numbers are from and the keys; each takes room of its own."""
+    """Give the figure its title, and below the panels where the numbers are from and the keys; each takes
+    room of its own."""
     form, width = FORM.get(), figure.get_figwidth()
     lines = 0.0
     if form.titled:
@@ -225,8 +230,14 @@ def set_around(figure: Figure, title: str, note: str = "", legend: Sequence[Arti
     lines += len(notes) + -(-len(legend) // columns)
     figure.set_figheight(figure.get_figheight() + 1.5 * lines * form.small / 72)
     if notes or legend:
-        box = figure.legend(handles=list(legend), ncols=columns, title="\n".join(notes), loc="outside lower left",
-                            alignment="left", borderaxespad=0)  # fmt: skip
+        box = figure.legend(
+            handles=list(legend),
+            ncols=columns,
+            title="\n".join(notes),
+            loc="outside lower left",
+            alignment="left",
+            borderaxespad=0,
+        )
         box.get_title().set_color("#A02020")
 
 
@@ -290,7 +301,8 @@ def percent_axis(axis: Axis) -> None:
 def row_axis(
     axes: Axes, names: Sequence[str], ends: Sequence[float], texts: Iterable[str], label: str
 ) -> None:
-    """Lay out bars to the right of names: a row each from above, and an x axis from the lowest end to the highest.
+    """Lay out bars to the right of names: a row each from above, and an x axis from the lowest end to the
+    highest.
 
     Args:
         texts: what ``write_behind`` wrote, which needs room.
@@ -312,8 +324,15 @@ def row_axis(
 
 def write_behind(axes: Axes, y: float, ends: Sequence[float], text: str, colour: str = "#000000") -> None:
     """Write to the right of a bar and of its whisker."""
-    axes.annotate(text, (max([0.0, *ends]), y), xytext=(6, 0), textcoords="offset points", va="center", fontsize="small",
-                  color=colour)  # fmt: skip
+    axes.annotate(
+        text,
+        (max([0.0, *ends]), y),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize="small",
+        color=colour,
+    )
 
 
 # Without dates or versions: the same numbers give the same bytes.
@@ -327,7 +346,8 @@ _METADATA: dict[str, dict[str, str | None]] = {
 def save(figure: Figure, folder: Path, name: str) -> None:
     """Write a file of each format of the form in use.
 
-    The layout is settled before: what the solver finds differs in its last bits from process to process, and names inside an SVG follow from them.
+    The layout is settled before: what the solver finds differs in its last bits from process to process, and
+    names inside an SVG follow from them.
     """
     figure.draw_without_rendering()
     places = [(axes, axes.get_position(original=True)) for axes in figure.axes]
@@ -365,7 +385,8 @@ def finished(
 
     Args:
         lists: what is left out, or of other launches than the rest.
-        taxes: those drawn; the caption has how many observations are behind them, and which of their sides were saturated.
+        taxes: those drawn; the caption has how many observations are behind them, and which of their sides
+            were saturated.
         n: observations behind each number, where these are no taxes.
         rate_per_s: the only rate that the figure is of; None where it is of several.
         shape: whether it is of Phase A's shape alone.
@@ -400,7 +421,8 @@ def span(counts: Iterable[int]) -> str:
 
 
 def launches(taxes: Sequence[TaxRow]) -> Lists:
-    """List over how many blocks of launches taxes are, and where some are, which are not; and those that are not of Phase A."""
+    """List over how many blocks of launches taxes are, and where some are, which are not; and those that are
+    not of Phase A."""
     blocks = sorted({n for tax in taxes if (n := blocks_of(tax)) is not None})
     once = {tax.config: str(tax.phase) for tax in taxes if blocks_of(tax) is None}
     return {
@@ -426,11 +448,14 @@ def left_out(
     among: Collection[str] | None = None,
     every: bool = False,
 ) -> Lists:
-    """List what is not in the picture: skipped configurations, those without a number, and cells that do not count.
+    """List what is not in the picture: skipped configurations, those without a number, and cells that do not
+    count.
 
     Args:
-        drawn: the configurations that the figure has a number of; None where the figure names the others by itself.
-        taxes: those drawn; of one over blocks of launches the cells of its blocks count as well, and of one of another phase that phase's.
+        drawn: the configurations that the figure has a number of; None where the figure names the others by
+            itself.
+        taxes: those drawn; of one over blocks of launches the cells of its blocks count as well, and of one
+            of another phase that phase's.
         rate_per_s: the rate that the figure is of; None where it is of several.
         among: the configurations that the figure is about; None where it is about all.
         every: whether plain vLLM belongs in the picture, too.

@@ -1,7 +1,9 @@
-"""What figures, page and comparison say: the table that turns codes into words (``workflow/report/labels.yaml``), numbers as people read them, and questions
-that they ask of a campaign, beside those that its aggregate answers itself.
+"""What figures, page and comparison say: the table that turns codes into words
+(``workflow/report/labels.yaml``), numbers as people read them, and questions that they ask of a campaign,
+beside those that its aggregate answers itself.
 
-Nothing is computed but look-ups; what is not known is None, so that a figure asks once and leaves out what it is not told.
+Nothing is computed but look-ups; what is not known is None, so that a figure asks once and leaves out what it
+is not told.
 """
 
 from collections import defaultdict
@@ -122,7 +124,8 @@ def reason_text(reason: str | None, subject: str = "") -> str:
 
 
 def problem_text(problem: Problem | None) -> str:
-    """Return the words of a problem, then what somebody else says of it and what it follows from; nothing of None."""
+    """Return the words of a problem, then what somebody else says of it and what it follows from; nothing of
+    None."""
     if problem is None:
         return ""
     facts = defaultdict(lambda: "?")
@@ -148,7 +151,8 @@ def why_absent(aggregate: Aggregate, config: str) -> str:
 
 
 def connectors_or_all(configs: Collection[str]) -> list[str]:
-    """Return the connectors among them; where there is none, all: plain vLLM with a connector's settings is no connector."""
+    """Return the connectors among them; where there is none, all: plain vLLM with a connector's settings is
+    no connector."""
     return [c for c in configs if is_connector(c)] or list(configs)
 
 
@@ -178,7 +182,8 @@ def blocks_of(tax: TaxRow) -> int | None:
 
 
 def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, TaxRow]:
-    """Per configuration, the one tax that stands for ``reference``, as the analysis chose it; those with a number."""
+    """Per configuration, the one tax that stands for ``reference``, as the analysis chose it; those with a
+    number."""
     found = {
         tax.config: tax
         for tax in aggregate.main_taxes
@@ -188,8 +193,9 @@ def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str
 
 
 def standing_tax(aggregate: Aggregate, row: TaxRow) -> TaxRow:
-    """The tax that stands for the configuration, rate and shape of one cell's: another where the analysis chose another, also one
-    that has a reason in place of a number. A cell that is lost empties no place in which another one stands."""
+    """The tax that stands for the configuration, rate and shape of one cell's: another where the analysis
+    chose another, also one that has a reason in place of a number. A cell that is lost empties no place in
+    which another one stands."""
     chosen = next((tax for tax in aggregate.main_taxes if tax.place == row.place), row)
     instead = not _is_there(aggregate, row) and _is_there(aggregate, chosen)
     return chosen if chosen.known or row.known or instead else row

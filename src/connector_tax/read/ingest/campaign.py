@@ -52,7 +52,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """One (configuration, phase): its receipt if it has ended, its readable cells, its accuracy pass if it has one.
+    """One (configuration, phase): its receipt if it has ended, its readable cells, its accuracy pass if it
+    has one.
 
     Attributes:
         launches: how long each took, oldest first; none where they were not timed.
@@ -104,10 +105,12 @@ class CampaignData:
 
     @property
     def measured_settings(self) -> dict[str, Settings]:
-        """What each configuration's engine resolved in launches that were measured, a later phase's word before an earlier's."""
+        """What each configuration's engine resolved in launches that were measured, a later phase's word
+        before an earlier's."""
         found: dict[str, Settings] = {}
         for cell in self.cells():
-            # A launch for conversations alone tells less: no request comes before them, and so no step record.
+            # A launch for conversations alone tells less: no request comes before them, and so no step
+            # record.
             if (own := cell.document.engine.settings) and not cell.left_out:
                 found[cell.config] = {**found.get(cell.config, {}), **own}
         return found
@@ -116,7 +119,8 @@ class CampaignData:
     def changes(self) -> dict[str, dict[str, Change] | None]:
         """Engine settings that each configuration changed; None where they were not seen.
 
-        Preflight's word stands where no launch of the configuration, or none of plain, was measured and told its own.
+        Preflight's word stands where no launch of the configuration, or none of plain, was measured and told
+        its own.
         """
         measured = self.measured_settings
         found = {**self.engine_diff.configs} if self.engine_diff is not None else {}
@@ -125,7 +129,8 @@ class CampaignData:
         return found
 
     def settings_of(self, config: str) -> Settings:
-        """Return what a configuration's engine resolved: measured, else as preflight saw it; empty where neither is known."""
+        """Return what a configuration's engine resolved: measured, else as preflight saw it; empty where
+        neither is known."""
         seen = self.engine_diff
         if seen is None or config in self.measured_settings:
             return self.measured_settings.get(config, {})
@@ -244,7 +249,8 @@ def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem
 
 def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
     problems = [Problem("cell_left_out", str(folder.path), because=fault) for fault in cell.left_out]
-    # Not a fault of the files: a cell in which nothing completed is a result, and said as one. Of files with faults it is not known.
+    # Not a fault of the files: a cell in which nothing completed is a result, and said as one. Of files with
+    # faults it is not known.
     if not cell.left_out and not any(r.status == "ok" for r in cell.requests):
         problems.append(Problem("no_request_completed", str(folder.path)))
     if cell.steps is not None and cell.steps.torn:

@@ -1,4 +1,5 @@
-"""One cell's folder to ``CellData``: what is wrong with its files, and whether it is of this campaign, stands beside what they say."""
+"""One cell's folder to ``CellData``: what is wrong with its files, and whether it is of this campaign, stands
+beside what they say."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -33,9 +34,11 @@ _DECODER = msgspec.json.Decoder(RequestRecord)
 
 
 def read_requests(path: Path) -> tuple[list[RequestRecord], list[Problem]]:
-    """Records in order of ``seq``, and what is wrong: torn or foreign lines, duplicates, gaps (the first five).
+    """Records in order of ``seq``, and what is wrong: torn or foreign lines, duplicates, gaps (the first
+    five).
 
-    A file with a fault costs its cell, so reading ends after ``MOST_FAULTS`` of them; the records are those up to there.
+    A file with a fault costs its cell, so reading ends after ``MOST_FAULTS`` of them; the records are those
+    up to there.
     """
     if not path.exists():
         return [], []  # named by the checksum check already
@@ -99,7 +102,8 @@ def other_campaign(
 
 
 def _planned(config: CampaignConfig, run: RunFolder, spec: CellSpec) -> CellSpec | None:
-    """The campaign's own cell of this rate and shape; reference rates are taken from the cell, since they are found, not asked for."""
+    """The campaign's own cell of this rate and shape; reference rates are taken from the cell, since they are
+    found, not asked for."""
     rates = [spec.rate_per_s]
     if run.phase == "c":
         rates = [spec.rate_per_s * f.turns_per_session for f in config.phase_c.sessions]
@@ -163,7 +167,8 @@ def read_cell_data(
     config: CampaignConfig,
     steps: bool,
 ) -> CellData | Problem:
-    """Return what the files of a cell say; a problem where they say nothing. Cells can be read in other processes.
+    """Return what the files of a cell say; a problem where they say nothing. Cells can be read in other
+    processes.
 
     Args:
         place: the cell, and how its receipt lists it; None where there is no receipt.

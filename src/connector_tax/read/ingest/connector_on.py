@@ -1,8 +1,10 @@
-"""Whether the connector was on in each measured cell: preflight's proofs, asked of what the launch left on disk.
+"""Whether the connector was on in each measured cell: preflight's proofs, asked of what the launch left on
+disk.
 
-Three kinds of evidence, each of which is enough: the launch's log says that the connector is off; a counter that it moved in preflight,
-or in another cell, did not rise; its hooks, or those of one child of a stack, were not called or took next to no time. The last one
-also finds a connector that switches itself off without a word, since vLLM goes on to call its hooks and to count its queries.
+Three kinds of evidence, each of which is enough: the launch's log says that the connector is off; a counter
+that it moved in preflight, or in another cell, did not rise; its hooks, or those of one child of a stack,
+were not called or took next to no time. The last one also finds a connector that switches itself off without
+a word, since vLLM goes on to call its hooks and to count its queries.
 """
 
 import tempfile
@@ -31,12 +33,13 @@ from connector_tax.read.ingest.steps import read_steps
 
 # A cell's flag: a counter should have risen, and nobody knows whether it did.
 UNPROVED = "connector_unproved"
-# A connector that stops in the middle of a cell: so many requests were sent and answered after the counter moved last, and such a share of all.
+# A connector that stops in the middle of a cell: so many requests were sent and answered after the counter
+# moved last, and such a share of all.
 STOPPED_REQUESTS, STOPPED_SHARE = 10, 0.25
 # LMCache adds to its counters every ten seconds: one that did not rise in a shorter cell may do so later.
 MOST_LATE_S = 10.0
-# In 21 cells of seven connectors on vLLM, hooks took 1.1 to 75 times what preflight saw, and those of a connector that does nothing 10 us of
-# a decode step. One that was called took some time, however little.
+# In 21 cells of seven connectors on vLLM, hooks took 1.1 to 75 times what preflight saw, and those of a
+# connector that does nothing 10 us of a decode step. One that was called took some time, however little.
 IDLE_SHARE = 0.25
 LEAST_HOOKS_US = 40.0
 # Of a preflight, which has some hundred steps.
@@ -49,7 +52,8 @@ class _Known:
 
     Attributes:
         counters: of the engine -> the shortest prompt that raises them, in tokens.
-        hooks: by member of the connector and kind of step, what they took in preflight; none where that is not known.
+        hooks: by member of the connector and kind of step, what they took in preflight; none where that is
+            not known.
     """
 
     counters: dict[str, int]
@@ -65,7 +69,8 @@ def with_proofs(
     """The cells of each run; one whose connector was off is invalid, with the evidence.
 
     Args:
-        caches: configurations whose cache has to be asked for prompts, also where preflight launched none of them.
+        caches: configurations whose cache has to be asked for prompts, also where preflight launched none of
+            them.
     """
     of_config: dict[str, list[CellData]] = {}
     for _, cells in runs:
@@ -93,7 +98,8 @@ def with_proofs(
 
 
 def _counters_of(decision: Decision | None, cells: Sequence[CellData], is_cache: bool) -> dict[str, int]:
-    """Counters that must rise in each cell, as preflight or another cell has shown; of a cache, as its entry has it."""
+    """Counters that must rise in each cell, as preflight or another cell has shown; of a cache, as its entry
+    has it."""
     found: dict[str, int] = {}
     if is_cache and any(_own_rise(c) is not None for c in cells):
         found[EXTERNAL_QUERIES] = 0
@@ -108,9 +114,11 @@ def _counters_of(decision: Decision | None, cells: Sequence[CellData], is_cache:
 
 
 def _preflight_hooks(folder: Path) -> dict[str, dict[str, float]]:
-    """What hooks took in a tenth of the decode steps at most, and at the least of prompts, whose lengths differ; nothing without readable records.
+    """What hooks took in a tenth of the decode steps at most, and at the least of prompts, whose lengths
+    differ; nothing without readable records.
 
-    A low one, since a busy host lengthens wall times many times over and shortens none: a cell is not held against preflight's noise.
+    A low one, since a busy host lengthens wall times many times over and shortens none: a cell is not held
+    against preflight's noise.
     """
     raw = [path for path in sorted(folder.glob("engine_step.*.jsonl")) if is_regular(path)]
     if not raw or sum(path.stat().st_size for path in raw) > MOST_PREFLIGHT_BYTES:
@@ -189,7 +197,8 @@ def _own_rise(cell: CellData) -> float | None:
 def _around(cell: CellData, launch: Sequence[CellData]) -> Counted:
     """The counter from the cell's first sample to the first after its drain.
 
-    A cell without two such begins with the last sample before it, which lacks what the end of the earlier cell added; else all samples of the launch count.
+    A cell without two such begins with the last sample before it, which lacks what the end of the earlier
+    cell added; else all samples of the launch count.
     """
     samples = sorted(sample for other in launch for sample in other.samples.external_queries)
     before = [s for s in samples if s[0] < cell.window.t0_ns][-1:]
@@ -213,7 +222,8 @@ def _stopped(samples: Counted, answers: Sequence[RequestRecord]) -> list[Problem
 
 
 def _sent_since(t_ns: int, samples: Counted, answers: Sequence[RequestRecord]) -> int:
-    """Requests that were sent after ``t_ns`` and had their first token before the last sample: what they raise has risen by then."""
+    """Requests that were sent after ``t_ns`` and had their first token before the last sample: what they
+    raise has risen by then."""
     end_ns = samples[-1][0]
     return sum((r.t_send_ns or 0) > t_ns and (r.t_first_token_ns or end_ns) < end_ns for r in answers)
 
@@ -222,7 +232,8 @@ def _idle(cell: CellData, known: dict[str, dict[str, float]], *, counted: bool) 
     """Members of the connector whose hooks did nothing.
 
     Args:
-        counted: whether a counter proves the connector on: hooks that nobody recorded are then the recorder's fault.
+        counted: whether a counter proves the connector on: hooks that nobody recorded are then the recorder's
+            fault.
     """
     if cell.steps is None or not cell.steps.n:
         return []

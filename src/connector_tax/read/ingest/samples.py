@@ -1,4 +1,5 @@
-"""``metrics_*.jsonl`` of a cell: what the analysis asks of the samples of its window, the host among them, and all of them in order of time. Nothing is filled in."""
+"""``metrics_*.jsonl`` of a cell: what the analysis asks of the samples of its window, the host among them,
+and all of them in order of time. Nothing is filled in."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,8 @@ from connector_tax.base.records.host import GpuReading, HostReading
 
 
 def host_reading(row: Foreign) -> HostReading | None:
-    """Of one line of ``metrics_*.jsonl``; None where it holds none, as lines of older versions and of rehearsals, or a foreign one."""
+    """Of one line of ``metrics_*.jsonl``; None where it holds none, as lines of older versions and of
+    rehearsals, or a foreign one."""
     try:
         return msgspec.convert(row["host"], HostReading)
     except (KeyError, msgspec.ValidationError):
@@ -48,7 +50,8 @@ def _steal_share(readings: Sequence[HostReading]) -> float | None:
     if not known:
         return None
     total, stolen = (last - first for first, last in zip(known[0], known[-1], strict=True))
-    # No time lies between a sample and itself. Some hypervisors let the counter run backwards: nobody knows, then.
+    # No time lies between a sample and itself. Some hypervisors let the counter run backwards: nobody knows,
+    # then.
     return stolen / total if 0 <= stolen <= total and total > 0 else None
 
 

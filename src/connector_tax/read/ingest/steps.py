@@ -1,6 +1,7 @@
 """``engine_step_*.jsonl`` to columns, worker rows joined to the scheduler's steps.
 
-The records of a large campaign do not fit into memory: a cell keeps a handle, and decodes them each time that they are asked for.
+The records of a large campaign do not fit into memory: a cell keeps a handle, and decodes them each time that
+they are asked for.
 """
 
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ class Hooks:
         names: ``scheduler/build_connector_meta``, ``worker/0:NixlConnector/get_finished``; shape (k,).
         us: microseconds, shape (n, k); NaN where the worker's row is missing.
         calls: shape (n, k).
-        cpu_us: microseconds of CPU time of the thread that ran it, shape (n, k); NaN but in the few steps that measured it.
+        cpu_us: microseconds of CPU time of the thread that ran it, shape (n, k); NaN but in the few steps
+            that measured it.
     """
 
     names: tuple[str, ...]
@@ -82,9 +84,11 @@ class StepTable:
 
     @property
     def member_us(self) -> dict[str, dict[str, Floats]]:
-        """By member of the connector (empty: the outermost; ``0:NixlConnector``: a child), what all its hooks took in each step.
+        """By member of the connector (empty: the outermost; ``0:NixlConnector``: a child), what all its hooks
+        took in each step.
 
-        Apart for steps that only decode (``decode``) and others (``prefill``); a kind is missing where no step has times.
+        Apart for steps that only decode (``decode``) and others (``prefill``); a kind is missing where no
+        step has times.
         """
         columns: dict[str, list[int]] = {}
         for k, name in enumerate(self.hooks.names):
@@ -105,7 +109,8 @@ class StepRecords:
     Attributes:
         connector: whether the launch had one.
         n, torn, unheard: as ``StepTable`` has them.
-        members: median of what the hooks of each member of the connector took, microseconds; see ``StepTable.member_us``.
+        members: median of what the hooks of each member of the connector took, microseconds; see
+            ``StepTable.member_us``.
     """
 
     source: Path
@@ -137,12 +142,12 @@ def open_steps(source: Path, window: CellWindow, *, connector: bool) -> StepReco
 def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> StepTable:
     """Read one cell's share; a step belongs to the window if its ``schedule()`` began in it.
 
-    Hook times of the worker come from its rows, joined by ``step_id``; a row without one belongs to no step. Where no worker ever wrote
-    there is no connector, and its hooks took no time.
+    Hook times of the worker come from its rows, joined by ``step_id``; a row without one belongs to no step.
+    Where no worker ever wrote there is no connector, and its hooks took no time.
 
     Args:
-        connector: whether there is one all the same: a worker that wrote nothing was not heard then, and is not known to take
-            no time.
+        connector: whether there is one all the same: a worker that wrote nothing was not heard then, and is
+            not known to take no time.
 
     Raises:
         ArtifactError: a line is not a step record, or a step with a token has no times.
@@ -201,7 +206,8 @@ def _in_window(ints: dict[str, Ints], window: CellWindow) -> tuple[Ints, Bools]:
 
 
 def _worker_parts(found: StepColumns, connector: bool) -> tuple[Floats, Floats, Floats, Ints]:
-    """Return of each step what the worker's hooks took (loading, finishing, all of them; NaN where nothing is known), and the worker's row, -1 without one."""
+    """Return of each step what the worker's hooks took (loading, finishing, all of them; NaN where nothing is
+    known), and the worker's row, -1 without one."""
     ids = found.steps.ints["step_id"]
     workers = found.workers
     load, finished = (np.nan_to_num(workers.floats[n]) for n in ("start_load_kv_us", "get_finished_us"))
@@ -219,7 +225,8 @@ def _worker_parts(found: StepColumns, connector: bool) -> tuple[Floats, Floats, 
 
 
 def _totals(found: StepColumns, load: Floats, finished: Floats) -> Floats:
-    """All hooks of each of the worker's rows, microseconds; the two with columns of their own where it lists none."""
+    """All hooks of each of the worker's rows, microseconds; the two with columns of their own where it lists
+    none."""
     lists = found.workers.hooks
     if not lists.values.size:
         return load + finished
@@ -230,7 +237,8 @@ def _totals(found: StepColumns, load: Floats, finished: Floats) -> Floats:
 def _slowest(ids: Ints, joined_ids: Ints, joined_rows: Ints, total: Floats) -> Ints:
     """For each step the worker's row of its id, -1 without one.
 
-    With several workers (tensor parallelism) the slowest counts, since the step waits for it; the first of equals.
+    With several workers (tensor parallelism) the slowest counts, since the step waits for it; the first of
+    equals.
     """
     order = np.lexsort((np.arange(joined_ids.size), -total[joined_rows], joined_ids))
     known, first = np.unique(joined_ids[order], return_index=True)

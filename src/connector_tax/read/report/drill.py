@@ -1,7 +1,8 @@
-"""Drill-downs: raw files of each cell -> columns over time and facts, which ``report.html`` shows when the cell is opened.
+"""Drill-downs: raw files of each cell -> columns over time and facts, which ``report.html`` shows when the
+cell is opened.
 
-Times are seconds from the cell's T0, rounded to milliseconds; other values keep four digits. Words and plots are
-``workflow/report/drill.*``.
+Times are seconds from the cell's T0, rounded to milliseconds; other values keep four digits. Words and plots
+are ``workflow/report/drill.*``.
 """
 
 import json
@@ -47,12 +48,13 @@ class DrillDown:
 
     Attributes:
         folder: of its raw files, below the campaign's.
-        data: ``times`` (begin and end of the window, end of the cell), ``statuses`` that ``failed`` numbers, and the tables
-            ``requests``, ``steps`` and ``samples``; see ``table``.
+        data: ``times`` (begin and end of the window, end of the cell), ``statuses`` that ``failed`` numbers,
+            and the tables ``requests``, ``steps`` and ``samples``; see ``table``.
         counts: requests of the window, and those of them that are ok.
         lost: why files cannot be shown.
         launch: the connector's configuration as it was launched; empty for plain.
-        hooks: name, percent of a step, microseconds and calls per step; means of steps whose hook times are known.
+        hooks: name, percent of a step, microseconds and calls per step; means of steps whose hook times are
+            known.
         unheard: codes of why no hook time is known.
         thinned: whether step records were left out of a published campaign.
         unread: whether step records lie there and were not read, since the cell's files are at fault.
@@ -92,7 +94,8 @@ NONE = DrillDowns({})
 
 
 def read_drill_downs(root: Path, order: Sequence[Key]) -> DrillDowns:
-    """Read the raw results of the page's cells; a campaign that cannot be read is no reason to have no page."""
+    """Read the raw results of the page's cells; a campaign that cannot be read is no reason to have no
+    page."""
     try:
         with each_in(processes_for(root)) as each:
             campaign = read_campaign(root, each=each)
@@ -110,7 +113,8 @@ def read_drill_downs(root: Path, order: Sequence[Key]) -> DrillDowns:
 
 
 def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int) -> DrillDown:
-    """Show what can be read of a cell: its anchor, records and folder; a file that cannot be read is named."""
+    """Show what can be read of a cell: its anchor, records and folder; a file that cannot be read is
+    named."""
     anchor, cell, folder = raw
     window, lost = cell.window, list[str]()
 
@@ -158,10 +162,11 @@ def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int
 
 
 def table(at: Column, columns: Columns, end: float, most_rows: int) -> dict[str, object]:
-    """Return columns over ``t`` from 0 to ``end``, and ``of`` how many rows they are; a column without a value is missing.
+    """Return columns over ``t`` from 0 to ``end``, and ``of`` how many rows they are; a column without a
+    value is missing.
 
-    A column of one value throughout is that value. Of more than ``most_rows``, runs of consecutive rows keep those in which a
-    column is smallest or largest.
+    A column of one value throughout is that value. Of more than ``most_rows``, runs of consecutive rows keep
+    those in which a column is smallest or largest.
     """
     t = np.array(at, dtype=np.float64)
     order = np.argsort(t, kind="stable")
@@ -210,7 +215,8 @@ def _samples(moments: Sequence[Moment], hosts: Sequence[HostReading]) -> Columns
 
 
 def _stolen(hosts: Sequence[HostReading]) -> Column:
-    """Return the percent of all cores' ticks since the sample before; NaN where counters are missing or ran backwards."""
+    """Return the percent of all cores' ticks since the sample before; NaN where counters are missing or ran
+    backwards."""
     ticks, stolen = (
         np.diff(np.array([getattr(h, name) for h in hosts], dtype=np.float64), prepend=np.nan)
         for name in ("cpu_ticks", "steal_ticks")

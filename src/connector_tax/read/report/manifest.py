@@ -1,7 +1,7 @@
 """Receipts to ``MANIFEST.tsv`` of a campaign and to its table in ``results/MANIFEST.md``.
 
-The top-level ``MANIFEST.md`` is under version control: it gets the tables of those campaigns that it has a place for,
-which are the published ones, so that nobody's own campaign changes a checked-out file.
+The top-level ``MANIFEST.md`` is under version control: it gets the tables of those campaigns that it has a
+place for, which are the published ones, so that nobody's own campaign changes a checked-out file.
 
 Everything is read from what the runs left on disk; a run without a receipt is listed as unfinished.
 Paths inside commands are shortened: the project's folder to nothing, the home folder to ``~``.
@@ -35,7 +35,10 @@ NOT_KNOWN = "-"
 MOST_CHARACTERS = 10_000
 # Of launch.sh; run/engine/launch.py writes it.
 AS_IT_RAN = "# As it ran: "
-TITLE = "# Runs\n\nOne table per campaign, written by `scripts/build_manifest.py`. The same rows for programs: `results/<campaign>/MANIFEST.tsv`.\n"
+TITLE = (
+    "# Runs\n\nOne table per campaign, written by `scripts/build_manifest.py`. The same rows for programs:"
+    " `results/<campaign>/MANIFEST.tsv`.\n"
+)
 
 
 COLUMNS = (
@@ -62,11 +65,12 @@ ManifestRow = dict[str, str]
 
 
 def build_manifest(root: Path, manifest: Path | None = None) -> list[Path]:
-    """Write ``MANIFEST.tsv`` of the campaign at ``root`` and replace its table in every page that is to have it.
+    """Write ``MANIFEST.tsv`` of the campaign at ``root`` and replace its table in every page that is to have
+    it.
 
     Args:
-        manifest: the one page to write to; default ``MANIFEST.md`` in ``results/``, and the top-level one where that has a
-            place for this campaign.
+        manifest: the one page to write to; default ``MANIFEST.md`` in ``results/``, and the top-level one
+            where that has a place for this campaign.
 
     Returns:
         What was written, ``MANIFEST.tsv`` first.
@@ -74,7 +78,8 @@ def build_manifest(root: Path, manifest: Path | None = None) -> list[Path]:
     Raises:
         ArtifactError: ``campaign.json`` cannot be read.
     """
-    # Not resolved: where results/ or a campaign in it is a link, its page is the one beside the name that was given.
+    # Not resolved: where results/ or a campaign in it is a link, its page is the one beside the name that was
+    # given.
     folder = CampaignFolder(_absolute(root))
     project = folder.root.parent.parent if manifest is None else _absolute(manifest).parent
     document = read_campaign_file(folder.campaign_file)
@@ -99,7 +104,8 @@ def _pages(results: Path, project: Path, campaign: str) -> list[Path]:
 
 
 def manifest_rows(folder: CampaignFolder, document: CampaignDocument, project: Path) -> list[ManifestRow]:
-    """One row per run folder, by phase and, inside a phase, in the order in which they ran: a sitting begins with plain, whatever was drawn.
+    """One row per run folder, by phase and, inside a phase, in the order in which they ran: a sitting begins
+    with plain, whatever was drawn.
 
     Those without a cell come last, as drawn.
     """
@@ -142,9 +148,9 @@ def _row(run: RunFolder, order: str, started_utc: str, project: Path) -> Manifes
         **{f"{name}_version": versions.get(name) for name in ("mooncake", "nixl", "lmcache")},
         "gpu": _gpu(engine),
         "step_timing_available": None if timed is None else str(timed).lower(),
-        "result_directory": str(run.path.relative_to(project))
-        if run.path.is_relative_to(project)
-        else run.path.name,
+        "result_directory": (
+            str(run.path.relative_to(project)) if run.path.is_relative_to(project) else run.path.name
+        ),
         "receipt_sha256": _checksum(run.receipt) if receipt or fault else None,
         "launch_command": _launch_command(run, project),
     }
@@ -232,7 +238,8 @@ def tsv(found: Sequence[ManifestRow]) -> str:
 
 
 def with_section(text: str, campaign: str, found: Sequence[ManifestRow]) -> str:
-    """``text`` with this campaign's table replaced or appended; all other text, which belongs to people, is kept as it is."""
+    """``text`` with this campaign's table replaced or appended; all other text, which belongs to people, is
+    kept as it is."""
     begin, end = _begin(campaign), f"<!-- end campaign {campaign} -->"
     section = f"{begin}\n{_table(campaign, found)}\n{end}"
     # Whole lines: a cell of a table may hold the same words.

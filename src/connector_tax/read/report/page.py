@@ -33,7 +33,8 @@ from connector_tax.read.report.view import Left, Page, page_view
 # The first is of every page, the rest of pages on which a cell can be opened.
 STYLES = ("page.css", "vendor/uPlot.min.css", "drill.css")
 SCRIPTS = ("page.js", "vendor/uPlot.iife.min.js", "drill.js")
-# The other figures' numbers are drawn on the page itself; of these the third says something where somebody saturates.
+# The other figures' numbers are drawn on the page itself; of these the third says something where somebody
+# saturates.
 SHOWN = (6, 7, 8)
 OF_SATURATION = 3
 # What may stand in a data URI in an attribute as it is.
@@ -85,7 +86,8 @@ def _page_of(folder: CampaignFolder, aggregate: Aggregate) -> Page:
 
 
 def unfinished(folder: CampaignFolder) -> Left | None:
-    """Return what is left of a campaign's own plan; None where all has ended, and where the plan is not known.
+    """Return what is left of a campaign's own plan; None where all has ended, and where the plan is not
+    known.
 
     The page lists among its problems why cells are not held against ``campaign.json``.
     """
@@ -148,7 +150,8 @@ def render(page: Page, figures: Sequence[Figure], drills: DrillDowns = NONE) -> 
     Args:
         drills: what can be opened of which cell; without them the page says what that needs.
     """
-    # Our own files and a library, the only texts that are not escaped. The browser runs this script and no other.
+    # Our own files and a library, the only texts that are not escaped. The browser runs this script and no
+    # other.
     css, script = (
         "\n".join((WORDS / name).read_text(encoding="utf-8") for name in names[: None if drills.of else 1])
         for names in (STYLES, SCRIPTS)
@@ -175,7 +178,8 @@ def figures_view(folder: CampaignFolder) -> list[Figure]:
     """What ``index.json`` lists.
 
     Raises:
-        ArtifactError: it has another form, names a file that is not in ``figures/``, or one that cannot be read.
+        ArtifactError: it has another form, names a file that is not in ``figures/``, or one that cannot be
+            read.
     """
     index = read_figure_index(folder.figures / "index.json")
     return [

@@ -22,7 +22,8 @@ from connector_tax.base.units import duration_text
 
 
 def status_text(config: CampaignConfig, root: Path, command: str) -> str:
-    """Return a table of configurations and phases, remarks, the time left, who works on it, and the last line of progress.
+    """Return a table of configurations and phases, remarks, the time left, who works on it, and the last line
+    of progress.
 
     Args:
         command: what measures the campaign, or goes on with it.

@@ -1,6 +1,8 @@
-"""The page's numbers, and its folded tables by the section that they belong to: rows of names and numbers; a table without rows is not there.
+"""The page's numbers, and its folded tables by the section that they belong to: rows of names and numbers; a
+table without rows is not there.
 
-A number has value, interval and unit to digits, and carries the value that ``aggregate.json`` has, so that the page can be checked against it.
+A number has value, interval and unit to digits, and carries the value that ``aggregate.json`` has, so that
+the page can be checked against it.
 """
 
 import math
@@ -79,7 +81,8 @@ class Number:
 
     @property
     def digits(self) -> tuple[str, str, str]:
-        """Point, lower and upper end without unit, told apart from each other; an open end is an infinity sign."""
+        """Point, lower and upper end without unit, told apart from each other; an open end is an infinity
+        sign."""
         factor, _, signed = UNITS[self.unit]
         known = [v for v in (self.point, self.low, self.high) if v is not None]
         clear = not self.has_interval or Interval(self.point, self.low, self.high).excludes_zero
@@ -117,7 +120,8 @@ def _decimals(unit: Unit) -> Callable[[float], int]:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A linear axis from ``low`` to ``high``; places on it are percent of its box, so that a drawing fits any width."""
+    """A linear axis from ``low`` to ``high``; places on it are percent of its box, so that a drawing fits any
+    width."""
 
     low: float
     high: float
@@ -198,16 +202,33 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
     own: dict[str, dict[str, tuple[Sequence[str], Iterable[Sequence[Value]]]]] = {
         "causes": {
             "hooks": (("connector", "hook", "calls", "time", "cpu"), _hooks(aggregate)),
-            "decomposition": (("connector", "metric", "total", "flags", "framework", "implementation"), _split([r for r in aggregate.decomposition if r.parts], "total flags framework implementation")),
-            "observer": (("connector", "metric", "effect", "recorded", "unrecorded"), _split(aggregate.observer_effect, "effect tax tax_unrecorded")),
+            "decomposition": (
+                ("connector", "metric", "total", "flags", "framework", "implementation"),
+                _split(
+                    [r for r in aggregate.decomposition if r.parts], "total flags framework implementation"
+                ),
+            ),
+            "observer": (
+                ("connector", "metric", "effect", "recorded", "unrecorded"),
+                _split(aggregate.observer_effect, "effect tax tax_unrecorded"),
+            ),
             "processes": (("connector", "process", "idle", "loaded", "memory"), _processes(aggregate)),
             "device": (("connector", "late", "busy", "slack"), _device(aggregate)),
         },
         "load": {
-            "ref_load": (("connector", "shape", "rate", *METRICS, "added_ttft", "added_tpot", "why"), _loaded(aggregate)),
-            "blocks": (("reference", "metric", "connector", "tax", *map(phase_text, blocks)), _blocks(aggregate, blocks)),
+            "ref_load": (
+                ("connector", "shape", "rate", *METRICS, "added_ttft", "added_tpot", "why"),
+                _loaded(aggregate),
+            ),
+            "blocks": (
+                ("reference", "metric", "connector", "tax", *map(phase_text, blocks)),
+                _blocks(aggregate, blocks),
+            ),
             "host_drift": (("rate", "what", "mean", "change", "p"), _drift(aggregate)),
-            "conversations": (("connector", "sessions", "rate", "turns", "hits", "ttft_p90", "tpot_p90"), _conversations(aggregate)),
+            "conversations": (
+                ("connector", "sessions", "rate", "turns", "hits", "ttft_p90", "tpot_p90"),
+                _conversations(aggregate),
+            ),
             "growth": (("connector", "of_a_step", "per_blocks", "per_running"), _slopes(aggregate)),
             "growth_cells": (("connector", "cached", "running", "ttft_p50", "tpot_p50"), _levels(aggregate)),
             "burns": (("connector", "metric", "rate", "put_in", "found", "held"), _burns(aggregate)),
@@ -216,7 +237,7 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
             "configs": (("connector", "status", "why", "install"), _states(aggregate)),
             "outputs": (("connector", "phase", "same", "prompts", "verdict"), _outputs(aggregate)),
         },
-    }  # fmt: skip
+    }
     return {
         section: [t for code, (heads, rows) in tables.items() for t in _table(aggregate, code, heads, rows)]
         for section, tables in own.items()
@@ -234,7 +255,8 @@ def lengths_table(aggregate: Aggregate, lines: Sequence[Line]) -> list[Table]:
 def _table(
     aggregate: Aggregate, code: str, heads: Sequence[str], rows: Iterable[Sequence[Value]]
 ) -> list[Table]:
-    """Return it without the columns in which no row has anything; nothing without rows. Connectors and metrics are codes in ``rows``."""
+    """Return it without the columns in which no row has anything; nothing without rows. Connectors and
+    metrics are codes in ``rows``."""
     said = {"connector": partial(named, aggregate), "metric": partial(label, "metric")}
     every = [[said[h](str(v)) if h in said else v for h, v in zip(heads, row, strict=True)] for row in rows]
     columns = list(zip(*every, strict=True))
@@ -420,7 +442,8 @@ def _outputs(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
 
 
 def proofs_of(aggregate: Aggregate) -> dict[str, int]:
-    """Count the cells of connectors, and of these the ones in which it was off, and the ones in which nothing proves either."""
+    """Count the cells of connectors, and of these the ones in which it was off, and the ones in which nothing
+    proves either."""
     cells = [c for c in aggregate.cells if is_connector(c.config)]
     off = sum(any(reason.code.startswith("off_") for reason in c.reasons) for c in cells)
     return {"asked": len(cells), "off": off, "unproved": sum(UNPROVED in c.flags for c in cells)}

@@ -191,7 +191,8 @@ def _taxes(
     no_ttft: dict[str, str],
     no_tax: dict[str, str],
 ) -> list[Tax]:
-    """Of every cell of Phases A to C; a lost one, and one of another computation than plain's, has taxes with a reason.
+    """Of every cell of Phases A to C; a lost one, and one of another computation than plain's, has taxes with
+    a reason.
 
     Without those a mean over lengths would be one over the lengths that are left.
     """
@@ -210,8 +211,8 @@ def _taxes(
 
 
 def _references(config: str, phase: str, spec: CellSpec, rates: ReferenceRatesFile) -> list[AnyReference]:
-    """For which reference rates a cell has taxes, at another rate of Phase A for neither; none of plain, of unrecorded cells, of
-    closed loops and of repeats.
+    """For which reference rates a cell has taxes, at another rate of Phase A for neither; none of plain, of
+    unrecorded cells, of closed loops and of repeats.
     """
     if config in ("plain", PLAIN_AGAIN) or spec.recorded is False or phase == "d" or is_repeat(phase):
         return []
@@ -276,11 +277,12 @@ def _amplification(
     asked: Collection[str],
     confidence: float,
 ) -> tuple[Amplification, ...]:
-    """Tax under load minus tax at ref_safe, where both are of one launch or both over blocks: at Phase A's shape of the taxes that
-    stand, at every other shape of Phase B' of its launch and of Phase B's. Of blocks the two are drawn apart, so the interval is rather too wide.
+    """Tax under load minus tax at ref_safe, where both are of one launch or both over blocks: at Phase A's
+    shape of the taxes that stand, at every other shape of Phase B' of its launch and of Phase B's. Of blocks
+    the two are drawn apart, so the interval is rather too wide.
 
-    None where both rates are one: load then adds nothing that was measured, which is not nothing that load adds. A shape that Phase B'
-    leaves out has a row with that reason.
+    None where both rates are one: load then adds nothing that was measured, which is not nothing that load
+    adds. A shape that Phase B' leaves out has a row with that reason.
 
     Args:
         shape: Phase A's.

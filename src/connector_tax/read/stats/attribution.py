@@ -1,8 +1,10 @@
-"""Where a connector's microseconds go: per hook, per process, per step and per token, and what stays unexplained.
+"""Where a connector's microseconds go: per hook, per process, per step and per token, and what stays
+unexplained.
 
-Decode-only steps alone, since a mean over a mixture moves with the mixture. Means, since they add up where medians do
-not: mean step with the connector less mean step without it is the sum of the parts below. Each is of one launch, and has the steps that
-entered it: CPU time is measured in some steps only.
+Decode-only steps alone, since a mean over a mixture moves with the mixture. Means, since they add up where
+medians do
+not: mean step with the connector less mean step without it is the sum of the parts below. Each is of one
+launch, and has the steps that entered it: CPU time is measured in some steps only.
 """
 
 import math
@@ -55,7 +57,8 @@ def attribute(
     confidence: float,
     factor: float = 1.0,
 ) -> Attribution | None:
-    """One entry of ``attribution`` in ``aggregate.json``; None without enough decode-only steps for an interval on both sides.
+    """One entry of ``attribution`` in ``aggregate.json``; None without enough decode-only steps for an
+    interval on both sides.
 
     Args:
         name, cell_id: of the configuration and of its cell.
@@ -91,7 +94,8 @@ def attribute(
 
 
 def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) -> Quantity | None:
-    """Of a longer step; None where it is not told apart from plain's, since a share of what may be nothing is no number."""
+    """Of a longer step; None where it is not told apart from plain's, since a share of what may be nothing is
+    no number."""
     if whole.point is None or verdict(whole, confidence) != TAX:
         return None
     point = part / whole.point
@@ -103,7 +107,8 @@ def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) 
         )
         return left.interval(confidence)
 
-    # Fieller: every share that leaves nothing, as far as the interval tells. Quantiles of ratios disagree with those of the difference.
+    # Fieller: every share that leaves nothing, as far as the interval tells. Quantiles of ratios disagree
+    # with those of the difference.
     low = _last(point, -1, lambda share: told(*rest(share)) != TAX)
     high = _last(point, 1, lambda share: told(*rest(share)) != GAIN)
     return Quantity(
@@ -164,14 +169,16 @@ UPDATE_HOOKS = {
     *("update_connector_output", "request_finished", "request_finished_all_groups", "take_events"),
     *("get_kv_connector_stats", "register_finished_partial_tail"),
 }
-# Called between two steps, by add_request() and has_requests(): no part of a step's duration, and in no part of it.
+# Called between two steps, by add_request() and has_requests(): no part of a step's duration, and in no part
+# of it.
 BETWEEN_HOOKS = {"on_new_request", "has_pending_push_work", "reset_cache"}
 
 
 def _means(
     columns: Floats, rng: np.random.Generator, factor: float, confidence: float
 ) -> list[Estimate] | None:
-    """Circular block bootstrap of means: sums of blocks are differences of one running sum. None with too few blocks."""
+    """Circular block bootstrap of means: sums of blocks are differences of one running sum. None with too few
+    blocks."""
     n = columns.shape[0]
     length = step_block_length(n)
     if n < FEWEST_BLOCKS * length:
@@ -194,13 +201,15 @@ def _means(
 
 
 def mean_cpu_us(cpu_us: Floats, calls: Floats) -> float | None:
-    """Over the steps that measured it; None where the hook was called in none of them, of which 0 would say something."""
+    """Over the steps that measured it; None where the hook was called in none of them, of which 0 would say
+    something."""
     known = ~np.isnan(cpu_us)
     return float(cpu_us[known].mean()) if calls[known].any() else None
 
 
 def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> tuple[Hook, ...]:
-    """Per hook, those that were called at all, dearest first; ``n_cpu_steps`` are the steps behind its CPU time."""
+    """Per hook, those that were called at all, dearest first; ``n_cpu_steps`` are the steps behind its CPU
+    time."""
     us, calls = table.hooks.us[rows].mean(axis=0), table.hooks.calls[rows].mean(axis=0)
     cpu = [
         mean_cpu_us(*columns)
@@ -241,9 +250,11 @@ def _in_a_step(name: str) -> bool:
 def _cpu_of_hooks(
     table: StepTable, rows: NDArray[np.bool_], factor: float, confidence: float
 ) -> Quantity | None:
-    """Sum the CPU time of the hooks inside a step, each cut at its wall time as in ``hooks``; None where no step measured it.
+    """Sum the CPU time of the hooks inside a step, each cut at its wall time as in ``hooks``; None where no
+    step measured it.
 
-    Scheduler and worker sample steps of their own, 16 apart: the interval is Student's t, with both sides' variances added.
+    Scheduler and worker sample steps of their own, 16 apart: the interval is Student's t, with both sides'
+    variances added.
     """
     cpu, wall, calls = (of[rows] for of in (table.hooks.cpu_us, table.hooks.us, table.hooks.calls))
     point, variance, sizes = 0.0, 0.0, []

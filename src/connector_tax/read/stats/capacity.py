@@ -1,10 +1,12 @@
-"""How many requests of a shape an engine can complete per second, from what was measured at another shape; and what a step costs.
+"""How many requests of a shape an engine can complete per second, from what was measured at another shape;
+and what a step costs.
 
-A shape of Phase B is measured at a reference rate only if the engine holds it there. What a request takes of the engine is its
-prompt, once, and its share of as many steps as its answer has tokens; the share is smaller the more sequences decode together.
+A shape of Phase B is measured at a reference rate only if the engine holds it there. What a request takes of
+the engine is its prompt, once, and its share of as many steps as its answer has tokens; the share is smaller
+the more sequences decode together.
 
-A step's time is taken as linear in a cost per step, per prompt token, per decoding sequence and per token looked back on, with coefficients
-that cannot be negative and a scatter in proportion to it.
+A step's time is taken as linear in a cost per step, per prompt token, per decoding sequence and per token
+looked back on, with coefficients that cannot be negative and a scatter in proportion to it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,9 +39,10 @@ class StepCosts(Costs):
 def step_features(cell: CellData, max_num_batched_tokens: int) -> Floats:
     """Of a cell with step records, shape (steps of the window with a token and a duration, 6).
 
-    One, prompt tokens, decoding sequences, tokens looked back on, prompts begun; and the duration in microseconds. Records do
-    not say how far back a step looks, nor how many prompts it begins: a decoding sequence of this shape is on average half
-    through its answer, a piece of a prompt half through the prompt, and every piece counts as its part.
+    One, prompt tokens, decoding sequences, tokens looked back on, prompts begun; and the duration in
+    microseconds. Records do not say how far back a step looks, nor how many prompts it begins: a decoding
+    sequence of this shape is on average half through its answer, a piece of a prompt half through the prompt,
+    and every piece counts as its part.
     """
     assert cell.steps is not None
     columns = read_step_columns(cell.steps.source).steps
@@ -70,7 +73,8 @@ def fit_step_costs(features: Floats, duration_us: Floats) -> StepCosts:
     from scipy import optimize
 
     weights = 1 / np.full(duration_us.size, np.median(duration_us))
-    # A scatter in proportion to the step wants weights of one over what is fitted, which is known only after a fit.
+    # A scatter in proportion to the step wants weights of one over what is fitted, which is known only after
+    # a fit.
     for _ in range(4):
         coefficients = optimize.nnls(features * weights[:, None], duration_us * weights)[0]
         fitted = np.maximum(features @ coefficients, 1e-3)
@@ -123,11 +127,13 @@ class Capacity:
     decode_s: float | None = None
 
     def request_s(self, shape: Shape) -> float | None:
-        """Seconds of the engine that one request takes where as many as can are in flight; None where nothing is known."""
+        """Seconds of the engine that one request takes where as many as can are in flight; None where nothing
+        is known."""
         measured_s = self.prompt_s.get(shape.input_tokens)
         if self.costs is not None:
             prompt_s, answer_s = busy_s(self.costs, self.limits, shape)
-            # Attention over a long prompt grows faster than its length, which prompts of one length do not show.
+            # Attention over a long prompt grows faster than its length, which prompts of one length do not
+            # show.
             return max(prompt_s, measured_s or 0.0) + answer_s
         if self.decode_s is None or measured_s is None:
             return None
@@ -165,8 +171,8 @@ def capacity_of(cells: Sequence[CellData], data: CampaignData, shape: Shape) -> 
     own_s = prompt_s.get(shape.input_tokens)
     if most_per_s <= 0 or own_s is None:
         return Capacity("nothing", limits, shape, prompt_s)
-    # What a request takes of an engine that completes that many, less its prompt. It may complete more: then this is too much,
-    # and shapes are measured at lower rates than they could be.
+    # What a request takes of an engine that completes that many, less its prompt. It may complete more: then
+    # this is too much, and shapes are measured at lower rates than they could be.
     decode_s = max(0.0, 1 / most_per_s - own_s) / shape.output_tokens
     return Capacity("probe", limits, shape, prompt_s, decode_s=decode_s)
 

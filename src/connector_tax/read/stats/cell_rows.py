@@ -1,5 +1,5 @@
-"""``cells`` of ``aggregate.json``: what is told of each, with what qualifies it and the estimates of those that statistics use; and ``aggregate.csv``,
-with one flat row per cell, empty where a number is unavailable.
+"""``cells`` of ``aggregate.json``: what is told of each, with what qualifies it and the estimates of those
+that statistics use; and ``aggregate.csv``, with one flat row per cell, empty where a number is unavailable.
 """
 
 import csv
@@ -59,7 +59,8 @@ def unheard_hooks(data: CampaignData) -> list[Problem]:
 
 
 def left_out(cell: CellData) -> Cell:
-    """One entry of ``cells`` in ``aggregate.json`` that no statistics use; of any other what is told of it, too."""
+    """One entry of ``cells`` in ``aggregate.json`` that no statistics use; of any other what is told of it,
+    too."""
     return Cell(
         config=cell.config,
         phase=cell.phase,
@@ -129,7 +130,8 @@ def _stopping(cell: CellData, confidence: float) -> Stopping | msgspec.UnsetType
 
 
 def _criteria(cell: CellData, saturation: Saturation | None) -> SaturationCriteria:
-    """The reference rates were chosen at one shape; a longer one may be too much at the same rate, and is judged by itself."""
+    """The reference rates were chosen at one shape; a longer one may be too much at the same rate, and is
+    judged by itself."""
     if cell.phase == "a" and saturation is not None:
         return saturation.criteria[cell.spec.rate_per_s]
     return overload_criteria(cell)
@@ -150,8 +152,8 @@ GPU_COLUMNS = ("sm_mhz_p50", "mem_mhz_p50", "temperature_c_max", "power_w_mean",
 
 def aggregate_csv(aggregate: Aggregate) -> str:
     """
-    A tax is the one that stands for the cell's configuration, rate and shape, over how many blocks of launches: two rows
-    have no two of them. Every row names the source of its numbers.
+    A tax is the one that stands for the cell's configuration, rate and shape, over how many blocks of
+    launches: two rows have no two of them. Every row names the source of its numbers.
     """
     taxes = {(t.config, t.phase, t.cell_id, t.metric): t for t in aggregate.taxes}
     standing = {t.place: t for t in aggregate.main_taxes}

@@ -46,8 +46,8 @@ Seqs = dict[str, Ints]
 def common_arrivals(cells: Sequence[CellData], seed: int) -> list[dict[str, CommonArrivals]]:
     """Of each cell: latency -> how its blocks are drawn; nothing where no schedule was fixed beforehand.
 
-    In a closed loop and in a conversation a request leaves when another has ended, so request k of two cells has no more in
-    common than any other.
+    In a closed loop and in a conversation a request leaves when another has ended, so request k of two cells
+    has no more in common than any other.
     """
     seqs = [_seqs(cell) for cell in cells]
     ranges: dict[tuple[str, ...], list[tuple[int, int]]] = {}
@@ -65,7 +65,8 @@ def common_arrivals(cells: Sequence[CellData], seed: int) -> list[dict[str, Comm
 
 
 def _schedule(cell: CellData) -> tuple[str, ...]:
-    """Cells with the same names had the same arrivals: ``plan.cells`` gives them one seed, whatever the configuration."""
+    """Cells with the same names had the same arrivals: ``plan.cells`` gives them one seed, whatever the
+    configuration."""
     return (cell.phase, cell.cell_id, cell.spec.arrival, str(cell.spec.seed))
 
 
@@ -103,8 +104,9 @@ STEP_COLUMNS: tuple[StepColumn, ...] = (
 # Steps are many and their percentiles narrow; these draws repeat a bound within about 3 % of the width.
 STEP_DRAWS = 400
 CDF_POINTS = 200
-# Fewer requests behind random arrivals near capacity make one or two busy periods: intervals of the steps of one kind held the truth in 75 to 80 % of
-# launches of 40 requests, in 89 to 92 % of those of 70 to 200 (tests/perf/small_subsets.py).
+# Fewer requests behind random arrivals near capacity make one or two busy periods: intervals of the steps of
+# one kind held the truth in 75 to 80 % of launches of 40 requests, in 89 to 92 % of those of 70 to 200
+# (tests/perf/small_subsets.py).
 FEWEST_AT_RANDOM = 70
 
 
@@ -136,7 +138,8 @@ class CellEstimates:
     """Estimates of one cell.
 
     Attributes:
-        latencies: (name, percentile) -> estimate, milliseconds. ``phases.NAME`` is there only behind Poisson arrivals.
+        latencies: (name, percentile) -> estimate, milliseconds. ``phases.NAME`` is there only behind Poisson
+            arrivals.
     """
 
     cell: CellData
@@ -190,7 +193,8 @@ def estimate_cells(
     Requests of cells with the same schedule are resampled at the same arrivals.
 
     Args:
-        confidence: of the intervals that are to be printed: few blocks spread too little, by how much depends on it.
+        confidence: of the intervals that are to be printed: few blocks spread too little, by how much depends
+            on it.
     """
     jobs = _with_lengths(cells, [_job(cell, seed, draws, confidence) for cell in cells], each)
     jobs = [replace(job, common=c) for job, c in zip(jobs, common_arrivals(cells, seed), strict=True)]
@@ -201,7 +205,8 @@ def estimate_cells(
 
 
 def no_kinds(arrival: str, requests: int) -> str | None:
-    """Why the steps of one kind have no interval in a cell of so many requests; None where they may have one."""
+    """Why the steps of one kind have no interval in a cell of so many requests; None where they may have
+    one."""
     if arrival not in ("poisson", "gamma") or requests >= FEWEST_AT_RANDOM:
         return None
     return "few_at_random"
@@ -219,7 +224,8 @@ def _job(cell: CellData, seed: int, draws: int, confidence: float) -> _Job:
 
 
 def _with_lengths(cells: Sequence[CellData], jobs: list[_Job], each: Each) -> list[_Job]:
-    """Cells of one rate and shape queue alike, whatever the configuration: their block lengths are told together.
+    """Cells of one rate and shape queue alike, whatever the configuration: their block lengths are told
+    together.
 
     Those behind a growing queue do not, and have no percentiles.
     """

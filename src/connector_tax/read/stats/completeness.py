@@ -1,7 +1,8 @@
-"""What a campaign lacks of what was planned, how far each configuration got, and the seven success criteria of the published experiment.
+"""What a campaign lacks of what was planned, how far each configuration got, and the seven success criteria
+of the published experiment.
 
-Time is that of preflight, and of each launch from its beginning until the engine was gone. What lay between launches is not in it: a night, an
-interruption, a machine that was away.
+Time is that of preflight, and of each launch from its beginning until the engine was gone. What lay between
+launches is not in it: a night, an interruption, a machine that was away.
 """
 
 from collections.abc import Iterable
@@ -111,8 +112,8 @@ def missing_repeats(data: CampaignData, absent: dict[str, Problem], launches: La
         block: wanted - {c.config for c in data.cells() if _is_of_block(c, block, shape, safe)}
         for block in blocks
     }
-    # Phases A and B have planned cells, of which each that is missing is named already, and a configuration without a run is
-    # said to be missing. Plain's second launch is none.
+    # Phases A and B have planned cells, of which each that is missing is named already, and a configuration
+    # without a run is said to be missing. Plain's second launch is none.
     gone = {b for b in blocks if not is_repeat(b) and _has_no_run(data, PLAIN_AGAIN, b)}
     found = [
         Problem("no_cell_in_block", f"phase_{block}", tuple(sorted(ids)))
@@ -259,7 +260,8 @@ REPORTED: CriterionWord = "reported"
 MET: CriterionWord = "met"
 NOT_MET: CriterionWord = "not met"
 OPEN: CriterionWord = "undetermined"
-# A criterion that asks for numbers, one that asks for a decision, and one that asks that its hypothesis holds.
+# A criterion that asks for numbers, one that asks for a decision, and one that asks that its hypothesis
+# holds.
 NUMBERS: dict[Outcome, CriterionWord] = dict.fromkeys((SUPPORTED, REFUTED, UNDETERMINED), REPORTED)
 KNOWN: dict[Outcome, CriterionWord] = {SUPPORTED: MET, REFUTED: MET, UNDETERMINED: OPEN}
 HOLDS: dict[Outcome, CriterionWord] = KNOWN | {REFUTED: NOT_MET}
@@ -277,8 +279,8 @@ NEEDED: dict[HypothesisId, set[str]] = {
 def judge_criteria(data: CampaignData, verdicts: list[Hypothesis]) -> list[CriterionOutcome]:
     """Criteria 1 to 5 ask whether a question got its answer, 6 and 7 about the campaign itself.
 
-    3, 4 and 5 name no configuration: where the one that they were registered for is not part of the campaign or was skipped, the
-    answer about another one counts.
+    3, 4 and 5 name no configuration: where the one that they were registered for is not part of the campaign
+    or was skipped, the answer about another one counts.
     """
     main = {v.id: v for v in reversed(verdicts)}
     answered = {v.id: v for v in reversed(verdicts) if v.outcome != NOT_TESTABLE}
@@ -311,7 +313,8 @@ def _answered(
     verdicts: list[Hypothesis],
     words: dict[Outcome, CriterionWord] = NUMBERS,
 ) -> CriterionOutcome:
-    """Judge a criterion about hypotheses: not met where an answer was lost, undetermined where the campaign could not give one."""
+    """Judge a criterion about hypotheses: not met where an answer was lost, undetermined where the campaign
+    could not give one."""
     missing = [v for v in verdicts if v.outcome == NOT_TESTABLE]
     if missing:
         outcome = NOT_MET if any(_could_be_asked(data, v.id) for v in missing) else OPEN
@@ -336,7 +339,8 @@ def _could_be_asked(data: CampaignData, hypothesis: HypothesisId) -> bool:
 
 
 def _artifacts(data: CampaignData) -> CriterionOutcome:
-    """Every run that was planned has ended, and has all its files if it measured; so has the campaign; every skip has a reason."""
+    """Every run that was planned has ended, and has all its files if it measured; so has the campaign; every
+    skip has a reason."""
     of_campaign = {"preflight_status.json": data.preflight, "reference_rates.json": data.reference_rates}
     faults = [Problem("file_missing", name) for name, document in of_campaign.items() if document is None]
     faults += _not_ended(data)
@@ -367,7 +371,8 @@ def _artifacts(data: CampaignData) -> CriterionOutcome:
 
 
 def _not_ended(data: CampaignData) -> list[Problem]:
-    """Planned phases without a run; what follows a failed phase is not measured any more, and what preflight skips never is."""
+    """Planned phases without a run; what follows a failed phase is not measured any more, and what preflight
+    skips never is."""
     faults: list[Problem] = []
     for config in data.config.connector_ids:
         runs = [r for r in data.runs if r.folder.connector_id == config]
@@ -384,7 +389,8 @@ def _name(run: RunData) -> str:
 
 
 def _wall_clock(data: CampaignData) -> CriterionOutcome:
-    """Preflight and Phases A, B and B' decide, as published; the evidence has their sum, its parts, and what else took time.
+    """Preflight and Phases A, B and B' decide, as published; the evidence has their sum, its parts, and what
+    else took time.
 
     Parts are whole seconds, so that they add up.
     """

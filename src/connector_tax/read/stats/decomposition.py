@@ -1,11 +1,14 @@
-"""A tax in three parts: flags that the connector switches, vLLM's connector framework, the connector's own code.
+"""A tax in three parts: flags that the connector switches, vLLM's connector framework, the connector's own
+code.
 
-flags = matched plain against plain; framework = the no-op connector's tax less its own flags; implementation = the rest,
-so that the three add up to the tax. A connector that changes no setting has no flags part. Where the flags of either are not
-known, the tax has the two parts of the published experiment: the no-op connector's whole tax, and the rest. Those stand by themselves, too
-(``two_parts``): of TTFT p90 and of the median step, with the settings that either switches in them.
+flags = matched plain against plain; framework = the no-op connector's tax less its own flags; implementation
+= the rest, so that the three add up to the tax. A connector that changes no setting has no flags part. Where
+the flags of either are not known, the tax has the two parts of the published experiment: the no-op
+connector's whole tax, and the rest. Those stand by themselves, too (``two_parts``): of TTFT p90 and of the
+median step, with the settings that either switches in them.
 
-Each part has the launches and the n of the taxes that it is made of: one over fewer blocks than the whole says so.
+Each part has the launches and the n of the taxes that it is made of: one over fewer blocks than the whole
+says so.
 """
 
 from collections.abc import Collection, Mapping
@@ -108,7 +111,8 @@ def _row(
         parts, split = {**parts, **two}, 2 if two["implementation"].estimate.point is not None else 0
         own = _flags(NOOP, taxes, changed).estimate
         if split and own.point is None and parts["flags"].estimate.point is not None:
-            # Beside the no-op connector's whole tax they would be counted twice. Where that has none, flags are all that is known.
+            # Beside the no-op connector's whole tax they would be counted twice. Where that has none, flags
+            # are all that is known.
             parts["flags"] = Part(own)
     return Decomposition(
         config=config,
@@ -155,7 +159,8 @@ METRICS: tuple[Split, ...] = ("ttft_p90", "step_p50_us")
 
 
 def two_parts(chosen: list[Tax], confidence: float) -> list[TwoParts]:
-    """Rows of ``two_parts`` in ``aggregate.json``; those without a number of the connector or the no-op connector are left out.
+    """Rows of ``two_parts`` in ``aggregate.json``; those without a number of the connector or the no-op
+    connector are left out.
 
     Args:
         chosen: the main taxes.

@@ -1,13 +1,15 @@
-"""How a connector's times grow with what the prefix cache holds and with how many requests run: Phase D's cells.
+"""How a connector's times grow with what the prefix cache holds and with how many requests run: Phase D's
+cells.
 
 One straight plane per configuration and quantity, over the medians of its cells:
 
     median of a cell = level + slope_1 * cached blocks + slope_2 * running requests
 
-Cells of one configuration share a launch, whose own level falls out of the slopes. Intervals are Student's t over cells.
-What medians miss the plane by counts as their error, so a cell that something disturbed, or a time that does not grow on a
-straight line, makes them wider; resamples of single cells know neither. The error is never taken to be less than those
-resamples say, which is what a few cells that lie on the plane by luck would otherwise claim.
+Cells of one configuration share a launch, whose own level falls out of the slopes. Intervals are Student's t
+over cells. What medians miss the plane by counts as their error, so a cell that something disturbed, or a
+time that does not grow on a straight line, makes them wider; resamples of single cells know neither. The
+error is never taken to be less than those resamples say, which is what a few cells that lie on the plane by
+luck would otherwise claim.
 """
 
 from collections.abc import Iterable, Mapping
@@ -64,9 +66,11 @@ class Point:
 def growth(
     estimates: Estimates, measured: Iterable[CellData], confidence: float, no_tax: Mapping[str, str]
 ) -> list[Growth]:
-    """``growth`` in ``aggregate.json``: one entry per configuration with cells in Phase D, none without that phase.
+    """``growth`` in ``aggregate.json``: one entry per configuration with cells in Phase D, none without that
+    phase.
 
-    Plain's own steps are the control: the cache only fills while a launch lasts, so time passes along with it.
+    Plain's own steps are the control: the cache only fills while a launch lasts, so time passes along with
+    it.
 
     Args:
         measured: also those that no statistics use, since what was sent before them stayed in the cache.
@@ -129,10 +133,10 @@ def before_in_launch(cell: CellData, others: Iterable[CellData]) -> list[CellDat
 def cached_blocks(cell: CellData, before: Iterable[CellData] = ()) -> float | None:
     """Blocks in the prefix cache in the middle of the cell's window; None where that is not known.
 
-    What the engine had computed when the cell began, and what the cell's own requests had come to by then, as many as the
-    engine has. Only whole blocks are cached, and of a request's last token nothing is. What priming prompts leave out is
-    known of each; nearly everything else that was ever generated comes from requests of this shape, so their number, and
-    what each of them leaves out, is known from it.
+    What the engine had computed when the cell began, and what the cell's own requests had come to by then, as
+    many as the engine has. Only whole blocks are cached, and of a request's last token nothing is. What
+    priming prompts leave out is known of each; nearly everything else that was ever generated comes from
+    requests of this shape, so their number, and what each of them leaves out, is known from it.
 
     Args:
         before: earlier cells of its launch.
@@ -154,9 +158,11 @@ def cached_blocks(cell: CellData, before: Iterable[CellData] = ()) -> float | No
 
 
 def _primed(cache: Cache, block_size: int) -> tuple[int, float]:
-    """Return the number of a cell's priming prompts, and the blocks that they would fill, each with its token of output, and that are not whole.
+    """Return the number of a cell's priming prompts, and the blocks that they would fill, each with its token
+    of output, and that are not whole.
 
-    All but the last have as many tokens as the longest. Documents may say any number, so they are never laid out one by one.
+    All but the last have as many tokens as the longest. Documents may say any number, so they are never laid
+    out one by one.
     """
     n, longest = cache.prompts or 0, cache.longest_prompt or 0
     last = (cache.primed_tokens or 0) - (n - 1) * longest
@@ -165,7 +171,8 @@ def _primed(cache: Cache, block_size: int) -> tuple[int, float]:
 
 
 def _computed_by(request: RequestRecord, at_ns: float) -> float:
-    """Tokens of a request that were computed by ``at_ns``: its prompt with the first token, the others evenly after it."""
+    """Tokens of a request that were computed by ``at_ns``: its prompt with the first token, the others evenly
+    after it."""
     first, last = request.t_first_token_ns, request.t_last_token_ns
     if request.status != "ok" or first is None or last is None or at_ns < first:
         return 0.0

@@ -1,14 +1,17 @@
-"""What the host did beside the cells: what of it qualifies a cell, whether it changed over a campaign's launches, and taxes at equal speed of it.
+"""What the host did beside the cells: what of it qualifies a cell, whether it changed over a campaign's
+launches, and taxes at equal speed of it.
 
-A virtual core does the same work in 1.0 to 1.6 times the time, for seconds to minutes, whatever runs on it. A launch that meets
-it slow has longer latencies in any configuration. What a fixed piece of work took beside each cell (``cpu_work_us_mean``) says how slow it was:
+A virtual core does the same work in 1.0 to 1.6 times the time, for seconds to minutes, whatever runs on it. A
+launch that meets it slow has longer latencies in any configuration. What a fixed piece of work took beside
+each cell (``cpu_work_us_mean``) says how slow it was:
 
     log latency = block + configuration + slope * log work
 
-by least squares over all launches of the blocks, both plains as one configuration. One whose variance is over four times the median configuration's counts for
-as much less: waits of a connector that copies differ by more than the host does. The slope takes the difference in work out of each
-block's log ratio. The interval is Student's t over blocks, with the slope's own error in it. This stands beside the tax and never
-in its place: a connector that itself slows the cores, by a thread that spins, also lengthens the piece of work.
+by least squares over all launches of the blocks, both plains as one configuration. One whose variance is over
+four times the median configuration's counts for as much less: waits of a connector that copies differ by more
+than the host does. The slope takes the difference in work out of each block's log ratio. The interval is
+Student's t over blocks, with the slope's own error in it. This stands beside the tax and never in its place:
+a connector that itself slows the cores, by a thread that spins, also lengthens the piece of work.
 """
 
 import math
@@ -33,13 +36,15 @@ from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.statistics.student import LogMean, log_mean
 from connector_tax.read.stats.launches import Launch, Launches, launches_of, levels_of, log_ratios
 
-# What was stolen is missing in whatever ran: 1 % of the host's time can be 1 % of a latency, which is what the client may
-# add to a median before its cell is flagged, too. Sixty seconds on two cores are 12,000 ticks, so 1 % is no rounding.
+# What was stolen is missing in whatever ran: 1 % of the host's time can be 1 % of a latency, which is what
+# the client may add to a median before its cell is flagged, too. Sixty seconds on two cores are 12,000 ticks,
+# so 1 % is no rounding.
 CPU_STOLEN_SHARE = 0.01
 # Nothing was asked of the GPU, or somebody chose this clock.
 HARMLESS_REASONS = frozenset({"gpu_idle", "applications_clocks_setting"})
 
-# Microseconds that a fixed piece of work, 0.2 ms of Python on a host of today, can have taken. Anything else is a damaged record.
+# Microseconds that a fixed piece of work, 0.2 ms of Python on a host of today, can have taken. Anything else
+# is a damaged record.
 PLAUSIBLE_WORK_US = (1.0, 1e5)
 
 # Source -> its unit.
@@ -62,7 +67,8 @@ def _number(host: Host, source: Source) -> float | None:
 
 
 def work_us(host: Host | None) -> float | None:
-    """Mean CPU time of the fixed piece of work beside a cell; None where nobody says, or where it cannot have been that."""
+    """Mean CPU time of the fixed piece of work beside a cell; None where nobody says, or where it cannot have
+    been that."""
     us = None if host is None else host.cpu_work_us_mean
     low, high = PLAUSIBLE_WORK_US
     return us if us is not None and low <= us <= high else None
@@ -116,9 +122,11 @@ MIN_FREEDOM = 3
 LEAST_VARIANCE = 1e-12
 # Of a log ratio; see ``AtEqualSpeed.damaged``.
 MOST_LOG = math.log(100)
-# Times the median configuration's variance, beyond which one weighs less: four launches differ by less than that by chance.
+# Times the median configuration's variance, beyond which one weighs less: four launches differ by less than
+# that by chance.
 FAR = 4.0
-# Of the slope: one that is known no better takes out noise. A host whose speed hardly changes has no such slope.
+# Of the slope: one that is known no better takes out noise. A host whose speed hardly changes has no such
+# slope.
 MOST_ERROR = 0.5
 # Of weights from residuals; they hardly change after the second.
 ROUNDS = 4
@@ -126,10 +134,12 @@ ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class SpeedSlope:
-    """How a latency goes with something that launches differ by: the time that the host takes for a fixed piece of work, or when they began.
+    """How a latency goes with something that launches differ by: the time that the host takes for a fixed
+    piece of work, or when they began.
 
     Attributes:
-        slope: of the log latency over it, for instance over the log work. At 0.3, work that takes 10 % longer goes with a latency that is 3 % longer.
+        slope: of the log latency over it, for instance over the log work. At 0.3, work that takes 10 % longer
+            goes with a latency that is 3 % longer.
         error: its standard error.
         freedom: launches less parameters.
     """
@@ -149,7 +159,8 @@ class AtEqualSpeed:
 
     Attributes:
         log_ratios: of each block, shape (blocks,).
-        shared_error: what the slope's error makes of their mean, with its sign: in all configurations it is the same slope.
+        shared_error: what the slope's error makes of their mean, with its sign: in all configurations it is
+            the same slope.
         log_work: by how much longer its launches' work took than plain's, shape (blocks,).
     """
 
@@ -159,7 +170,8 @@ class AtEqualSpeed:
 
     @property
     def damaged(self) -> bool:
-        """A latency or a piece of work that took a hundred times as long as plain's is a damaged record, and no float of JSON follows from it."""
+        """A latency or a piece of work that took a hundred times as long as plain's is a damaged record, and
+        no float of JSON follows from it."""
         return bool(max(np.abs(self.log_ratios).max(), np.abs(self.log_work).max()) > MOST_LOG)
 
 
@@ -170,7 +182,8 @@ def log_work(launch: Launch) -> float:
 
 
 def speed_slope(launches: Launches, blocks: list[str], configs: list[str]) -> SpeedSlope | None:
-    """None where a launch does not say how fast its host was, where launches are too few, or where their speeds differ too little."""
+    """None where a launch does not say how fast its host was, where launches are too few, or where their
+    speeds differ too little."""
     found = weighted_slope(launches, blocks, configs, log_work)
     return found if found is not None and found.error <= MOST_ERROR else None
 
@@ -178,10 +191,12 @@ def speed_slope(launches: Launches, blocks: list[str], configs: list[str]) -> Sp
 def weighted_slope(
     launches: Launches, blocks: list[str], configs: list[str], of: Callable[[Launch], float]
 ) -> SpeedSlope | None:
-    """Of the log latency over what ``of`` says of a launch, with a level for each block and each configuration.
+    """Of the log latency over what ``of`` says of a launch, with a level for each block and each
+    configuration.
 
-    A configuration whose residuals have over ``FAR`` times the variance of the median one's counts for as much less. None where ``of`` is not known
-    of a launch, where launches are too few, or where they hardly differ in it.
+    A configuration whose residuals have over ``FAR`` times the variance of the median one's counts for as
+    much less. None where ``of`` is not known of a launch, where launches are too few, or where they hardly
+    differ in it.
     """
     if not blocks or not configs:
         return None
@@ -208,7 +223,8 @@ def weighted_slope(
 
 
 def _fit(levels: Floats, work: Floats, values: Floats, weights: Floats) -> tuple[float, float, Floats] | None:
-    """Slope, its standard error and residuals by weighted least squares; None where all launches of a level are at one speed."""
+    """Slope, its standard error and residuals by weighted least squares; None where all launches of a level
+    are at one speed."""
     root = np.sqrt(weights)
     basis = np.linalg.qr(levels * root[:, None])[0]
     x, y = work * root, values * root
@@ -219,7 +235,8 @@ def _fit(levels: Floats, work: Floats, values: Floats, weights: Floats) -> tuple
     rest = y - basis @ (basis.T @ y)
     slope = float(own @ rest) / size
     residual = rest - slope * own
-    # Not a sandwich: where one launch alone met a slow host, its residual is zero, and it says nothing of the error.
+    # Not a sandwich: where one launch alone met a slow host, its residual is zero, and it says nothing of the
+    # error.
     variance = float(residual @ residual) / (len(work) - levels.shape[1] - 1)
     return slope, math.sqrt(variance / size), residual / root
 
@@ -235,7 +252,8 @@ def at_equal_speed(launches: Launches, blocks: list[str], config: str, slope: Sp
 
 
 def equal_speed(found: AtEqualSpeed, confidence: float) -> EqualSpeed | None:
-    """``at_equal_host_speed`` in ``aggregate.json``; ``work`` is the ratio of the work's time to plain's, less one.
+    """``at_equal_host_speed`` in ``aggregate.json``; ``work`` is the ratio of the work's time to plain's,
+    less one.
 
     None where it is damaged.
     """

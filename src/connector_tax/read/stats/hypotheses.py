@@ -1,4 +1,5 @@
-"""H1 to H6: supported, refuted, undetermined (the interval holds the threshold) or not testable; and the evidence that they are decided on.
+"""H1 to H6: supported, refuted, undetermined (the interval holds the threshold) or not testable; and the
+evidence that they are decided on.
 
 Thresholds are those of the published experiment; ``docs/measurement.md`` lists them. Where Mooncake has
 no numbers, H1, H3, H5 and H6 are also asked of the connectors that have; H2 and H4 are about pairs.
@@ -55,10 +56,12 @@ class Evidence:
         headline: config -> tax of TTFT p90, Phase A shape (``main_taxes``).
         by_input: config -> TTFT p90 tax over the input length, averaged over output lengths.
         by_output: config -> TPOT p90 tax over the output length, averaged over input lengths.
-        absent: config -> the code of why it has no numbers; those of the campaign that have some are not in it.
+        absent: config -> the code of why it has no numbers; those of the campaign that have some are not in
+            it.
         members: every configuration of the campaign.
         stacks: config of a MultiConnector -> the configurations it is made of.
-        n_blocks: of those whose headline tax is taken over blocks of launches, how many; others are of one launch.
+        n_blocks: of those whose headline tax is taken over blocks of launches, how many; others are of one
+            launch.
     """
 
     headline: Mapping[str, Estimate]
@@ -81,8 +84,9 @@ def evidence_of(
 ) -> Evidence:
     """The chosen taxes at ref_safe, and trends over Phase B's shapes.
 
-    A TPOT tax of a shape at which a side did not keep up is no tax of its output length, and never averaged; of TTFT such a
-    shape counts where an input length would have no number without it, and the verdict says so.
+    A TPOT tax of a shape at which a side did not keep up is no tax of its output length, and never averaged;
+    of TTFT such a shape counts where an input length would have no number without it, and the verdict says
+    so.
 
     Args:
         failed: who has no tax at a rate and Phase A's shape; it enters no mean either.
@@ -123,7 +127,8 @@ OF_BLOCKS = ("H1", "H2", "H3", "H4")
 def hypotheses_of(
     verdicts: list[Hypothesis], evidence: Evidence, at_equal_speed: Mapping[str, Estimate]
 ) -> list[Hypothesis]:
-    """``hypotheses`` of ``aggregate.json``: each verdict, and beside it what taxes at equal speed of the host answer.
+    """``hypotheses`` of ``aggregate.json``: each verdict, and beside it what taxes at equal speed of the host
+    answer.
 
     The latter never replaces the verdict; see ``host.py``.
 
@@ -162,7 +167,8 @@ H3_SHARE, H3_LOW_SHARE = 0.50, 0.30
 
 
 def prior_label(tax: Estimate, confidence: float) -> Conclusion:
-    """Revised where the whole interval lies outside the range, kept where the value lies inside, else open."""
+    """Revised where the whole interval lies outside the range, kept where the value lies inside, else
+    open."""
     low, high = tax.interval(confidence)
     if (high is not None and high < H1_KEEP[0]) or (low is not None and low > H1_KEEP[1]):
         return "prior_revised"
@@ -225,7 +231,8 @@ def is_nixl(config: str) -> bool:
 
 
 def _nixl(evidence: Evidence) -> str:
-    """Return NIXL's configuration with a number, ``nixl_both`` first; where none has one, a member of the campaign."""
+    """Return NIXL's configuration with a number, ``nixl_both`` first; where none has one, a member of the
+    campaign."""
     known = [c for c, tax in evidence.headline.items() if is_nixl(c) and tax.point is not None]
     if NIXL in known:
         return NIXL
@@ -259,7 +266,8 @@ def _h1(evidence: Evidence, config: str) -> Hypothesis:
     judge = partial(against, H1_THRESHOLD, above=SUPPORTED, below=REFUTED)
     low, high = tax.interval(evidence.confidence)
     outcome = judge(low, high)
-    # The replay on eight instances gave these two a tax: below 10 % here, it came from the instances' coupling.
+    # The replay on eight instances gave these two a tax: below 10 % here, it came from the instances'
+    # coupling.
     found: list[Conclusion] = (
         ["coupling"] if outcome == REFUTED and (config == MAIN or is_nixl(config)) else []
     )

@@ -1,8 +1,8 @@
-"""Launches in blocks: which cell of which launch stands for a configuration in a block, and its log ratio to the block's plains; and launches in
-which requests failed.
+"""Launches in blocks: which cell of which launch stands for a configuration in a block, and its log ratio to
+the block's plains; and launches in which requests failed.
 
-A block is one where plain was launched twice in it, as in Phases A and B of a campaign with repeats. A launch that is in no block makes no tax over
-blocks, and counts where its requests failed.
+A block is one where plain was launched twice in it, as in Phases A and B of a campaign with repeats. A launch
+that is in no block makes no tax over blocks, and counts where its requests failed.
 """
 
 import math
@@ -36,7 +36,8 @@ class Launch:
         within_sd: of ``log_latency`` by resampling requests: what the launch cannot say more exactly.
         requests: behind it.
         host: what the host did meanwhile; None where nobody says.
-        why_none: a code of what happened to its requests that it has no percentile; empty where it has one, and where too few say anything of it.
+        why_none: a code of what happened to its requests that it has no percentile; empty where it has one,
+            and where too few say anything of it.
     """
 
     block: str
@@ -59,7 +60,8 @@ def headline_shape(estimates: Estimates) -> Shape | None:
 
 
 def is_headline_cell(own: CellEstimates, phase: Phase, shape: Shape | None, rate_per_s: float) -> bool:
-    """Whether it has Phase A's load at that rate: so have the cells of blocks, those of Phases A and B, and of B' where it measures that shape."""
+    """Whether it has Phase A's load at that rate: so have the cells of blocks, those of Phases A and B, and
+    of B' where it measures that shape."""
     spec = own.cell.spec
     return (
         (is_repeat(phase) or phase in ("a", "b", "b_prime"))
@@ -117,7 +119,8 @@ def is_known(launches: Launches, block: str, config: str) -> bool:
 
 
 def own_blocks(launches: Launches, blocks: list[str]) -> dict[str, list[str]]:
-    """Configuration -> the blocks in which it has a number; those with enough of them, and of which requests failed in no block.
+    """Configuration -> the blocks in which it has a number; those with enough of them, and of which requests
+    failed in no block.
 
     None at all where those of plain did.
     """
@@ -129,16 +132,20 @@ def own_blocks(launches: Launches, blocks: list[str]) -> dict[str, list[str]]:
 
 
 def blocks_that_failed(launches: Launches) -> dict[str, list[Launch]]:
-    """Connector -> its launches whose cell counts and has no percentile, since requests failed or did not finish; of those with several launches.
+    """Connector -> its launches whose cell counts and has no percentile, since requests failed or did not
+    finish; of those with several launches.
 
-    A launch that is lost, since its cell does not count, says nothing. One of these says that the connector did worse there than any
-    number: the launches that are left would flatter it, be they blocks or a single one. Whether plain has a number in the same block is not asked.
+    A launch that is lost, since its cell does not count, says nothing. One of these says that the connector
+    did worse there than any
+    number: the launches that are left would flatter it, be they blocks or a single one. Whether plain has a
+    number in the same block is not asked.
     """
     return {c: lost for c in others_than_plain(launches) if (lost := _failed(launches, (c,)))}
 
 
 def plain_failed(launches: Launches) -> list[Launch]:
-    """The same of plain, in either of its launches in a block: they are one configuration, and the launches that are left would flatter it."""
+    """The same of plain, in either of its launches in a block: they are one configuration, and the launches
+    that are left would flatter it."""
     return _failed(launches, PLAINS)
 
 
@@ -180,7 +187,8 @@ def launches_of(launches: Launches, blocks: list[str], configs: list[str]) -> li
 
 
 def levels_of(chosen: list[Launch], blocks: list[str], configs: list[str]) -> Floats:
-    """A column of ones and zeros for each block, then for each configuration; both plains are in none of the latter."""
+    """A column of ones and zeros for each block, then for each configuration; both plains are in none of the
+    latter."""
     by_block = [np.array([x.block == b for x in chosen], dtype=np.float64) for b in blocks]
     by_config = [np.array([x.config == c for x in chosen], dtype=np.float64) for c in configs]
     return np.column_stack([*by_block, *by_config])

@@ -1,9 +1,9 @@
 """The one tax that stands for a configuration at a rate of Phase A: chosen here once, read everywhere.
 
-Over blocks of launches where there are enough; else that of Phase A's cell; where that is lost, that of the cell of the same
-rate and shape in Phase B or B'. Hypotheses, amplification, decomposition, figures, the headline, ``aggregate.csv`` and
-``compare.py`` all take this one. Two of unlike kinds are never put into one number: the interval of one launch does not hold
-what launches differ by.
+Over blocks of launches where there are enough; else that of Phase A's cell; where that is lost, that of the
+cell of the same rate and shape in Phase B or B'. Hypotheses, amplification, decomposition, figures, the
+headline, ``aggregate.csv`` and ``compare.py`` all take this one. Two of unlike kinds are never put into one
+number: the interval of one launch does not hold what launches differ by.
 """
 
 from collections.abc import Sequence
@@ -36,10 +36,11 @@ Key = tuple[str, AnyReference, float, Metric]
 
 
 def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shape) -> list[Tax]:
-    """Of one launch each, at every rate of Phase A: its own where its cells count, else Phase B's or B's of that rate and shape.
+    """Of one launch each, at every rate of Phase A: its own where its cells count, else Phase B's or B's of
+    that rate and shape.
 
-    A cell that counts and has no number, since requests failed, stands with that reason: another launch in which none did would flatter. So does
-    a lost one that no other stands in for.
+    A cell that counts and has no number, since requests failed, stands with that reason: another launch in
+    which none did would flatter. So does a lost one that no other stands in for.
 
     Args:
         shape: Phase A's.
@@ -48,7 +49,8 @@ def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shap
     for tax in sorted(taxes, key=_place):
         if tax.spec.shape != shape or tax.phase not in PHASES_IN_ORDER:
             continue
-        # Phase A's have a row for each reference; Phase B's cell holds for both where their rates are the same.
+        # Phase A's have a row for each reference; Phase B's cell holds for both where their rates are the
+        # same.
         names: list[AnyReference] = [*_references_at(rates, tax.rate_per_s)]
         for name in names or [NEITHER]:
             key = (tax.config, name, tax.rate_per_s, tax.metric)
@@ -62,7 +64,8 @@ def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shap
 def _steps_of_one_launch(best: dict[Key, Tax], taxes: list[Tax]) -> dict[Key, Tax]:
     """``best``, with both parts of the launch whose median step they are parts of.
 
-    Each may be known where the step is not, hooks without plain's cell, or be lost where it is known, in a launch that heard no hooks.
+    Each may be known where the step is not, hooks without plain's cell, or be lost where it is known, in a
+    launch that heard no hooks.
     """
     measured = {(t.config, t.phase, t.spec.cell_id, t.metric): t for t in taxes}
     found = dict(best)
@@ -87,7 +90,8 @@ def main_taxes(
     rng: np.random.Generator,
     failed: Sequence[FailedBlock],
 ) -> list[Tax]:
-    """``of_launches``, with the tax over blocks wherever there is one, and none where requests failed in a block.
+    """``of_launches``, with the tax over blocks wherever there is one, and none where requests failed in a
+    block.
 
     Args:
         blocks: ``repeats`` of ``aggregate.json``.
@@ -113,7 +117,8 @@ def _phase_averaged(
     draws: int,
     rng: np.random.Generator,
 ) -> dict[str, Estimate]:
-    """Return configuration -> its tax of TTFT over blocks with phases averaged out; nothing where no cell has that."""
+    """Return configuration -> its tax of TTFT over blocks with phases averaged out; nothing where no cell has
+    that."""
     if entry.metric != "ttft_p90" or not any(AVERAGED in e.latencies for e in estimates.values()):
         return {}
     # A generator of its own: draws of the other taxes stay what they are.
@@ -125,7 +130,8 @@ def _phase_averaged(
 def _without_number(
     found: dict[Key, Tax], failed: Sequence[FailedBlock], rates: ReferenceRatesFile | None
 ) -> dict[Key, Tax]:
-    """``found``, with taxes unavailable of which requests failed in a block; that of a launch in which none did would flatter.
+    """``found``, with taxes unavailable of which requests failed in a block; that of a launch in which none
+    did would flatter.
 
     Where it is plain that failed, all of that rate and latency.
     """

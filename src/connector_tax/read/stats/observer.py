@@ -1,4 +1,5 @@
-"""What the engine's recorder costs: Phase A's shape measured with it and without it, in one launch, one after the other."""
+"""What the engine's recorder costs: Phase A's shape measured with it and without it, in one launch, one after
+the other."""
 
 from collections.abc import Mapping
 
@@ -13,7 +14,8 @@ def observer_effect(
 ) -> list[ObserverEffect]:
     """Rows of ``observer_effect`` in ``aggregate.json``, one per configuration and latency.
 
-    ``effect``: recorded / unrecorded - 1; ``tax`` and ``tax_unrecorded``: against plain measured in the same way.
+    ``effect``: recorded / unrecorded - 1; ``tax`` and ``tax_unrecorded``: against plain measured in the same
+    way.
 
     Args:
         no_tax: configuration -> why its latencies are no tax.
@@ -35,7 +37,8 @@ def observer_effect(
             tax_unrecorded=_tax(metric, off, plain[1], no_tax, confidence),
         )
         for config, (on, off) in pairs.items()
-        # Medians beside the tails that taxes are about: the recorder costs each step the same, so they see it best.
+        # Medians beside the tails that taxes are about: the recorder costs each step the same, so they see it
+        # best.
         for metric in LATENCIES
     ]
 

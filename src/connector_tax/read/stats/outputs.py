@@ -18,8 +18,9 @@ PLAINS = ("plain", PLAIN_AGAIN)
 def compare_outputs(data: CampaignData) -> list[Outputs]:
     """One row per launch that ran the pass, against plain's first launch.
 
-    ``verdict``: ``reference`` (that launch itself), ``same``, ``differs``, ``not repeatable`` (it differs, but only
-    where launches of plain do among themselves), ``failed`` (a prompt was not answered, by it or by plain's first launch).
+    ``verdict``: ``reference`` (that launch itself), ``same``, ``differs``, ``not repeatable`` (it differs,
+    but only where launches of plain do among themselves), ``failed`` (a prompt was not answered, by it or by
+    plain's first launch).
     """
     found = [run for run in data.runs if run.outputs is not None]
     plain = [run for run in found if run.folder.connector_id in PLAINS]
@@ -34,7 +35,8 @@ def compare_outputs(data: CampaignData) -> list[Outputs]:
 
 
 def other_computations(rows: list[Outputs]) -> dict[str, str]:
-    """Configuration -> why its latencies are no tax: a launch of it answers otherwise than plain, which computes something else."""
+    """Configuration -> why its latencies are no tax: a launch of it answers otherwise than plain, which
+    computes something else."""
     return {
         row.config: "answers_differ" for row in rows if row.verdict == "differs" and row.config not in PLAINS
     }

@@ -1,11 +1,13 @@
 """TTFT with the phase of arrival averaged out, from step records; it stands beside TTFT as measured.
 
-A request waits for the engine's next look at its queue, which begins the next step. Behind Poisson arrivals it came at any time since the
-look before with equal chance, whatever the engine does. So it counts with every wait that it could have had, in place of the one that it had.
+A request waits for the engine's next look at its queue, which begins the next step. Behind Poisson arrivals
+it came at any time since the look before with equal chance, whatever the engine does. So it counts with every
+wait that it could have had, in place of the one that it had.
 
-Nobody records when the engine received a request, so the time from sending to that is estimated. It ends before the look that took the
-request and after the look before, with equal chance anywhere between: the median of both ends of all requests is that time. Where it varies
-some requests contradict the estimate; their share says how well it is known.
+Nobody records when the engine received a request, so the time from sending to that is estimated. It ends
+before the look that took the request and after the look before, with equal chance anywhere between: the
+median of both ends of all requests is that time. Where it varies some requests contradict the estimate; their
+share says how well it is known.
 Source: Casella & Robert 1996, Rao-Blackwellisation of sampling schemes.
 """
 
@@ -30,10 +32,12 @@ from connector_tax.base.units import NS_PER_MS
 
 NAME = "ttft_phase_averaged_ms"
 PHASES = 10
-# Spreads the phases of one request between those of the others, which steps of one length would put on ten values.
+# Spreads the phases of one request between those of the others, which steps of one length would put on ten
+# values.
 GOLDEN = 0.6180339887
 FEWEST = 20
-# Of the time between two looks: so far outside of it a delivery may lie. A request beyond that waited for several looks, and keeps its own TTFT.
+# Of the time between two looks: so far outside of it a delivery may lie. A request beyond that waited for
+# several looks, and keeps its own TTFT.
 TOLERANCE = 0.25
 # More requests without a step that took them whole are a queue, or lost records.
 MOST_UNMATCHED = 0.05
@@ -62,8 +66,10 @@ class Sent:
 class Averaged:
     """
     Attributes:
-        ttft_ms: under every phase, shape (requests, phases); as measured where the engine took a request at once or it is not known when.
-        pull_ms: how far each request draws the delivery time towards itself, times the number of requests; shape (requests,).
+        ttft_ms: under every phase, shape (requests, phases); as measured where the engine took a request at
+            once or it is not known when.
+        pull_ms: how far each request draws the delivery time towards itself, times the number of requests;
+            shape (requests,).
     """
 
     ttft_ms: Floats
@@ -159,7 +165,8 @@ def estimate(
     draw: Draw,
     confidence: float,
 ) -> dict[float, Estimate]:
-    """Return ``estimate_percentiles`` of it: a block holds all phases of its requests, and resamples have delivery times of their own.
+    """Return ``estimate_percentiles`` of it: a block holds all phases of its requests, and resamples have
+    delivery times of their own.
 
     Args:
         n: requests, which is all that is known without averages.

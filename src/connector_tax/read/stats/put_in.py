@@ -1,8 +1,10 @@
-"""What was put in beside what was found: the taxes that a model gives, and the burns of test connectors on a virtual GPU.
+"""What was put in beside what was found: the taxes that a model gives, and the burns of test connectors on a
+virtual GPU.
 
-A test connector (``launch/plugins/burning_connector.py``) burns so many microseconds in ``build_connector_meta``, which vLLM's scheduler calls once
-in every step. Found is the difference from the one that burns nothing, block by block of launches. docs/virtual-gpu.md says why a
-number grows by the burn, and of which numbers that does not follow.
+A test connector (``launch/plugins/burning_connector.py``) burns so many microseconds in
+``build_connector_meta``, which vLLM's scheduler calls once in every step. Found is the difference from the
+one that burns nothing, block by block of launches. docs/virtual-gpu.md says why a number grows by the burn,
+and of which numbers that does not follow.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -74,7 +76,8 @@ Pair = tuple[CellEstimates, CellEstimates]
 def burns(
     config: CampaignConfig, estimates: Estimates, rates: ReferenceRatesFile | None, confidence: float
 ) -> Burns | None:
-    """None where no burn is known: on another engine, without test connectors, and without one that burns nothing."""
+    """None where no burn is known: on another engine, without test connectors, and without one that burns
+    nothing."""
     known = known_burns_us(config)
     base = next((c for c, us in known.items() if us == 0), None)
     if base is None or rates is None or len(known) < 2:
@@ -108,7 +111,8 @@ def burns(
 
 
 def known_burns_us(config: CampaignConfig) -> dict[str, float]:
-    """Test connector -> what it burns in every step; of a virtual GPU alone, and of those that burn nothing else."""
+    """Test connector -> what it burns in every step; of a virtual GPU alone, and of those that burn nothing
+    else."""
     if config.engine.kind != "virtual_gpu":
         return {}
     found = {}
@@ -145,7 +149,8 @@ def _blocks(estimates: Estimates, config: str, rate: float) -> dict[Phase, CellE
 def _why_nothing_follows(
     config: CampaignConfig, configs: Collection[str], pairs: Sequence[Pair]
 ) -> dict[BurnMetric, str]:
-    """Return the numbers of which nothing follows, and why: none where no request of any cell was sent before the one before it had ended."""
+    """Return the numbers of which nothing follows, and why: none where no request of any cell was sent before
+    the one before it had ended."""
     reasons: dict[BurnMetric, str] = {"ttft_p90_us": FIRST_TOKEN}
     steps: tuple[BurnMetric, ...] = ("step_p50_us", "tpot_p50_us", "tpot_p90_us")
     if not all(_synchronous(config, c) for c in configs):
@@ -162,7 +167,8 @@ def _alone(requests: Collection[RequestRecord]) -> bool:
 
 
 def _found(metric: BurnMetric, pairs: Sequence[Pair], confidence: float) -> Quantity:
-    """The mean difference over blocks; Student's t. None where a cell that counts has no number: the others would flatter it."""
+    """The mean difference over blocks; Student's t. None where a cell that counts has no number: the others
+    would flatter it."""
     estimate, scale = METRICS[metric]
     found = [(estimate(own), estimate(base)) for own, base in pairs]
     lost = [e.reason or "unavailable" for pair in found for e in pair if e.point is None]

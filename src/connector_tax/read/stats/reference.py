@@ -1,5 +1,5 @@
-"""Phase A to the rates at which taxes are taken: whether a configuration keeps up at a rate, two reference rates, and one for each shape that does not
-hold them.
+"""Phase A to the rates at which taxes are taken: whether a configuration keeps up at a rate, two reference
+rates, and one for each shape that does not hold them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,8 +40,8 @@ class RatePoint:
     """What Phase A says about one configuration at one rate.
 
     Attributes:
-        throughput_ratio: completions over what was asked for: the cell's rate, or with random arrivals what was sent, the
-            arrivals that were scheduled in its window.
+        throughput_ratio: completions over what was asked for: the cell's rate, or with random arrivals what
+            was sent, the arrivals that were scheduled in its window.
         waiting_p50: None without samples.
         ttft_p90_ms: None where p90 falls on unfinished requests.
         random_arrivals: growth of TTFT is not judged then.
@@ -97,9 +97,9 @@ def rate_point(cell: CellData) -> RatePoint:
 def queued(cell: CellData) -> bool:
     """Whether a tax of this cell holds queueing: requests waited, or the cell ended behind a growing queue.
 
-    Throughput a little below the rate does not say so: answers that take as long as a third of the window are still piling up
-    when it begins, and their completions are missing at its start. It counts where the engine's queue is not known, and where
-    more is missing than that explains.
+    Throughput a little below the rate does not say so: answers that take as long as a third of the window are
+    still piling up when it begins, and their completions are missing at its start. It counts where the
+    engine's queue is not known, and where more is missing than that explains.
     """
     criteria = overload_criteria(cell)
     waited = criteria.waiting
@@ -162,8 +162,9 @@ LOWEST_SERVED = 0.5
 
 
 def saturation_by_config(data: CampaignData) -> dict[str, Saturation]:
-    """Every configuration with usable Phase A cells: those that the campaign lists in its order, then plain's second launches and what
-    was listed once, whose cells are judged alike and from which no reference rate follows.
+    """Every configuration with usable Phase A cells: those that the campaign lists in its order, then plain's
+    second launches and what was listed once, whose cells are judged alike and from which no reference rate
+    follows.
     """
     return {
         config: judge_saturation([rate_point(cell) for cell in cells])
@@ -182,11 +183,11 @@ def _phase_a(data: CampaignData) -> dict[str, list[CellData]]:
 def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> ReferenceRatesFile:
     """``reference_rates.json``; no time of writing, so the same input gives the same bytes.
 
-    Over the configurations that completed Phase A: one that failed there has no say in the rates of the others.
-    ``ref_safe`` is the highest rate below every configuration's saturation rate, ``ref_load`` the
+    Over the configurations that completed Phase A: one that failed there has no say in the rates of the
+    others. ``ref_safe`` is the highest rate below every configuration's saturation rate, ``ref_load`` the
     highest at which plain is not saturated, whatever fired below it; ``non_monotonic_load`` says where
-    something did. Where there is none, plain's lowest measured rate stands in and ``fallback_lowest_rate`` says so.
-    ``shapes`` and ``load_shapes`` hold the rate of each shape of Phases B and B'.
+    something did. Where there is none, plain's lowest measured rate stands in and ``fallback_lowest_rate``
+    says so. ``shapes`` and ``load_shapes`` hold the rate of each shape of Phases B and B'.
 
     Args:
         shapes: whether those are wanted; they take the step records of Phase A where there are any.
@@ -203,13 +204,16 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
     }
     if "plain" not in by_config:
         raise AnalysisError(
-            f"{data.root}: plain has no usable cell of phase A, so there is no baseline and no reference rate. Remove bad cells below {data.document.date}_plain/phase_a, if there are any, and start the campaign again to have them measured."
+            f"{data.root}: plain has no usable cell of phase A, so there is no baseline and no reference"
+            f" rate. Remove bad cells below {data.document.date}_plain/phase_a, if there are any, and start"
+            " the campaign again to have them measured."
         )
     plain = by_config["plain"]
     rates = sorted(plain.criteria)
     flags: list[str] = []
     limit = min((s.saturation_rate_per_s or float("inf") for s in by_config.values()), default=float("inf"))
-    # A sweep that ended at an overloaded rate says of the rates above it that they are too much; the limit leaves them out.
+    # A sweep that ended at an overloaded rate says of the rates above it that they are too much; the limit
+    # leaves them out.
     common = [r for r in rates if all(r in s.criteria for s in by_config.values())]
     safe = [r for r in common if r < limit]
     load = [r for r in rates if not plain.criteria[r].fired]
@@ -270,8 +274,9 @@ def shape_rates(
 ) -> dict[str, ShapeRate]:
     """Shape -> its rate and why.
 
-    The reference rate where every configuration holds the shape there, else the highest power-of-two fraction of it that uses no
-    more of plain's capacity at that shape than the reference rate uses at Phase A's, and that every configuration holds.
+    The reference rate where every configuration holds the shape there, else the highest power-of-two fraction
+    of it that uses no more of plain's capacity at that shape than the reference rate uses at Phase A's, and
+    that every configuration holds.
 
     Args:
         most: the share of its capacity up to which a configuration holds a shape.
@@ -305,7 +310,8 @@ def load_rates(
     plain: Capacity,
     most: float = HOLDS_BELOW,
 ) -> dict[str, ShapeRate]:
-    """Shape -> its rate in Phase B'. At ref_load connectors may be saturated; it is plain that has to hold it."""
+    """Shape -> its rate in Phase B'. At ref_load connectors may be saturated; it is plain that has to hold
+    it."""
     found = {}
     for shape in shapes:
         safe_per_s = safe[str(shape)].rate_per_s or reference_per_s

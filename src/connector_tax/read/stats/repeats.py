@@ -1,11 +1,14 @@
-"""Taxes from blocks of repeated launches, where what launches differ by is in the interval; and the smallest tax that they would find.
+"""Taxes from blocks of repeated launches, where what launches differ by is in the interval; and the smallest
+tax that they would find.
 
-Each block launches every configuration once and plain twice. A block's log ratio of percentiles, own against the mean of its
-two plains, is one observation: what is slow for a whole block cancels, and what differs between launches, and within them,
-is in the spread of the blocks. Intervals are Student's t over blocks: with five of them a bootstrap of blocks would be a fifth
-too short (``tests/unit/stats/test_repeats.py`` counts how often either holds the truth).
+Each block launches every configuration once and plain twice. A block's log ratio of percentiles, own against
+the mean of its two plains, is one observation: what is slow for a whole block cancels, and what differs
+between launches, and within them, is in the spread of the blocks. Intervals are Student's t over blocks: with
+five of them a bootstrap of blocks would be a fifth too short (``tests/unit/stats/test_repeats.py`` counts how
+often either holds the truth).
 
-What launches differ by is known from few blocks, and so is the tax that they would find: over blocks it has an interval.
+What launches differ by is known from few blocks, and so is the tax that they would find: over blocks it has
+an interval.
 """
 
 import math
@@ -93,10 +96,11 @@ def smallest_detectable(
 
 
 def found_by_blocks(sd: float, known_from: int, blocks: int, confidence: float) -> Bounds | None:
-    """The tax that ``blocks`` blocks find with ``POWER``, as a ratio; ``low`` and ``high`` are the ends of an interval of ``confidence``.
+    """The tax that ``blocks`` blocks find with ``POWER``, as a ratio; ``low`` and ``high`` are the ends of an
+    interval of ``confidence``.
 
-    The deviation's own chi-square interval: a deviation of five blocks may be 0.6 or 2.9 times what it is taken for. ``point`` is as often above
-    the truth as below it, which the deviation itself is not.
+    The deviation's own chi-square interval: a deviation of five blocks may be 0.6 or 2.9 times what it is
+    taken for. ``point`` is as often above the truth as below it, which the deviation itself is not.
 
     Args:
         sd: of one block's log ratio, as it was estimated.
@@ -119,7 +123,8 @@ def found_by_blocks(sd: float, known_from: int, blocks: int, confidence: float) 
 def outlook(taxes: Sequence[Tax], repeats: Sequence[Repeats], confidence: float) -> list[Power]:
     """``power`` in ``aggregate.json``: of each main tax at ref_safe, what would have been found.
 
-    ``one_launch`` knows nothing of what launches differ by; ``by_blocks`` does, and is there only where blocks were launched.
+    ``one_launch`` knows nothing of what launches differ by; ``by_blocks`` does, and is there only where
+    blocks were launched.
 
     Args:
         taxes: the chosen ones of one launch each.
@@ -162,18 +167,22 @@ def _log_error(tax: Estimate) -> float | None:
 
 
 def found_four_times_in_five(launches: Launches, blocks: list[str], confidence: float) -> Bounds | None:
-    """The tax that as many blocks find with 80 % power, if launches of a connector differ as those of plain do; see ``found_by_blocks``.
+    """The tax that as many blocks find with 80 % power, if launches of a connector differ as those of plain
+    do; see ``found_by_blocks``.
 
-    A tax is taken against the mean of two launches of plain, so its variance is three quarters of that of plain against plain.
+    A tax is taken against the mean of two launches of plain, so its variance is three quarters of that of
+    plain against plain.
     """
     sd = math.sqrt(0.75) * float(log_ratios(launches, blocks, PLAIN_AGAIN).std(ddof=1))
     return found_by_blocks(sd, len(blocks), len(blocks), confidence)
 
 
 def between_launches(launches: Launches, blocks: list[str], confidence: float) -> Bounds | None:
-    """Standard deviation of one launch's log percentile beyond what its own requests leave open; None where the latter is not known.
+    """Standard deviation of one launch's log percentile beyond what its own requests leave open; None where
+    the latter is not known.
 
-    Of the difference of plain's two launches in each block; the interval is the chi-square one of its variance.
+    Of the difference of plain's two launches in each block; the interval is the chi-square one of its
+    variance.
     """
     within = within_launches(launches, blocks)
     if within is None:
@@ -197,7 +206,8 @@ def within_launches(launches: Launches, blocks: list[str]) -> float | None:
 
 
 def drift(launches: Launches, blocks: list[str], confidence: float) -> Drift | None:
-    """How much plain's percentile changed from its first launch to its last, on a straight line; None where there is none that says so."""
+    """How much plain's percentile changed from its first launch to its last, on a straight line; None where
+    there is none that says so."""
     points = [(x.block, x.start_h, x.log_latency) for x in plains(launches, blocks)]
     line = line_through_blocks(points, confidence)
     if line is None or max(abs(line.low), abs(line.high)) > MOST_LOG:
@@ -217,7 +227,8 @@ def repeats(
     metrics: Iterable[AnyLatencyMetric] = tuple(LATENCY_METRICS),
     without: frozenset[str] = frozenset(),
 ) -> list[Repeats]:
-    """``repeats`` in ``aggregate.json``: one entry per reference rate and latency; none without enough blocks, or where plain failed in one.
+    """``repeats`` in ``aggregate.json``: one entry per reference rate and latency; none without enough
+    blocks, or where plain failed in one.
 
     Args:
         no_ttft: configurations whose TTFT is no tax.
@@ -237,9 +248,11 @@ def repeats(
 
 
 def host_drift(estimates: Estimates, rates: ReferenceRatesFile | None, confidence: float) -> list[HostDrift]:
-    """``host_drift`` in ``aggregate.json``: per reference rate, what changed of the host over plain's launches.
+    """``host_drift`` in ``aggregate.json``: per reference rate, what changed of the host over plain's
+    launches.
 
-    They are both launches of each block in which both have a cell that counts, whether it has the percentiles or not.
+    They are both launches of each block in which both have a cell that counts, whether it has the percentiles
+    or not.
     """
     found = []
     for reference, rate in rates_of_blocks(rates):
@@ -270,7 +283,8 @@ def headline_taxes(
     equal_speed: bool = False,
     without: frozenset[str] = frozenset(),
 ) -> dict[str, Estimate]:
-    """Taxes at a reference rate with draws of their joint distribution (multivariate t), for what is asked of several at once.
+    """Taxes at a reference rate with draws of their joint distribution (multivariate t), for what is asked of
+    several at once.
 
     Args:
         equal_speed: those at equal speed of the host; none where it is not known.
@@ -307,7 +321,8 @@ def _drawn_jointly(
 
     Args:
         table: NaN where a configuration lost a block; it keeps the others.
-        shared: an error of each mean beside that of its blocks, one and the same draw for all, shape (configurations,).
+        shared: an error of each mean beside that of its blocks, one and the same draw for all, shape
+            (configurations,).
     """
     n = (~np.isnan(table)).sum(axis=0)
     beside = np.zeros(len(configs)) if shared is None else shared
@@ -315,8 +330,8 @@ def _drawn_jointly(
     normal = rng.multivariate_normal(np.zeros(len(configs)), covariance, size=draws, method="svd")
     least = int(n.min())
     spread = normal * np.sqrt((least - 1) / rng.chisquare(least - 1, size=(draws, 1)))
-    # The draws say in which order configurations come out together, and each takes its own values from Student's t itself: what is
-    # made of one tax and little else then has nearly that tax's ends.
+    # The draws say in which order configurations come out together, and each takes its own values from
+    # Student's t itself: what is made of one tax and little else then has nearly that tax's ends.
     means = [log_mean(own[~np.isnan(own)], float(error)) for own, error in zip(table.T, beside, strict=True)]
     centre, error = (np.array([getattr(m, name) for m in means]) for name in ("log_ratio", "error"))
     ends = np.clip(np.linspace(0.0, 1.0, draws), 0.25 / draws, 1 - 0.25 / draws)
@@ -331,7 +346,8 @@ def _drawn_jointly(
 def _covariance_of_means(table: Floats) -> Floats:
     """Of the columns' means; two columns vary together in the blocks that both have.
 
-    Blocks that are lost may make of pairs what no table of numbers has; then the nearest that one can have is taken.
+    Blocks that are lost may make of pairs what no table of numbers has; then the nearest that one can have is
+    taken.
     """
     there = ~np.isnan(table)
     n = there.sum(axis=0)
@@ -359,7 +375,8 @@ def mean_over_blocks(log_ratios: Floats, confidence: float, beside: float = 0.0)
 
 
 def summarise(launches: Launches, confidence: float) -> Blocks | None:
-    """Taxes, noise floor, launch-to-launch spread and drift of (block, configuration) -> launch; None with too few blocks.
+    """Taxes, noise floor, launch-to-launch spread and drift of (block, configuration) -> launch; None with
+    too few blocks.
 
     None, too, where requests of plain failed in a block: what the others say of plain would flatter it.
     """
@@ -413,10 +430,12 @@ def summarise(launches: Launches, confidence: float) -> Blocks | None:
 def _drift_adjusted(
     launches: Launches, own: dict[str, list[str]], blocks: list[str], confidence: float
 ) -> dict[str, Bounds]:
-    """Taxes with a straight drift inside blocks taken out of each block's log ratio; Student's t over blocks, with the drift's own error.
+    """Taxes with a straight drift inside blocks taken out of each block's log ratio; Student's t over blocks,
+    with the drift's own error.
 
-    ``log latency = block + configuration + slope * (hours since the block's middle)``, both plains as one configuration. Each configuration's
-    interval is from its own blocks: waits of one that copies differ by a hundred times as much as another one's.
+    ``log latency = block + configuration + slope * (hours since the block's middle)``, both plains as one
+    configuration. Each configuration's interval is from its own blocks: waits of one that copies differ by a
+    hundred times as much as another one's.
     """
     chosen = launches_of(launches, blocks, list(own))
     middle = {b: float(np.mean([x.start_h for x in chosen if x.block == b])) for b in blocks}

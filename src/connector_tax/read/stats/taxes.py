@@ -1,7 +1,8 @@
 """Taxes: what a configuration costs against plain at the same rate and shape.
 
-Ratios of percentiles for latencies, differences in microseconds for steps. Both cells are resampled, requests at the same
-arrivals and steps each by themselves; plain's resamples are the same ones in every tax, so differences of taxes are right.
+Ratios of percentiles for latencies, differences in microseconds for steps. Both cells are resampled, requests
+at the same arrivals and steps each by themselves; plain's resamples are the same ones in every tax, so
+differences of taxes are right.
 """
 
 from collections.abc import Iterable
@@ -74,14 +75,17 @@ class Tax:
 
     Attributes:
         reference: ``ref_safe``, ``ref_load``, or ``neither`` at another rate of Phase A.
-        n, n_plain: requests or steps with the connector and without; the estimate's own ``n`` is the smaller of the two.
-        overloaded: which of the two sides did not keep up (``own``, ``plain``); such a tax holds queueing, and a
-            median step that has moved to another mixture of steps.
-        lost: whether it has no number since a cell, its own or plain's, is missing, damaged or invalid, or its steps were not recorded: another
-            launch may say what this one did not. A cell of which requests failed, or that was overloaded, has said it.
-        phase_averaged: the same with phases averaged out, over ``averaged_blocks``; None where nobody asks for it.
-        n_blocks: over how many blocks of launches; 1 where one launch measured it. Over blocks the place is that of Phase A's cell, and ``n`` and
-            ``n_plain`` are the requests of all blocks.
+        n, n_plain: requests or steps with the connector and without; the estimate's own ``n`` is the smaller
+            of the two.
+        overloaded: which of the two sides did not keep up (``own``, ``plain``); such a tax holds queueing,
+            and a median step that has moved to another mixture of steps.
+        lost: whether it has no number since a cell, its own or plain's, is missing, damaged or invalid, or
+            its steps were not recorded: another launch may say what this one did not. A cell of which
+            requests failed, or that was overloaded, has said it.
+        phase_averaged: the same with phases averaged out, over ``averaged_blocks``; None where nobody asks
+            for it.
+        n_blocks: over how many blocks of launches; 1 where one launch measured it. Over blocks the place is
+            that of Phase A's cell, and ``n`` and ``n_plain`` are the requests of all blocks.
     """
 
     config: str
@@ -109,7 +113,8 @@ class Tax:
         return known and (self.n_blocks == 1) != (other.n_blocks == 1)
 
     def like(self, other: "Tax") -> Estimate:
-        """This one's number, for one made of both; unavailable where one is of one launch and the other over blocks."""
+        """This one's number, for one made of both; unavailable where one is of one launch and the other over
+        blocks."""
         return unavailable("unlike_launches", subject=self.config) if self.is_unlike(other) else self.number
 
     @property
@@ -268,7 +273,8 @@ def relative(own: Estimate, plain: Estimate) -> Estimate:
     both = combine(own, plain)
     a, b = both.replicates
     with np.errstate(invalid="ignore", divide="ignore"):
-        # Where plain's percentile met a request that failed, the ratio is not known to be as low as -100 %: it has no lower end.
+        # Where plain's percentile met a request that failed, the ratio is not known to be as low as -100 %:
+        # it has no lower end.
         replicates = np.where(np.isinf(b) & np.isfinite(a), -np.inf, a / b - 1)
     return both.estimate(own.point / plain.point - 1, replicates)
 

@@ -12,7 +12,8 @@ from connector_tax.read.stats.taxes import Tax
 RISING: Conclusion = "monotonic"
 
 
-# Length of the prompt or the output, whichever a trend is over, and the other of the two, tokens -> the tax there.
+# Length of the prompt or the output, whichever a trend is over, and the other of the two, tokens -> the tax
+# there.
 Grid = Mapping[tuple[int, int], Tax]
 
 
@@ -67,7 +68,8 @@ def trends_of(taxes: Iterable[Tax], over: str, *, queueing_allowed: bool) -> dic
     Args:
         taxes: of one metric at one reference, of Phase B.
         over: ``input_tokens`` or ``output_tokens``.
-        queueing_allowed: whether a shape at which a side did not keep up may count where a length would else be lost.
+        queueing_allowed: whether a shape at which a side did not keep up may count where a length would else
+            be lost.
     """
     other = {"input_tokens": "output_tokens", "output_tokens": "input_tokens"}[over]
     found: dict[str, dict[tuple[int, int], Tax]] = {}
@@ -77,7 +79,8 @@ def trends_of(taxes: Iterable[Tax], over: str, *, queueing_allowed: bool) -> dic
 
 
 def trend_of(grid: Grid, *, queueing_allowed: bool) -> Trend:
-    """Means over the other lengths that are there at every length; as many lengths as possible are kept, then others."""
+    """Means over the other lengths that are there at every length; as many lengths as possible are kept, then
+    others."""
     calm = _trend(grid, lambda tax: not _why_not(tax) and not tax.overloaded)
     if not queueing_allowed or not calm.lost:
         return calm
@@ -95,11 +98,13 @@ def _trend(grid: Grid, counts: Callable[[Tax], bool]) -> Trend:
     there = {k: {o for o in others if (k, o) in grid and counts(grid[k, o])} for k in lengths}
     kept, common = _common(there)
     means = {
-        k: _mean([grid[k, o].estimate for o in common])
-        if k in kept
-        else unavailable("no_common_length")
-        if there[k]
-        else _lost(grid.get((k, others[0])))
+        k: (
+            _mean([grid[k, o].estimate for o in common])
+            if k in kept
+            else unavailable("no_common_length")
+            if there[k]
+            else _lost(grid.get((k, others[0])))
+        )
         for k in lengths
     }
     return Trend(
@@ -111,7 +116,11 @@ def _trend(grid: Grid, counts: Callable[[Tax], bool]) -> Trend:
             if o not in common
         },
         {
-            k: tuple(sorted({t.rate_per_s for (i, o), t in grid.items() if i == k and (o in common or k not in kept)}))
+            k: tuple(
+                sorted(
+                    {t.rate_per_s for (i, o), t in grid.items() if i == k and (o in common or k not in kept)}
+                )
+            )
             for k in lengths
         },
         tuple(k for k in kept if any(grid[k, o].overloaded for o in common)),

@@ -4,7 +4,7 @@ CONNECTOR_TAX_FAULT holds one or more of, separated by commas:
 
     die_at_start      raise while starting, as an engine that cannot run here
     slow_start:S      be ready S seconds late
-    compile:S         stand still for S seconds at the first prompt of each length, as an engine that compiles for it
+    compile:S         stand still for S seconds at the first prompt of each length, as if to compile for it
     die_after:N       exit without a word when request N arrives
     die_on_output:N   say so in the log and exit when a request for N tokens arrives
     hang_after:N      stop stepping when request N arrives
@@ -16,10 +16,10 @@ CONNECTOR_TAX_FAULT holds one or more of, separated by commas:
     short:K           end every K-th answer one token early
     wrong:K           give another last token in every K-th whole answer
     degraded          say so in the log, as LMCache does on a device it does not know
-    off_after:N       switch the connector off when request N arrives: it is asked for no prompt and takes no time in any hook
+    off_after:N       switch the connector off when request N arrives: nobody asks it, and no hook takes time
     off_child:I       of a stack, only its I-th connector, from 0
     off_says:WORDS    and write these words to the log
-    only_in:FOLDER    all of this only in launches whose files lie in a folder of this name, phase_b for instance
+    only_in:FOLDER    all of this only in launches whose files lie in such a folder, phase_b for instance
     spare_preflight   none of the others while preflight tries the configuration
 """
 

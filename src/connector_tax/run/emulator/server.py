@@ -119,8 +119,8 @@ class RealTimeEngine:
 
     Args:
         on_tokens: called at the end of each step with its result.
-        on_lost_log: called where the step log cannot be written. Raised on the event loop, the error would end a connection or nothing at all, and
-            the model would stand still.
+        on_lost_log: called where the step log cannot be written. Raised on the event loop, the error would
+            end a connection or nothing at all, and the model would stand still.
     """
 
     def __init__(
@@ -231,7 +231,8 @@ class Counters:
 def metrics_text(
     model_name: str, model: EngineModel, counters: Counters, connectors: Collection[str] = ()
 ) -> str:
-    """Prometheus text, LMCache's own counter where it is among ``connectors``; no connector ever finds anything, unless a fault says so, because nothing is transferred."""
+    """Prometheus text, LMCache's own counter where it is among ``connectors``; no connector ever finds
+    anything, unless a fault says so, because nothing is transferred."""
     used = 1 - model.free_blocks / model.costs.kv_blocks
     gauges = {
         "num_requests_running": len(model.running),
@@ -307,7 +308,10 @@ class Answer:
 
     def usage_json(self) -> str:
         total = self.prompt_tokens + self.produced
-        return f'{{"prompt_tokens":{self.prompt_tokens},"total_tokens":{total},"completion_tokens":{self.produced}}}'
+        return (
+            f'{{"prompt_tokens":{self.prompt_tokens},"total_tokens":{total},'
+            f'"completion_tokens":{self.produced}}}'
+        )
 
 
 class Server:
@@ -431,7 +435,8 @@ class Server:
         self.engine.add(number, prompt_tokens, max_tokens, cached=cached)
 
     def _switch_off(self) -> None:
-        """The whole connector, or one child of a stack; its hooks are called on, as vLLM does, and return at once."""
+        """The whole connector, or one child of a stack; its hooks are called on, as vLLM does, and return at
+        once."""
         wanted = self._faults.off_child
         off = [wanted < 0 or m.prefix.startswith(f"{wanted}:") for m in self._members]
         self._asked = [m.name for m, is_off in zip(self._members, off, strict=True) if not is_off]

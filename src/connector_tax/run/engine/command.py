@@ -34,7 +34,8 @@ def engine_python(engine: EngineConfig) -> str:
     """The engine's interpreter; of one in a container the name that the image has for it.
 
     Raises:
-        ConfigError: an environment variable in it is not set, there is no such file, or it is none that can be run.
+        ConfigError: an environment variable in it is not set, there is no such file, or it is none that can
+            be run.
     """
     if engine.kind == "emulator" and engine.container is None:
         return sys.executable
@@ -73,8 +74,9 @@ def check_model(engine: EngineConfig) -> None:
     looks_local = engine.model.startswith((".", "/", "~"))
     if looks_local and not (Path(engine.model).expanduser() / "config.json").is_file():
         raise ConfigError(
-            f"engine.model: {engine.model}: no model directory there (no config.json in it), as seen from {Path.cwd()}. "
-            "Give an existing directory or a hub id such as Qwen/Qwen3-Coder-30B-A3B-Instruct."
+            f"engine.model: {engine.model}: no model directory there (no config.json in it), as seen from"
+            f" {Path.cwd()}. Give an existing directory or a hub id such as"
+            " Qwen/Qwen3-Coder-30B-A3B-Instruct."
         )
 
 
@@ -105,11 +107,12 @@ def engine_arguments(
 
 
 def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Cards) -> dict[str, str]:
-    """Return what an engine has from the config, the connector, the cards and whoever started us; ``Launch`` adds what is of one launch.
+    """Return what an engine has from the config, the connector, the cards and whoever started us; ``Launch``
+    adds what is of one launch.
 
     Raises:
-        ConfigError: the connector's entry chooses cards, which the lock and the receipt would not know; a variable around us
-            would make vLLM load another model; or as ``cost_model``.
+        ConfigError: the connector's entry chooses cards, which the lock and the receipt would not know; a
+            variable around us would make vLLM load another model; or as ``cost_model``.
     """
     if VISIBLE in connector.env:
         raise ConfigError(
@@ -118,8 +121,8 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Ca
         )
     if engine.kind != "emulator" and os.environ.get(REDIRECT):
         raise ConfigError(
-            f"{REDIRECT} is set: vLLM would load another model than engine.model, from a file that is in no specification. "
-            f"Unset it, and set engine.model to the model that is meant."
+            f"{REDIRECT} is set: vLLM would load another model than engine.model, from a file that is in no"
+            " specification. Unset it, and set engine.model to the model that is meant."
         )
     inherited = {name: value for name, value in os.environ.items() if name != REFERRED_VARIABLE}
     environment = {**inherited, **given_environment(engine, connector)}
@@ -140,8 +143,8 @@ def cost_model(engine: EngineConfig) -> Path:
     path = PROJECT_ROOT / str(engine.model_file)
     if engine.model_sha256 is not None and not (path.is_file() and sha256_of(path) == engine.model_sha256):
         raise ConfigError(
-            f"engine.model_file: {engine.model_file}: edited since the campaign was started, or gone. Put it back as it was; or start again: "
-            "then every cell is measured with the file as it is now."
+            f"engine.model_file: {engine.model_file}: edited since the campaign was started, or gone. Put it"
+            " back as it was; or start again: then every cell is measured with the file as it is now."
         )
     return path
 
@@ -167,14 +170,15 @@ def api_key(engine: EngineConfig, connector: ConnectorSpec) -> str | None:
     key = {**os.environ, **given_environment(engine, connector)}.get(API_KEY) or None
     if key is not None and not (key.isascii() and key.isprintable()):
         raise ConfigError(
-            f"{connector.id}: the API key (engine.args.api_key or {API_KEY}) has characters other than printable "
-            "ASCII, which no HTTP header can carry. Give the engine another key."
+            f"{connector.id}: the API key (engine.args.api_key or {API_KEY}) has characters other than"
+            " printable ASCII, which no HTTP header can carry. Give the engine another key."
         )
     return key
 
 
 def _text(value: Any) -> str:
-    """As it was meant: no digit less, and a whole number without a point, which an argument that counts would refuse."""
+    """As it was meant: no digit less, and a whole number without a point, which an argument that counts would
+    refuse."""
     whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e16
     return str(int(value) if whole else value)
 
@@ -198,7 +202,8 @@ TRUE = ("1", "on", "true", "yes")
 
 
 def model_folder(engine: EngineConfig) -> Path | None:
-    """The folder with the model's ``config.json``: the model directory, or its snapshot in the hub's cache; None: not here."""
+    """The folder with the model's ``config.json``: the model directory, or its snapshot in the hub's cache;
+    None: not here."""
     local = Path(engine.model).expanduser()
     if (local / "config.json").is_file():
         return local
@@ -231,13 +236,14 @@ def refuse_a_model_elsewhere(engine: EngineConfig, missing: str) -> None:
     """
     if engine.container is not None:
         raise ConfigError(
-            f"engine.model: {missing}. An engine in a container downloads nothing: bring the model there first, for instance by "
-            f"hf download {printable(engine.model, 200)}, or give a model directory."
+            f"engine.model: {missing}. An engine in a container downloads nothing: bring the model there"
+            f" first, for instance by hf download {printable(engine.model, 200)}, or give a model directory."
         )
 
 
 def model_mounts(folder: Path) -> tuple[Path, ...]:
-    """The model's folder, what links in it name and where these end; of the hub's cache, whose weights lie elsewhere, the folder of blobs.
+    """The model's folder, what links in it name and where these end; of the hub's cache, whose weights lie
+    elsewhere, the folder of blobs.
 
     A link that leads nowhere, or where this user may not look, is as good as none.
     """
@@ -252,12 +258,14 @@ def model_mounts(folder: Path) -> tuple[Path, ...]:
 
 
 def in_short(path: Path | str) -> Path:
-    """An absolute path without dots and doubled slashes, as container runtimes read it; ``normpath`` leaves two slashes before it."""
+    """An absolute path without dots and doubled slashes, as container runtimes read it; ``normpath`` leaves
+    two slashes before it."""
     return Path("/" + os.path.normpath(path).lstrip("/"))
 
 
 def hub_cache(engine: EngineConfig) -> Path:
-    """Where the hub's library keeps models for this engine. Source: huggingface_hub, environment variables."""
+    """Where the hub's library keeps models for this engine. Source: huggingface_hub, environment
+    variables."""
     variables = {**os.environ, **engine.env}
     if engine.args.get("download_dir"):
         return Path(str(engine.args["download_dir"])).expanduser()
@@ -282,7 +290,8 @@ def weights_bytes(folder: Path) -> int | None:
 
 
 def missing_from_host(engine: EngineConfig) -> str | None:
-    """What an engine would have to download before it can start, in a sentence; None where everything is here."""
+    """What an engine would have to download before it can start, in a sentence; None where everything is
+    here."""
     if engine.kind == "emulator" or Path(engine.model).expanduser().exists() or _kept_elsewhere(engine):
         return None
     folder = model_folder(engine)
@@ -303,7 +312,8 @@ def fetch_model(engine: EngineConfig) -> None:
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         if str(variables.get(name, "")).lower() in TRUE:
             raise EngineError(
-                f"{missing_from_host(engine)}, and {name} is set. Bring it there, give a model directory, or unset {name}."
+                f"{missing_from_host(engine)}, and {name} is set. Bring it there, give a model directory, or"
+                f" unset {name}."
             )
     command = [engine_python(engine), "-c", _DOWNLOAD, engine.model]
     command += [str(engine.args.get("revision") or ""), str(engine.args.get("download_dir") or "")]
@@ -311,8 +321,8 @@ def fetch_model(engine: EngineConfig) -> None:
     done = subprocess.run(command, env=variables, stdout=subprocess.DEVNULL, preexec_fn=killed_with_parent)
     if done.returncode != 0:
         raise EngineError(
-            f"model {engine.model} could not be downloaded; the reason stands above. Check the name and the network, or bring "
-            f"it to {hub_cache(engine)} by other means."
+            f"model {engine.model} could not be downloaded; the reason stands above. Check the name and the"
+            f" network, or bring it to {hub_cache(engine)} by other means."
         )
 
 

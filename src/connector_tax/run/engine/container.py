@@ -1,8 +1,9 @@
 """An engine in a container: the words that go before its command.
 
-They run it in an image, with this host's loopback and nothing else of the host that it does not need: the instrument and the model to read, the launch's
-folder of step records and its store to write. The image is not changed. Variables are named in arguments and handed over through standard input, so no
-value of one is in an argument, a receipt or the runtime's own files. Why so: docs/decisions/0035.
+They run it in an image, with this host's loopback and nothing else of the host that it does not need: the
+instrument and the model to read, the launch's folder of step records and its store to write. The image is not
+changed. Variables are named in arguments and handed over through standard input, so no value of one is in an
+argument, a receipt or the runtime's own files. Why so: docs/decisions/0035.
 """
 
 import json
@@ -38,7 +39,8 @@ from connector_tax.run.engine.gpus import ORDER, VISIBLE, Cards, gpu_words
 from connector_tax.run.engine.store import folder_in
 from connector_tax.run.engine.supervisor import HANDED
 
-# In the order in which they are looked for: podman's containers are children of whoever starts them, and need no daemon.
+# In the order in which they are looked for: podman's containers are children of whoever starts them, and need
+# no daemon.
 RUNTIMES: tuple[Runtime, ...] = ("podman", "docker")
 ANSWER_WITHIN_S = 60.0
 PLUGINS, PATCHES = PROJECT_ROOT / "launch" / "plugins", PROJECT_ROOT / "patches"
@@ -56,13 +58,15 @@ _OURS = {
     *("CONNECTOR_TAX_ENGINE_MODEL", "CONNECTOR_TAX_ENGINE_SEED", "CONNECTOR_TAX_FAULT", "CONNECTOR_TAX_RUN"),
     *("CONNECTOR_TAX_STEP_FLUSH_S", "CONNECTOR_TAX_VIRTUAL_GPU"),
 }
-# Read before standard input, by a container's first process or NVIDIA's hook; the last is added to for a virtual GPU.
+# Read before standard input, by a container's first process or NVIDIA's hook; the last is added to for a
+# virtual GPU.
 _KEPT = re.compile(r"(PYTHON|NVIDIA_)\w*|VLLM_PLUGINS")
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image by its name and what that stands for now, who this process's user is in there, and which PYTHONPATH it sets."""
+    """An image by its name and what that stands for now, who this process's user is in there, and which
+    PYTHONPATH it sets."""
 
     runtime: Runtime
     version: str
@@ -75,7 +79,8 @@ class Image:
 
 @cache
 def image_of(container: ContainerConfig) -> Image:
-    """The image by the runtime that is named, else by the first that is installed; looked up once in a process.
+    """The image by the runtime that is named, else by the first that is installed; looked up once in a
+    process.
 
     Raises:
         ConfigError: no such runtime or image is here.
@@ -86,8 +91,9 @@ def image_of(container: ContainerConfig) -> Image:
     name = container.image
     if shutil.which(runtime) is None:
         raise ConfigError(
-            f"engine.container.runtime: {runtime}: no such program on PATH. Install it, name one of {', '.join(RUNTIMES)} that is, or leave "
-            "engine.container out and give engine.python an interpreter of this host."
+            f"engine.container.runtime: {runtime}: no such program on PATH. Install it, name one of"
+            f" {', '.join(RUNTIMES)} that is, or leave engine.container out and give engine.python an"
+            " interpreter of this host."
         )
     about = ("version", "--format", "{{.Client.Version}}")
     if runtime == "docker":
@@ -101,8 +107,9 @@ def image_of(container: ContainerConfig) -> Image:
         found = _answer(runtime, "image", "inspect", "--format", "{{.Id}} {{json .Config.Env}}", "--", name)
     except EngineError as error:
         raise ConfigError(
-            f"engine.container.image: {printable(name, 300)!r}: {runtime} has no such image here, and none is pulled ({error}). "
-            f"Pull it first: {runtime} pull {shlex.quote(name)}; or name the engine.container.runtime that has it."
+            f"engine.container.image: {printable(name, 300)!r}: {runtime} has no such image here, and none is"
+            f" pulled ({error}). Pull it first: {runtime} pull {shlex.quote(name)}; or name the"
+            " engine.container.runtime that has it."
         ) from error
     identity, _, variables = found.partition(" ")
     set_to = dict(variable.partition("=")[::2] for variable in json.loads(variables) or ())
@@ -118,7 +125,8 @@ def _answer(runtime: Runtime, *arguments: str) -> str:
     if found.returncode != 0 or not found.stdout.strip():
         said = masked(found.stderr).strip().rpartition("\n")[2] or "it said nothing"
         raise EngineError(
-            f"engine.container: {runtime} {arguments[0]} failed: {printable(said, 500)}. Does it run, and may this user ask it?"
+            f"engine.container: {runtime} {arguments[0]} failed: {printable(said, 500)}. Does it run, and may"
+            " this user ask it?"
         )
     return found.stdout.strip()
 
@@ -158,7 +166,8 @@ def contained(
     cpus: tuple[int, ...],
     writes: tuple[Path, ...],
 ) -> Contained:
-    """Return the engine's container; ``environment`` becomes its client's. A mount or a model that is not here is a ConfigError."""
+    """Return the engine's container; ``environment`` becomes its client's. A mount or a model that is not
+    here is a ConfigError."""
     assert engine.container is not None
     home = (cache_folder() / "containers" / image.digest.removeprefix("sha256:")[:16]).absolute()
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -194,30 +203,38 @@ def contained(
 
 
 def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[str, ...]:
-    """The variables that a container gets: what the config sets (``given``), what the pipeline sets, and what shapes an engine anywhere."""
+    """The variables that a container gets: what the config sets (``given``), what the pipeline sets, and what
+    shapes an engine anywhere."""
     inherited = (name for name in environment if SHAPING.fullmatch(name) and not _PLACE.search(name))
     return tuple(sorted({*inherited, *given, *_OURS}))
 
 
 def python_path(image: Image, given: Mapping[str, str]) -> str:
-    """PYTHONPATH before ``instrument`` adds to it: the config's, else the image's, with which questions are answered; never this host's."""
+    """PYTHONPATH before ``instrument`` adds to it: the config's, else the image's, with which questions are
+    answered; never this host's."""
     return given.get("PYTHONPATH", image.pythonpath)
 
 
 def grace_s(engine: EngineConfig) -> float:
-    """How long an engine that is told to end has; this side has 2 s longer than a container's first process."""
+    """How long an engine that is told to end has; this side has 2 s longer than a container's first
+    process."""
     return engine.stop_grace_s + (2.0 if engine.container is not None else 0)
 
 
 def launch_words(launch: Contained) -> list[str]:
-    """What goes before the engine's command: the runtime's own words, the image, and the container's first process."""
+    """What goes before the engine's command: the runtime's own words, the image, and the container's first
+    process."""
     told = {name: f"={value}" for name, value in launch.values.items()}
     return [
         *(launch.image.runtime, "run", "--rm", "--interactive"),
         *(f"--name={PREFIX}{launch.mark}", f"--label={PREFIX}mark={launch.mark}"),
-        # The engine listens on this host's loopback, as outside of containers; its sockets in files and its shared memory are its own.
-        # As much of that as this host has, which is a limit and no reservation.
-        *("--network=host", "--ipc=private", f"--shm-size={max(2**30, shutil.disk_usage('/dev/shm').total)}"),  # nosec B108  # the host's own shared memory is only measured
+        # The engine listens on this host's loopback, as outside of containers; its sockets in files and its
+        # shared memory are its own. As much of that as this host has, which is a limit and no reservation.
+        *(
+            "--network=host",
+            "--ipc=private",
+            f"--shm-size={max(2**30, shutil.disk_usage('/dev/shm').total)}",
+        ),  # nosec B108  # the host's own shared memory is only measured
         "--pids-limit=-1",
         *_narrow(launch.image, launch.names),
         *gpu_words(launch.image.runtime, launch.cards),
@@ -231,7 +248,8 @@ def launch_words(launch: Contained) -> list[str]:
 
 
 def interpreter(engine: EngineConfig) -> list[str]:
-    """What to put before ``-c`` or ``-m`` to ask the engine's interpreter something; in a container, one that ends with the answer."""
+    """What to put before ``-c`` or ``-m`` to ask the engine's interpreter something; in a container, one that
+    ends with the answer."""
     python = engine_python(engine)
     if engine.container is None:
         return [python]
@@ -242,10 +260,12 @@ def interpreter(engine: EngineConfig) -> list[str]:
 
 
 def probe_words(image: Image, reads: Iterable[Path]) -> list[str]:
-    """As ``launch_words``, for a question to the image's interpreter: without a network, variables or a place to write."""
+    """As ``launch_words``, for a question to the image's interpreter: without a network, variables or a place
+    to write."""
     return [
         *(image.runtime, "run", "--rm", "--network=none"),
-        # Longer than anybody waits; nothing is left then of a question that is given up. docker has no such word.
+        # Longer than anybody waits; nothing is left then of a question that is given up. docker has no such
+        # word.
         *(["--timeout=330"] if image.runtime == "podman" else []),
         *_narrow(image),
         *map(_mount, dict.fromkeys(reads)),
@@ -254,18 +274,22 @@ def probe_words(image: Image, reads: Iterable[Path]) -> list[str]:
 
 
 def _narrow(image: Image, given: Iterable[str] = ()) -> Iterator[str]:
-    """This user, without any right beyond what that user has; and the command is the engine's, whatever the image would start.
+    """This user, without any right beyond what that user has; and the command is the engine's, whatever the
+    image would start.
 
-    No log of the runtime's own: it would keep what an engine prints of its secrets. ``given`` are variables that have a value.
+    No log of the runtime's own: it would keep what an engine prints of its secrets. ``given`` are variables
+    that have a value.
     """
     yield from ("--pull=never", f"--user={image.user}", *(f"--group-add={group}" for group in image.groups))
     # Whatever PODMAN_USERNS, containers.conf or the daemon's userns-remap would have: files are this user's.
     yield from ("--userns=host", "--cap-drop=ALL", "--security-opt=no-new-privileges")
     yield from ("--security-opt=label=disable", "--entrypoint=", "--workdir=/")
     yield from ("--log-driver=none", "--no-healthcheck")
-    # Python's getpass, which torch before 2.13 asks when it is imported, fails of a user who is not in the image's /etc/passwd.
+    # Python's getpass, which torch before 2.13 asks when it is imported, fails of a user who is not in the
+    # image's /etc/passwd.
     empty = {"USER": "connector-tax"}
-    # podman hands on a proxy of the environment and docker the one in its user's config; its address may hold a password.
+    # podman hands on a proxy of the environment and docker the one in its user's config; its address may hold
+    # a password.
     if image.runtime == "docker":
         proxies = [f"{kind}_PROXY" for kind in ("HTTP", "HTTPS", "FTP", "NO", "ALL")]
         empty |= {name: "" for proxy in proxies for name in (proxy, proxy.lower())}
@@ -282,11 +306,13 @@ def _narrow(image: Image, given: Iterable[str] = ()) -> Iterator[str]:
 
 
 def _mounts(mounts: Iterable[str]) -> Iterator[Path]:
-    """``engine.container.mounts`` as a runtime reads them, which refuses one place given twice; raises for one that is not here."""
+    """``engine.container.mounts`` as a runtime reads them, which refuses one place given twice; raises for
+    one that is not here."""
     for path in map(in_short, mounts):
         if not os.path.exists(path):  # noqa: PTH110 - Path.exists raises where this user may not look
             raise ConfigError(
-                f"engine.container.mounts: {path}: no such folder on this host that this user may look at. Make it, or take it out."
+                f"engine.container.mounts: {path}: no such folder on this host that this user may look at."
+                " Make it, or take it out."
             )
         yield path
 
@@ -294,7 +320,7 @@ def _mounts(mounts: Iterable[str]) -> Iterator[Path]:
 def _mount(path: Path, how: str = ",ro") -> str:
     if re.search('[,"\n]', str(path)):
         raise ConfigError(
-            f"{str(path)!r} cannot be mounted into a container: a comma, a quote or a line break in a path means something else there. "
-            "Rename the folder, or reach it by a link without one."
+            f"{str(path)!r} cannot be mounted into a container: a comma, a quote or a line break in a path"
+            " means something else there. Rename the folder, or reach it by a link without one."
         )
     return f"--mount=type=bind,source={path},target={path}{how}"

@@ -1,4 +1,5 @@
-"""What a host lacks to run vLLM on a GPU, asked before anything is launched: a card, an interpreter, vLLM, CUDA.
+"""What a host lacks to run vLLM on a GPU, asked before anything is launched: a card, an interpreter, vLLM,
+CUDA.
 
 What a connector lacks, preflight says.
 """
@@ -22,14 +23,16 @@ from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpus import Cards, host_gpus, parallel_sizes
 from connector_tax.run.engine.virtual_gpu import memory_utilization, release_key
 
-# Whether the KV memory that max_model_len asks for fits on the card, worked out before an engine spends minutes on it.
+# Whether the KV memory that max_model_len asks for fits on the card, worked out before an engine spends
+# minutes on it.
 
 GIB = 2**30
 BLOCK_TOKENS = 16
 # float32 weights are served in 16 bits unless engine.args.dtype says otherwise.
 BYTES = {"float32": 2, "bfloat16": 2, "float16": 2, "half": 2, "auto": 2}
 ASKED_BYTES = {**BYTES, "float32": 4, "float": 4}
-# Where the engine keeps weights or KV elsewhere, was told the size, or serves another shape, this arithmetic does not hold.
+# Where the engine keeps weights or KV elsewhere, was told the size, or serves another shape, this arithmetic
+# does not hold.
 OTHERWISE = (
     *("cpu_offload_gb", "offload_group_size", "kv_cache_memory_bytes", "num_gpu_blocks_override"),
     *("quantization", "quantization_config", "hf_overrides", "hf_config_path"),
@@ -37,7 +40,8 @@ OTHERWISE = (
 
 
 def too_large(engine: EngineConfig, cards: Cards, longest_tokens: int) -> str | None:
-    """Why the engine cannot start on these cards, with what fits; None where it may, or where too little is known.
+    """Why the engine cannot start on these cards, with what fits; None where it may, or where too little is
+    known.
 
     Args:
         longest_tokens: of the campaign's longest request, prompt and output.
@@ -82,9 +86,9 @@ def too_large(engine: EngineConfig, cards: Cards, longest_tokens: int) -> str | 
             "take a larger card, more of them (tensor_parallel_size), or shorter shapes."
         )
     return (
-        f"engine.args.max_model_len: {tokens} tokens need {per_token * tokens / GIB:.1f} GiB of KV memory, and {gpu} has "
-        f"{max(available, 0) / GIB:.1f} GiB for it: {gpu.memory_mib / 1024:.1f} GiB x {utilization:g} less {weights / GIB:.1f} GiB of "
-        f"weights. vLLM would refuse to start. {remedy}"
+        f"engine.args.max_model_len: {tokens} tokens need {per_token * tokens / GIB:.1f} GiB of KV memory,"
+        f" and {gpu} has {max(available, 0) / GIB:.1f} GiB for it: {gpu.memory_mib / 1024:.1f} GiB x"
+        f" {utilization:g} less {weights / GIB:.1f} GiB of weights. vLLM would refuse to start. {remedy}"
     )
 
 
@@ -113,8 +117,9 @@ if found["torch"] and sys.argv[1:]:
 print(json.dumps({**found, "cuda": cuda}))
 """
 FLASHINFER_SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
-# The releases whose sampler imports FlashInfer unless told not to: 0.20.2 wants to be told to, and after 0.33 vLLM does without.
-# Source: vllm/envs.py and vllm/v1/sample/ops/topk_topp_sampler.py of 0.20.2, 0.21.0, 0.32.0, 0.33.0 and of the main branch since.
+# The releases whose sampler imports FlashInfer unless told not to: 0.20.2 wants to be told to, and after 0.33
+# vLLM does without. Source: vllm/envs.py and vllm/v1/sample/ops/topk_topp_sampler.py of 0.20.2, 0.21.0,
+# 0.32.0, 0.33.0 and of the main branch since.
 IMPORT_FLASHINFER = ("0.21", "0.33")
 
 
@@ -146,19 +151,31 @@ def lacking(engine_python: str, *, card: bool, env: Mapping[str, str] | None = N
 def _lacking(engine_python: str, card: bool, env: Mapping[str, str]) -> Iterator[str]:
     gpus, fault = host_gpus() if card else ((), None)
     if card and not gpus:
-        yield f"no NVIDIA GPU: {fault or 'the driver lists none'}. Take a host that has one; run --smoke --on virtual-gpu needs none"
+        yield (
+            f"no NVIDIA GPU: {fault or 'the driver lists none'}. Take a host that has one; run --smoke --on"
+            " virtual-gpu needs none"
+        )
     answer = _answer(engine_python, card, env)
     if isinstance(answer, str):
-        yield f"{engine_python}: {answer}. Give an interpreter that has vLLM: export ENGINE_PYTHON=/path/to/venv/bin/python"
+        yield (
+            f"{engine_python}: {answer}. Give an interpreter that has vLLM: export"
+            " ENGINE_PYTHON=/path/to/venv/bin/python"
+        )
         return
     if not answer.vllm:
-        yield f"{engine_python} has no vLLM. Install it there (pip install vllm), or export ENGINE_PYTHON=/path/to/venv/bin/python that has it"
+        yield (
+            f"{engine_python} has no vLLM. Install it there (pip install vllm), or export"
+            " ENGINE_PYTHON=/path/to/venv/bin/python that has it"
+        )
     elif not answer.torch:
         yield f"{engine_python} has no torch. It comes with vLLM"
     elif answer.cuda is not None and answer.cuda.build is None:
         yield f"{engine_python}: its torch is a CPU build. Install vLLM with a CUDA build of torch"
     elif gpus and answer.cuda is not None and not answer.cuda.available:
-        yield f"{engine_python}: torch was built for CUDA {answer.cuda.build} and finds no card. Compare the driver (nvidia-smi)"
+        yield (
+            f"{engine_python}: torch was built for CUDA {answer.cuda.build} and finds no card. Compare the"
+            " driver (nvidia-smi)"
+        )
 
 
 def _answer(engine_python: str, card: bool, env: Mapping[str, str]) -> _Answer | str:
@@ -180,7 +197,8 @@ def _answer(engine_python: str, card: bool, env: Mapping[str, str]) -> _Answer |
 
 
 def refuse_engine(engine: EngineConfig) -> None:
-    """Refuse an interpreter that cannot serve, before anything is started for it; preflight asks a container's image.
+    """Refuse an interpreter that cannot serve, before anything is started for it; preflight asks a
+    container's image.
 
     Raises:
         ConfigError: it is not there or cannot be run, it has no vLLM, or there is no such model.
@@ -194,7 +212,8 @@ def refuse_engine(engine: EngineConfig) -> None:
 
 
 def without_flashinfer(engine: EngineConfig, identity: EngineIdentity) -> str | None:
-    """Why every launch on this host's card would die for want of FlashInfer, with the remedy; None where none would."""
+    """Why every launch on this host's card would die for want of FlashInfer, with the remedy; None where none
+    would."""
     release = identity.versions.get("vllm")
     # A CPU build of torch samples without it, whatever cards there are.
     if not (identity.gpu and identity.cuda and isinstance(release, str)):
@@ -205,8 +224,10 @@ def without_flashinfer(engine: EngineConfig, identity: EngineIdentity) -> str | 
     if used == "0" or not missing_modules(engine, ["flashinfer"]):
         return None
     return (
-        f"engine.python: {engine.python} has no module flashinfer, without which vLLM {release} does not start on a GPU. "
-        f'Set engine.env: {FLASHINFER_SAMPLER}: "0" (vLLM then samples with its own kernels), or install flashinfer-python there.'
+        f"engine.python: {engine.python} has no module flashinfer, without which vLLM {release} does not"
+        " start on a GPU. "
+        f'Set engine.env: {FLASHINFER_SAMPLER}: "0" (vLLM then samples with its own kernels), or install'
+        " flashinfer-python there."
     )
 
 
@@ -215,7 +236,10 @@ def missing_modules(engine: EngineConfig, modules: Iterable[str]) -> set[str]:
     wanted = sorted(set(modules))
     if engine.kind == "emulator" or not wanted:
         return set()
-    code = "import importlib.util, json, sys; print(json.dumps([m for m in sys.argv[1:] if importlib.util.find_spec(m) is None]))"
+    code = (
+        "import importlib.util, json, sys; print(json.dumps([m for m in sys.argv[1:] if"
+        " importlib.util.find_spec(m) is None]))"
+    )
     found = subprocess.run(
         [*interpreter(engine), "-c", code, *wanted], capture_output=True, text=True, check=True
     )

@@ -1,8 +1,8 @@
 """Which cards the engine runs on: found once per job, and named by UUID wherever a card is spoken of.
 
-CUDA_VISIBLE_DEVICES may hold indices, UUIDs or the start of one, and what an index means hangs on CUDA_DEVICE_ORDER. So it is
-read here and nowhere else; the engine's environment, the lock, the wait for released memory, the sampler and the receipt all
-get what ``cards_of`` found.
+CUDA_VISIBLE_DEVICES may hold indices, UUIDs or the start of one, and what an index means hangs on
+CUDA_DEVICE_ORDER. So it is read here and nowhere else; the engine's environment, the lock, the wait for
+released memory, the sampler and the receipt all get what ``cards_of`` found.
 Source: CUDA C++ Programming Guide, environment variables. Why the engine gets indices: docs/decisions/0011.
 """
 
@@ -42,7 +42,8 @@ class Gpu:
         index: as NVML and nvidia-smi number the cards of this host, in the order of the PCI bus.
         uuid: as ``nvidia-smi -L`` prints it.
         memory_mib: in total; None where the driver does not tell.
-        card_uuid: of the whole card, which has the clocks and the power; ``uuid`` itself but for a MIG instance.
+        card_uuid: of the whole card, which has the clocks and the power; ``uuid`` itself but for a MIG
+            instance.
         numa: the node of the host's memory that it hangs on; None where nobody tells.
     """
 
@@ -66,7 +67,8 @@ class Cards:
     """What an engine is launched on.
 
     Attributes:
-        gpus: in the engine's own order; empty for the embedded engine, on a virtual GPU, without a driver, and where none is shown.
+        gpus: in the engine's own order; empty for the embedded engine, on a virtual GPU, without a driver,
+            and where none is shown.
         slot: ``run.engine.gpu``, or one of ``engine.gpus``: tells measurements apart that have no card.
         environment: what makes exactly these cards the engine's.
         note: what the person at the machine should know about how they were found.
@@ -105,7 +107,8 @@ class Cards:
 
 
 def visible_inside(cards: Cards) -> dict[str, str]:
-    """CUDA_VISIBLE_DEVICES in a container, where only these cards are there: they are counted from 0 in the order of the bus."""
+    """CUDA_VISIBLE_DEVICES in a container, where only these cards are there: they are counted from 0 in the
+    order of the bus."""
     if not cards.gpus or any(gpu.is_mig for gpu in cards.gpus):
         return dict(cards.environment)
     on_the_bus = sorted(gpu.index for gpu in cards.gpus)
@@ -121,13 +124,15 @@ def gpu_words(runtime: Runtime, cards: Cards) -> list[str]:
 
 
 def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None, place: int = 0) -> Cards:
-    """The cards that ``engine`` gets here: those of CUDA_VISIBLE_DEVICES where that is set, else from ``run.engine.gpu`` on.
+    """The cards that ``engine`` gets here: those of CUDA_VISIBLE_DEVICES where that is set, else from
+    ``run.engine.gpu`` on.
 
     Args:
         place: so many engines have theirs in CUDA_VISIBLE_DEVICES before this one.
 
     Raises:
-        ConfigError: an entry names no card of this host, or several; or fewer are shown than the engine takes.
+        ConfigError: an entry names no card of this host, or several; or fewer are shown than the engine
+            takes.
     """
     if engine.kind == "emulator":
         return Cards((), engine.gpu)
@@ -150,7 +155,8 @@ def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None, pla
     where = f"{VISIBLE}={shown}" if shown is not None else f"engine.gpu: {engine.gpu}"
     if len(entries) < wanted:
         raise ConfigError(
-            f"{where}: {len(entries)} cards, but the engine's parallel sizes multiply to {wanted}. Show it that many."
+            f"{where}: {len(entries)} cards, but the engine's parallel sizes multiply to {wanted}. Show it"
+            " that many."
         )
     gpus = tuple(_named(entry, present, where) for entry in entries[:wanted])
     if len({g.uuid for g in gpus}) < len(gpus):
@@ -159,7 +165,8 @@ def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None, pla
 
 
 def engines_shown(engine: EngineConfig, environ: Mapping[str, str] | None = None) -> int | None:
-    """For how many engines CUDA_VISIBLE_DEVICES has cards, one at least; None where it does not say which cards there are."""
+    """For how many engines CUDA_VISIBLE_DEVICES has cards, one at least; None where it does not say which
+    cards there are."""
     shown = {**(os.environ if environ is None else environ), **engine.env}.get(VISIBLE)
     if engine.kind != "vllm" or shown is None or _shows_none(shown):
         return None
@@ -187,7 +194,8 @@ def parallel_sizes(engine: EngineConfig) -> dict[str, int]:
 
 
 def host_gpus() -> tuple[tuple[Gpu, ...], str | None]:
-    """All cards and MIG instances of this host, in the order of the bus; why there are none where there are none."""
+    """All cards and MIG instances of this host, in the order of the bus; why there are none where there are
+    none."""
     try:
         # Here, since it takes 0.1 s of a core, and an engine without a card has no use for it.
         import pynvml
@@ -271,7 +279,8 @@ def _numa(nvml: Any, handle: Any) -> int | None:
 
 
 def _named(entry: str, present: tuple[Gpu, ...], where: str) -> Gpu:
-    """The card that one entry of the list means, as CUDA reads it: a number, or a UUID or the start of one."""
+    """The card that one entry of the list means, as CUDA reads it: a number, or a UUID or the start of
+    one."""
     if is_number(entry):
         fitting = [g for g in present if g.index == int(entry) and not g.is_mig]
     else:
@@ -280,15 +289,16 @@ def _named(entry: str, present: tuple[Gpu, ...], where: str) -> Gpu:
         return fitting[0]
     found = "several cards" if fitting else "no card of this host"
     raise ConfigError(
-        f"{where}: {entry!r} names {found}. There are: {'; '.join(map(str, present))}. Give an index or a UUID of "
-        f"these, or {VISIBLE}= (empty) for an engine that needs none."
+        f"{where}: {entry!r} names {found}. There are: {'; '.join(map(str, present))}. Give an index or a"
+        f" UUID of these, or {VISIBLE}= (empty) for an engine that needs none."
     )
 
 
 def _environment(gpus: tuple[Gpu, ...]) -> dict[str, str]:
     if any(g.is_mig for g in gpus):
         return {VISIBLE: ",".join(g.uuid for g in gpus)}
-    # Not the UUIDs, which would mean the same to everybody: vLLM takes int() of each entry (see decision 0011).
+    # Not the UUIDs, which would mean the same to everybody: vLLM takes int() of each entry (see decision
+    # 0011).
     return {VISIBLE: ",".join(str(g.index) for g in gpus), ORDER: "PCI_BUS_ID"}
 
 
@@ -301,17 +311,17 @@ def _note(
 ) -> str | None:
     if any(g.is_mig for g in gpus):
         return (
-            f"{VISIBLE}={shown} names a MIG instance. No vLLM up to 0.32 takes one (it reads each entry as a number); "
-            "if the engine dies with `invalid literal for int()`, that is why."
+            f"{VISIBLE}={shown} names a MIG instance. No vLLM up to 0.32 takes one (it reads each entry as a"
+            " number); if the engine dies with `invalid literal for int()`, that is why."
         )
     by_number = any(is_number(e) for e in entries[: len(gpus)])
     kinds = sorted({g.name for g in present if not g.is_mig})
     if shown is not None and by_number and variables.get(ORDER) != "PCI_BUS_ID" and len(kinds) > 1:
         return (
-            f"{VISIBLE}={shown} is read in the order of the PCI bus, as nvidia-smi numbers cards: "
-            f"{'; '.join(map(str, gpus))}. CUDA by itself may put the fastest card first, and this host's differ "
-            f"({', '.join(kinds)}). The engine gets {ORDER}=PCI_BUS_ID, so that both mean the same. If another card was "
-            f"meant, name it by its UUID."
+            f"{VISIBLE}={shown} is read in the order of the PCI bus, as nvidia-smi numbers cards:"
+            f" {'; '.join(map(str, gpus))}. CUDA by itself may put the fastest card first, and this host's"
+            f" differ ({', '.join(kinds)}). The engine gets {ORDER}=PCI_BUS_ID, so that both mean the same."
+            " If another card was meant, name it by its UUID."
         )
     return None
 
@@ -321,10 +331,14 @@ def _without_cards(shown: str | None, fault: str | None) -> str | None:
     if shown is None and fault == "this host has no NVIDIA driver":
         return None
     asked = f"{VISIBLE}={shown}" if shown is not None else "engine.gpu"
-    return f"{asked} names no card that could be looked up: {fault}. The engine is launched with it all the same, and no card is watched."
+    return (
+        f"{asked} names no card that could be looked up: {fault}. The engine is launched with it all the"
+        " same, and no card is watched."
+    )
 
 
-# The engines that a campaign may run side by side on one host: what each is launched on, and that they have nothing in common.
+# The engines that a campaign may run side by side on one host: what each is launched on, and that they have
+# nothing in common.
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,14 +362,15 @@ def slots_of(engine: EngineConfig, environ: Mapping[str, str] | None = None) -> 
     Fewer where CUDA_VISIBLE_DEVICES shows cards for fewer, as in a job of a batch system.
 
     Raises:
-        ConfigError: a card is not there, or two places share one; the cards are not of one kind; or a port is above the last there is.
+        ConfigError: a card is not there, or two places share one; the cards are not of one kind; or a port is
+            above the last there is.
     """
     of = len(engine.slots)
     here = min(of, engines_shown(engine, environ) or of)
     if engine.port + of - 1 > LAST_PORT and engine.port:
         raise ConfigError(
-            f"engine.port: {engine.port}: each of {of} engines has a port of its own from there on, and the last one is {LAST_PORT}. "
-            "Give a lower one, or 0 to have free ones taken."
+            f"engine.port: {engine.port}: each of {of} engines has a port of its own from there on, and the"
+            f" last one is {LAST_PORT}. Give a lower one, or 0 to have free ones taken."
         )
     found = []
     for place, gpu in enumerate(engine.slots[:here]):
@@ -371,13 +386,15 @@ def _check_apart(slots: list[Slot]) -> None:
         for gpu in slot.cards.gpus:
             if gpu.uuid in first:
                 raise ConfigError(
-                    f"engine.gpus: {first[gpu.uuid].engine.gpu} and {slot.engine.gpu} would both run on {gpu}. Each engine takes "
-                    f"{len(slot.cards.gpus)} cards from the one that is named on; name cards that are so far apart."
+                    f"engine.gpus: {first[gpu.uuid].engine.gpu} and {slot.engine.gpu} would both run on"
+                    f" {gpu}. Each engine takes {len(slot.cards.gpus)} cards from the one that is named on;"
+                    " name cards that are so far apart."
                 )
             first[gpu.uuid] = slot
     kinds = {gpu.name: gpu for slot in slots for gpu in slot.cards.gpus}
     if len(kinds) > 1:
         raise ConfigError(
-            f"engine.gpus: cards of {len(kinds)} kinds: {'; '.join(map(str, kinds.values()))}. One campaign measures on one kind, also "
-            "with engine.mix_cards. Name those of one kind, or make a campaign of each."
+            f"engine.gpus: cards of {len(kinds)} kinds: {'; '.join(map(str, kinds.values()))}. One campaign"
+            " measures on one kind, also with engine.mix_cards. Name those of one kind, or make a campaign"
+            " of each."
         )

@@ -24,13 +24,15 @@ from connector_tax.run.engine.container import image_of, interpreter, passed_nam
 from connector_tax.run.engine.gpus import Cards, driver_version
 from connector_tax.run.engine.virtual_gpu import gpu_identity
 
-# Asked of the engine's interpreter, which need not have anything of ours. vLLM's version comes from the package's own file
-# first: it may come from a checkout. Released wheels name no commit; what RECORD lists of the package's files tells them apart.
+# Asked of the engine's interpreter, which need not have anything of ours. vLLM's version comes from the
+# package's own file first: it may come from a checkout. Released wheels name no commit; what RECORD lists of
+# the package's files tells them apart.
 _PROBE = """
 import hashlib, importlib.metadata as m, importlib.util as u, json, pathlib, platform, re, sys
 def folder_of(name):
     spec = u.find_spec(name)
-    return pathlib.Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+    places = spec and spec.submodule_search_locations
+    return pathlib.Path(places[0]) if places else None
 out = {"python": platform.python_version(), "vllm_git_sha": None}
 folder = folder_of("vllm")
 if folder:
@@ -52,7 +54,8 @@ found = [d for d in m.distributions() if d.metadata["Name"]]
 dists = list({re.sub("[-_.]+", "-", d.metadata["Name"]).lower(): d for d in reversed(found)}.values())
 out["packages"] = sorted(f"{d.metadata['Name']}=={d.version}" for d in dists)
 if not out["vllm_git_sha"]:
-    listed = (line for d in dists if d.metadata["Name"].startswith("vllm") for line in (d.read_text("RECORD") or "").splitlines())
+    own = (d for d in dists if d.metadata["Name"].startswith("vllm"))
+    listed = (line for d in own for line in (d.read_text("RECORD") or "").splitlines())
     # Without what the installer adds: byte code, scripts and its own notes.
     record = sorted(line for line in listed if line.startswith("vllm/") and "sha256=" in line)
     if record: out["vllm_record_sha256"] = hashlib.sha256("\\n".join(record).encode()).hexdigest()
@@ -89,7 +92,8 @@ def interpreter_answer(engine: EngineConfig) -> dict[str, Any]:
     answers = [line for line in found.stdout.splitlines() if line.startswith(_ANSWER)]
     if not answers:
         raise EngineError(
-            f"{python} ran without saying which versions it has: is it a Python interpreter? It printed {excerpt(found.stdout, 200)!r}"
+            f"{python} ran without saying which versions it has: is it a Python interpreter? It printed"
+            f" {excerpt(found.stdout, 200)!r}"
         )
     answer: dict[str, Any] = json.loads(answers[-1].removeprefix(_ANSWER))
     answer = {**versions_in(answer["packages"]), **answer}
@@ -98,9 +102,9 @@ def interpreter_answer(engine: EngineConfig) -> dict[str, Any]:
         image = image_of(engine.container)
         if boot != Path("/proc/sys/kernel/random/boot_id").read_text().strip():
             raise EngineError(
-                f"engine.container: {image.runtime} runs its containers on another kernel than this host's (a remote daemon, or one in a virtual "
-                "machine). Their loopback and processes cannot be seen from here. Run the pipeline there, or point "
-                f"{image.runtime} at this host."
+                f"engine.container: {image.runtime} runs its containers on another kernel than this host's (a"
+                " remote daemon, or one in a virtual machine). Their loopback and processes cannot be seen"
+                f" from here. Run the pipeline there, or point {image.runtime} at this host."
             )
         answer[IMAGE] = image.digest
     return answer

@@ -1,7 +1,8 @@
-"""One launch of an engine: its command and environment, and ``launch.sh``, by which anybody starts the same server by hand.
+"""One launch of an engine: its command and environment, and ``launch.sh``, by which anybody starts the same
+server by hand.
 
-Both are made of one list of words. In ``launch.sh`` whatever belongs to a machine, to the launch or to nobody else stands as a variable: a config
-refers to its secrets by ``${NAME}``, and so does the script.
+Both are made of one list of words. In ``launch.sh`` whatever belongs to a machine, to the launch or to nobody
+else stands as a variable: a config refers to its secrets by ``${NAME}``, and so does the script.
 """
 
 import json
@@ -56,7 +57,7 @@ _HEAD = """\
 # NAME=${NAME:-...} belongs to a machine: a value in the environment goes before the one that the run had.
 # Everything else is as it was. Secrets are not in here: a variable that held one has to be set.
 set -euo pipefail
-fail() { echo "error: launch.sh: $1" >&2; exit 2; }
+fail() { echo "error: launch.sh: $*" >&2; exit 2; }
 ask() { [ -n "${!1:-}" ] || fail "the run had a secret here, which is not kept: set $1"; }
 
 # The project: the nearest folder above this script that has launch/common.sh, else the current folder.
@@ -68,11 +69,15 @@ if [ -z "${CONNECTOR_TAX_PROJECT:-}" ]; then
   [ "$CONNECTOR_TAX_PROJECT" != / ] || CONNECTOR_TAX_PROJECT=$PWD
 fi
 [ -f "$CONNECTOR_TAX_PROJECT/launch/common.sh" ] ||
-  fail "no launch/common.sh above this script or in $CONNECTOR_TAX_PROJECT. Set CONNECTOR_TAX_PROJECT to a clone of connector-tax."
+  fail "no launch/common.sh above this script or in $CONNECTOR_TAX_PROJECT." \\
+    "Set CONNECTOR_TAX_PROJECT to a clone of connector-tax."
 """
 _MODEL_THERE = """\
 case "$MODEL" in
-  /*) [ -e "$MODEL" ] || fail "MODEL: $MODEL: no such folder here. Set it to the model that the run had, a folder or a hub id." ;;
+  /*)
+    [ -e "$MODEL" ] ||
+      fail "MODEL: $MODEL: no such folder here. Set it to the model that the run had, a folder or a hub id."
+    ;;
 esac
 """
 _STORE = """\
@@ -80,17 +85,25 @@ _STORE = """\
 CONNECTOR_TAX_STORE=${CONNECTOR_TAX_STORE-$(mktemp -d -t connector-tax-store.XXXXXX)}
 echo "store: $CONNECTOR_TAX_STORE" >&2"""
 _FOLDER = """\
-# What the container writes: step records, by default in a new temporary folder, and what the engine caches, in a home folder of its own.
+# What the container writes: step records, by default in a new temporary folder, and what the engine caches,
+# in a home folder of its own.
 CONNECTOR_TAX_FOLDER=${CONNECTOR_TAX_FOLDER-$(mktemp -d -t connector-tax-container.XXXXXX)}
 CONNECTOR_TAX_GPU_FOLDER=$CONNECTOR_TAX_FOLDER
 CONNECTOR_TAX_NAME=by-hand-$$
 AGENTIC_STEP_LOG_PATH=$CONNECTOR_TAX_FOLDER/steps
 mkdir -p """
 _USER = ' --user="$(id -u):$(id -g)" $(printf " --group-add=%s" $(id -G))'
-_NO_VLLM = "ENGINE_PYTHON: $ENGINE_PYTHON: no such program here. Set it to an interpreter that has vLLM; env.txt beside this script names its version."
-_NO_PACKAGES = "ENGINE_PYTHON: $ENGINE_PYTHON: no such program here. Set it to an interpreter that has the packages of requirements.lock (make env)."
+_NO_VLLM = (
+    "ENGINE_PYTHON: $ENGINE_PYTHON: no such program here. Set it to an interpreter that has vLLM; env.txt"
+    " beside this script names its version."
+)
+_NO_PACKAGES = (
+    "ENGINE_PYTHON: $ENGINE_PYTHON: no such program here. Set it to an interpreter that has the packages of"
+    " requirements.lock (make env)."
+)
 _VIRTUAL_GPU = """\
-# The virtual GPU, and the folder of its clock's log: by default a new temporary one. Cards of this machine are not used.
+# The virtual GPU, and the folder of its clock's log: by default a new temporary one. This machine's cards are
+# not used.
 export CUDA_VISIBLE_DEVICES=
 CONNECTOR_TAX_GPU_FOLDER=${CONNECTOR_TAX_GPU_FOLDER-$(mktemp -d -t connector-tax-gpu.XXXXXX)}
 export CONNECTOR_TAX_VIRTUAL_GPU=$CONNECTOR_TAX_GPU_FOLDER/virtual_gpu.json
@@ -106,7 +119,8 @@ echo "step records: $AGENTIC_STEP_LOG_PATH" >&2"""
 
 
 def instrument(environment: Mapping[str, str], *, emulator: bool = False) -> dict[str, str]:
-    """Return the variables by which an engine imports this project's part in it, and by which a virtual GPU stands in for cards."""
+    """Return the variables by which an engine imports this project's part in it, and by which a virtual GPU
+    stands in for cards."""
     found, folders = {}, [PLUGINS, PATCHES, *([PACKAGE.parent] if emulator else [])]
     if environment.get(VIRTUAL_GPU):
         folders.insert(0, PLUGINS / "virtual_gpu" / "entry")
@@ -123,7 +137,8 @@ class Launch:
 
     Attributes:
         connector: with its store's folder in place.
-        environment: the engine's; of one in a container what the runtime's client has. ``instrument`` is not in it yet.
+        environment: the engine's; of one in a container what the runtime's client has. ``instrument`` is not
+            in it yet.
         cpus: that a process of this host stays on; empty for any.
         contained: the container, where there is one, and ``steps``: the launch's folder that it writes into.
         look_up: puts in what the config refers to.
@@ -148,7 +163,8 @@ class Launch:
         words = self._words(*self._places())
         if self.contained is None:
             return words
-        # What the container is handed through its standard input is not for the client, and its PYTHONPATH not for the supervisor.
+        # What the container is handed through its standard input is not for the client, and its PYTHONPATH
+        # not for the supervisor.
         own = [f"{name}={value}" for name, value in self._instrument().items()]
         return ["env", *(word for name in self.contained.handed for word in ("-u", name)), *own, *words]
 
@@ -199,9 +215,11 @@ class Launch:
             # Before the exports, which may be called MODEL or PORT.
             f"set -- {command}",
             *(
-                f"export {n}=${{{n}-{_word(text)}}}"
-                if _OF_A_MACHINE.fullmatch(n)
-                else f"export {n}={_word(text)}"
+                (
+                    f"export {n}=${{{n}-{_word(text)}}}"
+                    if _OF_A_MACHINE.fullmatch(n)
+                    else f"export {n}={_word(text)}"
+                )
                 for n, text in exports.items()
             ),
             document and _VIRTUAL_GPU.replace("DOCUMENT", _placed_anew(Path(document))),
@@ -226,7 +244,8 @@ class Launch:
         before = before if self.contained is None else launch_words(self.contained)
         # launch/plugins/vllm_serve.py is the `vllm` command, also where that fails.
         module = ["vllm_serve", "serve", model] if self.engine.is_vllm else [EMULATOR, "--model", model]
-        # The connector is one word, and before the others: vLLM takes the word after --name.key for its value.
+        # The connector is one word, and before the others: vLLM takes the word after --name.key for its
+        # value.
         config = self.look_up(self.connector.kv_transfer_config, self.connector.id)
         connector = [f"--kv-transfer-config={json.dumps(config)}"] if config else []
         named = ["--served-model-name", self.engine.served_model_name, "--host", host, "--port", port]
@@ -264,7 +283,8 @@ class Launch:
 
 
 def _portable(text: str) -> str:
-    """Return ``text`` with a variable for a store, a secret that is no reference, this project's folder and the home folder."""
+    """Return ``text`` with a variable for a store, a secret that is no reference, this project's folder and
+    the home folder."""
     text = masked(text).replace(STORE, "${CONNECTOR_TAX_STORE}").replace(MASKED, "${SECRET}")
     text = text.replace(f"{PROJECT_ROOT}/", "${CONNECTOR_TAX_PROJECT}/")
     home = os.environ.get("HOME", "").rstrip("/")

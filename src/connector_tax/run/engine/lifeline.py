@@ -1,8 +1,9 @@
 """Nothing outlives what started it, also after ``kill -9``.
 
-Measuring scripts turn SIGTERM and SIGHUP into ``SystemExit``, so that every ``finally`` runs. Snakemake passes SIGTERM on to nobody, and
-a killed Snakemake leaves its jobs measuring: so those that it starts ask the kernel for a SIGTERM when their parent dies. Nobody else's do:
-a shell may end before what it started, by ``nohup``, ``setsid`` or ``disown``.
+Measuring scripts turn SIGTERM and SIGHUP into ``SystemExit``, so that every ``finally`` runs. Snakemake
+passes SIGTERM on to nobody, and a killed Snakemake leaves its jobs measuring: so those that it starts ask the
+kernel for a SIGTERM when their parent dies. Nobody else's do: a shell may end before what it started, by
+``nohup``, ``setsid`` or ``disown``.
 """
 
 import signal
@@ -17,7 +18,8 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def end_in_order() -> None:
-    """Make this process end with its ``finally`` blocks on SIGTERM, and on SIGHUP unless that is ignored, as under ``nohup``."""
+    """Make this process end with its ``finally`` blocks on SIGTERM, and on SIGHUP unless that is ignored, as
+    under ``nohup``."""
     for signum in ENDING:
         if signal.getsignal(signum) != signal.SIG_IGN:
             signal.signal(signum, _exit_on_signal)
@@ -27,8 +29,8 @@ def end_with_parent(started_by: int) -> None:
     """The same when its parent dies.
 
     Args:
-        started_by: process id of an ancestor. Where that died while this process still imported, the kernel sends nothing, and somebody else
-            is the parent.
+        started_by: process id of an ancestor. Where that died while this process still imported, the kernel
+            sends nothing, and somebody else is the parent.
     """
     signal.signal(signal.SIGTERM, _exit_on_signal)
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

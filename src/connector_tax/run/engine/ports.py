@@ -1,7 +1,7 @@
 """Ports of this host: free ones, and who listens on those that an engine and its connector want.
 
-Connectors listen beside the API, on ports of their own; which ones is data of ``config/connectors.yaml``. A port that is taken
-lets vLLM die minutes into a launch, or hang, so they are looked at before.
+Connectors listen beside the API, on ports of their own; which ones is data of ``config/connectors.yaml``. A
+port that is taken lets vLLM die minutes into a launch, or hang, so they are looked at before.
 """
 
 import random
@@ -20,8 +20,8 @@ from connector_tax.base.records.connector import ConnectorSpec, SidePort
 from connector_tax.base.units import LAST_PORT, is_number
 from connector_tax.run.engine.gpus import parallel_sizes
 
-# Moved on by card, so that campaigns on two cards of a host do not collide; not drawn afresh, since vLLM keys its
-# compile cache with them and every launch would then compile anew.
+# Moved on by card, so that campaigns on two cards of a host do not collide; not drawn afresh, since vLLM keys
+# its compile cache with them and every launch would then compile anew.
 STRIDE = 100
 # Defaults of the connectors' own ports lie below.
 FIRST_PORT = 20_000
@@ -45,14 +45,15 @@ def free_port() -> int:
 def api_port(wanted: int, place: int = 0, of: int = 1) -> int:
     """``wanted``, or a free one for 0.
 
-    A free port is nobody's until it is bound, which takes vLLM a minute. So it is drawn from those that the kernel gives to nobody by
-    itself, neither to a connection nor to a server that asks for any.
+    A free port is nobody's until it is bound, which takes vLLM a minute. So it is drawn from those that the
+    kernel gives to nobody by itself, neither to a connection nor to a server that asks for any.
 
     Args:
         place: among ``of`` engines that run side by side: each of them draws from ports of its own.
 
     Raises:
-        EngineError: ``wanted`` is in use, or no free one was found; names who listens there if that can be seen.
+        EngineError: ``wanted`` is in use, or no free one was found; names who listens there if that can be
+            seen.
     """
     if wanted:
         if not _is_free(wanted):
@@ -71,7 +72,8 @@ def api_port(wanted: int, place: int = 0, of: int = 1) -> int:
 
 
 def _never_given() -> list[int]:
-    """Ports above those of well-known services that the kernel does not choose; all of them where it chooses from all."""
+    """Ports above those of well-known services that the kernel does not choose; all of them where it chooses
+    from all."""
     ports = range(FIRST_PORT, LAST_PORT + 1)
     low, high = (int(end) for end in KERNEL_CHOOSES.read_text().split())
     return [port for port in ports if not low <= port <= high] or list(ports)
@@ -88,12 +90,14 @@ def _is_free(port: int) -> bool:
 
 
 def side_port_environment(connector: ConnectorSpec, slot: int) -> dict[str, str]:
-    """The variables that move the connector's ports on for card ``slot``; none for the first, which has vLLM's defaults."""
+    """The variables that move the connector's ports on for card ``slot``; none for the first, which has
+    vLLM's defaults."""
     return {p.env: str(p.port + STRIDE * slot) for p in connector.side_ports} if slot else {}
 
 
 def first_port(port: SidePort, environment: Mapping[str, str], slot: int) -> int:
-    """Where the connector starts to count: the variable's value where it is a number, else its default for this card.
+    """Where the connector starts to count: the variable's value where it is a number, else its default for
+    this card.
 
     Raises:
         EngineError: it is above the last port there is.
@@ -105,8 +109,8 @@ def first_port(port: SidePort, environment: Mapping[str, str], slot: int) -> int
 def _port(side: SidePort, number: int) -> int:
     if number > LAST_PORT:
         raise EngineError(
-            f"{side.env}: {side.used_by} would listen on port {number}, and the last one is {LAST_PORT}. Give a lower one, under "
-            "engine.env or in the shell."
+            f"{side.env}: {side.used_by} would listen on port {number}, and the last one is {LAST_PORT}. Give"
+            " a lower one, under engine.env or in the shell."
         )
     return number
 
@@ -168,7 +172,10 @@ class Listener:
         """Who it is, as far as can be seen."""
         if self.pid is None:
             # The kernel hides the sockets of a process with file capabilities from its own user, too.
-            return "a process of another user (or of this one's interpreter with file capabilities; setcap -r takes them off it)"
+            return (
+                "a process of another user (or of this one's interpreter with file capabilities; setcap -r"
+                " takes them off it)"
+            )
         with suppress(psutil.Error):
             return f"process {self.pid} ({psutil.Process(self.pid).name()})"
         return f"process {self.pid}, which has ended since"
@@ -190,7 +197,8 @@ def listens(port: int, root: int) -> bool:
 
 
 def intruder(port: int, root: int) -> str | None:
-    """Why requests to 127.0.0.1:``port`` need not reach ``root`` or a descendant, or others' do; None where all is well.
+    """Why requests to 127.0.0.1:``port`` need not reach ``root`` or a descendant, or others' do; None where
+    all is well.
 
     Looked at again before it is said: a process that was forked between the two lists is in one of them only.
     """
@@ -209,19 +217,22 @@ def _wrong(listener: Listener, launch: set[int]) -> str | None:
     # Somebody else on another address of this host gets none of our requests.
     if not ours and _takes_loopback(listener):
         return (
-            f"port {listener.port} of {LOOPBACK} is also answered by {listener.words}, which this launch did not start. "
-            "End that process, give another engine.port, or 0 to have a free one taken for each launch."
+            f"port {listener.port} of {LOOPBACK} is also answered by {listener.words}, which this launch did"
+            " not start. End that process, give another engine.port, or 0 to have a free one taken for each"
+            " launch."
         )
     if ours and listener.address != LOOPBACK:
         return (
-            f"the engine listens on {listener.address}:{listener.port} ({listener.words}), and is to listen on {LOOPBACK} "
-            "only: others on the network could use it, and their requests would be measured. Take out what changes its address."
+            f"the engine listens on {listener.address}:{listener.port} ({listener.words}), and is to listen"
+            f" on {LOOPBACK} only: others on the network could use it, and their requests would be measured."
+            " Take out what changes its address."
         )
     return None
 
 
 def _takes_loopback(listener: Listener) -> bool:
-    """The kernel does not list whether a listener at ``::`` takes IPv4 as well; it is in the way of a bind where it does."""
+    """The kernel does not list whether a listener at ``::`` takes IPv4 as well; it is in the way of a bind
+    where it does."""
     if listener.address != "::":
         return listener.address in TAKES_LOOPBACK
     with socket.socket() as probe:

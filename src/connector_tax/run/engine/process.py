@@ -105,15 +105,17 @@ def wait_released(before: MemoryBefore, *, tolerance_mib: int, timeout_s: float)
                 break
             if time.monotonic() > deadline:
                 raise EngineError(
-                    f"{gpu}: {used_mib} MiB in use {timeout_s:g} s after the engine ended, {before_mib} MiB before it "
-                    "started. See nvidia-smi for who holds it; end that process, then start again."
+                    f"{gpu}: {used_mib} MiB in use {timeout_s:g} s after the engine ended, {before_mib} MiB"
+                    " before it started. See nvidia-smi for who holds it; end that process, then start"
+                    " again."
                 )
             time.sleep(RELEASE_POLL_S)
 
 
 POLL_S = 0.1
 LOG_TAIL_BYTES = 400_000
-# How long an engine that answered with an error, or not at all, may take until its supervisor has seen it die.
+# How long an engine that answered with an error, or not at all, may take until its supervisor has seen it
+# die.
 DEATH_WAIT_S = 2.0
 
 
@@ -126,7 +128,8 @@ class LaunchRequest:
     """What to launch and where its traces go.
 
     Attributes:
-        folder: gets ``launch.sh``, ``vllm_stdout.log`` and ``vllm_stderr.log``; of a virtual GPU also ``virtual_gpu.json``.
+        folder: gets ``launch.sh``, ``vllm_stdout.log`` and ``vllm_stderr.log``; of a virtual GPU also
+            ``virtual_gpu.json``.
         step_log: AGENTIC_STEP_LOG_PATH; None leaves step timing off.
         fault: for tests of the embedded engine, see ``run/emulator/faults.py``.
         cpus: logical CPUs that the engine stays on; empty for any.
@@ -162,7 +165,8 @@ class RunningEngine:
 
     @property
     def root(self) -> int:
-        """The process below which there is the engine and nothing else: its supervisor; in a container, where one is up, the first process there."""
+        """The process below which there is the engine and nothing else: its supervisor; in a container, where
+        one is up, the first process there."""
         inside = self.inside.pid if self.inside is not None else None
         return self.supervisor.pid if inside is None else inside
 
@@ -198,9 +202,9 @@ class RunningEngine:
         return cause
 
     def death_behind_silence(self) -> str | None:
-        """As ``death``, for an engine that gave no answer, or an error. If it is dying, its supervisor first ends what is left of it; if it
-        lives, it answers ``/health``. Its processes and its port say nothing: an API server may take long to end, and an engine core may
-        have inherited the socket."""
+        """As ``death``, for an engine that gave no answer, or an error. If it is dying, its supervisor first
+        ends what is left of it; if it lives, it answers ``/health``. Its processes and its port say nothing:
+        an API server may take long to end, and an engine core may have inherited the socket."""
         death = self.death(within_s=DEATH_WAIT_S)
         deadline_s = time.monotonic() + grace_s(self.request.engine) + KILL_WAIT_S
         while death is None and time.monotonic() < deadline_s and not self._is_healthy():
@@ -233,7 +237,8 @@ class RunningEngine:
         """Until ``/v1/models`` names the model, and nobody but this engine can have said so.
 
         Raises:
-            LaunchError: it died (with the root cause), was not ready in time, or does not have its port to itself.
+            LaunchError: it died (with the root cause), was not ready in time, or does not have its port to
+                itself.
         """
         timeout_s = self.request.engine.ready_timeout_s
         deadline = time.monotonic() + timeout_s
@@ -251,7 +256,8 @@ class RunningEngine:
                         return
                 time.sleep(POLL_S)
         raise LaunchError(
-            f"{self.request.connector.id}: not ready after {timeout_s:g} s; {self.last_words()}\nRaise engine.ready_timeout_s if it only needs longer."
+            f"{self.request.connector.id}: not ready after {timeout_s:g} s; {self.last_words()}\nRaise"
+            " engine.ready_timeout_s if it only needs longer."
         )
 
     def _serves_model(self, client: direct.Client) -> bool:
@@ -261,9 +267,11 @@ class RunningEngine:
             return False
 
     def check_port(self) -> None:
-        """Refuse a port at which somebody else answers some of the requests, or that others on the network can reach.
+        """Refuse a port at which somebody else answers some of the requests, or that others on the network
+        can reach.
 
-        vLLM binds its port with SO_REUSEPORT, so a second engine on it is no error, and takes every other connection.
+        vLLM binds its port with SO_REUSEPORT, so a second engine on it is no error, and takes every other
+        connection.
 
         Raises:
             LaunchError: somebody else listens there as well, or the engine on more than 127.0.0.1.
@@ -279,7 +287,8 @@ class RunningEngine:
 
 @contextmanager
 def running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
-    """As ``_running_engine``, with an empty store folder and one for vLLM's sockets of its own, which are removed afterwards.
+    """As ``_running_engine``, with an empty store folder and one for vLLM's sockets of its own, which are
+    removed afterwards.
 
     Raises:
         ArtifactError: the store's folder cannot be made or emptied.
@@ -332,7 +341,8 @@ def _running_engine(
             _end(request, supervisor)
             release()
         except EngineError as unreleased:
-            # Both are told: what went wrong first is the reason, and what is left is what must be cleared away.
+            # Both are told: what went wrong first is the reason, and what is left is what must be cleared
+            # away.
             raise EngineError(f"{error}\nAnd afterwards: {unreleased}") from error
         raise
     except BaseException:
@@ -345,7 +355,7 @@ def _running_engine(
 def _end(request: LaunchRequest, supervisor: Supervisor) -> None:
     try:
         stop_supervised(supervisor, request.folder, grace_s=grace_s(request.engine))
-    finally:  # also where something does not end, as a container whose daemon hangs: a later start may have nothing to launch here
+    finally:  # also where something does not end: a later start may have nothing to launch here
         remove_copy(request.folder)
         clean_logs(request.folder)
 
@@ -413,7 +423,8 @@ def _spawn(
 
 
 def oom_kills() -> int | None:
-    """Processes that the kernel has killed for want of memory since it was booted, in any cgroup; None where it does not count them."""
+    """Processes that the kernel has killed for want of memory since it was booted, in any cgroup; None where
+    it does not count them."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:
@@ -455,13 +466,15 @@ def rss_mib(engine: RunningEngine) -> dict[str, float]:
 
 
 def host_busy_seconds() -> float:
-    """CPU seconds since boot in which any core ran anything, this host's own work alone: no idling, nothing stolen."""
+    """CPU seconds since boot in which any core ran anything, this host's own work alone: no idling, nothing
+    stolen."""
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system + times.irq + times.softirq)
 
 
 def idle_use(engine: RunningEngine, sample_s: float) -> IdleUse:
-    """What each process takes with no request in sight, watched for ``sample_s``; threads spin from ``SPINS_FROM`` of a core on."""
+    """What each process takes with no request in sight, watched for ``sample_s``; threads spin from
+    ``SPINS_FROM`` of a core on."""
     processes, threads, start = cpu_seconds(engine), _thread_seconds(engine), time.monotonic()
     time.sleep(sample_s)
     elapsed_s = time.monotonic() - start

@@ -2,8 +2,8 @@
 
 vLLM dies in layers: a worker raises, the engine core wraps it, the API server wraps that and ends with
 "Engine core initialization failed. See root cause above". The last line is thus the least telling;
-the first exception of the first traceback that is not such a wrapper is the cause. A process that a signal killed
-raises nothing: there the cause is the line in which its parent finds it dead.
+the first exception of the first traceback that is not such a wrapper is the cause. A process that a signal
+killed raises nothing: there the cause is the line in which its parent finds it dead.
 """
 
 import re
@@ -25,19 +25,23 @@ WRAPPERS = (
     # How what waits is told to wait no longer; whoever told it says why.
     "CancelledError",
 )
-# Of one line; it becomes the reason of a skip, in tables and on terminals. The longest of vLLM's own have some 500.
+# Of one line; it becomes the reason of a skip, in tables and on terminals. The longest of vLLM's own have
+# some 500.
 MOST_CHARACTERS = 1000
 _PREFIX = re.compile(r"^(\([^)]*pid=\d+\)\s*)?((INFO|WARNING|ERROR|DEBUG|CRITICAL)\s[^\]]*\]\s?)?")
 _EXCEPTION = re.compile(
-    r"^(?:(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure|Timeout)\b(:.*)?$|Fatal Python error: .+)"
+    r"^(?:(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure|Timeout)\b(:.*)?$|Fatal"
+    r" Python error: .+)"
 )
 # What vLLM logs of a process of its own that is gone; with the exit code from about 0.26 on.
 _DIED = re.compile(
-    r"(?P<kind>Worker|Engine core|RayWorkerProc) (?:proc )?(?P<name>\S+) died unexpectedly(?: \(exit code: (?P<code>-?\d+)\))?"
+    r"(?P<kind>Worker|Engine core|RayWorkerProc) (?:proc )?(?P<name>\S+) died unexpectedly(?: \(exit code:"
+    r" (?P<code>-?\d+)\))?"
 )
 _UNTOLD = "vLLM's log does not say of what"
 _WORKER_GONE = "WorkerProc initialization failed"
-# A killed engine core leaves no more than this in 0.32, and an EngineDeadError that points at a trace which is not there.
+# A killed engine core leaves no more than this in 0.32, and an EngineDeadError that points at a trace which
+# is not there.
 _CORE_GONE = "engine core exited unexpectedly"
 _FAILED_CORE = re.compile(r"Failed core proc\(s\): \{'(?P<name>[^']+)': (?P<code>-?\d+)")
 # vLLM's word on standard output and Uvicorn's on standard error.
@@ -50,7 +54,8 @@ _ERROR_WORD = re.compile(r"\b(error|fatal|killed|cannot|failed)\b", re.IGNORECAS
 
 @dataclass(frozen=True, slots=True)
 class _Death:
-    """A process of the engine that its parent found dead; ``signal`` is None where it ended otherwise or is not told."""
+    """A process of the engine that its parent found dead; ``signal`` is None where it ended otherwise or is
+    not told."""
 
     words: str
     signal: str | None
@@ -59,9 +64,9 @@ class _Death:
 def root_cause(log_text: str, exit_code: int | None = None) -> str:
     """One line, without vLLM's log prefix; never empty.
 
-    A process of the engine that a signal killed comes first, since what its parents raise then only follows. Without an
-    exception in the log: the signal that ended the engine if one did, else the last line that speaks of an error, else
-    the last line at all.
+    A process of the engine that a signal killed comes first, since what its parents raise then only follows.
+    Without an exception in the log: the signal that ended the engine if one did, else the last line that
+    speaks of an error, else the last line at all.
     """
     lines = _lines(log_text)
     exceptions, causes = _exceptions(lines)
@@ -84,14 +89,16 @@ def root_cause(log_text: str, exit_code: int | None = None) -> str:
 
 
 def since_ready(stream_text: str) -> str:
-    """Of one stream of an engine that got ready, what it said afterwards: it started in spite of everything before."""
+    """Of one stream of an engine that got ready, what it said afterwards: it started in spite of everything
+    before."""
     lines = stream_text.splitlines()
     ready = [k for k, line in enumerate(lines) if _READY.search(line)]
     return "\n".join(lines[ready[-1] + 1 :] if ready else lines)
 
 
 def error_in(log_text: str) -> str | None:
-    """Return the root cause of an engine's answers with errors; None where no line but those of its accesses speaks of one."""
+    """Return the root cause of an engine's answers with errors; None where no line but those of its accesses
+    speaks of one."""
     telling = [line for line in log_text.splitlines() if not _ACCESS.search(line)]
     return root_cause("\n".join(telling)) if any(map(_ERROR.search, telling)) else None
 

@@ -1,7 +1,7 @@
 """What an engine resolved its settings to, and the flags that make one like another.
 
-Switching a connector on also switches engine settings. Most are read from inside the engine (the header of its step
-records), the rest from what it logs at start.
+Switching a connector on also switches engine settings. Most are read from inside the engine (the header of
+its step records), the rest from what it logs at start.
 """
 
 import json
@@ -24,7 +24,8 @@ from connector_tax.base.steptime.raw import headers_of
 from connector_tax.run.engine.command import engine_python
 from connector_tax.run.engine.container import interpreter
 
-# Step timing as the pipeline sees it: whether it fits this vLLM, and whether vLLM's files are free of earlier versions of it.
+# Step timing as the pipeline sees it: whether it fits this vLLM, and whether vLLM's files are free of earlier
+# versions of it.
 
 PATCHER = PROJECT_ROOT / "patches" / "scheduler_step_timing.py"
 
@@ -69,12 +70,14 @@ def step_timing_of(engine: EngineConfig) -> StepTiming:
 
 
 def recorder_heard(step_log: Path, stderr_log: Path, *, connector: bool = False) -> StepTiming:
-    """Whether an engine that has served requests wrote step records, as an engine in which step timing works does.
+    """Whether an engine that has served requests wrote step records, as an engine in which step timing works
+    does.
 
     Args:
         step_log: AGENTIC_STEP_LOG_PATH of its launch.
         stderr_log: of its launch, where step timing says what it wraps.
-        connector: whether it has one, whose hooks then have to be in the records, those of its workers as well.
+        connector: whether it has one, whose hooks then have to be in the records, those of its workers as
+            well.
     """
     said = [line.partition("connector-tax: ")[2] for line in _lines(stderr_log) if "connector-tax: " in line]
     last = said[-1] if said else "nothing about step timing in its log"
@@ -97,7 +100,8 @@ def vllm_folder(engine: EngineConfig) -> Path:
     report = _run(engine, "--status")
     if report.vllm is None:
         raise EngineError(
-            f"engine.python: {report.reason}. Give the interpreter that has vLLM: export ENGINE_PYTHON=/path/to/venv/bin/python"
+            f"engine.python: {report.reason}. Give the interpreter that has vLLM: export"
+            " ENGINE_PYTHON=/path/to/venv/bin/python"
         )
     return Path(report.vllm)
 
@@ -216,7 +220,8 @@ def resolved_settings(step_log: Path | None, log_text: str) -> Settings:
     """Return name -> value of what a launch's step records and log tell, the records first.
 
     Args:
-        step_log: AGENTIC_STEP_LOG_PATH of the launch, beside which each process writes its own; None where step timing is off.
+        step_log: AGENTIC_STEP_LOG_PATH of the launch, beside which each process writes its own; None where
+            step timing is off.
     """
     found: Settings = {}
     for path in sorted(step_log.parent.glob(f"{step_log.stem}.*.jsonl")) if step_log is not None else ():
@@ -229,7 +234,8 @@ def resolved_settings(step_log: Path | None, log_text: str) -> Settings:
 
 
 def pinned(plain: Settings, own: Settings) -> dict[str, Change]:
-    """What a matched launch is given beside the differences, so that both have the same room for KV blocks."""
+    """What a matched launch is given beside the differences, so that both have the same room for KV
+    blocks."""
     name = "cache_config.num_gpu_blocks"
     if own.get(name) is None or plain.get(name) == own[name]:
         return {}
@@ -237,7 +243,8 @@ def pinned(plain: Settings, own: Settings) -> dict[str, Change]:
 
 
 def matching_flags(changes: dict[str, Change]) -> tuple[list[str], dict[str, str], list[str]]:
-    """(arguments, environment, settings that no flag sets) for a launch of plain vLLM that ends up like the other."""
+    """(arguments, environment, settings that no flag sets) for a launch of plain vLLM that ends up like the
+    other."""
     arguments: list[str] = []
     environment: dict[str, str] = {}
     unmatched = []

@@ -1,12 +1,14 @@
 """An empty store folder for each launch, gone after it: what one launch kept must not be another's cache hit.
 
-``${STORE}`` in an entry of ``connectors.yaml`` stands for it, in ``kv_transfer_config``, ``env`` and ``extra_args``. Specifications
-and hashes hold the placeholder; only the engine's command and environment hold the path.
+``${STORE}`` in an entry of ``connectors.yaml`` stands for it, in ``kv_transfer_config``, ``env`` and
+``extra_args``. Specifications and hashes hold the placeholder; only the engine's command and environment hold
+the path.
 
-The folders lie under TMPDIR, which a cluster points at a local disk with space; KV of one prompt may be hundreds of MiB. They are
-numbered slots, and a launch takes the first free one: engines key caches of compiled code with their configuration, so the path
-had better be the same from launch to launch. A slot is held by ``flock``, which the kernel drops with its holder: what a
-measurement left that was killed is removed by the next launch on this host, whoever's it is.
+The folders lie under TMPDIR, which a cluster points at a local disk with space; KV of one prompt may be
+hundreds of MiB. They are numbered slots, and a launch takes the first free one: engines key caches of
+compiled code with their configuration, so the path had better be the same from launch to launch. A slot is
+held by ``flock``, which the kernel drops with its holder: what a measurement left that was killed is removed
+by the next launch on this host, whoever's it is.
 """
 
 import json
@@ -135,6 +137,6 @@ def _remove(folder: Path) -> None:
         return
     except OSError as error:
         raise ArtifactError(
-            f"{folder}: the store of a launch cannot be removed ({error}); what it holds would be the next launch's cache hits. "
-            "Remove it by hand, then start again."
+            f"{folder}: the store of a launch cannot be removed ({error}); what it holds would be the next"
+            " launch's cache hits. Remove it by hand, then start again."
         ) from error

@@ -1,4 +1,5 @@
-"""A command under a supervisor of its own: started with a mark, recorded, and ended with everything that it launched."""
+"""A command under a supervisor of its own: started with a mark, recorded, and ended with everything that it
+launched."""
 
 import os
 import secrets
@@ -57,14 +58,16 @@ def _clean(path: Path) -> None:
 
 
 def _pieces(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield a log in pieces, as they are and masked; whatever bytes an engine writes come out as they went in."""
+    """Yield a log in pieces, as they are and masked; whatever bytes an engine writes come out as they went
+    in."""
     with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as log:
         while text := log.read(PIECE_CHARS):
             text += log.readline()
             yield text, masked(text)
 
 
-# Which processes belong to a launch, also those that left its session, and after whoever launched them was killed.
+# Which processes belong to a launch, also those that left its session, and after whoever launched them was
+# killed.
 
 VARIABLE = "CONNECTOR_TAX_RUN"
 
@@ -79,8 +82,9 @@ class Found:
 
     Attributes:
         ticks: process id -> start in clock ticks since boot.
-        groups: process groups of those with the mark, with the start of each group's leader, None where it has ended. Groups
-            are handed down with a session, which the supervisor or a descendant of it founded, so all in there are of the launch.
+        groups: process groups of those with the mark, with the start of each group's leader, None where it
+            has ended. Groups are handed down with a session, which the supervisor or a descendant of it
+            founded, so all in there are of the launch.
     """
 
     ticks: dict[int, int]
@@ -124,7 +128,8 @@ class Marked:
         return Found({pid: ticks[pid] for pid in found}, groups)
 
     def _logs(self) -> set[tuple[int, int]]:
-        """Device and inode of the launch's logs; a link or a device in their place, as in a stranger's results, is nobody's sign."""
+        """Device and inode of the launch's logs; a link or a device in their place, as in a stranger's
+        results, is nobody's sign."""
         found = set()
         for name in LOGS:
             with suppress(OSError):  # not there yet
@@ -155,7 +160,8 @@ def _written_by(pid: int) -> set[tuple[int, int]]:
 def signal_if(pid: int, signum: signal.Signals, ticks: int) -> None:
     """Send ``signum`` to ``pid`` if it still is the process that started at ``ticks``.
 
-    It is held by a descriptor while that is asked, so nobody else can have its number when the signal goes out.
+    It is held by a descriptor while that is asked, so nobody else can have its number when the signal goes
+    out.
     """
     try:
         descriptor = os.pidfd_open(pid)
@@ -227,7 +233,8 @@ def start_supervised(
 
 
 def stop_supervised(supervisor: Supervisor, folder: Path, *, grace_s: float) -> None:
-    """Close the lifeline, on which the supervisor ends everything and itself; then look for what is left all the same.
+    """Close the lifeline, on which the supervisor ends everything and itself; then look for what is left all
+    the same.
 
     Raises:
         EngineError: something does not end.
@@ -242,7 +249,8 @@ def stop_supervised(supervisor: Supervisor, folder: Path, *, grace_s: float) -> 
     end_leftovers(folder, grace_s=0.0)
 
 
-# The end of an engine in a container: its first process, and what is left of it where somebody was killed on the way.
+# The end of an engine in a container: its first process, and what is left of it where somebody was killed on
+# the way.
 
 REMOVE_WITHIN_S = 10.0
 MONITOR_ENDS_WITHIN_S = 3.0
@@ -250,7 +258,8 @@ POLL_S = 0.3
 
 
 def first_process(mark: str) -> int | None:
-    """The host's number of the first process of a launch's container; None while there is none, or where another host runs it."""
+    """The host's number of the first process of a launch's container; None while there is none, or where
+    another host runs it."""
     found = []
     for pid in newest_first():
         if carries(pid, mark) and _runs_init(pid) and (fields := process_stat(pid)) is not None:
@@ -268,7 +277,8 @@ def _runs_init(pid: int) -> bool:
 
 
 class Inside:
-    """The first process of one launch's container, looked up when it is first asked for, and again where that one has ended."""
+    """The first process of one launch's container, looked up when it is first asked for, and again where that
+    one has ended."""
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
@@ -286,7 +296,8 @@ class Inside:
 def remove_container(runtime: Runtime, mark: str) -> None:
     """End and remove the container of a launch; nothing where there is none.
 
-    Asked again for ``REMOVE_WITHIN_S``: podman fails where the container's process has just been killed, and nobody told it yet.
+    Asked again for ``REMOVE_WITHIN_S``: podman fails where the container's process has just been killed, and
+    nobody told it yet.
 
     Raises:
         EngineError: it may still be there.
@@ -295,8 +306,8 @@ def remove_container(runtime: Runtime, mark: str) -> None:
     while (reason := _removed(runtime, PREFIX + mark)) is not None:
         if time.monotonic() > deadline:
             raise EngineError(
-                f"container {PREFIX}{mark} may still be there: {runtime} rm failed: {printable(reason, 300)}. "
-                f"Remove it by hand: {runtime} rm --force {PREFIX}{mark}"
+                f"container {PREFIX}{mark} may still be there: {runtime} rm failed: {printable(reason, 300)}."
+                f" Remove it by hand: {runtime} rm --force {PREFIX}{mark}"
             )
         time.sleep(POLL_S)
     if runtime == "podman":
@@ -306,7 +317,8 @@ def remove_container(runtime: Runtime, mark: str) -> None:
 def _end_monitors(name: str) -> None:
     """End podman's conmon of a container that podman has no more, with what is below it.
 
-    A client that is killed while it makes a container leaves one now and then, with a process that waits to be started. Any other is about to end.
+    A client that is killed while it makes a container leaves one now and then, with a process that waits to
+    be started. Any other is about to end.
     """
     deadline = time.monotonic() + MONITOR_ENDS_WITHIN_S
     while (found := _monitors(name)) and time.monotonic() < deadline:
@@ -352,8 +364,9 @@ def _removed(runtime: Runtime, name: str) -> str | None:
 KILL_AFTER_S = 5.0
 GIVE_UP_AFTER_S = 5.0
 CLEAR_POLL_S = 0.05
-# Who keeps forking may slip through a walk over /proc, and is one of the newest processes. So nobody is there once nobody is found
-# among so many of the newest, so many times. Of forkers every 3 ms on two busy cores one look in two found each.
+# Who keeps forking may slip through a walk over /proc, and is one of the newest processes. So nobody is there
+# once nobody is found among so many of the newest, so many times. Of forkers every 3 ms on two busy cores one
+# look in two found each.
 NEWEST = 16
 LOOKS = 40
 
@@ -365,7 +378,8 @@ def end_leftovers(folder: Path, *, grace_s: float) -> list[int]:
         The processes that had to be signalled.
 
     Raises:
-        EngineError: some do not end even when killed, or a container stays. The record is kept, so the next start tries again.
+        EngineError: some do not end even when killed, or a container stays. The record is kept, so the next
+            start tries again.
     """
     ended: list[int] = []
     supervisor = recorded_supervisor(folder)
@@ -386,7 +400,8 @@ def recorded_below(root: Path) -> list[Path]:
 
 
 def end_all_leftovers(root: Path, *, grace_s: float) -> list[int]:
-    """``end_leftovers`` of every run below ``root``; for whoever holds the campaign's lock, so that none of them is at work."""
+    """``end_leftovers`` of every run below ``root``; for whoever holds the campaign's lock, so that none of
+    them is at work."""
     return [pid for folder in recorded_below(root) for pid in end_leftovers(folder, grace_s=grace_s)]
 
 
@@ -403,7 +418,8 @@ def _end_supervisor(supervisor: Recorded, wait_s: float) -> None:
 def _end_marked(launch: Marked) -> list[int]:
     """SIGTERM to all, then SIGKILL in rounds until none is found.
 
-    Groups are killed as a whole: who forks again and again is another process by the time that a signal to one arrives.
+    Groups are killed as a whole: who forks again and again is another process by the time that a signal to
+    one arrives.
     """
     found = _living(launch)
     if not found.ticks:
@@ -431,13 +447,15 @@ def _end_marked(launch: Marked) -> list[int]:
             return sorted(known)
         if time.monotonic() > deadline:
             raise EngineError(
-                f"{launch.folder}: processes of a launch that is over do not end, even when killed: "
-                f"{', '.join(map(str, sorted(found.ticks or left)))}. Look what they wait for (/proc/PID/stack), or restart the host."
+                f"{launch.folder}: processes of a launch that is over do not end, even when killed:"
+                f" {', '.join(map(str, sorted(found.ticks or left)))}. Look what they wait for"
+                " (/proc/PID/stack), or restart the host."
             )
 
 
 def _kill_group(group: int, leader: int | None) -> None:
-    """Unless its number has been given to another process since, which only happens once nobody is left in the group."""
+    """Unless its number has been given to another process since, which only happens once nobody is left in
+    the group."""
     if start_ticks(group) in (None, leader):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)

@@ -1,11 +1,12 @@
-"""``python -m connector_tax.run.engine.supervisor GRACE_S [--lifeline] COMMAND...``: a command that cannot outlive us.
+"""``python -m connector_tax.run.engine.supervisor GRACE_S [--lifeline] COMMAND...``: a command that cannot
+outlive us.
 
 Runs COMMAND in a process group of its own and ends it, with every descendant it ever had, when standard
 input reaches its end or SIGTERM arrives. Standard input is a pipe from the measuring script: the
 kernel closes it however that script ends, ``kill -9`` included. As a child subreaper this process
 also inherits grandchildren that left the group, so they are found and ended as well. With --lifeline
-COMMAND has a pipe for standard input that ends with this process: for what runs under somebody else's parent, as in a container. What a
-container is handed of variables goes through it first.
+COMMAND has a pipe for standard input that ends with this process: for what runs under somebody else's parent,
+as in a container. What a container is handed of variables goes through it first.
 
 Standard library only; it must start in a few milliseconds.
 """
@@ -42,7 +43,8 @@ def main(arguments: list[str], ends_on: tuple[signal.Signals, ...] = (signal.SIG
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
-    # Where who started us is killed while an engine is stopped, the kernel sends the group SIGHUP: also us, who have the others to end.
+    # Where who started us is killed while an engine is stopped, the kernel sends the group SIGHUP: also us,
+    # who have the others to end.
     survived = () if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else (signal.SIGHUP,)
     for signum in (*ends_on, signal.SIGCHLD, *survived):
         signal.signal(signum, _woken)
@@ -88,7 +90,8 @@ def _end_descendants(grace_s: float) -> None:
 
 
 def _kill_in_rounds() -> None:
-    """SIGKILL to every descendant, and again to those that were forked meanwhile, for ``KILL_WAIT_S`` at most."""
+    """SIGKILL to every descendant, and again to those that were forked meanwhile, for ``KILL_WAIT_S`` at
+    most."""
     deadline = time.monotonic() + KILL_WAIT_S
     while time.monotonic() < deadline:
         if not _reap():
@@ -107,7 +110,8 @@ def _gone(within_s: float) -> bool:
 
 
 def _reap() -> bool:
-    """Whether anything is left: every orphan below becomes a child of this process, so without children there is nobody."""
+    """Whether anything is left: every orphan below becomes a child of this process, so without children there
+    is nobody."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -126,8 +130,9 @@ def descendants(root: int, strike: Callable[[int], None] | None = None) -> list[
     """Every living descendant of ``root``, from one walk over /proc.
 
     Args:
-        strike: called with each of them as soon as it is known to be one. Who forks again and again, and ends each time, is a
-            child of this subreaper under another number before a walk is over; so the newest are looked at first.
+        strike: called with each of them as soon as it is known to be one. Who forks again and again, and ends
+            each time, is a child of this subreaper under another number before a walk is over; so the newest
+            are looked at first.
     """
     children: dict[int, list[int]] = {}
     for pid in newest_first():
@@ -155,9 +160,11 @@ def descendants(root: int, strike: Callable[[int], None] | None = None) -> list[
 
 
 def newest_first() -> list[int]:
-    """Every process id but this one's, the last that began first: of processes that each fork the next, that one lives.
+    """Every process id but this one's, the last that began first: of processes that each fork the next, that
+    one lives.
 
-    Numbers are given out upwards and begin again at the end; the last field of /proc/loadavg is the last one given.
+    Numbers are given out upwards and begin again at the end; the last field of /proc/loadavg is the last one
+    given.
     """
     with open("/proc/loadavg", "rb") as loadavg:
         last = int(loadavg.read().split()[-1])

@@ -1,7 +1,7 @@
 """The virtual GPU of a launch: the document that the plugin inside vLLM reads, and where its clock writes.
 
-The document lies in the launch's folder and stays there. It names the clock's log relative to itself, so that it can be passed on; the
-engine is given a working copy with the whole path.
+The document lies in the launch's folder and stays there. It names the clock's log relative to itself, so that
+it can be passed on; the engine is given a working copy with the whole path.
 """
 
 import json
@@ -27,8 +27,8 @@ from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpus import cards_wanted
 from connector_tax.run.engine.settings import vllm_folder
 
-# Whether the virtual GPU fits the release of vLLM that an engine has, by the release's source files and before anything is
-# launched.
+# Whether the virtual GPU fits the release of vLLM that an engine has, by the release's source files and
+# before anything is launched.
 
 PLUGINS = PROJECT_ROOT / "launch" / "plugins"
 # The releases that it was run on, oldest and newest (docs/releases.md).
@@ -42,7 +42,8 @@ def refuse_misfit(engine: EngineConfig, version: str | None) -> None:
         version: of vLLM, as the interpreter tells it.
 
     Raises:
-        EngineError: the release lacks what the virtual GPU is built on, or nobody has compared where it calls hooks; or there is no vLLM.
+        EngineError: the release lacks what the virtual GPU is built on, or nobody has compared where it calls
+            hooks; or there is no vLLM.
     """
     if engine.virtual_gpu is None:
         return
@@ -50,26 +51,28 @@ def refuse_misfit(engine: EngineConfig, version: str | None) -> None:
     reason = misfit_of(folder, interpreter(engine) if engine.container is not None else [sys.executable])
     if reason is not None:
         raise EngineError(
-            f"engine.kind: virtual_gpu does not fit vLLM {version or 'of an unknown version'} in {folder}: {reason}. "
-            f"It was run on {RUN_ON[0]} to {RUN_ON[1]} (docs/releases.md): give engine.python one of these, or measure on a "
-            "real GPU (engine.kind: vllm)."
+            f"engine.kind: virtual_gpu does not fit vLLM {version or 'of an unknown version'} in {folder}:"
+            f" {reason}. It was run on {RUN_ON[0]} to {RUN_ON[1]} (docs/releases.md): give engine.python one"
+            " of these, or measure on a real GPU (engine.kind: vllm)."
         )
 
 
 def note_on(engine: EngineConfig, version: str | None) -> str | None:
-    """What to say of a release that the virtual GPU seems to fit and that it was not run on; None for the others."""
+    """What to say of a release that the virtual GPU seems to fit and that it was not run on; None for the
+    others."""
     if engine.virtual_gpu is None or version is None:
         return None
     if release_key(RUN_ON[0]) <= release_key(version) <= release_key(RUN_ON[1]):
         return None
     return (
-        f"the virtual GPU was run on vLLM {RUN_ON[0]} to {RUN_ON[1]}, and this is {version}: its source has all that is needed, "
-        "and hooks in a known order"
+        f"the virtual GPU was run on vLLM {RUN_ON[0]} to {RUN_ON[1]}, and this is {version}: its source has"
+        " all that is needed, and hooks in a known order"
     )
 
 
 def misfit_of(vllm: Path, python: Sequence[str] = (sys.executable,)) -> str | None:
-    """Why the virtual GPU cannot run with the release in the folder ``vllm``; None where nothing is known against it.
+    """Why the virtual GPU cannot run with the release in the folder ``vllm``; None where nothing is known
+    against it.
 
     Args:
         python: an interpreter that sees the folder.
@@ -78,7 +81,10 @@ def misfit_of(vllm: Path, python: Sequence[str] = (sys.executable,)) -> str | No
         EngineError: it could not be asked.
     """
     # Of a container's interpreter the current folder is its own.
-    ask = f"import runpy, sys; sys.path.insert(0, {str(PLUGINS)!r}); runpy.run_module('virtual_gpu.needed', run_name='__main__', alter_sys=True)"
+    ask = (
+        f"import runpy, sys; sys.path.insert(0, {str(PLUGINS)!r}); runpy.run_module('virtual_gpu.needed',"
+        " run_name='__main__', alter_sys=True)"
+    )
     command = [*python, "-c", ask, str(vllm)]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, cwd=PLUGINS)
@@ -100,7 +106,8 @@ def release_key(version: str) -> tuple[int, ...]:
 # Read by launch/plugins/virtual_gpu/.
 VARIABLE = "CONNECTOR_TAX_VIRTUAL_GPU"
 _TWO_BYTES = ("auto", "bfloat16", "float16", "half")
-# Engine arguments that change how many bytes there are, and how the values begin that the roofline is right for.
+# Engine arguments that change how many bytes there are, and how the values begin that the roofline is right
+# for.
 KNOWN_VALUES: dict[str, tuple[str, ...]] = {
     "dtype": _TWO_BYTES,
     "kv_cache_dtype": (*_TWO_BYTES, "fp8"),
@@ -125,16 +132,19 @@ def memory_utilization(engine: EngineConfig) -> float:
         share = math.nan
     if not 0 < share <= 1:
         raise ConfigError(
-            f"engine.args.gpu_memory_utilization: {given!r}: wanted is a number above 0 and at most 1, such as 0.9."
+            f"engine.args.gpu_memory_utilization: {given!r}: wanted is a number above 0 and at most 1, such"
+            " as 0.9."
         )
     return share
 
 
 def gpu_document(engine: EngineConfig) -> GpuDocument | None:
-    """What the clock goes by with this model, without where it logs; None for an engine with a device of its own.
+    """What the clock goes by with this model, without where it logs; None for an engine with a device of its
+    own.
 
     Raises:
-        ConfigError: the step time cannot be worked out for this model, or it does not fit on this GPU; says what would do.
+        ConfigError: the step time cannot be worked out for this model, or it does not fit on this GPU; says
+            what would do.
     """
     gpu = engine.virtual_gpu
     if gpu is None:
@@ -174,7 +184,8 @@ def step_costs(engine: EngineConfig) -> StepCosts | None:
 
 
 def kv_blocks(engine: EngineConfig, block_size: int) -> int | None:
-    """How many blocks of tokens the virtual GPU's KV cache holds; None where the model's ``config.json`` does not tell."""
+    """How many blocks of tokens the virtual GPU's KV cache holds; None where the model's ``config.json`` does
+    not tell."""
     document, shape = gpu_document(engine), _shape(engine, needed=False)
     if document is None or shape is None:
         return None
@@ -182,7 +193,8 @@ def kv_blocks(engine: EngineConfig, block_size: int) -> int | None:
 
 
 def write_gpu(engine: EngineConfig, folder: Path) -> Path | None:
-    """Write the document of a launch into ``folder``; returns the copy for the engine, None where there is no virtual GPU.
+    """Write the document of a launch into ``folder``; returns the copy for the engine, None where there is no
+    virtual GPU.
 
     What an earlier launch left of its clock is removed: the plugin appends.
 
@@ -240,8 +252,9 @@ def _refuse_what_the_roofline_is_not_of(engine: EngineConfig) -> None:
         value = engine.args.get(name)
         if value and not str(value).startswith(known):
             raise ConfigError(
-                f"engine.args.{name}: {value}: the roofline is of weights of two bytes on the card and of a KV cache of two bytes or fp8. "
-                "Leave it out, or give engine.virtual_gpu.step and engine.virtual_gpu.kv_cache_bytes."
+                f"engine.args.{name}: {value}: the roofline is of weights of two bytes on the card and of a"
+                " KV cache of two bytes or fp8. Leave it out, or give engine.virtual_gpu.step and"
+                " engine.virtual_gpu.kv_cache_bytes."
             )
 
 
@@ -251,8 +264,8 @@ def _shape(engine: EngineConfig, *, needed: bool = True) -> ModelShape | None:
         if not needed:
             return None
         raise ConfigError(
-            f"engine.model: {engine.model}: its config.json is not on this host, and the virtual GPU's step time follows from it. "
-            "Give a directory that has it, or download the model."
+            f"engine.model: {engine.model}: its config.json is not on this host, and the virtual GPU's step"
+            " time follows from it. Give a directory that has it, or download the model."
         )
     path = folder / "config.json"
     config = read_json(path)

@@ -61,7 +61,8 @@ class BenchmarkSession:
         """Begin at once.
 
         Args:
-            should_abort: asked a few times a second; a text ends the cell with that reason, and what is in flight.
+            should_abort: asked a few times a second; a text ends the cell with that reason, and what is in
+                flight.
             should_stop: asked as often; a text ends sending, and what is in flight is waited for.
             queue: asked as often; a cell behind a growing queue ends after ``duration_s``.
 
@@ -136,10 +137,11 @@ def measure_cell(
 
     Args:
         pool: workers to use, ``spec.workers`` of them; None starts some for this cell alone.
-        should_abort: asked a few times a second; a text (the engine's death, say) ends the cell and what is in flight.
+        should_abort: asked a few times a second; a text (the engine's death, say) ends the cell and what is
+            in flight.
         should_stop: asked as often; a text ends sending, and what is in flight is waited for as at any end.
-        queue: samples of the requests that wait in the engine, see ``run.measure.cell``; a cell behind a growing queue ends
-            after ``duration_s`` and is flagged ``overloaded``.
+        queue: samples of the requests that wait in the engine, see ``run.measure.cell``; a cell behind a
+            growing queue ends after ``duration_s`` and is flagged ``overloaded``.
 
     Raises:
         ConfigError: the load needs more file descriptors than there are.
@@ -172,7 +174,8 @@ def measure_cell(
         # SIGTERM or Ctrl-C in the waiting thread: let the workers close their sockets first.
         session.abandon()
         if not session.wait_for_test_end(LEAVE_WITHIN_S):
-            # The session's thread has the sockets, which no other may close meanwhile: it ends when nobody is behind them.
+            # The session's thread has the sockets, which no other may close meanwhile: it ends when nobody is
+            # behind them.
             pool.kill_all()
             session.wait_for_test_end(GONE_WITHIN_S)
         raise

@@ -21,7 +21,8 @@ from connector_tax.base.secrets import excerpt
 from connector_tax.run.loadgen.issuer import SILENT, Flight, SampleEventHandler
 from connector_tax.run.loadgen.sse import MAX_SAID, EventScanner, MalformedStream, read_completion, said
 
-# An answer that has ended -> the status of its flight, what is said of a failure, and how many tokens the server counted.
+# An answer that has ended -> the status of its flight, what is said of a failure, and how many tokens the
+# server counted.
 
 MAX_ERROR_CHARS = 2000
 # Of an answer in one piece; none is longer, and a server that sends without end is not kept for ever.
@@ -111,20 +112,23 @@ def _end_with_counts(
     return "ok", None
 
 
-# What the kernel knows of a connection and its reader does not: that the peer has closed, what it took, when data last came.
+# What the kernel knows of a connection and its reader does not: that the peer has closed, what it took, when
+# data last came.
 
 # Other kernels answer in other words; there nothing of this is known.
 TELLS = sys.platform == "linux"
 HANG_UP = select.POLLRDHUP if TELLS else 0
-# ``tcpi_last_data_recv`` of ``struct tcp_info`` (linux/tcp.h): after 8 bytes and eleven numbers of 32 bits each.
+# ``tcpi_last_data_recv`` of ``struct tcp_info`` (linux/tcp.h): after 8 bytes and eleven numbers of 32 bits
+# each.
 LAST_DATA_AT = 8 + 11 * 4
 # Of a tick of the slowest kernel clock (100 Hz), in which that age is counted.
 TICK_NS = 10_000_000
 
 
 def untaken_bytes(transport: asyncio.Transport) -> int:
-    """So much of what was written the server's host had not acknowledged when it closed in order, which acknowledges all that had
-    come. Of TLS 0, since it is not known: the last words of TLS may have been said long before the connection ends.
+    """So much of what was written the server's host had not acknowledged when it closed in order, which
+    acknowledges all that had come. Of TLS 0, since it is not known: the last words of TLS may have been said
+    long before the connection ends.
     """
     if transport.get_extra_info("sslcontext") is not None:
         return 0
@@ -143,7 +147,8 @@ def has_unread(transport: asyncio.Transport) -> bool:
 
 
 def last_data_ns(transport: asyncio.Transport, now_ns: int) -> int:
-    """The earliest time at which the last data can have come to this host, whenever it was read; 0 where the kernel tells no time."""
+    """The earliest time at which the last data can have come to this host, whenever it was read; 0 where the
+    kernel tells no time."""
     plain = transport.get_extra_info("socket")
     if not TELLS or plain is None:
         return 0
@@ -154,10 +159,12 @@ def last_data_ns(transport: asyncio.Transport, now_ns: int) -> int:
     return now_ns - int(age_ms) * 1_000_000 - TICK_NS
 
 
-# Bytes of a head, of a trailer or of an error's page without an end. And of a whole answer: a stream is not followed for ever.
+# Bytes of a head, of a trailer or of an error's page without an end. And of a whole answer: a stream is not
+# followed for ever.
 MOST_HEAD_BYTES = 1 << 21
 MOST_ANSWER_BYTES = 1 << 28
-# After a read of that length others have their turn: uvloop reads 256,000 bytes at once, and up to 32 times in a row.
+# After a read of that length others have their turn: uvloop reads 256,000 bytes at once, and up to 32 times
+# in a row.
 LONG_READ = 1 << 17
 # Answers that another one follows; 101 is followed by another protocol.
 INTERIM = frozenset({*range(100, 200)} - {101})
@@ -223,7 +230,8 @@ class Connection(asyncio.Protocol):
         self._in_head = False
         # The answer is whole, and the end of its message is still to come.
         self.finishing = False
-        # It was opened for no flight, or has carried one: the server may be closing it while the next one is written.
+        # It was opened for no flight, or has carried one: the server may be closing it while the next one is
+        # written.
         self.was_idle = False
         self._is_tls = False
         self._hang_up = select.poll()
@@ -272,7 +280,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def has_beyond(self) -> bool:
-        """Whether more came than the whole message that was read last: another answer, or the last words of TLS, as far as is known."""
+        """Whether more came than the whole message that was read last: another answer, or the last words of
+        TLS, as far as is known."""
         if self._beyond or self._flight is not None or self.finishing:
             return self._beyond
         if self._transport is None or self._transport.is_closing():
@@ -280,8 +289,8 @@ class Connection(asyncio.Protocol):
         return self.has_unread
 
     def last_came_ns(self) -> int:
-        """The earliest time at which the last data can have come to this host, which may have been read much later, and may be beyond
-        the answer; 0 where nobody knows.
+        """The earliest time at which the last data can have come to this host, which may have been read much
+        later, and may be beyond the answer; 0 where nobody knows.
         """
         if self._last_data_ns is None and self._transport is not None:
             self._last_data_ns = last_data_ns(self._transport, monotonic_ns())
@@ -432,7 +441,8 @@ class Connection(asyncio.Protocol):
             return  # the answer itself is still to come
         self._take_bodies()
         assert self._parser is not None
-        # Before the end is reported: what is closing takes no further request, and what is not yet written belongs to this one.
+        # Before the end is reported: what is closing takes no further request, and what is not yet written
+        # belongs to this one.
         if not self._parser.should_keep_alive() or self._unwritten or self._status_code == 413:
             self.close()
         if self.finishing:

@@ -52,7 +52,8 @@ from connector_tax.run.workload.arrivals import OFFLINE, OPEN_LOOP
 from connector_tax.run.workload.protocol import CellProtocol, rule_of
 from connector_tax.run.workload.schedulers import Scheduler, Share, scheduler_for
 
-# Worker processes: started, spoken to, watched; one that dies, or does not answer, is replaced before the next cell.
+# Worker processes: started, spoken to, watched; one that dies, or does not answer, is replaced before the
+# next cell.
 
 STOP_WAIT_S = 2.0
 # From a worker's start to its first word: an interpreter and its imports.
@@ -102,7 +103,8 @@ class WorkerPool:
                     raise EngineError(f"load-generator worker {index} was not up after {UP_WITHIN_S:g} s.")
 
     def next_cell(self) -> None:
-        """What is sent from now on belongs to a new cell; what workers still say of earlier ones is not received."""
+        """What is sent from now on belongs to a new cell; what workers still say of earlier ones is not
+        received."""
         self._cell += 1
 
     def kill(self, index: int) -> None:
@@ -119,7 +121,10 @@ class WorkerPool:
         """Workers whose process has ended, and how."""
         ended = {i: m.process.poll() for i, m in enumerate(self._members)}
         return {
-            i: f"load-generator worker {i} ended {f'by signal {-code}' if code < 0 else f'with exit code {code}'}"
+            i: (
+                f"load-generator worker {i} ended"
+                f" {f'by signal {-code}' if code < 0 else f'with exit code {code}'}"
+            )
             for i, code in ended.items()
             if code is not None
         }
@@ -157,7 +162,8 @@ class WorkerPool:
                 with suppress(subprocess.TimeoutExpired):
                     member.process.wait(wait_s)
         finally:
-            # Also where an interrupt ends the wait: a socket left open would keep the context, and with it this process.
+            # Also where an interrupt ends the wait: a socket left open would keep the context, and with it
+            # this process.
             for member in self._members:
                 member.process.kill()  # of one that has ended it does nothing
                 member.process.wait()
@@ -209,11 +215,12 @@ def record_of(ended: Ended, window: CellWindow, worker: int) -> RequestRecord:
 
 
 def in_time(ended: Ended, over: tuple[int, str] | None) -> Ended:
-    """An answer that came after the drain is a time-out, also where nobody ended it then: the worker was away and read it before it heard
-    of that, or the coordinator was, and told nobody.
+    """An answer that came after the drain is a time-out, also where nobody ended it then: the worker was away
+    and read it before it heard of that, or the coordinator was, and told nobody.
 
     Args:
-        over: when the drain was over, and what is said of what had not ended by then; None where it was ended before its time.
+        over: when the drain was over, and what is said of what had not ended by then; None where it was ended
+            before its time.
     """
     came_ns = ended.t_end_ns if ended.came_ns is None else ended.came_ns
     if over is None or ended.status != "ok" or came_ns is None or came_ns <= over[0]:
@@ -239,7 +246,8 @@ def lost_records(
     if _is_known_ahead(spec):
         due = _scheduled(scheduler_for(spec, share), window)
     else:
-        # When a closed loop or a conversation would have sent is known to its worker alone; how often, to all.
+        # When a closed loop or a conversation would have sent is known to its worker alone; how often, to
+        # all.
         told = sum(seq % share.of == share.index for seq in known)
         unknown = (seq for seq in count(share.index, share.of) if seq not in known)
         due = {next(unknown): window.t_stop_ns for _ in range(max(taken - told, 0))}
@@ -269,7 +277,8 @@ def never_sent(
 ) -> list[RequestRecord]:
     """What was due before the cell's end of workers that ended before it; all of it ``aborted``.
 
-    There is some only where workers were told the end too late for all to stop at the same time, or stopped in the middle of a batch.
+    There is some only where workers were told the end too late for all to stop at the same time, or stopped
+    in the middle of a batch.
 
     Args:
         stopped: when each worker did; it has told of everything that was due before.
@@ -286,7 +295,8 @@ def never_sent(
 
 
 def _is_known_ahead(spec: CellSpec) -> bool:
-    """Whether it was known before the cell when each request would be due: all of an offline batch is at T0."""
+    """Whether it was known before the cell when each request would be due: all of an offline batch is at
+    T0."""
     return spec.sessions is None and spec.arrival in (*OPEN_LOOP, OFFLINE)
 
 
@@ -309,14 +319,16 @@ ANSWER_TIMEOUT_S = 30.0
 LEAD_NS = 20_000_000
 # Ends of requests are told in batches; what ended so long ago has been.
 UNTOLD_NS = 2 * s_to_ns(BATCH_S)
-# Between two looks of the coordinator; it was away where there is more, and hears first what was said meanwhile.
+# Between two looks of the coordinator; it was away where there is more, and hears first what was said
+# meanwhile.
 AWAY_NS = 2 * s_to_ns(POLL_S)
 # Several workers that are told so long beforehand stop at the same time.
 STOP_LEAD_NS = 10_000_000
 
 
 class WorkerLost(EngineError):
-    """A worker ended before the cell began: nothing has been sent, and the next cell has another in its place."""
+    """A worker ended before the cell began: nothing has been sent, and the next cell has another in its
+    place."""
 
 
 @dataclass(slots=True)
@@ -439,7 +451,8 @@ class Coordinator:
             self._poll_abort(now_ns)
             if not self._heard.dead and self._living() <= self._heard.exhausted:
                 return
-            # A worker that stopped before it was told to, with something left to send, has failed and says so when it has finished.
+            # A worker that stopped before it was told to, with something left to send, has failed and says so
+            # when it has finished.
             stopped = {i: at for i, at in self._heard.stopped.items() if i not in self._heard.exhausted}
             failed = any(told_ns is None or at_ns < told_ns for at_ns in stopped.values())
             if self._aborted or self._interrupted or self._heard.dead or failed:
@@ -466,7 +479,8 @@ class Coordinator:
         t_stop_ns = max(self._heard.stopped.values(), default=monotonic_ns())
         cut = self._aborted or self._interrupted or self._heard.dead
         if not cut and (self._given_up is None or self._protocol.overloaded(t_stop_ns)):
-            # By now each worker has told of all that had ended when it stopped. An overloaded cell need not be drained.
+            # By now each worker has told of all that had ended when it stopped. An overloaded cell need not
+            # be drained.
             self._given_up = self._protocol.overloaded_at_end(t_stop_ns)
         all_sent = not self._heard.dead and self._living() <= self._heard.exhausted
         self._protocol.stop(t_stop_ns, all_sent=all_sent)

@@ -1,6 +1,7 @@
 """How many files a worker may have open, and how many its load takes: a connection per request in flight.
 
-Most systems begin with a soft limit of 1,024 and a hard one far above it, up to which a process may go by itself.
+Most systems begin with a soft limit of 1,024 and a hard one far above it, up to which a process may go by
+itself.
 """
 
 import os
@@ -55,8 +56,9 @@ def discover(sysfs: Path = SYSFS, allowed: set[int] | None = None) -> tuple[Core
     Args:
         allowed: CPUs to look at; by default those of the process's affinity, which a cgroup's cpuset narrows.
 
-    A core whose hyper-threads are allowed only in part counts with the part. None where the host does not tell, as in a sandbox
-    without ``/sys``: whose sibling a CPU is is not known then, and nothing can be pinned.
+    A core whose hyper-threads are allowed only in part counts with the part. None where the host does not
+    tell, as in a sandbox without ``/sys``: whose sibling a CPU is is not known then, and nothing can be
+    pinned.
     """
     cpu_folder = sysfs / "devices" / "system" / "cpu"
     if not (cpu_folder / "online").is_file():
@@ -103,7 +105,8 @@ def _by_node_then_speed(cores: tuple[Core, ...]) -> list[Core]:
 
 
 def _performance(folder: Path) -> float:
-    """CPPC's highest performance, ARM's capacity or the maximum frequency, whichever the kernel tells first."""
+    """CPPC's highest performance, ARM's capacity or the maximum frequency, whichever the kernel tells
+    first."""
     for name in ("acpi_cppc/highest_perf", "cpu_capacity", "cpufreq/cpuinfo_max_freq"):
         if (folder / name).exists():
             return float((folder / name).read_text())
@@ -143,8 +146,9 @@ def check_limit(spec: CellSpec) -> None:
     needed = files_needed(spec)
     if needed > most:
         raise ConfigError(
-            f"{in_flight(spec)} requests in flight over {spec.workers or 1} load-generator worker(s) take {needed} open files in "
-            f"each, and the hard limit is {most}. Raise it (ulimit -Hn), take more workers, or allow fewer in flight."
+            f"{in_flight(spec)} requests in flight over {spec.workers or 1} load-generator worker(s) take"
+            f" {needed} open files in each, and the hard limit is {most}. Raise it (ulimit -Hn), take more"
+            " workers, or allow fewer in flight."
         )
 
 
@@ -178,7 +182,8 @@ def _highest(hard: int) -> int:
 
 # CPU time of other processes by their own clocks: read from outside, so a worker has no part in it.
 
-# Linux: MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) of include/linux/posix-timers.h, as clock_getcpuclockid(3) returns it.
+# Linux: MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) of include/linux/posix-timers.h, as clock_getcpuclockid(3)
+# returns it.
 _CPUCLOCK_SCHED = 2
 
 

@@ -1,8 +1,8 @@
 """One worker's share of a cell on an event loop: schedule -> issuer -> batches of ended requests.
 
-The schedule is known ahead, so a request goes out straight from the kernel's wake-up at its deadline: no other
-process, no queue and no task lies in between. A late send delays no other; a stall costs the requests that
-fell into it.
+The schedule is known ahead, so a request goes out straight from the kernel's wake-up at its deadline: no
+other process, no queue and no task lies in between. A late send delays no other; a stall costs the requests
+that fell into it.
 """
 
 import asyncio
@@ -29,8 +29,9 @@ from connector_tax.run.workload.schedulers import Scheduler, Share
 class Workload(Protocol):
     """What is sent: one payload per sample, and what is known of its answer.
 
-    ``needs_ids`` says whether ``answered`` needs the answer's token ids; ``lengths`` gives prompt and output tokens, None for one that is the server's to say; ``ended`` is called
-    for every sample that was rendered, sent or not.
+    ``needs_ids`` says whether ``answered`` needs the answer's token ids; ``lengths`` gives prompt and output
+    tokens, None for one that is the server's to say; ``ended`` is called for every sample that was rendered,
+    sent or not.
     """
 
     def render(self, seq: int) -> bytes: ...
@@ -68,7 +69,8 @@ class Reports:
 
     Attributes:
         on_batch: gets requests that ended; each exactly once.
-        on_stopped: called once, with the time from which on nothing was sent, and whether that is since nothing was left.
+        on_stopped: called once, with the time from which on nothing was sent, and whether that is since
+            nothing was left.
         on_idle: called once, when after that nothing is in flight either.
     """
 
@@ -82,11 +84,12 @@ BATCH_SIZE = 256
 # With so much time to the next send, a prompt is rendered a little after this one.
 RENDER_GAP_NS = 10_000_000
 RENDER_DELAY_S = 0.002
-# Sends that are due together go out in slices of this length; in between, bytes that came meanwhile are stamped.
+# Sends that are due together go out in slices of this length; in between, bytes that came meanwhile are
+# stamped.
 SLICE_NS = 1_000_000
-# The kernel wakes a process some 50 us after a deadline, from a deep sleep later. So the timer is set before the deadline, by twice
-# what wake-ups were late by, and what is left is spent in turns of the loop, which serve sockets. At most so long, and for at most
-# that share of the time between two sends.
+# The kernel wakes a process some 50 us after a deadline, from a deep sleep later. So the timer is set before
+# the deadline, by twice what wake-ups were late by, and what is left is spent in turns of the loop, which
+# serve sockets. At most so long, and for at most that share of the time between two sends.
 MOST_EARLY_NS = 200_000
 MOST_EARLY_SHARE = 0.02
 # With less than that to go no further turn of the loop is begun.
@@ -135,7 +138,8 @@ class LoadGenerator:
         self._stopped = False
         self._idle = False
         self._due_is_soon = False
-        # How late wake-ups are, in the mean of the last few; and by how much the timer is set before a deadline at most.
+        # How late wake-ups are, in the mean of the last few; and by how much the timer is set before a
+        # deadline at most.
         self._armed_ns: int | None = None
         self._late_ns = 0.0
         self._most_early_ns = 0.0
@@ -147,7 +151,8 @@ class LoadGenerator:
         self._first_batch = True
 
     async def prepare(self) -> None:
-        """Open connections, render the first prompts, put everything that lives out of the collector's way."""
+        """Open connections, render the first prompts, put everything that lives out of the collector's
+        way."""
         self._loop = asyncio.get_running_loop()
         # Before connections take what files there are.
         self._timer = DeadlineTimer(self._loop, self._woken)
@@ -170,7 +175,8 @@ class LoadGenerator:
         self._due()
 
     def stop(self, at_ns: int) -> None:
-        """Send nothing that is due at or after ``at_ns``, or than now where that is later; 0: nothing any more."""
+        """Send nothing that is due at or after ``at_ns``, or than now where that is later; 0: nothing any
+        more."""
         at_ns = max(at_ns, monotonic_ns()) if at_ns else 0
         self._stop_at_ns = min(self._stop_at_ns, at_ns)
         if not self._stopped and (self._t0_ns or at_ns == 0):
@@ -182,7 +188,8 @@ class LoadGenerator:
         self._issuer.abandon(status, reason)
 
     def fail(self, reason: str) -> None:
-        """A callback of ours raised: end sending and everything in flight, so that the cell is told and not waited for."""
+        """A callback of ours raised: end sending and everything in flight, so that the cell is told and not
+        waited for."""
         if self.failure is not None:
             return
         self.failure = reason
@@ -208,7 +215,8 @@ class LoadGenerator:
         self._due()
 
     def _wait_until(self, due_ns: int, now_ns: int) -> bool:
-        """Whether to come again: after a wake-up, or in the next turn of the loop. False: the deadline has come."""
+        """Whether to come again: after a wake-up, or in the next turn of the loop. False: the deadline has
+        come."""
         early_ns = min(2 * self._late_ns, self._most_early_ns)
         left_ns = due_ns - now_ns
         if left_ns > early_ns:
@@ -223,7 +231,8 @@ class LoadGenerator:
         return False
 
     def _due(self) -> None:
-        """Send what is due, for ``SLICE_NS`` at most before responses have their turn; deadlines are absolute."""
+        """Send what is due, for ``SLICE_NS`` at most before responses have their turn; deadlines are
+        absolute."""
         slice_end_ns = 0
         while not self._stopped:
             now_ns = monotonic_ns()
@@ -287,7 +296,8 @@ class LoadGenerator:
     def _render_soon(self, offset_ns: int) -> None:
         """After the send, so that rendering never stands between a deadline and its socket.
 
-        And not at once where there is time: responses that came while the request was written wait for nothing more.
+        And not at once where there is time: responses that came while the request was written wait for
+        nothing more.
         """
         next_ns = self._scheduler.next_due_ns()
         if next_ns is None or next_ns - offset_ns < RENDER_GAP_NS:
@@ -316,7 +326,8 @@ class LoadGenerator:
         self._workload.ended(seq)
 
     def _end_sending(self, now_ns: int, *, exhausted: bool = False) -> None:
-        # Woken late, it still has sent nothing that was due since the deadline: what was due before went out above.
+        # Woken late, it still has sent nothing that was due since the deadline: what was due before went out
+        # above.
         self._stopped = True
         self._timer.close()
         # What had ended by then is told first: it decides whether the server kept up until the end.

@@ -24,7 +24,8 @@ from connector_tax.run.loadgen.issuer import NO_SOCKET, histogram
 from connector_tax.run.loadgen.messages import SessionResult
 from connector_tax.run.workload.arrivals import OPEN_LOOP
 
-# Were the turns of conversations sent when they should have been? Not before what they wait for, and not late.
+# Were the turns of conversations sent when they should have been? Not before what they wait for, and not
+# late.
 
 # The traffic specification calls a dependent turn a violation that is sent more than 5 s after it was ready.
 LATE_S = 5.0
@@ -45,9 +46,9 @@ def session_health(requests: Sequence[RequestRecord], sessions: tuple[Session, .
         dependent_turns=int(delays_ns.size),
         early=int((delays_ns < 0).sum()),
         late=int((delays_ns > s_to_ns(LATE_S)).sum()),
-        delay_us={f"p{q}": float(np.percentile(delays_ns, q)) / 1e3 for q in (50, 99)}
-        if delays_ns.size
-        else {},
+        delay_us=(
+            {f"p{q}": float(np.percentile(delays_ns, q)) / 1e3 for q in (50, 99)} if delays_ns.size else {}
+        ),
     )
 
 
@@ -68,7 +69,8 @@ LIMIT_P99 = 0.05
 MAX_RATE_ERROR = 0.005
 MAX_WORKER_CPU_SHARE = 0.95
 MAX_DIFFERENCE_P50 = 0.15
-# Answers whose first and last token came at one instant, of those of ``WHOLE_FROM_TOKENS``: none of them has a TPOT, and a TTFT only of its end.
+# Answers whose first and last token came at one instant, of those of ``WHOLE_FROM_TOKENS``: none of them has
+# a TPOT, and a TTFT only of its end.
 MAX_WHOLE_SHARE = 0.1
 STALL_US = 10_000
 # What is due or comes while a worker is away is late by as much: so long a stop is in the percentiles.
@@ -152,8 +154,9 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
 def dispatch_rate_error(requests: list[RequestRecord]) -> float | None:
     """How much slower the client sent than its schedule said, as a share of the rate; None for too few.
 
-    Lateness of the second half less that of the first (medians), over the time between them: a client that cannot
-    keep up falls behind more and more, while one stall, however long, leaves the medians where they are.
+    Lateness of the second half less that of the first (medians), over the time between them: a client that
+    cannot keep up falls behind more and more, while one stall, however long, leaves the medians where they
+    are.
     """
     sent = [(r.t_sched_ns, r.t_send_ns - r.t_sched_ns) for r in requests if r.t_send_ns is not None]
     if len(sent) < MIN_FOR_RATE:
@@ -167,7 +170,8 @@ def dispatch_rate_error(requests: list[RequestRecord]) -> float | None:
 
 
 def whole_answer_share(requests: list[RequestRecord]) -> float | None:
-    """Of answers of ``WHOLE_FROM_TOKENS`` tokens or more, those whose tokens all came at one instant; None without any."""
+    """Of answers of ``WHOLE_FROM_TOKENS`` tokens or more, those whose tokens all came at one instant; None
+    without any."""
     whole = [
         r.t_first_token_ns == r.t_last_token_ns
         for r in requests
@@ -206,8 +210,8 @@ def _out_of_sockets(unsent: int) -> Iterator[str]:
 def _not_streamed(whole: float | None) -> Iterator[str]:
     if whole is not None and whole > MAX_WHOLE_SHARE:
         yield (
-            f"not streamed: {whole:.0%} of the answers came whole, all tokens at one instant, so TTFT and TPOT are none; "
-            "server or client waited for a core, or something between them gathers events"
+            f"not streamed: {whole:.0%} of the answers came whole, all tokens at one instant, so TTFT and"
+            " TPOT are none; server or client waited for a core, or something between them gathers events"
         )
 
 
@@ -222,8 +226,9 @@ def _away(result: SessionResult) -> Iterator[str]:
     most_in_all_ms = max(MOST_AWAY_MS, MOST_AWAY_SHARE * (window.t_stop_ns - window.window_start_ns) / 1e6)
     if longest_ms > MOST_AWAY_MS or in_all_ms > most_in_all_ms:
         yield (
-            f"client away: a worker stood still for {longest_ms:.0f} ms of the window at once and {in_all_ms:.0f} ms in all, "
-            f"stopped or without a core; {MOST_AWAY_MS:.0f} and {most_in_all_ms:.0f} ms are allowed"
+            f"client away: a worker stood still for {longest_ms:.0f} ms of the window at once and"
+            f" {in_all_ms:.0f} ms in all, stopped or without a core; {MOST_AWAY_MS:.0f} and"
+            f" {most_in_all_ms:.0f} ms are allowed"
         )
 
 

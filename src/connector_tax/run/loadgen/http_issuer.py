@@ -3,9 +3,10 @@
 The most recently used idle connection is taken first, so the pool is as large as the load needs. A few
 spare ones are always open: opening one takes half a millisecond, which a request would be late by. A
 kept-alive connection that the server closed while it was idle is no failure of a request: none is written to
-one whose close is here already, and one that crossed it goes out again on a fresh one, which its record counts.
-It does so only where the kernel tells that no byte of it had come when the server closed: on Linux, without TLS, of a close in order.
-Otherwise the server may have worked on it: asking twice would double the load and hide the failure.
+one whose close is here already, and one that crossed it goes out again on a fresh one, which its record
+counts. It does so only where the kernel tells that no byte of it had come when the server closed: on Linux,
+without TLS, of a close in order. Otherwise the server may have worked on it: asking twice would double the
+load and hide the failure.
 """
 
 import asyncio
@@ -36,15 +37,18 @@ from connector_tax.run.loadgen.issuer import (
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
 # For each request that took one: a server that closes what it accepts is not asked in a storm.
 SPARES_AT_ONCE = 2
-# What opening the first connections may take; a server that accepts none must not keep a cell from its requests.
+# What opening the first connections may take; a server that accepts none must not keep a cell from its
+# requests.
 FIRST_WITHIN_S = 5.0
 # How often at most is looked for requests whose time is over.
 TIMEOUT_GRAIN_S = 0.05
 # The longest stop that nobody may have seen: what is read came so long before at most.
 UNSEEN_NS = PERIOD_NS + AWAY_NS
-# So often at most are sockets given a turn in which long answers still lie that came while this process was away.
+# So often at most are sockets given a turn in which long answers still lie that came while this process was
+# away.
 MOST_TURNS = 100
-# What a server has for the end of a message whose answer is whole; a connection in which it never comes would be lost to the pool.
+# What a server has for the end of a message whose answer is whole; a connection in which it never comes would
+# be lost to the pool.
 FINISH_WITHIN_S = 0.25
 
 
@@ -90,7 +94,8 @@ class HttpIssuer(SampleIssuer):
         self.stream = form.stream
         self._timeout_s = form.timeout_s
         self._unfinished = f"unfinished {form.timeout_s or 0:g} s after it was sent"
-        # By ``seq``, in the order in which their time is over; of connections, when that of their message's end is.
+        # By ``seq``, in the order in which their time is over; of connections, when that of their message's
+        # end is.
         self._timed: dict[int, tuple[int, Flight]] = {}
         self._expiry: asyncio.TimerHandle | None = None
         self._finishing: dict[Connection, int] = {}
@@ -187,8 +192,9 @@ class HttpIssuer(SampleIssuer):
     def _decide(self, seq: int) -> None:
         """Whether an answer that was read after its time had come in time, to a process that was away.
 
-        The kernel says when data last came. Where more came than the answer, that says nothing of the answer. Of one that lay there
-        when this process was back it is known only that it came after it was asked for, so that it counts.
+        The kernel says when data last came. Where more came than the answer, that says nothing of the answer.
+        Of one that lay there when this process was back it is known only that it came after it was asked for,
+        so that it counts.
         """
         if (found := self._undecided.pop(seq, None)) is None:
             return
@@ -234,7 +240,8 @@ class HttpIssuer(SampleIssuer):
         self._report(flight, "truncated", error, now_ns)
 
     async def _open_spares(self, most: int, wanted: int) -> None:
-        """Tries are counted, not what is open: a server may close each at once, and would be asked without end."""
+        """Tries are counted, not what is open: a server may close each at once, and would be asked without
+        end."""
         for _ in range(min(most, wanted - len(self._idle))):
             try:
                 connection = await self._connect()
@@ -246,7 +253,8 @@ class HttpIssuer(SampleIssuer):
         self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def _expire(self) -> None:
-        """Find out whose time is over. If this process was away until now, answers came meanwhile: first the sockets are read."""
+        """Find out whose time is over. If this process was away until now, answers came meanwhile: first the
+        sockets are read."""
         turns = MOST_TURNS if self._is_back(monotonic_ns()) else 1
         self._expiry = asyncio.get_running_loop().call_later(TURN_S, self._give_up, monotonic_ns(), turns)
 
@@ -254,7 +262,8 @@ class HttpIssuer(SampleIssuer):
         """End the requests whose time was over then, and look again when that of the next one is.
 
         Args:
-            turns: so many more are given to answers of which a part is still to be read: long ones take several.
+            turns: so many more are given to answers of which a part is still to be read: long ones take
+                several.
         """
         self._expiry = None
         now_ns = monotonic_ns()
@@ -326,7 +335,8 @@ class HttpIssuer(SampleIssuer):
             if error.errno not in EXHAUSTED:
                 self._address = self._named
             raise
-        # A name is resolved once: each look-up takes a thread and a round trip. A peer that is gone already has no name.
+        # A name is resolved once: each look-up takes a thread and a round trip. A peer that is gone already
+        # has no name.
         peer = transport.get_extra_info("peername")
         self._address = peer[:2] if peer else self._named
         self._open.add(connection)
@@ -353,14 +363,16 @@ def _refusal(error: OSError) -> tuple[Status, str]:
 
 
 def _own_task() -> "asyncio.Task[None]":
-    """Asked for where it is needed: kept by its own frame it would lie in a ring when it is cancelled, with its payload."""
+    """Asked for where it is needed: kept by its own frame it would lie in a ring when it is cancelled, with
+    its payload."""
     task = asyncio.current_task()
     assert task is not None
     return task
 
 
 def _raise(task: "asyncio.Task[None]") -> None:
-    """To the loop's exception handler at once; asyncio itself would speak of it when the task is collected."""
+    """To the loop's exception handler at once; asyncio itself would speak of it when the task is
+    collected."""
     if not task.cancelled() and (error := task.exception()) is not None:
         raise error
 

@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM while cells are measured: what was measured is worth keeping.
 
-The first one stops sending and waits for what is in flight, the second one does not wait, and both leave it to the caller to
-write what there is. The third one, and one that comes while nothing is measured, ends the process: workers have a second to
-close their connections, and one that does not answer is killed.
+The first one stops sending and waits for what is in flight, the second one does not wait, and both leave it
+to the caller to write what there is. The third one, and one that comes while nothing is measured, ends the
+process: workers have a second to close their connections, and one that does not answer is killed.
 """
 
 import signal
@@ -56,7 +56,8 @@ class Interrupt:
 
 @contextmanager
 def heed_interrupts() -> Iterator[Interrupt]:
-    """Handlers of the signals for the time of the body; one that is ignored, as SIGHUP under ``nohup``, stays so."""
+    """Handlers of the signals for the time of the body; one that is ignored, as SIGHUP under ``nohup``, stays
+    so."""
     interrupt = Interrupt()
     # Python takes signals in its main thread alone, and lets no other set a handler.
     heeded = SIGNALS if threading.current_thread() is threading.main_thread() else ()

@@ -39,13 +39,15 @@ class StallWatch:
         self._timer = DeadlineTimer(loop, self._beat)
 
     def begin(self, t0_ns: int) -> None:
-        """Look from ``t0_ns`` on: nothing is sent or stamped before it, while other workers may still get ready."""
+        """Look from ``t0_ns`` on: nothing is sent or stamped before it, while other workers may still get
+        ready."""
         # Half a period off, so that no heartbeat falls on the first send.
         self._due_ns = t0_ns + PERIOD_NS // 2
         self._timer.arm(self._due_ns)
 
     def is_back(self, now_ns: int) -> bool:
-        """Whether this process was away until now, or until a little while ago: what is read was in the socket before."""
+        """Whether this process was away until now, or until a little while ago: what is read was in the
+        socket before."""
         overdue = self._due_ns is not None and now_ns - self._due_ns > AWAY_NS
         return overdue or now_ns - self._back_ns < BACK_NS
 
@@ -80,8 +82,8 @@ def histogram(counts: list[int]) -> dict[str, int]:
     return dict(zip(names, counts, strict=True)) if counts else {}
 
 
-# What the error begins with of a request that could not be sent for want of descriptors, ports or memory. It is ``aborted``:
-# a ``connect_error`` would be the server's.
+# What the error begins with of a request that could not be sent for want of descriptors, ports or memory. It
+# is ``aborted``: a ``connect_error`` would be the server's.
 NO_SOCKET = "the client has no socket left"
 # In that time the loop reads all that lies in its sockets, which have their turn behind timers and messages.
 TURN_S = 0.01
@@ -190,10 +192,11 @@ SILENT = SampleEventHandler()
 
 
 class EventLog:
-    """JSONL of one cell's events, ``{"t_ns", "cell", "event", "seq"}``, written when ``flush`` is called and never in between.
+    """JSONL of one cell's events, ``{"t_ns", "cell", "event", "seq"}``, written when ``flush`` is called and
+    never in between.
 
-    Further cells go on in the same file. A log that cannot be written any more is given up, and says why in ``failure``: a full
-    disk must not end the cell.
+    Further cells go on in the same file. A log that cannot be written any more is given up, and says why in
+    ``failure``: a full disk must not end the cell.
     """
 
     def __init__(self, path: Path, cell_id: str) -> None:

@@ -1,7 +1,8 @@
 """What coordinator and workers say to each other, as MessagePack arrays over ZeroMQ.
 
 Nothing here lies between a deadline and a socket: the job tells a worker everything it will send, and
-records come back in batches. Each message goes with the number of its cell, so that what comes late is taken for no other's.
+records come back in batches. Each message goes with the number of its cell, so that what comes late is taken
+for no other's.
 """
 
 import mmap
@@ -153,7 +154,8 @@ class Ready(msgspec.Struct, array_like=True, tag=11):
 
 
 class Ended(msgspec.Struct, array_like=True):
-    """One request that ended; fields as in ``RequestRecord``, token times as native 64-bit integers, and ``Flight.came_ns``."""
+    """One request that ended; fields as in ``RequestRecord``, token times as native 64-bit integers, and
+    ``Flight.came_ns``."""
 
     seq: int
     t_sched_ns: int
@@ -184,11 +186,13 @@ class Batch(msgspec.Struct, array_like=True, tag=12):
 
 
 class Stopped(msgspec.Struct, array_like=True, tag=13):
-    """Sending is over; nothing due at or after ``t_stop_ns`` was sent, and what had ended by then was told before.
+    """Sending is over; nothing due at or after ``t_stop_ns`` was sent, and what had ended by then was told
+    before.
 
     Attributes:
         exhausted: all that this worker had to send was sent, so it stopped before anybody told it to.
-        told_ns: when this was said: later than ``t_stop_ns`` where the worker was away then, and sent its last requests since.
+        told_ns: when this was said: later than ``t_stop_ns`` where the worker was away then, and sent its
+            last requests since.
     """
 
     t_stop_ns: int
@@ -243,7 +247,8 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Observe:
-    """What is kept beside the records: every token's time, a log of every event. Both cost. ``watcher`` sees requests end."""
+    """What is kept beside the records: every token's time, a log of every event. Both cost. ``watcher`` sees
+    requests end."""
 
     token_times: bool = False
     event_log: Path | None = None

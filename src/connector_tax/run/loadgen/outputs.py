@@ -1,7 +1,8 @@
-"""What an engine answers to a fixed set of prompts: the guard against a connector that is fast because it is wrong.
+"""What an engine answers to a fixed set of prompts: the guard against a connector that is fast because it is
+wrong.
 
-Sent one by one at temperature 0, so that batching changes nothing; a difference from plain's answers is then the
-connector's, unless plain differs from itself between two launches as well.
+Sent one by one at temperature 0, so that batching changes nothing; a difference from plain's answers is then
+the connector's, unless plain differs from itself between two launches as well.
 """
 
 from collections.abc import Mapping
@@ -29,7 +30,8 @@ def collect_outputs(
     token_ids: tuple[int, int],
     headers: Mapping[str, str] | None = None,
 ) -> list[Output]:
-    """One entry per prompt: ``token_ids``; ``text`` where the server does not give ids; ``error`` where it failed.
+    """One entry per prompt: ``token_ids``; ``text`` where the server does not give ids; ``error`` where it
+    failed.
 
     Args:
         token_ids: prompts are drawn from this range, the same ones for every configuration of a campaign.

@@ -1,4 +1,5 @@
-"""Whether a server had prompts of a cell in its prefix cache, by its own counters; asked before and after, never during."""
+"""Whether a server had prompts of a cell in its prefix cache, by its own counters; asked before and after,
+never during."""
 
 from collections.abc import Mapping
 
@@ -10,9 +11,11 @@ Counters = Mapping[str, float]
 
 
 def hits_between(before: Counters, after: Counters) -> dict[str, float | None] | None:
-    """Tokens of prompts in the meantime: found in the cache, looked up there, and served from a store; None where untold.
+    """Tokens of prompts in the meantime: found in the cache, looked up there, and served from a store; None
+    where untold.
 
-    They are all requests of the server, also those of others. Counters that went back are those of a server that began anew.
+    They are all requests of the server, also those of others. Counters that went back are those of a server
+    that began anew.
     """
     if (
         HITS not in before

@@ -1,9 +1,11 @@
 """Bytes of one streamed completion -> times of its tokens, its usage, and whether it is over.
 
-Every event is decoded by itself, once its last byte has come. So what an answer is found to be depends on its bytes alone, however
-reads group them; only the times depend on reads. The time of an event is that of the read in which its last byte came.
+Every event is decoded by itself, once its last byte has come. So what an answer is found to be depends on its
+bytes alone, however reads group them; only the times depend on reads. The time of an event is that of the
+read in which its last byte came.
 
-An event with ``choices`` is a token only as far as the server's ``usage`` confirms it, see ``EventScanner.token_times``.
+An event with ``choices`` is a token only as far as the server's ``usage`` confirms it, see
+``EventScanner.token_times``.
 """
 
 import json
@@ -19,10 +21,11 @@ from connector_tax.base.secrets import excerpt
 MOST_BYTES_A_TOKEN = 1 << 24
 # A larger count is nonsense, and no 64-bit record may hold it.
 MOST_TOKENS = MOST_TOKEN_ID = 2**31
-# Reasons with which a model ends an answer; some servers write "" where it goes on. Any other reason is the server's own failure.
-# A tuple: a reason may be any JSON value, also one that cannot be hashed.
+# Reasons with which a model ends an answer; some servers write "" where it goes on. Any other reason is the
+# server's own failure. A tuple: a reason may be any JSON value, also one that cannot be hashed.
 ENDS = ("", "stop", "length", "tool_calls", "function_call", "content_filter")
-# So much of what a server says is searched for secrets, and less of it is kept: one at the end is then read whole, and known.
+# So much of what a server says is searched for secrets, and less of it is kept: one at the end is then read
+# whole, and known.
 MAX_SAID = 8000
 MAX_SAID_CHARS = 2000
 _MARK = b"\xef\xbb\xbf"
@@ -116,7 +119,8 @@ def read_completion(payload: bytes) -> Completion:
 
     Raises:
         MalformedStream: it is no completion.
-        StreamError: the server says in it that it failed, or ends the answer for a reason that is not the model's.
+        StreamError: the server says in it that it failed, or ends the answer for a reason that is not the
+            model's.
     """
     try:
         found = _decode(payload)
@@ -166,7 +170,8 @@ class EventScanner:
         self.output_ids: list[int] | None = [] if collect_ids else None
         # The beginning of an event.
         self._rest = bytearray()
-        # The last piece ended with a carriage return: that was a line end, and a line feed that comes now belongs to it.
+        # The last piece ended with a carriage return: that was a line end, and a line feed that comes now
+        # belongs to it.
         self._return = False
         # Of whole events since the last token.
         self._quiet_bytes = 0
@@ -185,7 +190,8 @@ class EventScanner:
             MalformedStream: an event that is no completion, or no token for too long.
             StreamError: the server says that it failed.
         """
-        # ``find`` and not ``in``: CPython 3.11 first asks whether what is looked for is a number, which takes longer than the rest.
+        # ``find`` and not ``in``: CPython 3.11 first asks whether what is looked for is a number, which takes
+        # longer than the rest.
         if self._return or data.find(b"\r") >= 0:
             data = self._with_line_feeds(data)
         rest = self._rest
@@ -220,8 +226,8 @@ class EventScanner:
     def token_times(self) -> "array[int]":
         """When each token came, as far as events tell.
 
-        Where ``usage`` counts fewer tokens than there are events, the surplus is no tokens: first leading events that say nothing, then
-        trailing ones. Others that say nothing are tokens, of undecodable bytes.
+        Where ``usage`` counts fewer tokens than there are events, the surplus is no tokens: first leading
+        events that say nothing, then trailing ones. Others that say nothing are tokens, of undecodable bytes.
         """
         times = self.times
         surplus = len(times) - self.counts[1] if self.counts is not None else 0
@@ -289,7 +295,8 @@ def said(payload: bytes, most: int = MAX_SAID_CHARS) -> str:
 
 
 def _data_of(event: bytes) -> bytes:
-    """The data of an event whose lines end with line feeds; empty where it has none, or has a name and is no message.
+    """The data of an event whose lines end with line feeds; empty where it has none, or has a name and is no
+    message.
 
     Raises:
         StreamError: the server names it an error.

@@ -1,7 +1,8 @@
-"""``python -m connector_tax.run.loadgen.worker``: one load-generating process, for as many cells as it is told.
+"""``python -m connector_tax.run.loadgen.worker``: one load-generating process, for as many cells as it is
+told.
 
-Talks to its coordinator over one ZeroMQ pair; ends when standard input does, which the kernel closes however the
-coordinator ends.
+Talks to its coordinator over one ZeroMQ pair; ends when standard input does, which the kernel closes however
+the coordinator ends.
 """
 
 import argparse
@@ -132,11 +133,13 @@ class Worker:
             cell.generator.stop(message.at_ns)
         elif isinstance(message, Abandon):
             cell.generator.stop(0)
-            # If this process was away until now, answers lie in the sockets, which have their turn behind messages.
+            # If this process was away until now, answers lie in the sockets, which have their turn behind
+            # messages.
             self._loop.call_later(TURN_S, cell.generator.abandon, message.status, message.reason)
 
     def on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Something that the loop called raised. Said on standard error; a cell under way ends and names it."""
+        """Something that the loop called raised. Said on standard error; a cell under way ends and names
+        it."""
         loop.default_exception_handler(context)
         error = context.get("exception")
         # An OSError of a transport is a socket's end, which its connection is told of.

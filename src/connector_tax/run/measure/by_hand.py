@@ -1,7 +1,9 @@
-"""One configuration by hand: its engine, or its preflight. ``launch/launch_<id>.sh`` and ``launch/verify_*.sh`` come here.
+"""One configuration by hand: its engine, or its preflight. ``launch/launch_<id>.sh`` and
+``launch/verify_*.sh`` come here.
 
-The settings are those of CONFIG, by default config/config.yaml, the published experiment. Variables go before it: MODEL, ENGINE_PYTHON, HOST, PORT,
-SERVED_MODEL_NAME, KV_TRANSFER_CONFIG, and whatever the engine itself reads. Arguments stand in the place of CONFIG's.
+The settings are those of CONFIG, by default config/config.yaml, the published experiment. Variables go before
+it: MODEL, ENGINE_PYTHON, HOST, PORT, SERVED_MODEL_NAME, KV_TRANSFER_CONFIG, and whatever the engine itself
+reads. Arguments stand in the place of CONFIG's.
 """
 
 import json
@@ -61,7 +63,8 @@ def main() -> None:
     config = load_campaign(path)
     if connector_id not in config.connector_ids:
         raise ConfigError(
-            f"common.sh launch|verify CONFIGURATION [ARGUMENT...]: {connector_id!r} is none of {path}: {', '.join(config.connector_ids)}."
+            f"common.sh launch|verify CONFIGURATION [ARGUMENT...]: {connector_id!r} is none of {path}:"
+            f" {', '.join(config.connector_ids)}."
         )
     if what == "launch":
         launch_by_hand(config, connector_id, arguments)

@@ -67,7 +67,8 @@ def log_sizes(engine: RunningEngine) -> dict[Path, int]:
 
 
 def error_since(engine: RunningEngine, sizes: dict[Path, int]) -> str | None:
-    """The root cause among the lines that came after ``sizes``; None where none of them speaks of an error."""
+    """The root cause among the lines that came after ``sizes``; None where none of them speaks of an
+    error."""
     new = "\n".join(line for path in _logs(engine) for line in _new_lines(path, sizes.get(path, 0)))
     return error_in(masked(new))
 
@@ -93,7 +94,8 @@ UNANSWERED = ("timeout", "aborted")
 
 
 def hangs(engine: RunningEngine, spec: CellSpec, requests: list[RequestRecord]) -> str | None:
-    """Why an engine that left requests of a cell unanswered is to be taken for dead; None where it answers one now.
+    """Why an engine that left requests of a cell unanswered is to be taken for dead; None where it answers
+    one now.
 
     Nobody else may ask it meanwhile.
     """
@@ -108,7 +110,10 @@ def hangs(engine: RunningEngine, spec: CellSpec, requests: list[RequestRecord]) 
         ) as client:
             client.post("/v1/completions", json=body)
     except httpx.TimeoutException:
-        return f"it hangs: it gave no token within {HUNG_AFTER_S:g} s though nobody else asked; {engine.last_words()}"
+        return (
+            f"it hangs: it gave no token within {HUNG_AFTER_S:g} s though nobody else asked;"
+            f" {engine.last_words()}"
+        )
     except httpx.HTTPError:
         return None  # refused or reset: an answer, or a death, which is asked for elsewhere
     return None
@@ -124,8 +129,8 @@ IDLE_POLL_S = 0.5
 class QueueTail:
     """Samples that the sampler has written since it was asked last.
 
-    Each is (monotonic ns, requests waiting in the engine). A line that is still being written is read when it is whole; a sample
-    that failed, or that is torn, is left out.
+    Each is (monotonic ns, requests waiting in the engine). A line that is still being written is read when it
+    is whole; a sample that failed, or that is torn, is left out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -152,7 +157,8 @@ class QueueTail:
 
 
 def wait_idle(base_url: str) -> bool:
-    """Until the engine has no request left; False where it still has some after ``IDLE_WITHIN_S``, or does not answer."""
+    """Until the engine has no request left; False where it still has some after ``IDLE_WITHIN_S``, or does
+    not answer."""
     deadline = time.monotonic() + IDLE_WITHIN_S
     while time.monotonic() < deadline:
         try:
@@ -166,7 +172,8 @@ def wait_idle(base_url: str) -> bool:
     return False
 
 
-# Of an engine that does not answer at all there is a line every two to three seconds, when the question times out; fewer leaves a sampler that is gone.
+# Of an engine that does not answer at all there is a line every two to three seconds, when the question times
+# out; fewer leaves a sampler that is gone.
 MIN_SAMPLES_SHARE = 0.25
 
 
@@ -203,8 +210,8 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
         last_try: publish the cell as invalid if the engine dies in it, instead of leaving it open.
 
     Returns:
-        None, or the root cause if the engine died. The cell is then unpublished unless ``last_try``; it is in any case where
-        the host is to blame.
+        None, or the root cause if the engine died. The cell is then unpublished unless ``last_try``; it is in
+        any case where the host is to blame.
 
     Raises:
         LaunchError: the engine does not have its port to itself; the cell is unpublished.
@@ -344,7 +351,8 @@ def _records(bench: Bench, window: CellWindow, cell: CellFolder) -> _Records:
     wanted = (window.drained_ns - window.t0_ns) / s_to_ns(SAMPLE_INTERVAL_S)
     samples_missing = bench.raw_metrics.exists() and samples < MIN_SAMPLES_SHARE * wanted - 1
     if bench.step_log is not None or bench.has_clock:
-        # The engine's recorder, and a virtual GPU's clock, flush at intervals; wait until the last rows of the cell are out.
+        # The engine's recorder, and a virtual GPU's clock, flush at intervals; wait until the last rows of
+        # the cell are out.
         time.sleep(bench.engine.step_flush_s * 1.5)
     steps = None
     if bench.step_log is not None:
@@ -359,7 +367,8 @@ def _records(bench: Bench, window: CellWindow, cell: CellFolder) -> _Records:
 
 
 def _device_clock(engine: RunningEngine, window: CellWindow, cell: CellFolder) -> ClockHealth | None:
-    """The clock's rows from T0 to the last request's end stay with the cell; its health is that of the window."""
+    """The clock's rows from T0 to the last request's end stay with the cell; its health is that of the
+    window."""
     cut_clock(engine.request.folder / DEVICE_CLOCK, window.t0_ns, window.drained_ns, cell.device_clock)
     return clock_health(cell.device_clock, window.window_start_ns, window.t_stop_ns)
 
@@ -381,7 +390,8 @@ def _risen(
 
 
 def _counters(engine: RunningEngine) -> dict[str, float] | None:
-    """What the engine exports under canonical names, and its other counters; nothing once it has died, None where it lives and does not answer."""
+    """What the engine exports under canonical names, and its other counters; nothing once it has died, None
+    where it lives and does not answer."""
     try:
         return scrape_patiently(engine.base_url, gone=lambda: engine.death() is not None, all_counters=True)
     except OSError:

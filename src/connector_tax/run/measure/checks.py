@@ -48,9 +48,11 @@ Counters = dict[str, float]
 
 
 def prime_cache(spec: CellSpec, engine: RunningEngine, counters: Callable[[], Counters]) -> Cache:
-    """Send fresh prompts of known length, one token of output each, until ``spec.cached_tokens`` were computed since the launch.
+    """Send fresh prompts of known length, one token of output each, until ``spec.cached_tokens`` were
+    computed since the launch.
 
-    The first that fails ends it: the cell then says so and how full the cache is, which is what the analysis goes by.
+    The first that fails ends it: the cell then says so and how full the cache is, which is what the analysis
+    goes by.
 
     Args:
         counters: the engine's own, under canonical names; empty once it has died.
@@ -100,7 +102,8 @@ def computed_tokens(counters: Counters) -> int | None:
 
 
 def cache_size(base_url: str) -> dict[str, int]:
-    """``block_size`` and ``num_gpu_blocks``, as ``vllm:cache_config_info`` has them; what it does not tell is absent."""
+    """``block_size`` and ``num_gpu_blocks``, as ``vllm:cache_config_info`` has them; what it does not tell is
+    absent."""
     try:
         answer = direct.get(f"{base_url}/metrics", timeout_s=TIMEOUT_S)
         answer.raise_for_status()
@@ -326,7 +329,8 @@ def verify_lengths(config: CampaignConfig) -> tuple[int, ...]:
 def short_requests(
     engine: RunningEngine, config: CampaignConfig, connector: ConnectorSpec
 ) -> tuple[Finding, float]:
-    """The connector's short completions one after the other, all within its limit; also the slowest one's seconds."""
+    """The connector's short completions one after the other, all within its limit; also the slowest one's
+    seconds."""
     count, tokens, limit_s = (
         connector.verify_requests,
         connector.verify_output_tokens,
@@ -355,7 +359,10 @@ def long_prompt(engine: RunningEngine, config: CampaignConfig, short_s: float) -
     if answer.fault is not None:
         return Finding("long prompt", False, answer.fault)
     stalls = answer.elapsed_s > short_s + LONG_PROMPT_EXTRA_S
-    words = f"{length} tokens took {answer.elapsed_s:.1f} s, a short prompt {short_s:.1f} s: each long prompt stalls"
+    words = (
+        f"{length} tokens took {answer.elapsed_s:.1f} s, a short prompt {short_s:.1f} s: each long prompt"
+        " stalls"
+    )
     return Finding(
         "long prompt", not stalls, words if stalls else f"{length} tokens in {answer.elapsed_s:.2f} s"
     )
@@ -403,8 +410,9 @@ def clock_at_work(engine: RunningEngine) -> Finding:
     if (engine.request.folder / DEVICE_CLOCK).is_file():
         return Finding("virtual GPU", True, "its clock writes its log")
     words = (
-        "the engine serves, but no clock writes a log: vLLM did not load the plugin in launch/plugins/virtual_gpu, or this release "
-        "asks for another worker. Look for virtual_gpu in its log"
+        "the engine serves, but no clock writes a log: vLLM did not load the plugin in"
+        " launch/plugins/virtual_gpu, or this release asks for another worker. Look for virtual_gpu in"
+        " its log"
     )
     return Finding("virtual GPU", False, words)
 

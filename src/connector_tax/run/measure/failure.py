@@ -1,8 +1,9 @@
-"""A configuration that cannot be measured is a result with a reason; a host that failed is not, and stops the campaign.
+"""A configuration that cannot be measured is a result with a reason; a host that failed is not, and stops the
+campaign.
 
-Which of the two it was decides what becomes of a launch that failed twice or an engine that dies in every cell: a ``failed``
-receipt, and the campaign goes on without the configuration; or an error that asks a person to mend the host. Plain vLLM has no
-such way out, since every tax is taken against it.
+Which of the two it was decides what becomes of a launch that failed twice or an engine that dies in every
+cell: a ``failed`` receipt, and the campaign goes on without the configuration; or an error that asks a person
+to mend the host. Plain vLLM has no such way out, since every tax is taken against it.
 """
 
 import re
@@ -19,12 +20,14 @@ from connector_tax.base.records.request import RequestRecord
 
 # Whether a cell may enter the statistics: a bad measurement is data, not an exception.
 
-# Sampler and kernel took 1.7 % of two cores (median of 108 cells, at most 4.9 %); of a larger host it is less.
+# Sampler and kernel took 1.7 % of two cores (median of 108 cells, at most 4.9 %); of a larger host it is
+# less.
 MAX_OTHERS_SHARE = 0.1
-# Requests that failed for reasons other than load do not count as throughput; beyond this share of them the criterion of 95 %
-# would call an engine saturated that refuses, and a p90 would soon be one of survivors.
+# Requests that failed for reasons other than load do not count as throughput; beyond this share of them the
+# criterion of 95 % would call an engine saturated that refuses, and a p90 would soon be one of survivors.
 MAX_REFUSED_SHARE = 0.05
-# What an engine that is merely overloaded does not do: it lets requests wait (``timeout``), and the client drops some.
+# What an engine that is merely overloaded does not do: it lets requests wait (``timeout``), and the client
+# drops some.
 REFUSED = ("http_error", "connect_error", "malformed", "stream_error", "truncated", "wrong_length")
 DIED = "engine died: "
 # Beyond what two clocks that are read one after the other differ by when the process is put aside in between.
@@ -74,15 +77,16 @@ def judge(
             engine does not export the counter.
         external_hits_delta: tokens that a connector said it had, likewise.
         has_connector: whether anybody could have said so.
-        hits_wanted: the cell's prompts repeat what was said before, as conversations do; elsewhere a hit means that
-            a prompt was not new, and the cell measured something else.
+        hits_wanted: the cell's prompts repeat what was said before, as conversations do; elsewhere a hit
+            means that a prompt was not new, and the cell measured something else.
         hits_faked: the connector claims tokens that it does not have, by design; its TTFT is no tax then.
         metrics_read: whether the engine's counters could be read before and after the cell.
         refused: see ``refused``.
         steps_agree: whether there are as many step records as iterations by the engine's own count.
         others_share: of all cores' time, what neither engine nor client took; None where that is not known.
         samples_missing: whether the sampler of the engine's metrics was not there for most of the cell.
-        clock_fault: why a virtual GPU's clock was none; None where it was, and of an engine with a device of its own.
+        clock_fault: why a virtual GPU's clock was none; None where it was, and of an engine with a device of
+            its own.
         suspended_s: how long the host was suspended meanwhile; both clocks are read some microseconds apart.
         engine_death: the root cause if the engine died in this cell.
     """
@@ -108,7 +112,8 @@ def judge(
         flags.append("external_hits_faked")
     elif external_hits_delta and not hits_wanted:
         reasons.append(
-            f"external cache hits: {external_hits_delta:g} tokens of prompts that should be new came out of a store"
+            f"external cache hits: {external_hits_delta:g} tokens of prompts that should be new came out of a"
+            " store"
         )
     if not metrics_read:
         flags.append("metrics_unreadable")
@@ -133,7 +138,8 @@ def judge(
 
 
 def refused(requests: list[RequestRecord], engine_said: str | None) -> str | None:
-    """Why the engine did not answer, where over 5 % of a window's requests failed in a way that no load explains; else None.
+    """Why the engine did not answer, where over 5 % of a window's requests failed in a way that no load
+    explains; else None.
 
     Args:
         engine_said: the last error of the engine's own log during the cell, if it has one.
@@ -159,13 +165,17 @@ def _short(text: str) -> str:
     return line if len(line) <= SAID_CHARS else line[:SAID_CHARS] + " ..."
 
 
-# What an engine's log says of a host that would have failed any configuration. Memory that somebody else holds is in vLLM's
-# words "Free memory on device ... is less than desired GPU memory utilization".
+# What an engine's log says of a host that would have failed any configuration. Memory that somebody else
+# holds is in vLLM's words "Free memory on device ... is less than desired GPU memory utilization".
 _HOST = re.compile(
-    r"No space left on device|Disk quota exceeded|File too large|Read-only file system|Address already in use|Too many open files"
-    r"|less than desired GPU memory utilization|CUDA-capable device|which this launch did not start|driver/library version mismatch|uncorrectable ECC"
-    r"|No CUDA GPUs are available|CUDA unknown error|GPU is lost|fallen off the bus|Failed to infer device type"
-    # A driver that does not start, or does not fit, as torch says it: "... Error 802: system not yet initialized".
+    r"No space left on device|Disk quota exceeded|File too large|Read-only file system|Address already in"
+    r" use|Too many open files"
+    r"|less than desired GPU memory utilization|CUDA-capable device|which this launch did not"
+    r" start|driver/library version mismatch|uncorrectable ECC"
+    r"|No CUDA GPUs are available|CUDA unknown error|GPU is lost|fallen off the bus|Failed to infer device"
+    r" type"
+    # A driver that does not start, or does not fit, as torch says it: "... Error 802: system not yet
+    # initialized".
     r"|from cudaGetDeviceCount\(\)|CUDA driver initialization failed|NVIDIA driver on your system",
     re.IGNORECASE,
 )
@@ -173,7 +183,8 @@ PLAINS = ("plain", PLAIN_AGAIN)
 
 
 class ConfigurationFailed(Exception):
-    """One configuration cannot be measured in one phase; the text says why. Never reaches a person as an exception."""
+    """One configuration cannot be measured in one phase; the text says why. Never reaches a person as an
+    exception."""
 
 
 class HostFailed(EngineError):
@@ -189,7 +200,8 @@ def blame_the_host(cause: str, connector_id: str) -> None:
     if is_of_the_host(cause):
         # What is said of its launch names it already.
         raise HostFailed(
-            f"{connector_id}: {cause.removeprefix(f'{connector_id}: ')}\nThat is the host and not the configuration. Mend it and start again; finished cells are kept."
+            f"{connector_id}: {cause.removeprefix(f'{connector_id}: ')}\nThat is the host and not the"
+            " configuration. Mend it and start again; finished cells are kept."
         )
 
 
@@ -200,15 +212,17 @@ def is_of_the_host(cause: str) -> bool:
 def plain_failed(connector_id: str, phase: Phase, reason: str) -> EngineError:
     """The end of the campaign's start: one message, and everything measured is kept."""
     return EngineError(
-        f"{connector_id} cannot be measured in phase {phase_word(phase)}, and every tax is taken against plain vLLM: {reason}\n"
-        "Nothing else is started. What is measured is kept; mend it and start again, which tries it again."
+        f"{connector_id} cannot be measured in phase {phase_word(phase)}, and every tax is taken against"
+        f" plain vLLM: {reason}\nNothing else is started. What is measured is kept; mend it and start again,"
+        " which tries it again."
     )
 
 
 def earlier_failure(folder: CampaignFolder, date: str, connector_id: str, phase: Phase) -> str | None:
     """Why a configuration need not be launched in ``phase``: it failed in Phase A.
 
-    Failing in another phase is no such reason: Phases B and C ask other shapes, and a configuration that lost a block keeps the others.
+    Failing in another phase is no such reason: Phases B and C ask other shapes, and a configuration that lost
+    a block keeps the others.
     """
     if phase == "a" or connector_id in PLAINS:
         return None

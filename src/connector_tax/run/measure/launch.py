@@ -1,4 +1,5 @@
-"""A launch that is ready for cells: an engine that is up and warm, the load generator's processes, the sampler."""
+"""A launch that is ready for cells: an engine that is up and warm, the load generator's processes, the
+sampler."""
 
 import os
 import shutil
@@ -143,7 +144,8 @@ class Progress:
             with open(log, "a", encoding="utf-8", errors="backslashreplace") as lines:
                 lines.write(line + "\n")
         except OSError as error:
-            # No measurement ends for a line that was said already; on a full disk the next file of results does.
+            # No measurement ends for a line that was said already; on a full disk the next file of results
+            # does.
             print(
                 f"{log}: this line is not in it, it cannot be written ({error.strerror or error})",
                 file=sys.stderr,
@@ -158,7 +160,8 @@ class Progress:
             try:
                 return cells_there(self.config, run, found.rates)
             except OSError:
-                return ()  # on another card a run that begins anew removes its own; no measurement ends for that
+                # on another card a run that begins anew removes its own; no measurement ends for that
+                return ()
 
         left_s = expected_left_s(self.config, found.left, found.rates, found.ends_at_once, finished=finished)
         runs = sum(len(self.config.members(p)) for p in self.config.phases)
@@ -186,7 +189,8 @@ def code_version() -> CodeVersion:
     return CodeVersion(connector_tax=__version__, loadgen_sha256=loadgen_sha256())
 
 
-# Which cores each of several engines has with its load generator: the same number for each, none shared, on the card's NUMA node.
+# Which cores each of several engines has with its load generator: the same number for each, none shared, on
+# the card's NUMA node.
 
 # Cores that differ by more are of two kinds, and each place gets some of either.
 ONE_KIND = 0.1
@@ -198,7 +202,8 @@ def share_of(
     """The cores of ``place`` among ``of``; all of them where there is one place.
 
     Args:
-        card_nodes: NUMA node of each place's first card. Where one is not known, places are spread over the nodes in their order.
+        card_nodes: NUMA node of each place's first card. Where one is not known, places are spread over the
+            nodes in their order.
     """
     if of == 1 or not cores:
         return cores
@@ -221,8 +226,8 @@ def _differ(cores: Sequence[Core]) -> bool:
     return max(speeds) - min(speeds) > ONE_KIND * max(speeds)
 
 
-# A campaign goes on with the engine that it was begun with: the analysis leaves cells of another one out, so measuring them is time
-# lost.
+# A campaign goes on with the engine that it was begun with: the analysis leaves cells of another one out, so
+# measuring them is time lost.
 
 
 def refuse_another_engine(
@@ -233,7 +238,8 @@ def refuse_another_engine(
         engine: what would be launched now.
 
     Raises:
-        ConfigError: a cell of this campaign was measured with other versions or another driver, or one of the same phase on another card.
+        ConfigError: a cell of this campaign was measured with other versions or another driver, or one of the
+            same phase on another card.
     """
     day = run.path.parent.name[:10]
     for other in folder.runs():
@@ -246,21 +252,24 @@ def refuse_another_engine(
             continue  # the analysis names it
         if different := other_versions(engine, begun):
             raise ConfigError(
-                f"campaign {config.campaign} was begun with another engine (now / in {other.path}): {', '.join(different)}. Give "
-                "engine.python the interpreter, engine.container the image, runtime and mounts, and the host the driver that it was begun "
-                "with; or give `campaign` another name."
+                f"campaign {config.campaign} was begun with another engine (now / in {other.path}):"
+                f" {', '.join(different)}. Give engine.python the interpreter, engine.container the image,"
+                " runtime and mounts, and the host the driver that it was begun with; or give `campaign`"
+                " another name."
             )
         cards, its = (kinds_of(e.gpu) if config.engine.mixes_cards else list(e.gpu) for e in (engine, begun))
         if other.phase == run.phase and its != cards:
             raise ConfigError(
-                f"phase {phase_word(run.phase)} was begun on {' and '.join(its) or 'no card'} ({other.path}), and would go on on "
-                f"{' and '.join(cards) or 'none'}. Its cells are compared with one another. Show the engine that card again "
-                f"(engine.gpu, engine.gpus or CUDA_VISIBLE_DEVICES), let cards of one kind be mixed (engine.mix_cards: true), or remove "
-                "that phase's folders to have it measured anew."
+                f"phase {phase_word(run.phase)} was begun on {' and '.join(its) or 'no card'} ({other.path}),"
+                f" and would go on on {' and '.join(cards) or 'none'}. Its cells are compared with one"
+                " another. Show the engine that card again (engine.gpu, engine.gpus or"
+                " CUDA_VISIBLE_DEVICES), let cards of one kind be mixed (engine.mix_cards: true), or remove"
+                " that phase's folders to have it measured anew."
             )
 
 
-# How often an engine died in a cell of a run that is not finished; kept on disk, since each death ends a launch.
+# How often an engine died in a cell of a run that is not finished; kept on disk, since each death ends a
+# launch.
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,7 +438,8 @@ def _warm_up(run: Run, engine: RunningEngine, pending: list[CellSpec]) -> None:
     """The first request of each length, outside every cell: what compiles then is nobody's latency.
 
     Raises:
-        LaunchError: the engine died of it. An answer that is merely wrong is left to the cells, which count them.
+        LaunchError: the engine died of it. An answer that is merely wrong is left to the cells, which count
+            them.
     """
     lengths = tuple(cell.input_tokens for cell in pending if cell.sessions is None)
     warm = warm_up(engine, run.config, lengths, timeout_s=run.config.engine.ready_timeout_s)

@@ -1,4 +1,5 @@
-"""One measurement at a time per card and per run; and per campaign's folder, unless its engines may run side by side.
+"""One measurement at a time per card and per run; and per campaign's folder, unless its engines may run side
+by side.
 
 Snakemake's own lock is off (it would have to be removed by hand after ``kill -9``); these are
 ``flock`` locks, which the kernel drops with their holder, however that ended.
@@ -27,7 +28,8 @@ from connector_tax.run.engine.gpus import Cards, Slot, slots_of
 from connector_tax.run.engine.supervised import end_all_leftovers, end_leftovers, recorded_below
 from connector_tax.run.measure.time_left import OutOfTime, TimeLimit, in_batch_job
 
-# On which card a run is measured, in a campaign whose engines may run side by side; and what killed neighbours left there.
+# On which card a run is measured, in a campaign whose engines may run side by side; and what killed
+# neighbours left there.
 
 CLEARING = "what killed measurements left"
 
@@ -40,7 +42,8 @@ def on_a_card(
     say: Callable[[str], None],
     limit: TimeLimit | None = None,
 ) -> Iterator[Slot]:
-    """The place that ``run`` is measured at, for the body; nothing that a killed measurement left is at work there.
+    """The place that ``run`` is measured at, for the body; nothing that a killed measurement left is at work
+    there.
 
     Args:
         say: told for whom is waited, and since when.
@@ -97,7 +100,8 @@ def _on_a_card(
         held(folder.lock, what, who, waiting, shared=True),
         held(folder.run_lock(run), words, who, waiting),
     ):
-        # Before a place is taken: whoever has the one that this run was on may not take its leftover for a neighbour.
+        # Before a place is taken: whoever has the one that this run was on may not take its leftover for a
+        # neighbour.
         _clear(folder, run, None, who, grace_s, until_s)
         # A phase that was begun on another card is refused by whoever launches.
         place = slot_of(config, run.phase)
@@ -134,10 +138,12 @@ POLL_S = 0.2
 
 
 def wait_for_card_s(engine: EngineConfig) -> float:
-    """How long somebody else's card is waited for: CONNECTOR_TAX_WAIT_FOR_CARD_S, else ``engine.wait_for_card_s``.
+    """How long somebody else's card is waited for: CONNECTOR_TAX_WAIT_FOR_CARD_S, else
+    ``engine.wait_for_card_s``.
 
-    Without either ``WAIT_S``, by which a campaign that was started twice ends soon; and without end where the campaign's own engines
-    wait for one another, and in a job of a batch system: an earlier start's job may be at work, which did not end with its Snakemake.
+    Without either ``WAIT_S``, by which a campaign that was started twice ends soon; and without end where the
+    campaign's own engines wait for one another, and in a job of a batch system: an earlier start's job may be
+    at work, which did not end with its Snakemake.
 
     Raises:
         ConfigError: the variable holds no number of seconds.
@@ -216,8 +222,9 @@ def _hold_first(
                 f"{what} is in use by process {who} (lock {path})" for what, who, path in in_use
             )
             raise InUse(
-                f"{words}. Two measurements at once would measure each other; wait for it to end, or end that process, then start "
-                f"again. engine.wait_for_card_s or {WAIT_VARIABLE} says how long it is waited for ({wait_s:g} s).",
+                f"{words}. Two measurements at once would measure each other; wait for it to end, or end that"
+                f" process, then start again. engine.wait_for_card_s or {WAIT_VARIABLE} says how long it is"
+                f" waited for ({wait_s:g} s).",
                 waited_for,
             )
         if waited_s >= next_s:
@@ -244,7 +251,8 @@ def measuring_alone(
     """Nobody else measures in the campaign's folder, on its cards or at its port while the body runs.
 
     Args:
-        port: ``run.engine.port``. An engine that is still starting has bound it and does not listen yet, which nobody can see.
+        port: ``run.engine.port``. An engine that is still starting has bound it and does not listen yet,
+            which nobody can see.
 
     Raises:
         EngineError: someone else did for as long as is waited; names the process and its campaign.
@@ -299,7 +307,8 @@ def held(
         shared: others may hold it as well who share it; who wants it alone is told of the last of them.
 
     Raises:
-        EngineError: someone else held it for as long as is waited; names the holder. Or it cannot be had at all.
+        EngineError: someone else held it for as long as is waited; names the holder. Or it cannot be had at
+            all.
     """
     with _hold_first([[(path, what)]], holder, waiting, shared=shared):
         yield

@@ -63,8 +63,8 @@ def bootstrap_beside(
 ) -> Iterator[ConnectorSpec]:
     """A consumer gets a bootstrap server beside it that knows no producer; others get nothing.
 
-    It listens where the campaign's launches will look, so that vLLM compiles once for both. The embedded engine
-    never asks it, and gets a free port, since several of its campaigns may run beside each other.
+    It listens where the campaign's launches will look, so that vLLM compiles once for both. The embedded
+    engine never asks it, and gets a free port, since several of its campaigns may run beside each other.
 
     Args:
         folder: gets the record by which a later start finds what was left of it.
@@ -104,7 +104,8 @@ STEP_LOG = Path("steps") / "engine_step.jsonl"  # beside a configuration's other
 def recorders_heard(
     folder: CampaignFolder, config: CampaignConfig, tried: set[str], fits: StepTiming
 ) -> tuple[StepTiming, dict[str, str]]:
-    """Step timing that fits and does not record is none; and of each connector why its hook times stay unknown.
+    """Step timing that fits and does not record is none; and of each connector why its hook times stay
+    unknown.
 
     Args:
         tried: who was launched, plain among them.
@@ -132,11 +133,12 @@ def _heard(folder: CampaignFolder, connector_id: str, *, connector: bool) -> Ste
 
 
 def identity_with_model(engine: EngineConfig, cards: Cards) -> EngineIdentity:
-    """Whether the interpreter has vLLM and a card is asked before a download, and what a virtual GPU's clock goes by after it.
+    """Whether the interpreter has vLLM and a card is asked before a download, and what a virtual GPU's clock
+    goes by after it.
 
     Raises:
-        ConfigError: the interpreter has no vLLM to fetch a model for, or was built for a card that is not there, or a virtual GPU's
-            step time cannot be worked out.
+        ConfigError: the interpreter has no vLLM to fetch a model for, or was built for a card that is not
+            there, or a virtual GPU's step time cannot be worked out.
         EngineError: the interpreter does not run, or the model could not be fetched.
     """
     identity = engine_identity(engine, cards, with_device=False)
@@ -151,12 +153,19 @@ def _have_model(engine: EngineConfig, identity: EngineIdentity, cards: Cards) ->
         return
     refuse_a_model_elsewhere(engine, missing)
     if identity.versions["vllm"] is None:
-        words = "this interpreter has no vLLM. Give the one that has: export ENGINE_PYTHON=/path/to/venv/bin/python"
+        words = (
+            "this interpreter has no vLLM. Give the one that has: export"
+            " ENGINE_PYTHON=/path/to/venv/bin/python"
+        )
         raise ConfigError(f"engine.python: {engine.python}: {words}")
     if engine.kind == "vllm" and identity.cuda and not cards.gpus and cards.note is None:
-        words = f"its torch is built for CUDA {identity.cuda}, and this host shows no NVIDIA GPU. Nothing is downloaded. Take a host that has"
+        words = (
+            f"its torch is built for CUDA {identity.cuda}, and this host shows no NVIDIA GPU. Nothing is"
+            " downloaded. Take a host that has"
+        )
         raise ConfigError(
-            f"engine.python: {engine.python}: {words} one; connector-tax run --smoke --on virtual-gpu needs none."
+            f"engine.python: {engine.python}: {words} one; connector-tax run --smoke --on virtual-gpu needs"
+            " none."
         )
     words = "It is downloaded now; no launch is timed before it is there."
     print(f"preflight: {missing}. {words}", file=sys.stderr, flush=True)
@@ -169,7 +178,8 @@ AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
 def cpu_by_session(setting: Path = AUTOGROUP) -> str | None:
-    """Where the kernel shares the CPU out by session, what that does to a campaign; None where it does not, or does not say."""
+    """Where the kernel shares the CPU out by session, what that does to a campaign; None where it does not,
+    or does not say."""
     try:
         on = setting.read_text(encoding="ascii").strip() == "1"
     except (OSError, UnicodeDecodeError):
@@ -177,8 +187,9 @@ def cpu_by_session(setting: Path = AUTOGROUP) -> str | None:
     if not on:
         return None
     return (
-        "this kernel shares the CPU out by session: whatever runs in another session, a shell included, gets as much of it as the whole "
-        "campaign. Leave the host alone while it measures, or set `sysctl kernel.sched_autogroup_enabled=0` (docs/decisions/0024)."
+        "this kernel shares the CPU out by session: whatever runs in another session, a shell included, gets"
+        " as much of it as the whole campaign. Leave the host alone while it measures, or set `sysctl"
+        " kernel.sched_autogroup_enabled=0` (docs/decisions/0024)."
     )
 
 
@@ -214,13 +225,15 @@ def run_preflight(
 
     Args:
         only: verify just this one and print its log; the status file is left alone.
-        launch: who is launched. Of the others the first measured launch is the trial: ``checked`` of their decisions is empty, and settings of
-            their engines are not known from here, so none of them has a matched baseline.
+        launch: who is launched. Of the others the first measured launch is the trial: ``checked`` of their
+            decisions is empty, and settings of their engines are not known from here, so none of them has a
+            matched baseline.
         limit: by when it has to be over. Nobody is waited for until after it.
 
     Raises:
-        ConfigError: the engine's interpreter, the model directory or a card that is named is not there, the model with
-            ``max_model_len`` does not fit on the card, FlashInfer is missing and asked for, or a virtual GPU's step time cannot be worked out.
+        ConfigError: the engine's interpreter, the model directory or a card that is named is not there, the
+            model with ``max_model_len`` does not fit on the card, FlashInfer is missing and asked for, or a
+            virtual GPU's step time cannot be worked out.
         EngineError: ``plain`` cannot be measured, or the virtual GPU does not fit this vLLM.
         OutOfTime: somebody else measured until no launch fitted any more.
     """
@@ -303,9 +316,11 @@ def _with_own_counters(decisions: dict[str, Decision]) -> dict[str, Decision]:
     return {
         i: msgspec.structs.replace(
             d,
-            counters=UNSET
-            if i == "plain" or d.counters is UNSET or common is UNSET
-            else {name: tokens for name, tokens in d.counters.items() if name not in common},
+            counters=(
+                UNSET
+                if i == "plain" or d.counters is UNSET or common is UNSET
+                else {name: tokens for name, tokens in d.counters.items() if name not in common}
+            ),
         )
         for i, d in decisions.items()
     }
@@ -335,15 +350,17 @@ def _verify_only(bench: Bench, only: str) -> None:
         raise EngineError(f"{only}: {failed.check}: {failed.detail}")
 
 
-# Which CUDA a package is compiled for stands in its libraries: the CUDA runtime that they ask the loader for. The wheel's name need
-# not say it, and LMCache, for one, serves on with torch operations where that runtime is not there. Null: there is no such module.
+# Which CUDA a package is compiled for stands in its libraries: the CUDA runtime that they ask the loader for.
+# The wheel's name need not say it, and LMCache, for one, serves on with torch operations where that runtime
+# is not there. Null: there is no such module.
 _BUILDS = r"""
 import importlib.util, json, pathlib, re, sys
 found = {}
 for name in sys.argv[1:]:
     spec = importlib.util.find_spec(name)
     folders = (spec.submodule_search_locations or ()) if spec else ()
-    libraries = [f.read_bytes() for folder in folders for f in pathlib.Path(folder).rglob("*.so*") if f.is_file()]
+    files = [f for folder in folders for f in pathlib.Path(folder).rglob("*.so*") if f.is_file()]
+    libraries = [f.read_bytes() for f in files]
     asked_for = [re.findall(rb"libcudart\.so\.(\d+)", text) for text in libraries]
     found[name] = sorted({m.decode() for each in asked_for for m in each}) if spec else None
 print(json.dumps(found))
@@ -374,13 +391,15 @@ def unusable_modules(
     return reasons
 
 
-# What is said of an engine that somebody killed, or the kernel. Once may be an accident, and would cost the configuration the whole campaign.
+# What is said of an engine that somebody killed, or the kernel. Once may be an accident, and would cost the
+# configuration the whole campaign.
 KILLED = ("SIGKILL", "ended unexpectedly")
 
 
 def _decide(bench: Bench, connector: ConnectorSpec, unusable: dict[str, str]) -> Decision:
     identity = bench.identity
-    # The card as well: another one may be too small, and is another speed. Not packages of other connectors, which one of those may wait for.
+    # The card as well: another one may be too small, and is another speed. Not packages of other connectors,
+    # which one of those may wait for.
     hashed = {
         k: v for k, v in msgspec.to_builtins(identity).items() if k in ("versions", "gpu", "virtual_gpu")
     }
@@ -484,7 +503,8 @@ class _Tried:
 
 
 def _verify(bench: Bench, connector: ConnectorSpec) -> _Tried:
-    """Launch, warm, ask, stop; leaves ``verify_<connector>.log`` whatever the configuration does. Plain is timed as well.
+    """Launch, warm, ask, stop; leaves ``verify_<connector>.log`` whatever the configuration does. Plain is
+    timed as well.
 
     Raises:
         EngineError: the host failed, and not the configuration.
@@ -552,8 +572,8 @@ def _risen(
 ) -> dict[str, int]:
     """Each counter that rose -> the shortest prompt that raised it.
 
-    A longer prompt raises what a shorter one does. What rose with a shorter one alone was late: LMCache adds to its counters every ten
-    seconds, so what its warm-up did may rise with any prompt.
+    A longer prompt raises what a shorter one does. What rose with a shorter one alone was late: LMCache adds
+    to its counters every ten seconds, so what its warm-up did may rise with any prompt.
 
     Args:
         counted: all counters before the first prompt and after those of each of ``lengths``, which ascend.

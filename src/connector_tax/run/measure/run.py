@@ -1,8 +1,8 @@
 """One (configuration, phase): launch a fresh engine, measure the cells still missing, write a receipt.
 
 Whatever ends it, finished cells stay: they are folders renamed into place one by one. A run whose
-cells are all there launches nothing. A configuration that will not launch, or whose engine dies in every cell, ends as a
-receipt too, ``failed`` with the reason; see ``failure.py``.
+cells are all there launches nothing. A configuration that will not launch, or whose engine dies in every
+cell, ends as a receipt too, ``failed`` with the reason; see ``failure.py``.
 """
 
 import shutil
@@ -66,7 +66,8 @@ from connector_tax.run.measure.time_left import TimeLimit
 
 def outputs_collected(run: Run) -> bool:
     """Whether this run's accuracy pass is done, or wanted by nobody."""
-    # Two launches of each configuration are enough to see what repeats; those of the other phases are the shortest.
+    # Two launches of each configuration are enough to see what repeats; those of the other phases are the
+    # shortest.
     if run.config.accuracy.prompts == 0 or run.run.phase not in ("a", "b"):
         return True
     wanted = outputs_hash(run.config, run.connector_id)
@@ -82,7 +83,8 @@ def collect_run_outputs(run: Run, engine: RunningEngine, *, last_try: bool) -> N
     """Ask, and write down what was answered.
 
     Args:
-        last_try: also where the engine died of it or meanwhile; else nothing is written then, and another launch is asked.
+        last_try: also where the engine died of it or meanwhile; else nothing is written then, and another
+            launch is asked.
     """
     if outputs_collected(run):
         return
@@ -134,7 +136,8 @@ def pending_cells(run: Run, cells: tuple[CellSpec, ...]) -> list[CellSpec]:
 
 
 def is_there(run: Run, cell: CellSpec) -> bool:
-    """Whether a finished cell of exactly this specification lies in the run's folder, whatever its verdict."""
+    """Whether a finished cell of exactly this specification lies in the run's folder, whatever its
+    verdict."""
     return reusable(run.run.cell(cell.cell_id), spec_hash(run.config, run.connector_id, cell))
 
 
@@ -203,8 +206,8 @@ def measure_pending(
 LAUNCH_TRIES = 2
 # What every other measurement is of use for.
 BASELINE = ("plain", "a")
-# Cells in which it dies before a run that finished none is given up: rates and shapes go from the lightest up, so whoever dies
-# in the first two dies in all, and each costs two launches.
+# Cells in which it dies before a run that finished none is given up: rates and shapes go from the lightest
+# up, so whoever dies in the first two dies in all, and each costs two launches.
 DEAD_CELLS = 2
 
 
@@ -325,12 +328,14 @@ def _give_up_if_it_always_dies(run: Run, cells: tuple[CellSpec, ...]) -> None:
 
 
 def _deaths_in_finished(run: Run, cells: tuple[CellSpec, ...]) -> list[str | None]:
-    """Of each cell of the plan that is there: the root cause of the engine's death in it, None if it lived."""
+    """Of each cell of the plan that is there: the root cause of the engine's death in it, None if it
+    lived."""
     return [death_of(read_cell(run.run.cell(c.cell_id))) for c in cells if is_there(run, c)]
 
 
 def _begin_anew(run: Run, cells: tuple[CellSpec, ...]) -> None:
-    """A run that failed, with no cell that its engine survived, starts from nothing. One that is on its way there still has counts of deaths.
+    """A run that failed, with no cell that its engine survived, starts from nothing. One that is on its way
+    there still has counts of deaths.
 
     So does plain's Phase A without a valid cell.
     """
@@ -344,7 +349,8 @@ def _begin_anew(run: Run, cells: tuple[CellSpec, ...]) -> None:
 
 
 def require_baseline(campaign_file: Path, connector_id: str, phase: Phase) -> None:
-    """Of plain's Phase A, once it is measured: without a valid cell nothing else need be measured. Its receipt goes, so that it is tried again.
+    """Of plain's Phase A, once it is measured: without a valid cell nothing else need be measured. Its
+    receipt goes, so that it is tried again.
 
     Raises:
         EngineError: it has none; says why.
@@ -379,7 +385,10 @@ def _why_not_needed(folder: CampaignFolder, config: CampaignConfig, connector_id
     rates = read_document(folder.reference_rates, ReferenceRatesFile)
     if rates.ref_load_per_s == rates.ref_safe_per_s:
         return f"ref_load equals ref_safe ({rates.ref_load_per_s:g} req/s)"
-    return f"plain holds no shape of Phase B' at ref_load ({rates.ref_load_per_s:g} req/s) or at twice Phase B's rate"
+    return (
+        f"plain holds no shape of Phase B' at ref_load ({rates.ref_load_per_s:g} req/s) or at twice Phase B's"
+        " rate"
+    )
 
 
 def _one_launch(
@@ -395,14 +404,16 @@ def _one_launch(
         engine, pool, about = launch.engine, launch.pool, launch.about
         with sampled(run, engine) as idle:
             missing = measure_pending(run, engine, pool, cells, pending, about, idle)
-        # A launch whose engine died in its last cell, or hangs, answers nothing; the next one is asked, and is the last.
+        # A launch whose engine died in its last cell, or hangs, answers nothing; the next one is asked, and
+        # is the last.
         if not missing and (not pending or (len(run.deaths) == deaths and engine.death() is None)):
             collect_run_outputs(run, engine, last_try=last_try)
         return missing
 
 
 def _fail(run: Run, cells: tuple[CellSpec, ...], reason: str) -> None:
-    """The end of a run that cannot be finished: a receipt with the reason and the cells there are; of plain, an error.
+    """The end of a run that cannot be finished: a receipt with the reason and the cells there are; of plain,
+    an error.
 
     Raises:
         EngineError: it is plain; its run stays open, so that a later start tries again.
@@ -422,7 +433,8 @@ def _remove_leftovers(run: Run) -> None:
 
 def finish(run: Run, cells: tuple[CellSpec, ...], failure: str | None = None) -> None:
     """Write what stands beside the finished ``cells``, the receipt last."""
-    # A launch that was killed while it ended its engine left the log as it was, and nothing may have been missing that another is launched for.
+    # A launch that was killed while it ended its engine left the log as it was, and nothing may have been
+    # missing that another is launched for.
     clean_logs(run.run.path)
     documents = [read_cell(run.run.cell(c.cell_id)) for c in cells]
     write_json(run.run.summary, SummaryFile(cells={d.cell_id: d.summary for d in documents if d.summary}))

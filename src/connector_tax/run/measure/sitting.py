@@ -1,7 +1,9 @@
-"""A campaign in sittings: one (configuration, phase) after the other for so many minutes, then on another day or another host.
+"""A campaign in sittings: one (configuration, phase) after the other for so many minutes, then on another day
+or another host.
 
-For hosts that cut long commands, or have no Snakemake. The stages are the Snakefile's, in its order; each is the same script as
-there. A stage is done when its product is there, so a sitting goes on where the last one ended.
+For hosts that cut long commands, or have no Snakemake. The stages are the Snakefile's, in its order; each is
+the same script as there. A stage is done when its product is there, so a sitting goes on where the last one
+ended.
 """
 
 import os
@@ -67,8 +69,8 @@ def stages(
 ) -> Iterator[Stage]:
     """Everything that measures, in order.
 
-    Of a phase plain comes first, since a sitting may end after any launch and without plain there is no tax. The others follow in the order
-    that was drawn.
+    Of a phase plain comes first, since a sitting may end after any launch and without plain there is no tax.
+    The others follow in the order that was drawn.
 
     Args:
         launch: which configurations preflight launches; see ``run_preflight``.
@@ -136,8 +138,9 @@ def sit(
     if end_s - own_end_s - begun_s < launch_s:
         kept_s = begun_s + within_s - end_s + own_end_s
         raise EngineError(
-            f"--minutes {within_s / 60:g}: a launch takes {duration_text(launch_s)} here and {duration_text(kept_s)} are kept for its end, so "
-            f"nothing would be measured. Give more than {(launch_s + kept_s) / 60:.1f}."
+            f"--minutes {within_s / 60:g}: a launch takes {duration_text(launch_s)} here and"
+            f" {duration_text(kept_s)} are kept for its end, so nothing would be measured. Give more than"
+            f" {(launch_s + kept_s) / 60:.1f}."
         )
     done: list[str] = []
     why = ""
@@ -155,8 +158,9 @@ def sit(
             continue
         if fresh and _finished_cells(stage) == cells:
             raise EngineError(
-                f"{stage.what}: nothing of it was finished in the whole of this sitting; see above for what it needs, or for whom it waited. "
-                f"Where the sitting was too short, give more than --minutes {within_s / 60:g}."
+                f"{stage.what}: nothing of it was finished in the whole of this sitting; see above for what"
+                " it needs, or for whom it waited. Where the sitting was too short, give more than --minutes"
+                f" {within_s / 60:g}."
             )
         why = f"{stage.what} did not fit any more"
         break
@@ -165,7 +169,8 @@ def sit(
 
 
 def ending_s(config: CampaignConfig, folder: CampaignFolder) -> float:
-    """How long an engine takes to end and to give its card back: the longest of this campaign's; before there is any, what it takes elsewhere."""
+    """How long an engine takes to end and to give its card back: the longest of this campaign's; before there
+    is any, what it takes elsewhere."""
     ends = (launch.ending_s for run in folder.runs() for launch in read_launches(run.launches))
     return max((s for s in ends if isinstance(s, float)), default=RELEASE_S[config.engine.kind])
 

@@ -25,7 +25,8 @@ CUT_S = 5.0
 
 
 class OutOfTime(Exception):
-    """What is left does not fit before the limit. Finished cells stay; the run has no receipt and is gone on with later."""
+    """What is left does not fit before the limit. Finished cells stay; the run has no receipt and is gone on
+    with later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,8 @@ def _cell_s(cell: CellSpec, requests_per_s: float, *, most: bool) -> float:
     return expected_cell_s(cell, requests_per_s, most=most) + CUT_S
 
 
-# By when a stage has to be over: what its arguments say, else the end of the batch job in which it runs. Nothing is begun that
-# would be cut off.
+# By when a stage has to be over: what its arguments say, else the end of the batch job in which it runs.
+# Nothing is begun that would be cut off.
 
 # As ``squeue --format=%L`` writes what is left: ``1-02:03:04``, ``02:03:04``, ``03:04``.
 LEFT = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
@@ -107,7 +108,10 @@ def run_job(
     add = parser.add_argument
     add("--campaign-file", type=Path, required=True, help="results/<campaign>/campaign.json")
     arguments(parser)
-    within = "begin nothing that would not be finished so many seconds from now; default: what is left of a SLURM job"
+    within = (
+        "begin nothing that would not be finished so many seconds from now; default: what is left of a"
+        " SLURM job"
+    )
     add("--within-s", type=float, help=within)
     add("--launch-s", type=float, help="what a launch takes here; with --within-s")
     add("--log", type=Path, help="everything printed also goes here")
@@ -173,14 +177,16 @@ def left_in_job_s(environ: Mapping[str, str], ask: Callable[[str], str] | None =
     match = LEFT.fullmatch(said)
     if match is None:
         raise EngineError(
-            f"SLURM job {job}: squeue says {said[:40]!r} where it should say what is left of its time. Give --within-s and --launch-s."
+            f"SLURM job {job}: squeue says {said[:40]!r} where it should say what is left of its time. Give"
+            " --within-s and --launch-s."
         )
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def batch_limit(engine: EngineConfig, environ: Mapping[str, str]) -> TimeLimit | None:
-    """When measuring has to be over for the engine to end before the job does; None outside of a job, and in one without an end."""
+    """When measuring has to be over for the engine to end before the job does; None outside of a job, and in
+    one without an end."""
     left_s = left_in_job_s(environ)
     if left_s is None:
         return None
@@ -196,5 +202,6 @@ def _ask_squeue(job: str) -> str:
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise EngineError(
-            f"SLURM job {job}: squeue does not say how much of its time is left ({error}). Give --within-s and --launch-s."
+            f"SLURM job {job}: squeue does not say how much of its time is left ({error}). Give --within-s"
+            " and --launch-s."
         ) from error

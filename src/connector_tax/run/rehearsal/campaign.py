@@ -250,7 +250,8 @@ class PhaseTime:
 
     Attributes:
         phase: ``preflight`` is one, too.
-        asked_s: of each configuration that it launches: cells, their drains, the accuracy pass, and preflight's requests.
+        asked_s: of each configuration that it launches: cells, their drains, the accuracy pass, and
+            preflight's requests.
         launch_s: of each launch and its release.
         overloaded_s: of all that is asked, in cells that ended behind a growing queue.
     """
@@ -419,7 +420,8 @@ def _rehearse_run(
 
 
 def _planned_only(config: CampaignConfig, folder: CampaignFolder, phase: Phase, kind: str) -> PhaseTime:
-    """Conversations and closed loops are not simulated: their time is the plan's, and the analysis is told so."""
+    """Conversations and closed loops are not simulated: their time is the plan's, and the analysis is told
+    so."""
     rates = read_document(folder.reference_rates, ReferenceRatesFile).rates
     own_s = LAUNCH_S[config.engine.kind] + RELEASE_S[config.engine.kind]
     asked_s = {}

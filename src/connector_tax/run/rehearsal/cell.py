@@ -114,7 +114,8 @@ class _Simulation:
         return self.protocol.stopped(self.now_ns)
 
     def drain(self) -> None:
-        """Steps until nothing is in flight or time is up; what is left then is a timeout. An overloaded cell drains nothing."""
+        """Steps until nothing is in flight or time is up; what is left then is a timeout. An overloaded cell
+        drains nothing."""
         assert self.protocol.t_stop_ns is not None
         if self.protocol.gives_up(self.now_ns) is not None:
             for arrival in self._flying.values():
@@ -209,7 +210,8 @@ def _record(arrival: Arrival, spec: CellSpec, window: CellWindow) -> RequestReco
     )
 
 
-# What is put into a campaign on the embedded engine: the taxes of its cost model, to be set beside those that were measured.
+# What is put into a campaign on the embedded engine: the taxes of its cost model, to be set beside those that
+# were measured.
 
 # The tax that the model itself says is there: many launches, all their requests together.
 
@@ -247,7 +249,8 @@ def true_percentiles_ms(
 
 LAUNCHES = 100
 METRICS: dict[PutInMetric, str] = {"ttft_p90": "ttft_ms", "tpot_p90": "tpot_ms"}
-# Of one configuration at one rate, by latency; empty where a percentile falls on requests that did not finish.
+# Of one configuration at one rate, by latency; empty where a percentile falls on requests that did not
+# finish.
 Percentiles = dict[str, float]
 
 
@@ -257,11 +260,13 @@ def taxes_put_in(config: CampaignConfig, rates: ReferenceRatesFile, launches: in
     Every launch has the campaign's arrivals, and jitter of its own.
 
     Raises:
-        ConfigError: the campaign is not of the embedded engine, or its cost model cannot be read, or was edited since.
+        ConfigError: the campaign is not of the embedded engine, or its cost model cannot be read, or was
+            edited since.
     """
     if config.engine.kind != "emulator" or config.engine.model_file is None:
         raise ConfigError(
-            f"campaign {config.campaign}: engine.kind is {config.engine.kind}. Only the embedded engine (emulator) has a model of its taxes."
+            f"campaign {config.campaign}: engine.kind is {config.engine.kind}. Only the embedded engine"
+            " (emulator) has a model of its taxes."
         )
     path = cost_model(config.engine)
     at = dict.fromkeys((rates.ref_safe_per_s, rates.ref_load_per_s))

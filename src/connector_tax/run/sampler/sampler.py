@@ -1,8 +1,9 @@
-"""The engine's ``/metrics`` once a second, under names that do not change between vLLM releases, and the host's state.
+"""The engine's ``/metrics`` once a second, under names that do not change between vLLM releases, and the
+host's state.
 
-Runs as a process of its own beside the cells of a launch: parsing a page of metrics takes milliseconds, which the
-load generator's loop must not feel. A sample that could not be taken is a line that says so; the host's state stands in
-every line.
+Runs as a process of its own beside the cells of a launch: parsing a page of metrics takes milliseconds, which
+the load generator's loop must not feel. A sample that could not be taken is a line that says so; the host's
+state stands in every line.
 """
 
 import argparse
@@ -59,8 +60,9 @@ class GpuReader:
     """One GPU.
 
     Args:
-        gpu: its UUID, or a number in the order of the PCI bus, as NVML and nvidia-smi count. Measurements give the UUID that
-            ``run/engine/gpus.py`` found; what CUDA_VISIBLE_DEVICES holds is read there alone.
+        gpu: its UUID, or a number in the order of the PCI bus, as NVML and nvidia-smi count. Measurements
+            give the UUID that ``run/engine/gpus.py`` found; what CUDA_VISIBLE_DEVICES holds is read there
+            alone.
     """
 
     def __init__(self, gpu: str) -> None:
@@ -124,10 +126,12 @@ _QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 PROC_STAT = Path("/proc/stat")
 CPUS = Path("/sys/devices/system/cpu")
-# user nice system idle iowait irq softirq steal. What follows, guest and guest_nice, is in user and nice already.
+# user nice system idle iowait irq softirq steal. What follows, guest and guest_nice, is in user and nice
+# already.
 TICK_FIELDS = 8
 STEAL_FIELD = 7
-# About 0.2 ms of pure Python: long against the clock's resolution; four times a second it is a thousandth of a core.
+# About 0.2 ms of pure Python: long against the clock's resolution; four times a second it is a thousandth of
+# a core.
 WORK_TURNS = 4000
 
 
@@ -144,10 +148,12 @@ def cpu_ticks(stat: str) -> tuple[int, int] | None:
 
 
 def work_us(turns: int = WORK_TURNS) -> float:
-    """CPU time that this thread takes for a fixed piece of work, microseconds; what others run meanwhile is not in it.
+    """CPU time that this thread takes for a fixed piece of work, microseconds; what others run meanwhile is
+    not in it.
 
-    A virtual machine's core may be one of two threads of a real core. While somebody else's thread is busy there, the same
-    instructions take up to 1.5 times as long, though hardly any time is stolen and the clock is the same.
+    A virtual machine's core may be one of two threads of a real core. While somebody else's thread is busy
+    there, the same instructions take up to 1.5 times as long, though hardly any time is stolen and the clock
+    is the same.
     """
     begun_ns, total = time.thread_time_ns(), 0
     for turn in range(turns):
@@ -164,8 +170,9 @@ class HostReader:
 
     def __init__(self, gpu: str | None, *, proc_stat: Path = PROC_STAT, cpus: Path = CPUS) -> None:
         self._stat = _opened([proc_stat])
-        # Not "cpu MHz" of /proc/cpuinfo: without a frequency driver, as on most virtual machines, and for idle cores it
-        # repeats the nominal clock (arch_freq_get_on_cpu in the kernel's arch/x86/kernel/cpu/aperfmperf.c).
+        # Not "cpu MHz" of /proc/cpuinfo: without a frequency driver, as on most virtual machines, and for
+        # idle cores it repeats the nominal clock (arch_freq_get_on_cpu in the kernel's
+        # arch/x86/kernel/cpu/aperfmperf.c).
         self._mhz = _opened(sorted(cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"), key=_cpu_number))
         self._gpu = GpuReader(gpu) if gpu is not None else None
         self._work_us: list[float] = []
@@ -237,27 +244,31 @@ NAMES: dict[str, tuple[str, ...]] = {
 _CANONICAL = {name: canonical for canonical, names in NAMES.items() for name in names}
 SAMPLE_INTERVAL_S = 1.0
 TIMEOUT_S = 2.0
-# Of one question that must be answered: a busy engine answers late once in a while, so each next try waits longer.
+# Of one question that must be answered: a busy engine answers late once in a while, so each next try waits
+# longer.
 PATIENT_TIMEOUTS_S = (TIMEOUT_S, 5.0, 10.0)
 PAUSE_S = 0.5
 START_TIMEOUT_S = 10.0
 MOST_REDIRECTS = 5
 NO_METRICS = (httpx.HTTPError, httpx.InvalidURL, ValueError)
-# A sampler that ends by itself, because somebody killed it or the disk is full, is started again so often: each start takes a core
-# for half a second.
+# A sampler that ends by itself, because somebody killed it or the disk is full, is started again so often:
+# each start takes a core for half a second.
 RESTARTS = 3
 RESTART_AFTER_S = 0.5
-# It ends within milliseconds of being told to; so long is waited before it is killed, and after that for the kernel.
+# It ends within milliseconds of being told to; so long is waited before it is killed, and after that for the
+# kernel.
 END_WITHIN_S = 5.0
 # The host's speed changes within seconds, so it is looked at more often than the engine.
 WORK_INTERVAL_S = 0.25
 
 
 def parse_metrics(text: str, *, all_counters: bool = False) -> dict[str, float]:
-    """Prometheus text to canonical values, summed over engines; absent metrics are absent, and so is what is no number.
+    """Prometheus text to canonical values, summed over engines; absent metrics are absent, and so is what is
+    no number.
 
     Args:
-        all_counters: whether to return every other counter as well, and how often each histogram was observed, under its own name.
+        all_counters: whether to return every other counter as well, and how often each histogram was
+            observed, under its own name.
 
     Raises:
         ValueError: that is not Prometheus text.
@@ -394,12 +405,14 @@ class _Kept:
             self._process.terminate()
         self._thread.join(END_WITHIN_S)
         if self._thread.is_alive():
-            # It was stopped (SIGSTOP), or waits for a driver that does not answer. Nobody else would end it: the launch would wait for ever.
+            # It was stopped (SIGSTOP), or waits for a driver that does not answer. Nobody else would end it:
+            # the launch would wait for ever.
             self._process.kill()
             self._thread.join(END_WITHIN_S)
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        # Standard input is the lifeline: it ends when this process does, however that happens. A group, for Ctrl-C to reach us alone.
+        # Standard input is the lifeline: it ends when this process does, however that happens. A group, for
+        # Ctrl-C to reach us alone.
         return subprocess.Popen(self._command, stdin=subprocess.PIPE, process_group=0)
 
     def _keep(self) -> None:

@@ -1,8 +1,8 @@
 """What the load generator's own figures are worth on this host: ``python -m connector_tax.run.selftest``.
 
-Loads the truth server, which stamps its own side on the same clock, and prints by how much the client's times differ
-from what happened, and what the client costs. Read it before trusting a campaign's small numbers, on the campaign's host
-and with nothing else running. Exit code 1 where a figure is beyond its limit.
+Loads the truth server, which stamps its own side on the same clock, and prints by how much the client's times
+differ from what happened, and what the client costs. Read it before trusting a campaign's small numbers, on
+the campaign's host and with nothing else running. Exit code 1 where a figure is beyond its limit.
 """
 
 import argparse
@@ -67,7 +67,8 @@ class Errors:
         dispatch: first byte out of the server's socket, against the schedule; transport included.
         ttft: client's TTFT from the send, against last request byte to first token written.
         tpot: mean gap, against that of the writes.
-        itl: every gap between tokens, those of one read included, which are errors; empty where the client did not keep token times.
+        itl: every gap between tokens, those of one read included, which are errors; empty where the client
+            did not keep token times.
     """
 
     lateness: Array
@@ -170,7 +171,8 @@ def beyond(errors: Errors) -> dict[str, float]:
 
 
 def accuracy(spec: CellSpec, ttft_ms: float, itl_ms: float) -> tuple[Errors, float]:
-    """This client at the spec's rate and shape, keeping every token's time; and its CPU milliseconds per 1000 tokens."""
+    """This client at the spec's rate and shape, keeping every token's time; and its CPU milliseconds per 1000
+    tokens."""
     with tempfile.TemporaryDirectory() as folder:
         stamps = Path(folder) / "stamps.jsonl"
         with truth_server(ttft_ms, itl_ms, stamps) as url:

@@ -1,10 +1,10 @@
 """A server that stamps its own sends: the truth that the load generator is held against.
 
-One thread, one epoll, one timerfd, blocking calls nowhere; it shares no code with the client beyond the clock.
-Every token goes out in a ``send`` of its own, with CLOCK_MONOTONIC read just before. Requests carry the kernel's
-own receive stamps: this process may be busy writing when one arrives, and would book that on the client. At SIGTERM, or
-at the end of standard input, the stamps are written as JSONL:
-``{"id", "first_byte_ns", "last_byte_ns", "writes_ns": [...]}``.
+One thread, one epoll, one timerfd, blocking calls nowhere; it shares no code with the client beyond the
+clock. Every token goes out in a ``send`` of its own, with CLOCK_MONOTONIC read just before. Requests carry
+the kernel's own receive stamps: this process may be busy writing when one arrives, and would book that on the
+client. At SIGTERM, or at the end of standard input, the stamps are written as JSONL: ``{"id",
+"first_byte_ns", "last_byte_ns", "writes_ns": [...]}``.
 
     python -m connector_tax.run.selftest.truth_server --ttft-ms 100 --itl-ms 10 --out stamps.jsonl
 """
@@ -27,8 +27,10 @@ from connector_tax.base.timer import DeadlineFd
 from connector_tax.base.units import NS_PER_S
 
 EVENT = (
-    b'data: {"id":"cmpl-0123456789abcdef","object":"text_completion","created":1700000000,"model":"truth",'
-    b'"choices":[{"index":0,"text":" token","logprobs":null,"finish_reason":null,"stop_reason":null}],"usage":null}\n\n'
+    b"data:"
+    b' {"id":"cmpl-0123456789abcdef","object":"text_completion","created":1700000000,"model":"truth",'
+    b'"choices":[{"index":0,"text":"'
+    b' token","logprobs":null,"finish_reason":null,"stop_reason":null}],"usage":null}\n\n'
 )
 HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -70,7 +72,8 @@ class _Inbox:
 
 
 class TruthServer:
-    """Answers every request with ``max_tokens`` tokens: the first after ``ttft_ns``, then one each ``itl_ns``.
+    """Answers every request with ``max_tokens`` tokens: the first after ``ttft_ns``, then one each
+    ``itl_ns``.
 
     With ``itl_ns == 0`` the whole answer is written at once, for finding a client's capacity; no stamps
     are kept then.
@@ -88,7 +91,8 @@ class TruthServer:
         self._due: list[tuple[int, int, _Answer]] = []
         self._order = 0
         self._whole: dict[tuple[int, int], bytes] = {}
-        # One buffer for all: a fresh megabyte for each read would cost its page faults, in front of the stamp.
+        # One buffer for all: a fresh megabyte for each read would cost its page faults, in front of the
+        # stamp.
         self._scratch = memoryview(bytearray(RECEIVE_BYTES))
 
     def serve(self, stop_fd: int) -> None:

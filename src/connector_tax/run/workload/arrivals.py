@@ -31,7 +31,8 @@ def fixed(rate_per_s: float, first: int, count: int) -> Offsets:
 
 
 def gamma_gaps(rate_per_s: float, shape: float, block: int, seed: int) -> Offsets:
-    """Gaps of one block, gamma distributed with mean 1 / rate; the first arrival comes one gap after the start.
+    """Gaps of one block, gamma distributed with mean 1 / rate; the first arrival comes one gap after the
+    start.
 
     ``shape`` 1 is a Poisson process, above 1 more regular, below 1 more bursty (CV = shape ** -0.5).
     """
@@ -43,7 +44,8 @@ def gamma_gaps(rate_per_s: float, shape: float, block: int, seed: int) -> Offset
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """A rate that goes linearly from one value to another, and stays there: a clock that runs at another speed.
+    """A rate that goes linearly from one value to another, and stays there: a clock that runs at another
+    speed.
 
     Attributes:
         from_per_s, to_per_s: requests per second, above 0.
@@ -57,15 +59,17 @@ class Ramp:
     def warped(self, offsets: Offsets) -> Offsets:
         """Arrivals of a process at ``to_per_s`` to those of one whose rate follows the ramp; shape (n,), ns.
 
-        Arrival k of the steady process comes when ``to_per_s * t`` arrivals are expected. The ramp's comes when as many are
-        expected of it (the inverse of its integrated rate; Cinlar 1975, time change of a Poisson process).
+        Arrival k of the steady process comes when ``to_per_s * t`` arrivals are expected. The ramp's comes
+        when as many are expected of it (the inverse of its integrated rate; Cinlar 1975, time change of a
+        Poisson process).
         """
         expected = offsets.astype(np.float64) * (self.to_per_s / NS_PER_S)
         over_s = self.over_ns / NS_PER_S
         slope = (self.to_per_s - self.from_per_s) / over_s
         in_ramp = (self.from_per_s + self.to_per_s) / 2 * over_s
         within = np.minimum(expected, in_ramp)
-        # The root of from * t + slope * t^2 / 2 = expected, in the form that stays exact where the slope is nearly 0.
+        # The root of from * t + slope * t^2 / 2 = expected, in the form that stays exact where the slope is
+        # nearly 0.
         root = np.sqrt(np.maximum(self.from_per_s**2 + 2 * slope * within, 0.0))
         seconds = 2 * within / (self.from_per_s + root) + (expected - within) / self.to_per_s
         return np.round(seconds * NS_PER_S).astype(np.int64)

@@ -1,4 +1,5 @@
-"""Distributions of prompt and output lengths: text -> whole numbers of tokens, one per arrival, drawn by arrival index.
+"""Distributions of prompt and output lengths: text -> whole numbers of tokens, one per arrival, drawn by
+arrival index.
 
 ==============================  =============================================================
 ``512``, ``constant:512``       always
@@ -8,7 +9,8 @@
 ``file:lengths.txt``            drawn from the lines of a file, with replacement
 ==============================  =============================================================
 
-``normal`` and ``lognormal`` take two further numbers, the least and the largest length, to which what lies beyond is set.
+``normal`` and ``lognormal`` take two further numbers, the least and the largest length, to which what lies
+beyond is set.
 """
 
 import math
@@ -111,7 +113,8 @@ def _uniform(text: str, numbers: list[float]) -> Distribution:
 def _bounds(text: str, numbers: list[float]) -> tuple[float, float, float, float]:
     if len(numbers) not in (2, 4) or numbers[0] < 1:
         raise ConfigError(
-            f"lengths {text!r}: mean and standard deviation are wanted, and then, if at all, the least and the largest length."
+            f"lengths {text!r}: mean and standard deviation are wanted, and then, if at all, the least and"
+            " the largest length."
         )
     low, high = numbers[2:] or (1.0, float(WITHOUT_END))
     if not 1 <= low <= numbers[0] <= high:

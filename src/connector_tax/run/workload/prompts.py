@@ -1,8 +1,8 @@
 """(cell, arrival index) -> the bytes of one HTTP request.
 
 Prompts are lists of token ids, so their length is exact without a tokenizer. Ids are drawn anew for
-each request: no two prompts share a first block, and prefix caching never hits. Chat endpoints take no token ids:
-their prompts are random words, as many as make the wanted number of tokens at this server.
+each request: no two prompts share a first block, and prefix caching never hits. Chat endpoints take no token
+ids: their prompts are random words, as many as make the wanted number of tokens at this server.
 """
 
 import json
@@ -26,7 +26,8 @@ from connector_tax.run.workload.lengths import Lengths, parse_lengths
 
 # So many different ids a cell uses: their texts stay in a core's first cache, where all 100,000 would not.
 VOCABULARY = 4096
-# A number, its comma and blanks in front, which JSON allows: one machine word, so that joining is a table look-up.
+# A number, its comma and blanks in front, which JSON allows: one machine word, so that joining is a table
+# look-up.
 WORD_BYTES = 8
 # Drawn at a time, where prompts are shorter; takes some 30 us.
 SHEET_TOKENS = 2048
@@ -35,10 +36,11 @@ Ids = NDArray[np.int64]
 
 
 class TokenSource:
-    """Seeded token ids out of ``low <= id < high``, any of them without the ones before, and their decimal text.
+    """Seeded token ids out of ``low <= id < high``, any of them without the ones before, and their decimal
+    text.
 
-    A cell uses ``VOCABULARY`` ids, drawn from the range. Philox is a function of (key, counter), so every item of
-    every stream is drawn by itself; the bias of scaling 16 random bits is below 2 %.
+    A cell uses ``VOCABULARY`` ids, drawn from the range. Philox is a function of (key, counter), so every
+    item of every stream is drawn by itself; the bias of scaling 16 random bits is below 2 %.
     """
 
     def __init__(self, seed: int, low: int, high: int) -> None:
@@ -62,7 +64,8 @@ class TokenSource:
         return self._words[self._draw(stream, item, count)].tobytes()
 
     def text(self, ids: Ids) -> bytes:
-        """Decimal numbers, each padded with blanks and with a comma behind it; ids may lie beyond the range."""
+        """Decimal numbers, each padded with blanks and with a comma behind it; ids may lie beyond the
+        range."""
         if ids.size and ids.min() >= 0 and ids.max() < self._every_word.size:
             return self._every_word[ids].tobytes()
         return b"".join(b"%d," % i for i in ids)
@@ -120,8 +123,8 @@ class Prompts(Protocol):
 
 
 class IdPrompts:
-    """Lists of token ids. Those of one length are drawn several at a time where they are short: to place the generator costs
-    as much as to draw a thousand ids.
+    """Lists of token ids. Those of one length are drawn several at a time where they are short: to place the
+    generator costs as much as to draw a thousand ids.
 
     Args:
         alike: the length of all of them; None where lengths differ.
@@ -208,8 +211,8 @@ class RequestRenderer(_Independent):
     def _asked(self, seq: int) -> tuple[int, int]:
         drawn_in, drawn_out = self._drawn
         n_in, n_out = self._shape
-        return n_in if drawn_in is None else drawn_in.of(seq), n_out if drawn_out is None else drawn_out.of(
-            seq
+        return n_in if drawn_in is None else drawn_in.of(seq), (
+            n_out if drawn_out is None else drawn_out.of(seq)
         )
 
     def lengths(self, seq: int) -> tuple[int | None, int | None]:
@@ -224,17 +227,18 @@ def words(seed: int, item: int, n: int) -> bytes:
 
 
 _WORDS = np.frombuffer(
-    (
-        b"able also area away baby back ball bank base bear beat been best bill bird blue boat body book born both call came card care "
-        b"case city cold come cook cool cost dark data date days dead deal deep desk door down draw drop each east easy edge even ever "
-        b"face fact fall farm fast feel feet felt fill film find fine fire fish five food foot form four free full game gave girl give "
-        b"glad goal goes gold gone good gray grew grow hair half hall hand hang hard have head hear heat held help here high hill hold "
-        b"home hope hour huge idea inch into iron item join jump just keep kept kind king knew know lack lady lake land last late lead "
-        b"left less life like line list live long look loss lost love made mail main make many mark mean meet mile milk mind mine miss "
-        b"moon more most move much must name near neck need news next nice nine none nose note once only open over page pain pair park "
-        b"part pass past path plan play poor post pull push race rain rate read real rest rice rich ride ring rise road rock role room "
-        b"root rule safe said sale salt same sand save seat seed seek seem self sell send ship shop show side sign sing site size skin "
-    ),
+    b"able also area away baby back ball bank base bear beat been best bill bird blue boat body book born"
+    b" both call came card care case city cold come cook cool cost dark data date days dead deal deep desk"
+    b" door down draw drop each east easy edge even ever face fact fall farm fast feel feet felt fill film"
+    b" find fine fire fish five food foot form four free full game gave girl give glad goal goes gold gone"
+    b" good gray grew grow hair half hall hand hang hard have head hear heat held help here high hill hold"
+    b" home hope hour huge idea inch into iron item join jump just keep kept kind king knew know lack lady"
+    b" lake land last late lead left less life like line list live long look loss lost love made mail main"
+    b" make many mark mean meet mile milk mind mine miss moon more most move much must name near neck need"
+    b" news next nice nine none nose note once only open over page pain pair park part pass past path plan"
+    b" play poor post pull push race rain rate read real rest rice rich ride ring rise road rock role room"
+    b" root rule safe said sale salt same sand save seat seed seek seem self sell send ship shop show side"
+    b" sign sing site size skin ",
     dtype="S5",
 )
 
@@ -327,7 +331,8 @@ class ConversationRenderer:
         return [*shared, self._source.ids(OWN, number * MAX_TURNS + k, rest)]
 
 
-# A file of prompts -> the bytes of one HTTP request per arrival: arrival k sends prompt k, and the file begins again.
+# A file of prompts -> the bytes of one HTTP request per arrival: arrival k sends prompt k, and the file
+# begins again.
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,11 @@ def may_send(inflight: int, cap: int) -> bool:
 
 # Failures in a window without one completion.
 HOPELESS = 10
-# Windows after warm-up in which not one request ended, well or not: such an engine hangs. No less than the drain, which is
-# how long a request may take; a block of few requests has a window much shorter than that.
+# Windows after warm-up in which not one request ended, well or not: such an engine hangs. No less than the
+# drain, which is how long a request may take; a block of few requests has a window much shorter than that.
 SILENT_WINDOWS = 2
-# Failures in a row that end a cell of a closed loop: so many, or so many for each request in flight if that is more. With the
-# waits of ``schedulers.Backoff`` they take 2 s and more.
+# Failures in a row that end a cell of a closed loop: so many, or so many for each request in flight if that
+# is more. With the waits of ``schedulers.Backoff`` they take 2 s and more.
 FAILED_IN_A_ROW = 20
 FAILED_PER_SLOT = 10
 
@@ -83,7 +83,8 @@ class CellProtocol:
         self._overloaded = False
         self._unjudged = False
         self._warmup_end_ns = t0_ns + s_to_ns(spec.warmup_s)
-        # Of a number of requests that is fixed, those before the first completion are a share that must not be lost.
+        # Of a number of requests that is fixed, those before the first completion are a share that must not
+        # be lost.
         self._finite = spec.num_requests is not None
         self._all_sent = False
         if self._finite:
@@ -132,7 +133,8 @@ class CellProtocol:
     def overloaded(self, now_ns: int) -> bool:
         """Whether the cell may end since the engine does not keep up: asked once ``duration_s`` is over.
 
-        Waiting for more completions behind a growing queue buys nothing: how long they take depends on how long one waits.
+        Waiting for more completions behind a growing queue buys nothing: how long they take depends on how
+        long one waits.
 
         Args:
             now_ns: every request that ended before it has been told.
@@ -145,7 +147,8 @@ class CellProtocol:
         return self._overloaded
 
     def overloaded_at_end(self, t_stop_ns: int) -> str | None:
-        """In what words, where the cell is overloaded at its window's real end, whatever was found before it; None where it is not.
+        """In what words, where the cell is overloaded at its window's real end, whatever was found before it;
+        None where it is not.
 
         Also where ``max_cell_s`` ended it before ``duration_s`` was over.
 
@@ -177,7 +180,8 @@ class CellProtocol:
         return self.rule is None or self.rule.enough(self._window_start_ns)
 
     def refused(self) -> bool:
-        """Whether a closed loop met nothing but failures: what it sends next depends on them, so it measures nothing any more."""
+        """Whether a closed loop met nothing but failures: what it sends next depends on them, so it measures
+        nothing any more."""
         if self.spec.arrival in OPEN_LOOP:
             return False
         slots = self.spec.inflight_cap if self.spec.concurrency is None else self.spec.concurrency
@@ -222,7 +226,8 @@ class CellProtocol:
         return False
 
     def stop(self, now_ns: int, *, all_sent: bool = False) -> None:
-        """End sending now, whatever the plan says: the engine is gone, someone interrupts, or nothing is left to send.
+        """End sending now, whatever the plan says: the engine is gone, someone interrupts, or nothing is left
+        to send.
 
         Args:
             all_sent: every one of a fixed number was.
@@ -246,9 +251,9 @@ class CellProtocol:
             window_start_ns=min(start_ns, self.t_stop_ns),
             t_stop_ns=self.t_stop_ns,
             drained_ns=max(drained_ns, self.t_stop_ns),
-            min_completed_reached=self._all_sent
-            if self._finite
-            else self._completed_in_window >= self.spec.min_completed,
+            min_completed_reached=(
+                self._all_sent if self._finite else self._completed_in_window >= self.spec.min_completed
+            ),
             looks=None if self.rule is None else tuple(self.rule.taken),
             overloaded=self._overloaded,
             overload_unjudged=self._unjudged,
@@ -266,28 +271,35 @@ class _Queue:
         self._judged_ns = 0
         # Sessions have a rate, their requests have none; closed loops have no rate to fall behind.
         self._judged = spec.arrival in OPEN_LOOP and spec.sessions is None
-        # Chance puts more arrivals into a window than its rate says, or fewer, and a ramp does; at fixed arrivals it is the rate itself.
+        # Chance puts more arrivals into a window than its rate says, or fewer, and a ramp does; at fixed
+        # arrivals it is the rate itself.
         random = self._judged and (spec.arrival != "fixed" or spec.ramp_from_per_s is not None)
         self._schedule = schedule_of(spec) if random else None
 
     def overloaded(self, t0_ns: int, start_ns: int, now_ns: int) -> bool:
-        """Fewer completions than were sent, both by that time, and a queue that grows or stands at the in-flight cap."""
+        """Fewer completions than were sent, both by that time, and a queue that grows or stands at the
+        in-flight cap."""
         if not self._judged or now_ns < self._judged_ns + NS_PER_S:
             return False
         self._judged_ns = now_ns
         sent = self._sent(t0_ns, start_ns, now_ns)
-        # One burst leaves a queue for a while, and is asked about every second: it takes a queue over the whole window.
+        # One burst leaves a queue for a while, and is asked about every second: it takes a queue over the
+        # whole window.
         waits = self._schedule is None or (sent >= FEWEST_RANDOM and queue_stands(self.waiting))
         return self._behind(sent, now_ns) and (self.dropped > 0 or (waits and queue_grows(self.waiting)))
 
     def words(self, inflight_cap: int) -> str:
         """What an overloaded cell is given up for. A queue that nobody saw grow is not said to."""
         if self.dropped and not queue_grows(self.waiting):
-            return f"{self.dropped} arrivals found {inflight_cap} requests in flight, the client's cap, and were dropped"
+            return (
+                f"{self.dropped} arrivals found {inflight_cap} requests in flight, the client's cap, and were"
+                " dropped"
+            )
         return "the cell ended behind a growing queue"
 
     def unjudged(self, t0_ns: int, start_ns: int, now_ns: int) -> bool:
-        """Fewer completions than were sent, something that waits, and a window too short to say whether it grows."""
+        """Fewer completions than were sent, something that waits, and a window too short to say whether it
+        grows."""
         behind = self._judged and self._behind(self._sent(t0_ns, start_ns, now_ns), now_ns)
         return behind and not self.dropped and queue_not_told(self.waiting)
 

@@ -5,7 +5,8 @@ an arrival process that knows nothing of the server, closed loops from the ends 
 registers itself by name; ``scheduler_for`` looks it up.
 
 Times are integer nanoseconds from T0, the start of the cell. Several workers divide one cell: of the
-samples ``seq`` each takes those with ``seq % of == index``, so nothing has to pass between them while it runs.
+samples ``seq`` each takes those with ``seq % of == index``, so nothing has to pass between them while it
+runs.
 """
 
 import heapq
@@ -22,8 +23,8 @@ from connector_tax.run.workload.arrivals import OPEN_LOOP, Schedule, schedule_of
 
 # How many samples are known ahead, so that their prompts can be rendered before they are due.
 AHEAD = 4
-# What a slot of a closed loop waits after a failure: nothing in the first round of failures, so long in the second, twice as
-# long in each further one, and no longer than that.
+# What a slot of a closed loop waits after a failure: nothing in the first round of failures, so long in the
+# second, twice as long in each further one, and no longer than that.
 FIRST_WAIT_NS = 10_000_000
 LONGEST_WAIT_NS = 1_000_000_000
 # Rounds of failures that are remembered; the wait is longest in the eighth.
@@ -58,8 +59,8 @@ class Backoff:
     def wait_ns(self, ok: bool) -> int:
         """Until the slot opens again whose request has ended, well or not.
 
-        A success takes one failure back: a server that refuses more than it answers is asked ever slower, one that has recovered
-        at full speed, since nobody waits after a success.
+        A success takes one failure back: a server that refuses more than it answers is asked ever slower, one
+        that has recovered at full speed, since nobody waits after a success.
         """
         if ok:
             self._failed = max(self._failed - 1, 0)
@@ -74,8 +75,8 @@ class Scheduler(ABC):
 
     Attributes:
         on_cancelled: called with each sample that was announced as coming and then was not to be sent.
-        drops: a sample that finds the in-flight cap reached is dropped (open loop); otherwise the cap counts for
-            nothing, since the pattern itself bounds what is in flight.
+        drops: a sample that finds the in-flight cap reached is dropped (open loop); otherwise the cap counts
+            for nothing, since the pattern itself bounds what is in flight.
     """
 
     patterns: ClassVar[dict[str, type["Scheduler"]]] = {}
@@ -97,7 +98,8 @@ class Scheduler(ABC):
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing is left to send and nothing in flight can change that; never of a cell that ends by time."""
+        """Whether nothing is left to send and nothing in flight can change that; never of a cell that ends by
+        time."""
         return not self._heap and self._next_seq >= self._end_seq
 
     @abstractmethod
@@ -129,7 +131,8 @@ class Scheduler(ABC):
 
 
 def _soonest(heap: list[Due]) -> list[int]:
-    """``seq`` of the first ``AHEAD`` of a heap, in order. Looks at a dozen entries, however many there are."""
+    """``seq`` of the first ``AHEAD`` of a heap, in order. Looks at a dozen entries, however many there
+    are."""
     found: list[int] = []
     # Whoever is next is a child of one that was.
     front = [(heap[0], 0)] if heap else []
@@ -164,8 +167,8 @@ class OpenLoop(Scheduler, load_pattern=OPEN_LOOP):
 class ClosedLoop(Scheduler, load_pattern=("concurrency",)):
     """A fixed number of requests in flight; the end of one is the arrival of the next.
 
-    During ``ramp_up_s`` the target grows linearly: slot j of n opens at (j + 1) / n of it. A slot whose request failed
-    opens again after a while (``Backoff``).
+    During ``ramp_up_s`` the target grows linearly: slot j of n opens at (j + 1) / n of it. A slot whose
+    request failed opens again after a while (``Backoff``).
     """
 
     drops = False
@@ -251,15 +254,16 @@ class _Running:
 
 
 class SessionScheduler(Scheduler):
-    """One worker's sessions: numbers ``share.index``, ``+ share.of``, ...; sessions are taken from a list in turn.
+    """One worker's sessions: numbers ``share.index``, ``+ share.of``, ...; sessions are taken from a list in
+    turn.
 
     Attributes:
         on_over: called with the number of each session that is over.
         cancelled: turns that were never sent because a turn of their session had failed.
 
     Args:
-        cancel_on_failure: whether a failed turn cancels all the rest of its session. If not, those turns are cancelled whose
-            history it was part of, and the others go on as if the cancelled ones had ended.
+        cancel_on_failure: whether a failed turn cancels all the rest of its session. If not, those turns are
+            cancelled whose history it was part of, and the others go on as if the cancelled ones had ended.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
-"""When a cell knows enough: requests as they end -> whether its intervals are tight, at looks registered in the config.
+"""When a cell knows enough: requests as they end -> whether its intervals are tight, at looks registered in
+the config.
 
-What decides is the width, never which way a number points, and the interval at a look is the one the analysis gives: blocks
-of requests, widened for all looks (``intervals``).
+What decides is the width, never which way a number points, and the interval at a look is the one the analysis
+gives: blocks of requests, widened for all looks (``intervals``).
 """
 
 import math
@@ -24,8 +25,8 @@ DRAWS = 400
 class StoppingRule:
     """Sees every request of a cell once, in the order in which they end.
 
-    A look is taken of the requests scheduled in the window before the first one that is still in flight, so that the quick
-    ones are not seen before the slow.
+    A look is taken of the requests scheduled in the window before the first one that is still in flight, so
+    that the quick ones are not seen before the slow.
     """
 
     def __init__(self, spec: CellSpec) -> None:

@@ -1,4 +1,5 @@
-"""``aggregate.json`` as types: what the analysis says of a campaign, for figures, report, comparison and fleet."""
+"""``aggregate.json`` as types: what the analysis says of a campaign, for figures, report, comparison and
+fleet."""
 
 from connector_tax.base.documents.aggregate.cells import (
     ByKind,

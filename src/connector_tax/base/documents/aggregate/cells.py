@@ -1,4 +1,5 @@
-"""``cells`` of ``aggregate.json``: every cell that was measured, with its numbers where statistics may use it."""
+"""``cells`` of ``aggregate.json``: every cell that was measured, with its numbers where statistics may use
+it."""
 
 from typing import Annotated, Any, Literal, get_args
 
@@ -155,7 +156,8 @@ class Stopping(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SaturationCriteria(msgspec.Struct, frozen=True, kw_only=True):
-    """True: it fired; null: it could not be judged. Growth is asked of Phase A alone, and absent elsewhere."""
+    """True: it fired; null: it could not be judged. Growth is asked of Phase A alone, and absent
+    elsewhere."""
 
     throughput: bool | None
     waiting: bool | None
@@ -251,7 +253,8 @@ class MeasuredCell(Cell, frozen=True, kw_only=True):
 
 
 def cell_of(value: object) -> Cell:
-    """One entry of ``cells``; which of the types it is hangs on ``usable``, and that of its steps on ``available``.
+    """One entry of ``cells``; which of the types it is hangs on ``usable``, and that of its steps on
+    ``available``.
 
     Raises:
         msgspec.ValidationError: it is of another form.

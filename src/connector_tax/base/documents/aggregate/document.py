@@ -1,7 +1,7 @@
 """``aggregate.json`` of one campaign as one frozen object: read, asked and written.
 
-Every number with its interval. Definitions: docs/measurement.md; what may change under one ``schema_version``: docs/formats.md.
-Keys that are not known are left out.
+Every number with its interval. Definitions: docs/measurement.md; what may change under one
+``schema_version``: docs/formats.md. Keys that are not known are left out.
 """
 
 import os
@@ -113,11 +113,13 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectorRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One connector at ``ref_safe``, judged by its taxes in ``main_taxes`` and plain against itself in ``repeats``.
+    """One connector at ``ref_safe``, judged by its taxes in ``main_taxes`` and plain against itself in
+    ``repeats``.
 
     Attributes:
-        verdict: ``tax`` or ``gain`` where an interval excludes zero and its estimate lies outside the noise floor; ``noise`` where it lies
-            inside; ``open`` where an interval has an open end, is too wide, or a latency has no number.
+        verdict: ``tax`` or ``gain`` where an interval excludes zero and its estimate lies outside the noise
+            floor; ``noise`` where it lies inside; ``open`` where an interval has an open end, is too wide, or
+            a latency has no number.
         clear: the latencies that decide a ``tax`` or ``gain``.
         reason: why a latency has no number; null where both have one.
         marks: what qualifies the row.
@@ -156,12 +158,14 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         arrival: of Phases A to B' and of blocks.
         cards: where several engines could run side by side: each card -> the phases that were measured on it.
-        mixed_cards: there: the phases whose cells, which are compared with one another, ran on more than one card.
+        mixed_cards: there: the phases whose cells, which are compared with one another, ran on more than one
+            card.
         side_by_side: there: engines that were asked at the same time, at most.
-        container: only where engines ran in one, as in ``cell.json``; its image's digest is among ``versions``.
+        container: only where engines ran in one, as in ``cell.json``; its image's digest is among
+            ``versions``.
         virtual_gpu: only where there is one, as in ``cell.json``; ``clock`` is what is read of it.
-        settings: what else of the config shapes a measurement, by its names there; ``engine`` and ``connectors`` hold what a launch
-            takes.
+        settings: what else of the config shapes a measurement, by its names there; ``engine`` and
+            ``connectors`` hold what a launch takes.
         order: phase -> configurations.
         confidence: of every interval.
     """
@@ -268,7 +272,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """
     Attributes:
         conclusions: what its numbers say beside the outcome.
-        p_value: the smallest p at which the interval of confidence 1 - p still decides so; null where nothing is decided.
+        p_value: the smallest p at which the interval of confidence 1 - p still decides so; null where nothing
+            is decided.
         p_holm: adjusted for all verdicts that were tested together.
     """
 
@@ -285,8 +290,8 @@ class Hypothesis(Answer, frozen=True, kw_only=True):
     Attributes:
         n_blocks: of the taxes that decide, the fewest; null where nothing is decided.
         missing: why it is not testable.
-        at_equal_host_speed: what the same question is answered with taxes at equal speed of the host; null where it is not
-            asked so, or the speed is not known.
+        at_equal_host_speed: what the same question is answered with taxes at equal speed of the host; null
+            where it is not asked so, or the speed is not known.
     """
 
     id: HypothesisId
@@ -335,7 +340,8 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CriterionOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the success criteria of the published experiment; the first five follow from the hypotheses, and have no evidence here."""
+    """One of the success criteria of the published experiment; the first five follow from the hypotheses, and
+    have no evidence here."""
 
     number: Annotated[int, msgspec.Meta(ge=1)]
     outcome: CriterionWord
@@ -354,7 +360,8 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
         saturation: by configuration.
         reference_rates: null until Phase A of plain has a usable cell.
         main_taxes: of each configuration, rate of Phase A and metric the one that stands for it.
-        engine_diff: configuration -> settings that its engine resolved otherwise than plain's; null where they were not seen.
+        engine_diff: configuration -> settings that its engine resolved otherwise than plain's; null where
+            they were not seen.
         growth: Phase D, one entry for each configuration; empty without it.
         put_in: on the embedded engine, what its model gives; null elsewhere.
         burns: of test connectors on a virtual GPU, what their burns give; null elsewhere.
@@ -451,13 +458,15 @@ def read_aggregate(path: Path) -> Aggregate:
     """
     if not os.path.lexists(path) and (path.parent / "campaign.json").is_file():
         raise ArtifactError(
-            f"{path}: no such file: this campaign has not been analysed. Analyse it first: connector-tax report {quote(str(path.parent))}"
+            f"{path}: no such file: this campaign has not been analysed. Analyse it first: connector-tax"
+            f" report {quote(str(path.parent))}"
         )
     value = read_json(path)
     version = value.get("schema_version") if isinstance(value, dict) else None
     if version != SCHEMA_VERSION:
         raise ArtifactError(
-            f"{path}: schema {version!r}, this version reads {SCHEMA_VERSION}. Make it again with connector-tax report."
+            f"{path}: schema {version!r}, this version reads {SCHEMA_VERSION}. Make it again with"
+            " connector-tax report."
         )
     try:
         return aggregate_of(value)

@@ -1,4 +1,5 @@
-"""Taxes of ``aggregate.json``: of cells, over blocks of launches, by length of use, and what was put in; and what they are made of."""
+"""Taxes of ``aggregate.json``: of cells, over blocks of launches, by length of use, and what was put in; and
+what they are made of."""
 
 from typing import Annotated, Literal
 
@@ -34,7 +35,8 @@ Place = tuple[str, Metric, float, int, int]
 
 
 class TaxRow(Ends, frozen=True, kw_only=True):
-    """One tax: of one cell in ``taxes``, and in ``main_taxes`` the one that stands for a configuration at a rate of Phase A.
+    """One tax: of one cell in ``taxes``, and in ``main_taxes`` the one that stands for a configuration at a
+    rate of Phase A.
 
     Attributes:
         phase: whose cell it is; null over blocks of launches, where ``n`` counts the requests of all of them.
@@ -98,12 +100,13 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attribution(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the microseconds of a configuration's steps go, in decode-only steps of its Phase A cell at ref_safe, of one launch.
+    """Where the microseconds of a configuration's steps go, in decode-only steps of its Phase A cell at
+    ref_safe, of one launch.
 
     Attributes:
         in_hooks_share: null where the difference is not told apart from zero, and above it.
-        hooks_us, hooks_cpu_us: all hooks of a step, by the clock and on the CPU, which is cut at the former; null where no hook was
-            recorded, or no step measured CPU time.
+        hooks_us, hooks_cpu_us: all hooks of a step, by the clock and on the CPU, which is cut at the former;
+            null where no hook was recorded, or no step measured CPU time.
     """
 
     config: str
@@ -139,7 +142,8 @@ class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TwoParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The published experiment's parts, at ref_safe: the no-op connector's tax, and what a connector adds to it."""
+    """The published experiment's parts, at ref_safe: the no-op connector's tax, and what a connector adds to
+    it."""
 
     config: str
     metric: Literal["ttft_p90", "step_p50_us"]
@@ -150,7 +154,8 @@ class TwoParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Amplification(Ends, frozen=True, kw_only=True, omit_defaults=True):
-    """Tax at ref_load minus tax at ref_safe, at Phase A's shape; at another, tax in Phase B' minus tax in Phase B.
+    """Tax at ref_load minus tax at ref_safe, at Phase A's shape; at another, tax in Phase B' minus tax in
+    Phase B.
 
     Attributes:
         rate_per_s, safe_rate_per_s: at which it was measured; absent where that was not.
@@ -215,8 +220,8 @@ class NoiseFloor(Bounds, frozen=True, kw_only=True):
     """What "tax" plain has against itself.
 
     Attributes:
-        found_4_of_5: the smallest tax that as many blocks find with 80 % power, with the interval that the deviation of so few
-            blocks gives it; null where it has no use.
+        found_4_of_5: the smallest tax that as many blocks find with 80 % power, with the interval that the
+            deviation of so few blocks gives it; null where it has no use.
         at_equal_host_speed: null where the speed is not known.
     """
 
@@ -255,7 +260,8 @@ class Blocks(msgspec.Struct, frozen=True, kw_only=True):
     """What so many blocks of launches say of one latency.
 
     Attributes:
-        host_speed_slope: log latency over the log time of a fixed piece of work, between launches; null where no launch tells it.
+        host_speed_slope: log latency over the log time of a fixed piece of work, between launches; null where
+            no launch tells it.
         between_launches: ``between_launch_sd`` with its interval.
         requests: median number behind a launch of plain.
     """
@@ -280,7 +286,8 @@ class Repeats(Blocks, frozen=True, kw_only=True):
 
 
 class FailedBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has no tax at a reference rate, since requests failed in a launch at it, of a block or of phase B'; of plain: nobody has one."""
+    """Who has no tax at a reference rate, since requests failed in a launch at it, of a block or of phase B';
+    of plain: nobody has one."""
 
     reference: Reference
     rate_per_s: Rate
@@ -300,7 +307,8 @@ class HostSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostDrift(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the host over plain's launches at one reference rate; a source that fewer than three know is absent."""
+    """Of the host over plain's launches at one reference rate; a source that fewer than three know is
+    absent."""
 
     reference: Reference
     rate_per_s: Rate
@@ -324,7 +332,8 @@ class Power(msgspec.Struct, frozen=True, kw_only=True):
 
 # --- Over cached blocks and running requests
 
-# Microseconds of a step, medians of cells; the step itself of plain, its difference from plain's of the others.
+# Microseconds of a step, medians of cells; the step itself of plain, its difference from plain's of the
+# others.
 GrowthQuantity = Literal[
     "build_meta_us",
     "get_finished_us",
@@ -383,7 +392,8 @@ class PutInRow(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         tax: the model's; null where its percentile falls on requests that did not finish.
-        held: whether the interval of the one that was found holds it; null where either is missing or the interval is open.
+        held: whether the interval of the one that was found holds it; null where either is missing or the
+            interval is open.
     """
 
     config: str

@@ -139,7 +139,8 @@ Scalar = str | int | float | bool | None
 
 
 def told(low: float | None, high: float | None) -> Told:
-    """``tax`` or ``gain`` where the interval excludes zero, ``no_tax_found`` where both ends are known and it holds zero, else ``undetermined``."""
+    """``tax`` or ``gain`` where the interval excludes zero, ``no_tax_found`` where both ends are known and it
+    holds zero, else ``undetermined``."""
     if low is not None and low > 0:
         return "tax"
     if high is not None and high < 0:
@@ -243,8 +244,8 @@ class TaxPart(Quantity, frozen=True, kw_only=True):
     """A number that is made of taxes.
 
     Attributes:
-        n_blocks: of the taxes that entered the number, the fewest; null where the number is unavailable, or where nothing was
-            measured.
+        n_blocks: of the taxes that entered the number, the fewest; null where the number is unavailable, or
+            where nothing was measured.
     """
 
     n_blocks: NBlocks | None
