@@ -1,5 +1,7 @@
-"""Raw results to aggregate.json and aggregate.csv; needs no engine and no GPU, on any machine. A part of
-``connector-tax report``."""
+"""Raw results to aggregate.json and aggregate.csv; needs no engine and no GPU, on any machine.
+
+A part of ``connector-tax report``.
+"""
 
 from connector_tax.base.command import of_root
 from connector_tax.read.analysis import analyse, counts

@@ -1,5 +1,7 @@
-"""Write report.html of a campaign from its aggregate.json and figures/. A part of ``connector-tax
-report``."""
+"""Write report.html of a campaign from its aggregate.json and figures/.
+
+A part of ``connector-tax report``.
+"""
 
 from connector_tax.base.command import of_root
 from connector_tax.read.report.page import build_report, closing_lines

@@ -1,5 +1,7 @@
-"""Draw Figures 1 to 9 of a campaign from its aggregate.json; says which were left out, and why. A part of
-``connector-tax report``."""
+"""Draw Figures 1 to 9 of a campaign from its aggregate.json; says which were left out, and why.
+
+A part of ``connector-tax report``.
+"""
 
 from connector_tax.base.command import of_root
 from connector_tax.read.figures.draw_all import draw_figures

@@ -52,7 +52,7 @@ exec(code, {"__name__": "__main__", "__file__": sys.argv[0]})
 @pytest.fixture
 def vllm() -> Iterator[Path]:
     """A stand-in installation that every user can read."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:  # nobody else sees into pytest's folders
         root = stand_in(Path(name) / "vllm")
         Path(name).chmod(0o755)
         yield root

@@ -57,7 +57,7 @@ _HEAD = """\
 # NAME=${NAME:-...} belongs to a machine: a value in the environment goes before the one that the run had.
 # Everything else is as it was. Secrets are not in here: a variable that held one has to be set.
 set -euo pipefail
-fail() { echo "error: launch.sh: $*" >&2; exit 2; }
+fail() { echo "error: launch.sh: $1" >&2; exit 2; }
 ask() { [ -n "${!1:-}" ] || fail "the run had a secret here, which is not kept: set $1"; }
 
 # The project: the nearest folder above this script that has launch/common.sh, else the current folder.
@@ -69,15 +69,11 @@ if [ -z "${CONNECTOR_TAX_PROJECT:-}" ]; then
   [ "$CONNECTOR_TAX_PROJECT" != / ] || CONNECTOR_TAX_PROJECT=$PWD
 fi
 [ -f "$CONNECTOR_TAX_PROJECT/launch/common.sh" ] ||
-  fail "no launch/common.sh above this script or in $CONNECTOR_TAX_PROJECT." \\
-    "Set CONNECTOR_TAX_PROJECT to a clone of connector-tax."
+  fail "no launch/common.sh above this script or in $CONNECTOR_TAX_PROJECT. Set CONNECTOR_TAX_PROJECT to a clone of connector-tax."
 """
 _MODEL_THERE = """\
 case "$MODEL" in
-  /*)
-    [ -e "$MODEL" ] ||
-      fail "MODEL: $MODEL: no such folder here. Set it to the model that the run had, a folder or a hub id."
-    ;;
+  /*) [ -e "$MODEL" ] || fail "MODEL: $MODEL: no such folder here. Set it to the model that the run had, a folder or a hub id." ;;
 esac
 """
 _STORE = """\
@@ -85,8 +81,7 @@ _STORE = """\
 CONNECTOR_TAX_STORE=${CONNECTOR_TAX_STORE-$(mktemp -d -t connector-tax-store.XXXXXX)}
 echo "store: $CONNECTOR_TAX_STORE" >&2"""
 _FOLDER = """\
-# What the container writes: step records, by default in a new temporary folder, and what the engine caches,
-# in a home folder of its own.
+# What the container writes: step records, by default in a new temporary folder, and what the engine caches, in a home folder of its own.
 CONNECTOR_TAX_FOLDER=${CONNECTOR_TAX_FOLDER-$(mktemp -d -t connector-tax-container.XXXXXX)}
 CONNECTOR_TAX_GPU_FOLDER=$CONNECTOR_TAX_FOLDER
 CONNECTOR_TAX_NAME=by-hand-$$
@@ -102,8 +97,7 @@ _NO_PACKAGES = (
     " requirements.lock (make env)."
 )
 _VIRTUAL_GPU = """\
-# The virtual GPU, and the folder of its clock's log: by default a new temporary one. This machine's cards are
-# not used.
+# The virtual GPU, and the folder of its clock's log: by default a new temporary one. Cards of this machine are not used.
 export CUDA_VISIBLE_DEVICES=
 CONNECTOR_TAX_GPU_FOLDER=${CONNECTOR_TAX_GPU_FOLDER-$(mktemp -d -t connector-tax-gpu.XXXXXX)}
 export CONNECTOR_TAX_VIRTUAL_GPU=$CONNECTOR_TAX_GPU_FOLDER/virtual_gpu.json
