@@ -29,7 +29,7 @@ from msgspec import Meta
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import checked, parse_campaign
 from connector_tax.base.config.model import CampaignConfig
-from connector_tax.base.documents.aggregate import Aggregate, read_aggregate
+from connector_tax.base.documents.aggregate import Aggregate
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import printable, write_text_if_changed
@@ -38,7 +38,7 @@ from connector_tax.base.prctl import killed_with_parent
 from connector_tax.base.records.bounds import Foreign, Strict, Text
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.seeds import stream
-from connector_tax.read.compare.comparison import LATENCIES, Side, flags_at, number_of
+from connector_tax.read.compare.comparison import LATENCIES, flags_at, number_of, read_side
 from connector_tax.read.figures.words import (
     METRICS,
     clean,
@@ -488,9 +488,7 @@ def _numbers(cell: SweepCell, results: Path, reference: Reference) -> Iterator[t
     state, side, why = state_of(cell.config, results), None, ""
     try:
         if state.code not in ("changed", "unreadable") and (results / cell.name / "aggregate.json").exists():
-            # Where runs of it are gone, the state says how many are there.
-            folder = results / cell.name
-            found = Side(cell.name, folder, read_aggregate(folder / "aggregate.json"))
+            found = read_side(cell.name, results / cell.name)
             if (other := found.aggregate.campaign) == cell.name:
                 side = found
             else:

@@ -34,8 +34,8 @@ from connector_tax.base.secrets import masked, masked_values
 MOST_BYTES = 4 << 30
 # File systems take no longer name.
 MOST_NAME_BYTES = 255
-# Of TMPDIR, below which a socket's path has ``/ct-xxxxxxxx/1/`` and a UUID, as vLLM's have.
-MOST_FOLDER_BYTES = 55
+# Of TMPDIR, below which a socket's path has ``/ct-xxxxxxxx/`` and up to 77 bytes, as LMCache 0.4's have.
+MOST_FOLDER_BYTES = 17
 # Of a published campaign's streams.
 PACKED = ".gz"
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")

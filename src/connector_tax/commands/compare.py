@@ -7,11 +7,14 @@ import argparse
 import sys
 from pathlib import Path
 
+from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.command import Command, add_options, ratio
-from connector_tax.base.errors import ConfigError
+from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import printable
 from connector_tax.base.plan.named import find_campaign
-from connector_tax.read.compare.comparison import LATENCIES, compare, read_side
+from connector_tax.base.units import how_many
+from connector_tax.read.analysis import lost_runs
+from connector_tax.read.compare.comparison import LATENCIES, Side, compare, read_side
 from connector_tax.read.compare.text import comparison_json_text, comparison_text, sentence
 from connector_tax.read.track import heading, track, write_history
 
@@ -44,7 +47,7 @@ def _run(args: argparse.Namespace) -> int:
         return _history(args)
     if len(args.campaigns) != 2 or args.to is not None:
         raise ConfigError("two campaigns are compared; --history takes more, and writes --to a folder.")
-    a, b = (read_side(name, _place(text)) for name, text in zip("AB", args.campaigns, strict=True))
+    a, b = (_whole(name, _place(text)) for name, text in zip("AB", args.campaigns, strict=True))
     found = compare(
         a,
         b,
@@ -55,6 +58,18 @@ def _run(args: argparse.Namespace) -> int:
     text = comparison_json_text(found) if args.json else comparison_text(found)
     print(text)
     return found.exit_code
+
+
+def _whole(name: str, path: Path) -> Side:
+    """Read a campaign; refuse an analysis of runs that are gone from its folder since."""
+    side, folder = read_side(name, path), CampaignFolder(path)
+    if folder.campaign_file.exists() and (lost := lost_runs(folder, side.aggregate)):
+        config, phase = min(lost)
+        raise ArtifactError(
+            f"{folder.aggregate}: has cells of {how_many(len(lost), 'run')} gone since, the first {config} in"
+            f" phase {phase}. Make it anew: connector-tax report {path}. Or give the file itself."
+        )
+    return side
 
 
 def _place(text: str) -> Path:

@@ -102,7 +102,6 @@ def test_failing_in_another_phase_spares_no_other(tmp_path: Path) -> None:
     [
         "RuntimeError: No CUDA GPUs are available",
         "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment",
-        "RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu.",
         "RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that might have "
         "already set an error? Error 802: system not yet initialized",
         "RuntimeError: The NVIDIA driver on your system is too old (found version 12080). Please update your GPU driver",
@@ -114,6 +113,18 @@ def test_a_card_that_is_gone_is_the_hosts_fault(cause: str) -> None:
     """Every configuration would fail on it, and none of them is to blame."""
     with pytest.raises(HostFailed, match="That is the host and not the configuration"):
         blame_the_host(cause, "nixl_both")
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
+        "RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu.",
+        "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 2: out of memory",
+    ],
+)
+def test_what_a_connector_does_to_a_driver_is_its_own_fault(cause: str) -> None:
+    blame_the_host(cause, "nixl_both")
 
 
 def test_an_engine_that_dies_in_every_cell_is_given_up_after_two(tmp_path: Path) -> None:

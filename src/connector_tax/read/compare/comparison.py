@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 
-from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.documents.aggregate import (
     Aggregate,
     Ends,
@@ -24,12 +23,10 @@ from connector_tax.base.documents.aggregate import (
     read_aggregate,
 )
 from connector_tax.base.documents.rates import Reference
-from connector_tax.base.errors import ArtifactError, NotComparable
+from connector_tax.base.errors import NotComparable
 from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
 from connector_tax.base.statistics.mover import change
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
-from connector_tax.base.units import how_many
-from connector_tax.read.analysis import lost_runs
 from connector_tax.read.figures.words import (
     blocks_of,
     label,
@@ -234,19 +231,11 @@ def read_side(name: str, path: Path) -> Side:
     """A campaign folder, or an ``aggregate.json`` by itself.
 
     Raises:
-        ArtifactError: missing, not JSON, of another schema, or of another form; or runs that it is of are
-            gone from its folder.
+        ArtifactError: missing, not JSON, of another schema, or of another form.
     """
     # A link that somebody names is followed; one that lies in a campaign's folder is not.
     file = path.resolve() if path.suffix == ".json" else path / "aggregate.json"
-    found, folder = read_aggregate(file), CampaignFolder(path)
-    if folder.campaign_file.exists() and (lost := lost_runs(folder, found)):
-        config, phase = min(lost)
-        raise ArtifactError(
-            f"{file}: has cells of {how_many(len(lost), 'run')} gone since, the first {config} in phase"
-            f" {phase}. Make it anew: connector-tax report {path}. Or give the file itself."
-        )
-    return Side(name, path, found)
+    return Side(name, path, read_aggregate(file))
 
 
 def compare(

@@ -174,9 +174,9 @@ _HOST = re.compile(
     r" start|driver/library version mismatch|uncorrectable ECC"
     r"|No CUDA GPUs are available|CUDA unknown error|GPU is lost|fallen off the bus|Failed to infer device"
     r" type"
-    # A driver that does not start, or does not fit, as torch says it: "... Error 802: system not yet
-    # initialized".
-    r"|from cudaGetDeviceCount\(\)|CUDA driver initialization failed|NVIDIA driver on your system",
+    # torch, of a driver or a fabric that is not up, and of a driver that is too old. Other words of a driver
+    # may be of what one connector did.
+    r"|Error 80[23]: system|driver on your system is too old",
     re.IGNORECASE,
 )
 PLAINS = ("plain", PLAIN_AGAIN)
