@@ -8,7 +8,7 @@ BIN := .venv/bin
 RUN := $(BIN)/connector-tax run
 CONFIG ?= config/config.yaml
 
-.PHONY: help env dev demo demo-vllm demo-cpu test test-full test-slurm test-quick lint audit docs gpu-smoke format status revert-patch plan fleet figures clean
+.PHONY: help env dev demo demo-vllm demo-cpu test test-full test-long test-slurm test-quick lint audit docs gpu-smoke format status revert-patch plan fleet figures clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -60,14 +60,15 @@ fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 	$(BIN)/connector-tax fleet $(ROOT) --fleet $(FLEET)
 
 # `make test-full` has what takes minutes: real vLLM, containers, SLURM, a browser, what is published made again, how every
-# figure looks, and campaigns whose subject a shorter test has as well. One small campaign of real vLLM is `make test`'s.
+# figure looks. One small campaign of real vLLM is `make test`'s. `make test-long` has campaigns whose subject a shorter test
+# has as well.
 BROWSER := $(wildcard tests/unit/*/test_*_in_a_browser.py)
-LONGER := $(patsubst %,tests/emulated/test_%.py,gpu_host connector_off known_truth package phase_d readers_killed repeated_launches \
-  sweep two_slots) \
+CAMPAIGNS := $(patsubst %,tests/emulated/test_%.py,two_slots connector_off phase_d package sweep readers_killed repeated_launches)
+LONGER := tests/emulated/test_gpu_host.py tests/emulated/test_known_truth.py \
   tests/unit/rehearsal/test_published_plan.py tests/contract/test_published_campaign.py tests/unit/figures/test_pictures.py
-FULL := tests/vllm tests/container tests/slurm $(BROWSER) $(LONGER)
+FULL := tests/vllm tests/container tests/slurm $(BROWSER) $(LONGER) $(CAMPAIGNS)
 SMOKE := tests/vllm/test_real_vllm.py
-# Of one test that kills a campaign in two ways, SIGTERM is test-full's.
+# Of one test that kills a campaign in two ways, SIGTERM is test-long's.
 KILLED := 'tests/emulated/test_kill_and_resume.py::test_killing_snakemake_leaves_nothing_running_and_loses_no_cell[15]'
 # Asked what becomes of it, and not how long a request took: two at a time, the longest first. The rest of tests/slurm is test-slurm's.
 FULL_BESIDE := tests/emulated/test_gpu_host.py tests/slurm/test_small_campaign.py \
@@ -82,19 +83,22 @@ ENGINES := tests/unit/engine tests/unit/measure tests/unit/sweep
 LONG := $(patsubst %,tests/emulated/test_%.py,failures_are_results demo_dag kill_and_resume) \
   $(patsubst %,tests/unit/measure/test_%.py,every_process_killed disk_faults failure) \
   $(patsubst %,tests/emulated/test_%.py,sittings phase_c snakemake_report no_planted_secret_is_kept)
-BESIDE := $(SMOKE) $(LONG) $(filter-out $(LONG) $(TIMED) $(LONGER),\
+BESIDE := $(SMOKE) $(LONG) $(filter-out $(LONG) $(TIMED) $(LONGER) $(CAMPAIGNS),\
   $(wildcard $(patsubst %,%/test_*.py,tests/emulated $(ENGINES) tests/unit/loadgen tests/unit/load)))
 # The rest runs on all cores.
 UNTIMED := -n auto --dist loadfile $(patsubst %,--ignore=%,$(ENGINES) tests/emulated tests/unit/loadgen tests/unit/load $(FULL))
 
-test: lint  ## every check but those of test-full, on two cores about 19 minutes
+test: lint  ## every check but those of test-full and test-long, on two cores about 19 minutes
 	$(BIN)/python -m pytest $(UNTIMED)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --deselect $(KILLED) $(BESIDE)
 	$(BIN)/python -m pytest $(TIMED)
 
-test-full: dev  ## what test leaves out: real vLLM, containers, SLURM, a browser, longer campaigns; CI runs both
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(FULL_BESIDE) $(KILLED)
+test-full: dev  ## what test leaves out: real vLLM, containers, SLURM, a browser, published campaigns; CI runs both
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(FULL_BESIDE)
 	$(BIN)/python -m pytest tests/vllm tests/container $(SMOKE:%=--ignore=%) $(FULL_BESIDE:%=--ignore=%)
+
+test-long: dev  ## whole campaigns, for a change of what launches, kills or resumes: about five minutes
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(CAMPAIGNS) $(KILLED)
 
 test-slurm: dev plugins  ## campaigns through a real SLURM of this machine, about ten minutes; root, apt-get install slurm-wlm munge
 	$(BIN)/python -m pytest tests/slurm
