@@ -20,6 +20,10 @@ examples:
   connector-tax sweep config/sweep.yaml run                        measure them; again: go on
   connector-tax sweep config/sweep.yaml run -- phase_a             all behind -- is Snakemake's
   connector-tax sweep config/sweep.yaml run --help                 the options of run
+  connector-tax sweep config/sweep.yaml table --across model --page sweep.html
+
+options of table: --across AXIS (the columns; default: the first axis), --reference
+{ref_safe,ref_load}, --page FILE (HTML as well); of plan, status and table: --results DIR
 
 exit code of run: 0 all came to their end; 1 one failed, the others were measured; 128 and the
 signal's number: interrupted

@@ -104,6 +104,7 @@ class _Engine(Strict, frozen=True, kw_only=True):
         args: engine arguments, max_model_len: 200000 is --max-model-len 200000; true is a bare flag, false
             its --no- form, null leaves it out. ${NAME} is taken from the environment.
         extra_args: appended as they are.
+        env: variables of the engine; ${NAME} is taken from the environment.
         model_file: cost model of the emulator (YAML).
         costs: what plan and status take the engine's steps to cost, in place of those of the cost model;
             enters no hash.
@@ -115,6 +116,10 @@ class _Engine(Strict, frozen=True, kw_only=True):
         wait_for_card_s: how long a card is waited for that somebody else measures on; null: 30 s with one
             card, without end with several.
         port: 0 takes a free port for each launch; of several engines each has the next one.
+        ready_timeout_s: how long a launch may take until it serves.
+        stop_grace_s: how long an engine that is told to end has before it is killed.
+        release_timeout_s: how long an ended engine's GPU memory is waited for.
+        release_tolerance_mib: by so much more may then be in use than before the launch.
         step_timing: record the engine's steps.
         pin_cpus: keep engine and load generator on different physical cores where there are enough.
     """
@@ -219,10 +224,16 @@ class CellConfig(Strict, frozen=True):
     """The protocol of every cell (docs/measurement.md).
 
     Attributes:
+        arrival: how requests follow one another.
         gamma_shape: for arrival gamma: 1 is Poisson, above 1 more regular, below 1 burstier.
         workers: load-generator processes.
-        duration_s: overload is judged from 6 s on, by one sample of the queue a second.
-        min_completed: fewer than 6 requests have no percentiles.
+        warmup_s: shortest warm-up, whose requests do not count.
+        duration_s: shortest window; overload is judged from 6 s on, by one sample of the queue a second.
+        min_completed: fewest completed requests of the window; fewer than 6 have no percentiles.
+        max_cell_s: longest time from the cell's beginning to its last request.
+        drain_timeout_s: how long requests in flight are waited for after that.
+        inflight_cap: an open loop drops arrivals beyond so many requests in flight.
+        token_id_low, token_id_high: prompts draw their token ids from between the two.
         stop_half_width: end a cell at a look at which p90 of TTFT and of TPOT are known to so much, as a
             share; null fixes its length beforehand. Wants max_completed.
         max_completed: with stop_half_width, the last look; looks are at min_completed, twice that and so on.
@@ -275,6 +286,9 @@ class PhaseA(Strict, frozen=True, kw_only=True):
     """Every configuration at every rate.
 
     Attributes:
+        rates_per_s: requests per second; rates that double have the third criterion of saturation.
+        input_tokens: prompt length of Phase A's shape.
+        output_tokens: output length of Phase A's shape.
         stop_after_overloaded: a configuration's sweep ends after so many rates in a row at which it was
             overloaded; null measures every rate.
     """
@@ -286,7 +300,12 @@ class PhaseA(Strict, frozen=True, kw_only=True):
 
 
 class PhaseB(Strict, frozen=True):
-    """Every prompt length with every output length at ref_safe; none leaves Phase B out."""
+    """Every prompt length with every output length at ref_safe; none leaves Phase B out.
+
+    Attributes:
+        input_tokens: prompt lengths.
+        output_tokens: output lengths.
+    """
 
     input_tokens: tuple[Length, ...] = ()
     output_tokens: tuple[OutputLength, ...] = ()
@@ -301,7 +320,12 @@ class PhaseB(Strict, frozen=True):
 
 
 class PhaseBPrime(Strict, frozen=True):
-    """Shapes, as [input tokens, output tokens], that some configurations are measured at under load."""
+    """Shapes that some configurations are measured at under load.
+
+    Attributes:
+        configs: ids of connectors of this campaign.
+        shapes: each as [input tokens, output tokens].
+    """
 
     configs: tuple[str, ...] = ()
     shapes: tuple[tuple[Length, OutputLength], ...] = ()
@@ -358,7 +382,11 @@ class PhaseDConfig(Strict, frozen=True):
         cached_tokens: tokens that the prefix cache is filled to before a cell, one level after the other;
             none leaves Phase D out.
         running: requests in flight (closed loop), each of them at every level.
+        input_tokens: prompt length of a cell's requests.
+        output_tokens: output length of a cell's requests.
+        warmup_s: instead of cell.warmup_s.
         duration_s: short, since what a cell computes is cached, too.
+        min_completed: instead of cell.min_completed.
     """
 
     cached_tokens: tuple[Annotated[int, Meta(ge=0, le=10**12)], ...] = ()
@@ -379,6 +407,8 @@ class AccuracyConfig(Strict, frozen=True):
 
     Attributes:
         prompts: 0 leaves the pass out.
+        input_tokens: length of each prompt.
+        output_tokens: length of each answer.
     """
 
     prompts: Annotated[int, Meta(ge=0, le=10**6)] = 16
@@ -390,6 +420,8 @@ class AnalysisConfig(Strict, frozen=True):
     """Settings of the analysis, which enter no hash and may change at any time.
 
     Attributes:
+        bootstrap_draws: resamples behind an interval.
+        confidence: of every interval of the analysis.
         time_budget_h: what a campaign may take; the report says whether it did.
     """
 

@@ -27,6 +27,7 @@ class StepCosts(Strict, frozen=True):
     """How long a step takes on the device: the sum over what is in it, microseconds.
 
     Attributes:
+        base_us: of every step.
         per_prefill_token_us: for each token of a prompt that the step computes.
         per_decode_seq_us: for each sequence that gets a further token.
         per_context_token_us: for each token that a sequence of the step has computed before; its keys and
@@ -53,6 +54,19 @@ class EngineCosts(Strict, frozen=True):
 
     A step takes ``(base + prefill tokens + decode sequences + context) * jitter``. ``jitter_cv`` is
     the coefficient of variation of that factor, ``launch_cv`` that of one factor per launch.
+
+    Attributes:
+        base_us: of every step.
+        per_prefill_token_us: for each token of a prompt that the step computes.
+        per_decode_seq_us: for each sequence that gets a further token.
+        per_context_token_us: for each token computed before, by the step's sequences.
+        schedule_us: of the scheduler before a step.
+        update_us: of the scheduler after a step.
+        jitter_cv: coefficient of variation of a step's factor.
+        launch_cv: coefficient of variation of a launch's factor.
+        max_num_seqs: sequences in one step at most.
+        kv_blocks: blocks of the KV cache.
+        block_size: tokens of a block.
     """
 
     base_us: _Cost
