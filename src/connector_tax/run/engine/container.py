@@ -233,8 +233,9 @@ def launch_words(launch: Contained) -> list[str]:
         *(
             "--network=host",
             "--ipc=private",
-            f"--shm-size={max(2**30, shutil.disk_usage('/dev/shm').total)}",
-        ),  # nosec B108  # the host's own shared memory is only measured
+            # nosec below: the host's own shared memory is only measured.
+            f"--shm-size={max(2**30, shutil.disk_usage('/dev/shm').total)}",  # nosec B108
+        ),
         "--pids-limit=-1",
         *_narrow(launch.image, launch.names),
         *gpu_words(launch.image.runtime, launch.cards),
