@@ -233,8 +233,7 @@ def launch_words(launch: Contained) -> list[str]:
         *(
             "--network=host",
             "--ipc=private",
-            # nosec below: the host's own shared memory is only measured.
-            f"--shm-size={max(2**30, shutil.disk_usage('/dev/shm').total)}",  # nosec B108
+            f"--shm-size={max(2**30, shutil.disk_usage('/dev/shm').total)}",  # nosec B108  # only measured
         ),
         "--pids-limit=-1",
         *_narrow(launch.image, launch.names),
