@@ -70,6 +70,8 @@ FULL := tests/vllm tests/container tests/slurm $(BROWSER) $(LONGER) $(CAMPAIGNS)
 SMOKE := tests/vllm/test_real_vllm.py
 # Of one test that kills a campaign in two ways, SIGTERM is test-long's.
 KILLED := 'tests/emulated/test_kill_and_resume.py::test_killing_snakemake_leaves_nothing_running_and_loses_no_cell[15]'
+# Sittings of seconds, by themselves: what a lent GPU host will run works on every day.
+REHEARSAL := tests/emulated/test_gpu_host.py::test_what_two_commands_measured_comes_home_as_taxes
 # Asked what becomes of it, and not how long a request took: two at a time, the longest first. The rest of tests/slurm is test-slurm's.
 FULL_BESIDE := tests/emulated/test_gpu_host.py tests/slurm/test_small_campaign.py \
   $(patsubst %,tests/vllm/test_%.py,hook_order nixl_roles check) $(filter-out %/test_gpu_host.py,$(LONGER)) \
@@ -91,10 +93,10 @@ UNTIMED := -n auto --dist loadfile $(patsubst %,--ignore=%,$(ENGINES) tests/emul
 test: lint  ## every check but those of test-full and test-long, on two cores about 19 minutes
 	$(BIN)/python -m pytest $(UNTIMED)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --deselect $(KILLED) $(BESIDE)
-	$(BIN)/python -m pytest $(TIMED)
+	$(BIN)/python -m pytest $(TIMED) $(REHEARSAL)
 
 test-full: dev  ## what test leaves out: real vLLM, containers, SLURM, a browser, published campaigns; CI runs both
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(FULL_BESIDE)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --deselect $(REHEARSAL) $(FULL_BESIDE)
 	$(BIN)/python -m pytest tests/vllm tests/container $(SMOKE:%=--ignore=%) $(FULL_BESIDE:%=--ignore=%)
 
 test-long: dev  ## whole campaigns, for a change of what launches, kills or resumes: about five minutes

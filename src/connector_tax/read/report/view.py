@@ -1,5 +1,4 @@
-"""``aggregate.json`` to the facts of the page: numbers with units, codes and places on axes. Words are in the
-templates."""
+"""``aggregate.json`` to the facts of the page: numbers with units, codes, places on axes; no words."""
 
 import math
 from collections import Counter
@@ -56,8 +55,7 @@ class Row:
     """One connector on the first screen.
 
     Attributes:
-        why, why_text: a code of why a latency has no number, and what a file says of it; empty where both
-            have one.
+        why, why_text: a code of why a latency has no number, and what a file says of it, else empty.
         by_plain: whether that is of plain, not of the connector.
         values: by column, None where there is none.
     """
@@ -141,8 +139,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Multiple:
-    """The small pictures of one connector: by latency its points (place from the left, number, beyond the
-    axis)."""
+    """One connector's small pictures: by latency its points (place, number, whether beyond the axis)."""
 
     label: str
     points: Mapping[str, Sequence[tuple[str, Number, bool]]]
@@ -173,8 +170,7 @@ class Page:
     """
     Attributes:
         of: what the page is of; names and texts in it come from files that people write.
-        left: what of the plan is not measured yet; None of a campaign that has ended, or whose plan nobody
-            knows.
+        left: what of the plan is not measured yet; None where all is, or nobody knows the plan.
         shown: the taxes of the first screen.
         bundled: whether a published bundle of this campaign lies in the checkout.
         early: fewest and most completed requests at which a cell may end, and how many cells ended before the
@@ -435,8 +431,7 @@ def _claim(aggregate: Aggregate, found: Hypothesis) -> Claim:
 
 
 def _details(aggregate: Aggregate, found: Hypothesis, deciding: str) -> Iterator[tuple[str, str, Number]]:
-    """The other numbers of a verdict: (code, whose, number). Lengths that were measured at several rates say
-    theirs."""
+    """The other numbers of a verdict: (code, whose, number), with rates where lengths have several."""
     rates = found.numbers.rates_per_s or {}
     differ = len({*rates.values()}) > 1
     for key in found.numbers.__struct_fields__:
@@ -504,8 +499,7 @@ def _settings(aggregate: Aggregate) -> dict[str, list[str]]:
 def _multiples(
     aggregate: Aggregate, rows: Sequence[Row]
 ) -> tuple[list[Multiple], tuple[list[int], list[int]], list[Table]]:
-    """Of Phase B's cells: one small picture a connector and latency, prompts side by side and outputs inside
-    them; and the numbers."""
+    """Of Phase B's cells a small picture per connector and latency, prompts side by side; and numbers."""
     cells: dict[tuple[int, int], dict[str, dict[str, TaxRow]]] = {}
     for entry in aggregate.taxes:
         if entry.phase == "b" and entry.metric in METRICS and entry.reference == "ref_safe":

@@ -52,8 +52,7 @@ from connector_tax.run.workload.arrivals import OFFLINE, OPEN_LOOP
 from connector_tax.run.workload.protocol import CellProtocol, rule_of
 from connector_tax.run.workload.schedulers import Scheduler, Share, scheduler_for
 
-# Worker processes: started, spoken to, watched; one that dies, or does not answer, is replaced before the
-# next cell.
+# Worker processes: started, spoken to, watched; one that dies or is silent is replaced before the next cell.
 
 STOP_WAIT_S = 2.0
 # From a worker's start to its first word: an interpreter and its imports.
@@ -103,8 +102,7 @@ class WorkerPool:
                     raise EngineError(f"load-generator worker {index} was not up after {UP_WITHIN_S:g} s.")
 
     def next_cell(self) -> None:
-        """What is sent from now on belongs to a new cell; what workers still say of earlier ones is not
-        received."""
+        """Begin a new cell: what workers still say of earlier ones is not received."""
         self._cell += 1
 
     def kill(self, index: int) -> None:
@@ -121,10 +119,8 @@ class WorkerPool:
         """Workers whose process has ended, and how."""
         ended = {i: m.process.poll() for i, m in enumerate(self._members)}
         return {
-            i: (
-                f"load-generator worker {i} ended"
-                f" {f'by signal {-code}' if code < 0 else f'with exit code {code}'}"
-            )
+            i: f"load-generator worker {i} ended "
+            + (f"by signal {-code}" if code < 0 else f"with exit code {code}")
             for i, code in ended.items()
             if code is not None
         }
@@ -162,8 +158,7 @@ class WorkerPool:
                 with suppress(subprocess.TimeoutExpired):
                     member.process.wait(wait_s)
         finally:
-            # Also where an interrupt ends the wait: a socket left open would keep the context, and with it
-            # this process.
+            # Also where an interrupt ends the wait: an open socket would keep this process.
             for member in self._members:
                 member.process.kill()  # of one that has ended it does nothing
                 member.process.wait()
@@ -219,8 +214,7 @@ def in_time(ended: Ended, over: tuple[int, str] | None) -> Ended:
     and read it before it heard of that, or the coordinator was, and told nobody.
 
     Args:
-        over: when the drain was over, and what is said of what had not ended by then; None where it was ended
-            before its time.
+        over: when the drain was over, and what is said of what had not ended by then; None where it was cut.
     """
     came_ns = ended.t_end_ns if ended.came_ns is None else ended.came_ns
     if over is None or ended.status != "ok" or came_ns is None or came_ns <= over[0]:
@@ -246,8 +240,7 @@ def lost_records(
     if _is_known_ahead(spec):
         due = _scheduled(scheduler_for(spec, share), window)
     else:
-        # When a closed loop or a conversation would have sent is known to its worker alone; how often, to
-        # all.
+        # When a closed loop or a conversation would have sent is known to its worker alone.
         told = sum(seq % share.of == share.index for seq in known)
         unknown = (seq for seq in count(share.index, share.of) if seq not in known)
         due = {next(unknown): window.t_stop_ns for _ in range(max(taken - told, 0))}
@@ -295,8 +288,7 @@ def never_sent(
 
 
 def _is_known_ahead(spec: CellSpec) -> bool:
-    """Whether it was known before the cell when each request would be due: all of an offline batch is at
-    T0."""
+    """Whether it was known before the cell when each request would be due; an offline batch is, at T0."""
     return spec.sessions is None and spec.arrival in (*OPEN_LOOP, OFFLINE)
 
 
@@ -319,16 +311,14 @@ ANSWER_TIMEOUT_S = 30.0
 LEAD_NS = 20_000_000
 # Ends of requests are told in batches; what ended so long ago has been.
 UNTOLD_NS = 2 * s_to_ns(BATCH_S)
-# Between two looks of the coordinator; it was away where there is more, and hears first what was said
-# meanwhile.
+# Between two looks of the coordinator; it was away where there is more, and hears first what was said.
 AWAY_NS = 2 * s_to_ns(POLL_S)
 # Several workers that are told so long beforehand stop at the same time.
 STOP_LEAD_NS = 10_000_000
 
 
 class WorkerLost(EngineError):
-    """A worker ended before the cell began: nothing has been sent, and the next cell has another in its
-    place."""
+    """A worker ended before the cell began: nothing has been sent, and the next cell has another one."""
 
 
 @dataclass(slots=True)

@@ -168,15 +168,12 @@ def _short(text: str) -> str:
 # What an engine's log says of a host that would have failed any configuration. Memory that somebody else
 # holds is in vLLM's words "Free memory on device ... is less than desired GPU memory utilization".
 _HOST = re.compile(
-    r"No space left on device|Disk quota exceeded|File too large|Read-only file system|Address already in"
-    r" use|Too many open files"
-    r"|less than desired GPU memory utilization|CUDA-capable device|which this launch did not"
-    r" start|driver/library version mismatch|uncorrectable ECC"
-    r"|No CUDA GPUs are available|CUDA unknown error|GPU is lost|fallen off the bus|Failed to infer device"
-    r" type"
-    # torch, of a driver or a fabric that is not up, and of a driver that is too old. Other words of a driver
-    # may be of what one connector did.
-    r"|Error 80[23]: system|driver on your system is too old",
+    r"No space left on device|Disk quota exceeded|File too large|Read-only file system"
+    r"|Address already in use|Too many open files|which this launch did not start"
+    r"|less than desired GPU memory utilization|CUDA-capable device|driver/library version mismatch"
+    r"|uncorrectable ECC|No CUDA GPUs are available|CUDA unknown error|GPU is lost|fallen off the bus"
+    # A fabric or driver that is not up, in torch's words. Others of a driver may be of what a connector did.
+    r"|Failed to infer device type|Error 80[23]: system|driver on your system is too old",
     re.IGNORECASE,
 )
 PLAINS = ("plain", PLAIN_AGAIN)

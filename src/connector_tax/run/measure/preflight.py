@@ -64,7 +64,7 @@ def bootstrap_beside(
     """A consumer gets a bootstrap server beside it that knows no producer; others get nothing.
 
     It listens where the campaign's launches will look, so that vLLM compiles once for both. The embedded
-    engine never asks it, and gets a free port, since several of its campaigns may run beside each other.
+    engine never asks it and gets a free port: its campaigns may run beside each other.
 
     Args:
         folder: gets the record by which a later start finds what was left of it.
@@ -104,8 +104,7 @@ STEP_LOG = Path("steps") / "engine_step.jsonl"  # beside a configuration's other
 def recorders_heard(
     folder: CampaignFolder, config: CampaignConfig, tried: set[str], fits: StepTiming
 ) -> tuple[StepTiming, dict[str, str]]:
-    """Step timing that fits and does not record is none; and of each connector why its hook times stay
-    unknown.
+    """Step timing that fits and does not record is none; and why a connector's hook times stay unknown.
 
     Args:
         tried: who was launched, plain among them.
@@ -133,8 +132,7 @@ def _heard(folder: CampaignFolder, connector_id: str, *, connector: bool) -> Ste
 
 
 def identity_with_model(engine: EngineConfig, cards: Cards) -> EngineIdentity:
-    """Whether the interpreter has vLLM and a card is asked before a download, and what a virtual GPU's clock
-    goes by after it.
+    """Ask for vLLM and a card before a download, and for what a virtual GPU's clock goes by after it.
 
     Raises:
         ConfigError: the interpreter has no vLLM to fetch a model for, or was built for a card that is not
@@ -178,8 +176,7 @@ AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
 def cpu_by_session(setting: Path = AUTOGROUP) -> str | None:
-    """Where the kernel shares the CPU out by session, what that does to a campaign; None where it does not,
-    or does not say."""
+    """What it does to a campaign that the kernel shares the CPU out by session; None where it does not."""
     try:
         on = setting.read_text(encoding="ascii").strip() == "1"
     except (OSError, UnicodeDecodeError):
@@ -226,8 +223,7 @@ def run_preflight(
     Args:
         only: verify just this one and print its log; the status file is left alone.
         launch: who is launched. Of the others the first measured launch is the trial: ``checked`` of their
-            decisions is empty, and settings of their engines are not known from here, so none of them has a
-            matched baseline.
+            decisions is empty, and their settings are not known, so none has a matched baseline.
         limit: by when it has to be over. Nobody is waited for until after it.
 
     Raises:
@@ -350,9 +346,8 @@ def _verify_only(bench: Bench, only: str) -> None:
         raise EngineError(f"{only}: {failed.check}: {failed.detail}")
 
 
-# Which CUDA a package is compiled for stands in its libraries: the CUDA runtime that they ask the loader for.
-# The wheel's name need not say it, and LMCache, for one, serves on with torch operations where that runtime
-# is not there. Null: there is no such module.
+# Which CUDA a package is compiled for stands in its libraries: the runtime that they ask the loader for.
+# LMCache serves on with torch operations where that is not there. Null: there is no such module.
 _BUILDS = r"""
 import importlib.util, json, pathlib, re, sys
 found = {}
