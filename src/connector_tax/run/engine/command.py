@@ -269,7 +269,7 @@ def hub_cache(engine: EngineConfig) -> Path:
 
 
 def weights_bytes(folder: Path) -> int | None:
-    """Return the size of all weights in ``folder``; None if there are none, or some of an index are missing."""
+    """Return the total size of the weights in ``folder``; None if there are none, or some are missing."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         names = set(json.loads(index.read_text())["weight_map"].values())
