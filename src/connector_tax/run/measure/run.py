@@ -314,7 +314,7 @@ def _give_up_if_it_always_dies(run: Run, cells: tuple[CellSpec, ...]) -> None:
     """Fail the configuration if its engine died in every cell tried.
 
     Raises:
-        ConfigurationFailed: it did, in at least ``DEAD_CELLS`` cells.
+        ConfigurationFailed: it did, in ``DEAD_CELLS`` cells or in every cell of a shorter run.
     """
     deaths = _deaths_in_finished(run, cells)
     causes = [d for d in deaths if d is not None]
