@@ -26,7 +26,7 @@ from connector_tax.run.emulator.faults import Faults, parse_faults
 from connector_tax.run.emulator.server import PrefixCache, RealTimeEngine, Server
 from connector_tax.run.emulator.steplog import StepLog
 
-# Where the command line leaves it to the engine.
+# Used if the command line leaves it to the engine.
 MAX_MODEL_LEN = 4096
 
 
@@ -108,7 +108,7 @@ async def serve(args: argparse.Namespace, faults: Faults) -> None:
     while not stop.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), 0.1)
-        # Rows of the last steps before the engine goes idle must reach the file, too.
+        # Flush also the last steps' rows before the engine goes idle.
         if step_log is not None:
             step_log.flush_if_due()
     listener.close()
