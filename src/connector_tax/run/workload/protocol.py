@@ -180,7 +180,7 @@ class CellProtocol:
         return self.rule is None or self.rule.enough(self._window_start_ns)
 
     def refused(self) -> bool:
-        """Return whether a closed loop met only failures, on which its sends depend, so it measures nothing."""
+        """Return whether a closed loop met only failures, on which its sends depend; it measures nothing."""
         if self.spec.arrival in OPEN_LOOP:
             return False
         slots = self.spec.inflight_cap if self.spec.concurrency is None else self.spec.concurrency
