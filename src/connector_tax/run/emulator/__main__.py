@@ -1,8 +1,8 @@
-"""``python -m connector_tax.run.emulator``: takes vLLM's command line, serves the cost model in real time.
+"""The embedded engine: takes vLLM's command line and serves the cost model in real time.
 
-CONNECTOR_TAX_ENGINE_MODEL names the cost model (YAML), AGENTIC_STEP_LOG_PATH turns step records on,
-CONNECTOR_TAX_ENGINE_SEED fixes the step jitter (it differs from launch to launch otherwise, as a
-real engine's does), CONNECTOR_TAX_FAULT makes it fail, see ``faults.py``.
+CONNECTOR_TAX_ENGINE_MODEL names the cost model (YAML). AGENTIC_STEP_LOG_PATH turns step records on.
+CONNECTOR_TAX_ENGINE_SEED fixes the step jitter, which otherwise differs between launches, as a real engine's
+does. CONNECTOR_TAX_FAULT makes it fail, see ``faults.py``.
 """
 
 import argparse

@@ -204,7 +204,6 @@ def host_gpus() -> tuple[tuple[Gpu, ...], str | None]:
 
 
 def driver_version() -> str | None:
-    """Return the version of NVIDIA's driver; None if unknown."""
     import pynvml
 
     try:

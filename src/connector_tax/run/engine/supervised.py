@@ -213,7 +213,7 @@ def start_supervised(
         stdout=stdout,
         stderr=stderr,
         env={**environment, VARIABLE: mark},
-        # An own group keeps Ctrl-C to us. Not a session: docs/decisions/0024.
+        # A process group of its own, so that Ctrl-C reaches only us; not a session (docs/decisions/0024).
         process_group=0,
     )
     try:

@@ -177,7 +177,7 @@ class WorkerPool:
             command += ["--cpus", ",".join(map(str, self.placement.workers[index]))]
         # NumPy's BLAS would start a thread per core in vain.
         env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        # An own group keeps Ctrl-C to us; the worker ends with its standard input.
+        # A process group of its own, so that Ctrl-C reaches only us; a worker ends with its standard input.
         process = subprocess.Popen(command, stdin=subprocess.PIPE, env=env, process_group=0)
         return _Member(process, socket)
 

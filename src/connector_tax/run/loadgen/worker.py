@@ -1,8 +1,6 @@
-"""``python -m connector_tax.run.loadgen.worker``: one load-generating process, for as many cells as it is
-told.
+"""Load-generator worker: one process that serves any number of cells.
 
-Talks to its coordinator over one ZeroMQ pair; ends when standard input does, which the kernel closes however
-the coordinator ends.
+Talks to its coordinator over a ZeroMQ pair, and ends when the coordinator's end closes its standard input.
 """
 
 import argparse

@@ -207,7 +207,7 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
 
     Returns:
         None, or the root cause if the engine died. The cell is then unpublished unless ``last_try``, and
-            always if the host is to blame.
+        always if the host is to blame.
 
     Raises:
         LaunchError: the engine shares its port; the cell is unpublished.

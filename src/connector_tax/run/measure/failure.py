@@ -82,7 +82,7 @@ def judge(
         others_share: share of all cores' time used by neither engine nor client; None if unknown.
         samples_missing: whether the metrics sampler was missing for most of the cell.
         clock_fault: what is wrong with a virtual GPU's clock; None if nothing, or without one.
-        suspended_s: how long the host was suspended during the cell; two clocks, read microseconds apart.
+        suspended_s: how long the host was suspended during the cell, by two clocks read microseconds apart.
         engine_death: the root cause if the engine died in this cell.
     """
     reasons = []

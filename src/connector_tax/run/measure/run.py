@@ -203,8 +203,8 @@ def measure_pending(
 LAUNCH_TRIES = 2
 # Every other measurement depends on this one.
 BASELINE = ("plain", "a")
-# A run without a finished cell is given up after this many deadly cells. Rates and shapes ascend, so an
-# engine that dies in the first two dies in all, at two launches each.
+# Deadly cells after which a run is given up whose engine survived none. Rates and shapes ascend, so an engine
+# that dies in the first two dies in all, at two launches each.
 DEAD_CELLS = 2
 
 

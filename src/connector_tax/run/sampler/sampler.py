@@ -1,9 +1,8 @@
-"""The engine's ``/metrics`` once a second, under names that do not change between vLLM releases, and the
-host's state.
+"""Samples the engine's ``/metrics``, under names that are stable across vLLM releases, and the host's state.
 
-Runs as a process of its own beside the cells of a launch: parsing a page of metrics takes milliseconds, which
-the load generator's loop must not feel. A sample that could not be taken is a line that says so; the host's
-state stands in every line.
+Runs in its own process beside a launch's cells, once a second: parsing a page of metrics takes
+milliseconds, which the load generator's loop must not feel. A failed sample is a line that says so; every
+line has the host's state.
 """
 
 import argparse
@@ -146,7 +145,7 @@ def cpu_ticks(stat: str) -> tuple[int, int] | None:
 
 
 def work_us(turns: int = WORK_TURNS) -> float:
-    """Return this thread's CPU time for a fixed piece of work, in microseconds, without other threads.
+    """Return this thread's CPU time for a fixed piece of work, in microseconds.
 
     A virtual machine's core may be one of two hyper-threads. While the other one is busy, the same
     instructions take up to 1.5 times as long, although hardly any time is stolen and the clock is unchanged.
@@ -402,7 +401,8 @@ class _Kept:
             self._thread.join(END_WITHIN_S)
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        # Standard input is the lifeline, which closes with this process. An own group keeps Ctrl-C to us.
+        # Standard input is the lifeline, which closes with this process. In its own process group, so
+        # that Ctrl-C reaches only us.
         return subprocess.Popen(self._command, stdin=subprocess.PIPE, process_group=0)
 
     def _keep(self) -> None:

@@ -1,8 +1,8 @@
-"""What the load generator's own figures are worth on this host: ``python -m connector_tax.run.selftest``.
+"""Measures the load generator's accuracy on this host: ``python -m connector_tax.run.selftest``.
 
-Loads the truth server, which stamps its own side on the same clock, and prints by how much the client's times
-differ from what happened, and what the client costs. Read it before trusting a campaign's small numbers, on
-the campaign's host and with nothing else running. Exit code 1 where a figure is beyond its limit.
+Loads the truth server, which takes its own stamps on the same clock, and prints the errors of the client's
+times and its CPU cost. Run it on the campaign's idle host before trusting small differences. The exit code is
+1 if a figure exceeds its limit.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""A server that stamps its own sends: the truth that the load generator is held against.
+"""A server that stamps its own sends, as the reference for the load generator.
 
-One thread, one epoll, one timerfd, blocking calls nowhere; it shares no code with the client beyond the
-clock. Every token goes out in a ``send`` of its own, with CLOCK_MONOTONIC read just before. Requests carry
-the kernel's own receive stamps: this process may be busy writing when one arrives, and would book that on the
-client. At SIGTERM, or at the end of standard input, the stamps are written as JSONL: ``{"id",
-"first_byte_ns", "last_byte_ns", "writes_ns": [...]}``.
+It has one thread, one epoll, one timerfd and non-blocking sockets, and shares only the clock with
+the client. Every token is a ``send`` of its own, stamped with CLOCK_MONOTONIC just before. Requests
+carry the kernel's receive stamps, since this process may be busy writing when one arrives. At SIGTERM,
+or at the end of standard input, the stamps are written as JSONL: ``{"id", "first_byte_ns",
+"last_byte_ns", "writes_ns": [...]}``.
 
     python -m connector_tax.run.selftest.truth_server --ttft-ms 100 --itl-ms 10 --out stamps.jsonl
 """

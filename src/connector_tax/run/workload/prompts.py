@@ -347,7 +347,6 @@ class Prompt:
     output_tokens: int
 
     def json(self, api: Api) -> bytes:
-        """Return the prompt in the endpoint's form."""
         if api == "chat" and isinstance(self.content, str):
             return msgspec.json.encode([{"role": "user", "content": self.content}])
         return msgspec.json.encode(self.content)
@@ -384,7 +383,6 @@ def check_prompts(path: Path, prompts: tuple[Prompt, ...], api: Api) -> None:
 
 
 def prompt_of(value: Any) -> Prompt:
-    """Return the prompt of a decoded line."""
     allowed = ({"prompt", "output_tokens"}, {"messages", "output_tokens"})
     if not isinstance(value, dict) or value.keys() not in allowed:
         raise ValueError(

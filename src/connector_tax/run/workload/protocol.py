@@ -274,7 +274,7 @@ class _Queue:
         self._schedule = schedule_of(spec) if random else None
 
     def overloaded(self, t0_ns: int, start_ns: int, now_ns: int) -> bool:
-        """Return whether fewer completed than were sent and a queue grows or is at the in-flight cap."""
+        """Return whether completions lag and the queue grows or stands at the in-flight cap."""
         if not self._judged or now_ns < self._judged_ns + NS_PER_S:
             return False
         self._judged_ns = now_ns
