@@ -55,7 +55,6 @@ class Faults:
     only_in: str = ""
 
     def hits(self, name: str, request_number: int) -> bool:
-        """Return whether request ``request_number`` (from 1) is one of every K-th."""
         every = int(getattr(self, name))
         return every > 0 and request_number % every == 0
 

@@ -92,7 +92,6 @@ class Exchange(asyncio.Protocol):
         self.write(head.encode() + body)
 
     def answer_error(self, status: str, message: str) -> None:
-        """Send an error in vLLM's form."""
         code = int(status.split()[0])
         self.answer_json({"error": {"message": message, "type": "BadRequestError", "code": code}}, status)
 
@@ -141,7 +140,6 @@ class RealTimeEngine:
         self._end_ns = 0
 
     def recost(self, members: tuple[Member, ...]) -> None:
-        """Change the connector members' costs from the next step on."""
         self.model.connector = costs_together(members)
         self._log(lambda log: log.recost(members))
 

@@ -107,7 +107,6 @@ class StepLog:
         return file
 
     def recost(self, members: tuple[Member, ...]) -> None:
-        """Change the members' costs from the next step on."""
         self._modelled = replace(self._modelled, members=tuple(m.costs for m in members))
 
     def step(self, t_ns: int, result: StepResult) -> None:

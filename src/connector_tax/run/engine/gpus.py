@@ -85,7 +85,6 @@ class Cards:
 
     @property
     def sampled(self) -> str | None:
-        """Return the UUID of the card whose clocks are sampled; None if there is none."""
         return self.gpus[0].card_uuid if self.gpus else None
 
     @property

@@ -87,7 +87,6 @@ def _is_free(port: int) -> bool:
 
 
 def side_port_environment(connector: ConnectorSpec, slot: int) -> dict[str, str]:
-    """Return the variables that shift the connector's ports for card ``slot``; none for 0."""
     return {p.env: str(p.port + STRIDE * slot) for p in connector.side_ports} if slot else {}
 
 
@@ -185,7 +184,6 @@ def listeners() -> list[Listener]:
 
 
 def listens(port: int, root: int) -> bool:
-    """Return whether ``root`` or a descendant listens on 127.0.0.1:``port``."""
     there, ours = listeners(), family(root)
     return any(x.port == port and x.address == LOOPBACK and x.pid in ours for x in there)
 

@@ -218,7 +218,6 @@ class RunningEngine:
             return False
 
     def trouble(self) -> str | None:
-        """Return the root cause if the engine is dead, else an error from its log, else None."""
         return self.death() or error_in(self._since_ready())
 
     def log_text(self) -> str:
@@ -450,7 +449,6 @@ T = TypeVar("T")
 
 
 def cpu_seconds(engine: RunningEngine) -> dict[str, float]:
-    """Return each process's user plus system CPU seconds since its start, by role."""
     return _of_each(engine, lambda p: float(p.cpu_times().user + p.cpu_times().system))
 
 

@@ -210,7 +210,6 @@ def write_gpu(engine: EngineConfig, folder: Path) -> Path | None:
 
 
 def remove_copy(folder: Path) -> None:
-    """Remove the working copy, which names a folder of this machine and is unused after the launch."""
     (folder / DEVICE_CLOCK).with_name(VIRTUAL_GPU).unlink(missing_ok=True)
 
 

@@ -202,7 +202,6 @@ class EventLog:
         self._rows.append((t_ns, event.value, seq))
 
     def hook(self, event: SampleEvent) -> Hook:
-        """Return a hook that notes ``event``."""
         rows, name = self._rows, event.value
         return lambda flight, t_ns: rows.append((t_ns, name, flight.seq))
 

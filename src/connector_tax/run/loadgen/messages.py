@@ -88,7 +88,6 @@ class Counters:
         self._values[worker * _FIELDS + _TAKEN] += 1
 
     def inflight(self) -> int:
-        """Return the requests in flight of all workers."""
         if self._workers == 1:
             return self._values[_INFLIGHT]
         return sum(self._values[w * _FIELDS + _INFLIGHT] for w in range(self._workers))

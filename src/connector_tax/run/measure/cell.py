@@ -362,7 +362,6 @@ def _records(bench: Bench, window: CellWindow, cell: CellFolder) -> _Records:
 
 
 def _device_clock(engine: RunningEngine, window: CellWindow, cell: CellFolder) -> ClockHealth | None:
-    """Keep the clock's rows from T0 to the last request's end; return the clock's health in the window."""
     cut_clock(engine.request.folder / DEVICE_CLOCK, window.t0_ns, window.drained_ns, cell.device_clock)
     return clock_health(cell.device_clock, window.window_start_ns, window.t_stop_ns)
 

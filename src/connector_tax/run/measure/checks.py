@@ -81,7 +81,6 @@ def prime_cache(spec: CellSpec, engine: RunningEngine, counters: Callable[[], Co
 
 
 def cache_flags(cache: Cache) -> list[str]:
-    """Flag a cell that begins below the requested level."""
     return [NOT_FULL] if _held_tokens(cache) < (cache.wanted_tokens or 0) else []
 
 
@@ -319,7 +318,6 @@ SWITCHED_ON, COMPILED = "connector switched on", "compiled operations"
 
 
 def verify_lengths(config: CampaignConfig) -> tuple[int, ...]:
-    """Return the prompt lengths that the checks send, so that they can be warmed up."""
     return (SHORT_PROMPT_TOKENS, long_length(config))
 
 
@@ -365,7 +363,6 @@ def long_prompt(engine: RunningEngine, config: CampaignConfig, short_s: float) -
 
 
 def long_length(config: CampaignConfig) -> int:
-    """Return the long prompt's length, limited by the engine."""
     limit = token_count(config.engine.args.get("max_model_len")) or LONG_PROMPT_TOKENS * 2
     return min(LONG_PROMPT_TOKENS, limit - LONG_OUTPUT_TOKENS)
 

@@ -149,7 +149,6 @@ def refused(requests: list[RequestRecord], engine_said: str | None) -> str | Non
 
 
 def death_of(judged: CellDocument | Verdict) -> str | None:
-    """Return the root cause from the reasons of a cell in which the engine died; else None."""
     found = [reason for reason in judged.reasons if reason.startswith(DIED)]
     return found[0].removeprefix(DIED) if found else None
 

@@ -66,7 +66,6 @@ from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, sampling
 
 
 def with_matched_launches(config: CampaignConfig, preflight: PreflightStatus) -> CampaignConfig:
-    """Return the campaign with preflight's arguments and variables for its matched baselines."""
     return replace(
         config, connectors=tuple(_launched(c, preflight.configs.get(c.id)) for c in config.connectors)
     )
@@ -101,7 +100,6 @@ def matched_launch(folder: CampaignFolder, connector: ConnectorSpec) -> tuple[Co
 
 
 def settings_of(folder: CampaignFolder, connector_id: str) -> Settings:
-    """Return the settings that preflight saw an engine resolve; empty if it saw none."""
     path = folder.engine_settings(connector_id)
     return read_document(path, EngineSettings).settings if path.is_file() else {}
 

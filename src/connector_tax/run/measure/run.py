@@ -134,7 +134,6 @@ def pending_cells(run: Run, cells: tuple[CellSpec, ...]) -> list[CellSpec]:
 
 
 def is_there(run: Run, cell: CellSpec) -> bool:
-    """Return whether a finished cell of this exact specification exists, whatever its verdict."""
     return reusable(run.run.cell(cell.cell_id), spec_hash(run.config, run.connector_id, cell))
 
 

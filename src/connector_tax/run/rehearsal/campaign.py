@@ -278,7 +278,6 @@ class PhaseTime:
 
     @property
     def run_s(self) -> dict[str, float]:
-        """Return the time of each launch with everything measured in it."""
         return {connector_id: s + self.launch_s for connector_id, s in self.asked_s.items()}
 
 
@@ -288,7 +287,6 @@ def preflight_s(times: Sequence[PhaseTime]) -> float:
 
 
 def measuring_s(times: Sequence[PhaseTime]) -> dict[Phase, dict[str, float]]:
-    """Return the time of launches by phase and configuration, without preflight."""
     return {t.phase: t.run_s for t in times if t.phase != "preflight"}
 
 
@@ -431,7 +429,6 @@ def _planned_only(config: CampaignConfig, folder: CampaignFolder, phase: Phase, 
 
 
 def analyse(root: Path) -> None:
-    """Run the analysis on a rehearsed campaign."""
     _door("analyze.py", CampaignFolder(root))
 
 

@@ -173,7 +173,6 @@ class HostReader:
         self._work_us: list[float] = []
 
     def time_work(self) -> None:
-        """Time the fixed piece of work once for the next reading."""
         self._work_us.append(round(work_us(), 1))
 
     def read(self) -> HostReading:
@@ -386,7 +385,6 @@ class _Kept:
 
     @property
     def lives(self) -> bool:
-        """Return whether a sampler runs or will be restarted."""
         return self._thread.is_alive()
 
     def end(self) -> None:

@@ -79,7 +79,6 @@ class Errors:
 
     @property
     def jitter(self) -> Array:
-        """Return the absolute dispatch error without its median offset."""
         return np.abs(self.dispatch - np.median(self.dispatch))
 
 

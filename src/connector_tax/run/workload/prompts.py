@@ -54,7 +54,6 @@ class TokenSource:
         self._counter = self._state["state"]["counter"]
 
     def ids(self, stream: int, item: int, count: int) -> Ids:
-        """Return ``count`` ids, the same for the same arguments."""
         return self._ids[self._draw(stream, item, count)]
 
     def drawn_text(self, stream: int, item: int, count: int) -> bytes:
@@ -165,7 +164,6 @@ class WordPrompts:
 
 
 def prompts_of(spec: CellSpec) -> Prompts:
-    """Return the cell's prompts: token ids wherever the endpoint takes them."""
     if takes_ids(spec.asked):
         return IdPrompts(spec, spec.input_tokens if spec.input_lengths is None else None)
     return WordPrompts(spec)
@@ -284,7 +282,6 @@ class ConversationRenderer:
         self._prompts: dict[int, Ids] = {}
 
     def lengths(self, seq: int) -> tuple[int | None, int | None]:
-        """Return prompt and output tokens of a rendered sample."""
         return self._prompts[seq].size, self._wire.wanted(self._turn(seq).output_tokens)
 
     def place(self, seq: int) -> tuple[int, int] | None:
@@ -301,7 +298,6 @@ class ConversationRenderer:
         return wire.request(seq, b"[%b]" % self._source.text(prompt)[:-1], turn.output_tokens)
 
     def needs_ids(self, seq: int) -> bool:
-        """Return whether this turn is in a later turn's history."""
         number, k = self._turn_of(seq)
         return any(k in turn.history for turn in self._session_of(number).turns[k + 1 :])
 
@@ -316,7 +312,6 @@ class ConversationRenderer:
         self._prompts.pop(seq, None)
 
     def forget(self, number: int) -> None:
-        """Drop a finished session's text."""
         for k in range(len(self._session_of(number).turns)):
             self._said.pop((number, k), None)
 

@@ -120,12 +120,10 @@ class CellProtocol:
                 self._queue.done_ns.append(now_ns)
 
     def dropped(self, t_sched_ns: int) -> None:
-        """Record an arrival at the in-flight cap."""
         if self._window_start_ns is not None and t_sched_ns >= self._window_start_ns:
             self._queue.dropped += 1
 
     def sampled(self, t_ns: int, waiting: float) -> None:
-        """Record the number of requests waiting in the engine at ``t_ns``."""
         if self._window_start_ns is not None and t_ns >= self._window_start_ns:
             self._queue.waiting.append(waiting)
 

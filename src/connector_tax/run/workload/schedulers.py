@@ -114,7 +114,6 @@ class Scheduler(ABC):
         return self._heap[0].offset_ns if self._heap else None
 
     def take(self) -> Due:
-        """Return the next sample; it counts as sent."""
         return heapq.heappop(self._heap)
 
     def upcoming(self) -> list[int]:
@@ -225,7 +224,6 @@ class Offline(Scheduler, load_pattern=("offline",)):
 
 
 def scheduler_for(spec: CellSpec, share: Share = WHOLE) -> Scheduler:
-    """Return the scheduler of ``spec.arrival`` for one worker's share."""
     return Scheduler.patterns[spec.arrival](spec, share)
 
 
@@ -293,7 +291,7 @@ class SessionScheduler(Scheduler):
                     self._start_session((slot + 1) * ramp_ns // spec.concurrency)
 
     def turn_of(self, seq: int) -> tuple[int, int]:
-        """Return (session number, turn index) of a sample that is due, in flight or ended."""
+        """Return (session number, turn index) of a sample that is due or in flight."""
         return self._turn_of[seq]
 
     def session(self, number: int) -> Session:

@@ -42,7 +42,6 @@ class StoppingRule:
         self.taken: list[Look] = []
 
     def note(self, request: Answered) -> None:
-        """Record an ended or dropped request."""
         self._waiting[request.seq] = request
 
     def enough(self, window_start_ns: int) -> bool:
