@@ -174,7 +174,7 @@ def contained(
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     store, own = folder_in(connector), os.sched_getaffinity(0)
     given, names_of = given_environment(engine, connector), {**engine.env, **connector.env}
-    # A reference also marks a secret: the config reader has already replaced the others.
+    # A remaining reference marks a secret: the config reader has replaced the others.
     secret = {n for n, v in given.items() if is_secret(n, v) or REFERENCE.search(names_of.get(n, ""))}
     names = passed_names(environment, given)
     values = {n: v for n, v in given.items() if _CLIENTS.fullmatch(n) and n not in secret}

@@ -124,7 +124,7 @@ def _lines(log: Path) -> list[str]:
 
 
 def _run(engine: EngineConfig, *flags: str) -> Report:
-    # In an image the interpreter in question runs the script, which inspects that image.
+    # In an image its own interpreter runs the script.
     python = ["--engine-python", engine_python(engine)]
     command = [
         *(interpreter(engine) if engine.container is not None else [sys.executable]),

@@ -121,7 +121,7 @@ TICK_NS = 10_000_000
 
 
 def untaken_bytes(transport: asyncio.Transport) -> int:
-    """Return the bytes written that the server's host had not acknowledged when it closed in order.
+    """Return how many written bytes the server's host had not acknowledged when it closed in order.
 
     An orderly close acknowledges everything received. 0 for TLS, where it is unknown: TLS may have closed
     long before the connection ends.

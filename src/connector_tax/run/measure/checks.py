@@ -25,7 +25,6 @@ from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.loadgen.sse import MalformedStream, read_completion
 from connector_tax.run.sampler.sampler import scrape_patiently
 
-# Warm-up and idle times: the first request of each prompt length, then the idle engine's response times.
 
 # Priming: fill the engine's prefix cache to a level before a cell, and report how full it is.
 

@@ -128,7 +128,7 @@ def _clear(
 # After kill -9 of Snakemake its job needs a moment to notice and to stop its engine.
 WAIT_S = 30.0
 WAIT_VARIABLE = "CONNECTOR_TAX_WAIT_FOR_CARD_S"
-# A waiting process says for whom: soon, but not for a job that is just ending, then repeatedly.
+# When a wait is reported: the first delay spares a job that is just ending.
 SAY_AFTER_S, SAY_EVERY_S = 3.0, 30.0
 POLL_S = 0.2
 

@@ -104,11 +104,11 @@ STEP_LOG = Path("steps") / "engine_step.jsonl"  # beside a configuration's other
 def recorders_heard(
     folder: CampaignFolder, config: CampaignConfig, tried: set[str], fits: StepTiming
 ) -> tuple[StepTiming, dict[str, str]]:
-    """Return whether step timing works and not only fits, and why connectors' hook times are unknown.
+    """Return whether step timing records steps, and why connectors' hook times are unknown.
 
     Args:
         tried: launched configurations, plain included.
-        fits: from the engine's source files.
+        fits: whether it fits the engine's source files.
     """
     if not fits.available:
         return fits, {}
@@ -386,7 +386,7 @@ def unusable_modules(
     return reasons
 
 
-# Signs of a kill by a person or the kernel. It is retried once, since an accident would exclude the
+# Signs of a kill by a person or the kernel. The trial is repeated once, since an accident would exclude the
 # configuration from the whole campaign.
 KILLED = ("SIGKILL", "ended unexpectedly")
 

@@ -202,8 +202,8 @@ def measure_pending(
 LAUNCH_TRIES = 2
 # Every other measurement depends on this one.
 BASELINE = ("plain", "a")
-# Deadly cells after which a run is given up whose engine survived none. Rates and shapes ascend, so an engine
-# that dies in the first two dies in all, at two launches each.
+# A run is given up after this many cells if its engine died in all of them. Rates and shapes ascend, so an
+# engine that dies in the first two dies in all, at two launches each.
 DEAD_CELLS = 2
 
 
@@ -398,8 +398,7 @@ def _one_launch(
         engine, pool, about = launch.engine, launch.pool, launch.about
         with sampled(run, engine) as idle:
             missing = measure_pending(run, engine, pool, cells, pending, about, idle)
-        # A launch whose engine died in its last cell, or hangs, answers nothing; the next launch
-        # is the last that is asked.
+        # An engine that died in its last cell, or hangs, answers nothing; the next launch gets the last try.
         if not missing and (not pending or (len(run.deaths) == deaths and engine.death() is None)):
             collect_run_outputs(run, engine, last_try=last_try)
         return missing
