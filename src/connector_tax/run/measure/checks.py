@@ -25,7 +25,6 @@ from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.loadgen.sse import MalformedStream, read_completion
 from connector_tax.run.sampler.sampler import scrape_patiently
 
-
 # Priming: fill the engine's prefix cache to a level before a cell, and report how full it is.
 
 # Length of a priming prompt, if the engine accepts it.
