@@ -16,7 +16,6 @@ from connector_tax.base.units import ratio_of
 
 
 def one_or_more(text: str) -> int:
-    """Parse an argument that counts."""
     if (value := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"{text}: give 1 or more")
     return value

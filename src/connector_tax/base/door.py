@@ -1,4 +1,4 @@
-"""How a script begins and ends: it masks secrets in its output, copies output to a log, and reports errors.
+"""Runs a script: masks secrets in its output, copies the output to a log, and reports errors.
 
 An error that a person can fix is one message. Measuring scripts write their log themselves: a pipe through
 ``tee`` would put a shell between them and Snakemake, and the shell would not die with it.
@@ -23,7 +23,7 @@ from connector_tax.base.secrets import masked
 BUG = 70
 
 
-# As for other errors that a person can fix.
+# The same code as for other errors that a person can fix.
 UNSAID = 2
 # Exit codes of a process that was told to end and did so in order, with its ``finally`` blocks run.
 TOLD_TO_END = (128 + signal.SIGTERM, 128 + signal.SIGHUP)
@@ -108,7 +108,7 @@ def end_in_log() -> None:
 
 
 def _there(stream: TextIO | None) -> TextIO:
-    """Return ``stream``, or /dev/null if it was closed before this process began (``>&-``)."""
+    """Return ``stream``, or /dev/null if it was closed at the start (``>&-``)."""
     return open(os.devnull, "w", encoding="utf-8") if stream is None else stream
 
 

@@ -107,7 +107,7 @@ def is_regular(path: Path) -> bool:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open ``path`` for reading, if it is a regular file of at most ``MOST_BYTES``.
+    """Open a regular file of at most ``MOST_BYTES`` for reading.
 
     Raises:
         FileNotFoundError: nothing is there.
@@ -179,7 +179,7 @@ def each_line_of(path: Path) -> Iterator[bytes]:
 
 
 def is_folder(path: Path) -> bool:
-    """Return ``path.is_dir()``, but False instead of an error for a name that is too long."""
+    """Return ``path.is_dir()``, but False instead of an error for too long a name."""
     try:
         return path.is_dir()
     except OSError:
@@ -200,7 +200,7 @@ T = TypeVar("T")
 
 
 def socket_folder() -> tempfile.TemporaryDirectory[str]:
-    """Make a temporary folder for sockets, open to this user only.
+    """Make a private temporary folder for sockets.
 
     A socket's path in it has at most 107 bytes, whatever TMPDIR is.
     """
@@ -234,7 +234,7 @@ def write_named(path: Path, text: str) -> None:
     """Write ``text`` where a user said, as a shell's ``>`` does: into a pipe or terminal, and through a link.
 
     Raises:
-        ArtifactError: the disk is full or the folder cannot be written.
+        ArtifactError: as ``write_bytes``.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -247,7 +247,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Put ``lines`` at ``path`` unmasked, all of them or none.
 
     Raises:
-        ArtifactError: the disk is full or the folder cannot be written.
+        ArtifactError: as ``write_bytes``.
     """
     write_pieces(path, (f"{line}\n".encode(errors="backslashreplace") for line in lines))
 
@@ -424,10 +424,10 @@ class Lines:
 
 
 def publish_folder(temporary: Path, final: Path) -> None:
-    """Rename a complete folder into place; an older folder of that name is replaced.
+    """Rename a complete folder into place, replacing an older one of that name.
 
-    The older one is moved aside first and deleted last, so a crash in between leaves either the old or the
-    new folder, never a mixture.
+    The older one is moved aside first and deleted last, so a crash in between leaves either folder, never a
+    mixture.
     """
     try:
         sync_beneath(temporary)
@@ -513,7 +513,7 @@ def parse_lines(path: Path, parse: Callable[[Any], T], wanted: str) -> tuple[T, 
         ConfigError: unreadable, empty, or with an invalid line; names the line and what is wrong.
     """
     try:
-        # As in ``lines_of``, U+2028 ends no line.
+        # U+2028 ends no line, as in ``lines_of``.
         lines = path.read_bytes().decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(

@@ -30,7 +30,7 @@ def closure(*entries: str | Path) -> list[Path]:
     """Return the files behind ``entries``, including those; absolute, sorted.
 
     Args:
-        entries: dotted names of our modules, or paths of Python files relative to the project's root.
+        entries: dotted names of our modules, or paths of Python files in the project.
 
     Raises:
         FileNotFoundError: an entry is neither.

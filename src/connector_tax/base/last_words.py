@@ -45,7 +45,6 @@ class Mark:
 
 
 def marks_of(folder: Path) -> dict[Path, Mark]:
-    """Return the mark of every log in ``folder``."""
     return {log: mark for log in folder.glob("*.log") if (mark := _mark(log)) is not None}
 
 
@@ -103,7 +102,7 @@ def without_a_word(
 
 
 def _finished(job: Any, told: str) -> bool:
-    """Return whether the job itself succeeded and Snakemake, by its own words, misses a file."""
+    """Return whether the job succeeded, but Snakemake reports a missing file."""
     return re.search(rf"^Job {job.jobid} .*completed successfully, but", told, re.MULTILINE) is not None
 
 

@@ -17,7 +17,7 @@ from connector_tax.base.files import in_the_way
 
 
 def cache_folder() -> Path:
-    """Return the folder of engines and locks, outside any checkout, since several checkouts share a GPU.
+    """Return the folder of engines and locks, outside any checkout, since checkouts share a GPU.
 
     A user without a home (HOME unset and no passwd entry, as in a container with a numeric user) has it under
     TMPDIR.

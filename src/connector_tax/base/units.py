@@ -5,7 +5,7 @@ import re
 LAST_PORT = 65535
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
-# 146 years: no time is longer, and sums and differences of smaller ones fit in 64 bits.
+# 146 years: no time is longer, and sums of two smaller ones fit in 64 bits.
 MOST_NS = 2**62
 
 
@@ -18,7 +18,7 @@ def s_to_ns(seconds: float) -> int:
     return round(seconds * NS_PER_S)
 
 
-# Bounds the token counts given to an engine; what is written with them is read again (``records/bounds.py``).
+# Most tokens in an engine's settings; documents with them are read again (``records/bounds.py``).
 MOST_TOKENS = 10**12
 # As in vLLM's command line (``human_readable_int``): small letters are decimal, capitals binary.
 _SUFFIXES = {letter: 1000**k for k, letter in enumerate("kmgt", 1)}

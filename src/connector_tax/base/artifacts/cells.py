@@ -28,7 +28,7 @@ from connector_tax.base.secrets import masked
 
 
 def open_cell(folder: CellFolder) -> CellFolder:
-    """Create an empty temporary folder for a cell to be measured."""
+    """Create an empty temporary folder for a cell."""
     temporary = folder.temporary
     shutil.rmtree(temporary.path, ignore_errors=True)
     try:
@@ -52,7 +52,7 @@ def publish_cell(folder: CellFolder, requests: Iterable[RequestRecord], document
 
 
 def _published(request: RequestRecord) -> RequestRecord:
-    """Mask a failed request's error, in which the server may repeat what it was sent."""
+    """Mask a failed request's error, which may repeat the request."""
     return replace(request, error=masked(request.error)) if request.error else request
 
 

@@ -13,7 +13,7 @@ from connector_tax.base.records.cell import Phase, is_phase, phase_label
 LOGS = ("vllm_stdout.log", "vllm_stderr.log")
 RUN_FILES = ("config.json", "launch.sh", *LOGS, "env.txt", "summary.json")
 RECEIPT = "receipt.json"
-# Of a launch on a virtual GPU: the profile of its clock, and, until the run is done, the clock's record of
+# A launch on a virtual GPU: the parameters of its clock, and, until the run is done, the clock's record of
 # every step.
 VIRTUAL_GPU = "virtual_gpu.json"
 DEVICE_CLOCK = Path("steps") / "device_clock.jsonl"
@@ -44,10 +44,10 @@ class CampaignFolder:
     start_lock = _At(".start.lock")
     # Held while measuring; shared if several engines may run.
     lock = _At(".lock")
-    # Held while leftovers of killed measurements are ended, if several engines may run.
+    # Held while leftovers are ended, if several engines may run.
     clearing_lock = _At(".locks/clearing.lock")
     reference_rates = _At("reference_rates.json")
-    # The values that the embedded engine's model injects; only in campaigns on that engine.
+    # The taxes that the embedded engine's model injects; only on that engine.
     put_in = _At("put_in.json")
     aggregate = _At("aggregate.json")
     aggregate_csv = _At("aggregate.csv")
@@ -67,7 +67,7 @@ class CampaignFolder:
         return self.root / ".locks" / f"{run.path.parent.name}_{run.path.name}.lock"
 
     def run(self, date: str, connector_id: str, phase: Phase) -> "RunFolder":
-        """Return the folder of one run.
+        """Return one run's folder.
 
         Raises:
             ArtifactError: a part of the path would lead out of the folder.
@@ -79,7 +79,7 @@ class CampaignFolder:
         return RunFolder(self.root / f"{date}_{connector_id}" / f"phase_{phase}", connector_id, phase)
 
     def engine_settings(self, connector_id: str) -> Path:
-        """Return the file of a configuration's resolved engine settings, as preflight saw them."""
+        """Return the file of an engine's resolved settings in preflight."""
         return self.preflight / bare(connector_id, "configuration") / "engine_settings.json"
 
     def runs(self) -> list["RunFolder"]:
@@ -151,7 +151,7 @@ class RunFolder:
     cells = _At("cells")
 
     def cell(self, cell_id: str) -> "CellFolder":
-        """Return the folder of one cell.
+        """Return one cell's folder.
 
         Raises:
             ArtifactError: ``cell_id`` is no bare name.
@@ -159,7 +159,7 @@ class RunFolder:
         return CellFolder(self.cells / bare(cell_id, "cell"), self.phase, cell_id)
 
     def finished_cells(self) -> list["CellFolder"]:
-        """Return the cells that were renamed into place; temporary ones start with a dot and do not count."""
+        """Return the cells in their final place; temporary ones start with a dot."""
         if not self.cells.is_dir():
             return []
         names = sorted(p.name for p in self.cells.iterdir() if p.is_dir())

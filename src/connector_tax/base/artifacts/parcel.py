@@ -22,7 +22,7 @@ from connector_tax.base.config.model import without_free_keys
 from connector_tax.base.errors import OF_THE_DISK, ArtifactError
 from connector_tax.base.files import MOST_BYTES, read_json, read_whole, shown, sync_beneath, writing_failed
 
-# Only in runs: later cells are compared with the steps of a preflight.
+# Left out of runs only: later cells are compared with the steps of a preflight.
 _UNDER_WAY = "steps"
 # Prefix of a folder into which an archive is unpacked.
 _TAKEN = ".taken."
@@ -57,13 +57,12 @@ def pack(folder: CampaignFolder, archive: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What ``take`` did.
+    """The result of ``take``.
 
     Attributes:
         units: those that are now the archive's.
-        kept: units of the archive that were not taken: runs and ``preflight`` that have continued here since,
-            and documents here that are made of them.
-        removed: documents made of a Phase A that is no longer here, with no replacement in the archive.
+        kept: not taken: runs and ``preflight`` that have continued here since, and documents made of them.
+        removed: documents of a Phase A that is no longer here, without a replacement in the archive.
     """
 
     units: list[str]
@@ -190,7 +189,7 @@ def _put_in_place(archive: Path, there: CampaignFolder, folder: CampaignFolder, 
     if order or taken.removed:
         for name in [n for n in made if n in (*taken.removed, *order)]:
             (folder.root / name).unlink(missing_ok=True)
-        # Receipts keep the other host's times, so that older results made of other receipts would seem new.
+        # Receipts keep the other host's time stamps, beside which older results would seem up to date.
         # Snakemake does not accept 0 as a time.
         for read in (folder.aggregate, folder.aggregate_csv, folder.manifest):
             if read.exists():

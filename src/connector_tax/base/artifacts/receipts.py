@@ -34,10 +34,10 @@ from connector_tax.base.units import NS_PER_S
 
 @contextmanager
 def timed_launch(file: Path, attempt: int | None = None) -> Iterator[Callable[[], None]]:
-    """Record the time from before the engine's start until it is gone, however that ends.
+    """Record the time from before the engine's start until it is gone, however it ends.
 
     Args:
-        attempt: the number of this attempt; None: one more than the earlier ones.
+        attempt: None: one more than earlier attempts.
 
     Yields:
         A function to call when the engine is told to end.
@@ -86,7 +86,7 @@ def read_launches(file: Path) -> tuple[Launch, ...]:
 
 
 def elapsed_s(launches: tuple[Launch, ...]) -> float:
-    """Return the total of the launches that ended."""
+    """Return the total over the launches that ended."""
     return sum(x.elapsed_s for x in launches if x.elapsed_s is not None)
 
 
@@ -132,7 +132,7 @@ def _cell(run: RunFolder, cell_id: str) -> ReceiptCell:
 
 
 def read_receipt(run: RunFolder) -> Receipt:
-    """Read the receipt of a finished run.
+    """Read a finished run's receipt.
 
     Raises:
         ArtifactError: missing, not JSON, of an unknown version or of another form.

@@ -20,10 +20,10 @@ class Supervisor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         start_ticks: None if it had ended before it was recorded.
-        mark: in the environment of everything that it launched; see ``run/engine/supervised.py``.
+        mark: in the environment of all that it launched; see ``run/engine/supervised.py``.
         folder: device and inode of the record's folder.
-        cards: the cards of the launch, by the names of their locks.
-        container: the runtime of the launch's container; None without one.
+        cards: of the launch, by the names of their locks.
+        container: the runtime of the launch's container, if any.
     """
 
     pid: int
@@ -52,7 +52,6 @@ def record_supervisor(
     cards: tuple[str, ...] = (),
     container: Runtime | None = None,
 ) -> None:
-    """Record the supervisor of a run's engine in the run's folder."""
     folder.mkdir(parents=True, exist_ok=True)
     process = Supervisor(
         pid=pid,

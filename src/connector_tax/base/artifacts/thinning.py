@@ -1,9 +1,9 @@
-"""Thins a campaign to a size that can be published: keeps what its numbers are made of, by a recorded rule.
+"""Thins a campaign for publication: keeps what its numbers are made of, by a recorded rule.
 
 Requests, samples, documents, logs and receipts stay whole. Step records and a virtual GPU's clock, nine
 tenths of a campaign, stay (packed) in Phases A and B at the reference rates with Phase A's shape, and are
 left out elsewhere. Derived results (tables, ``aggregate.json``, figures, report) are left out, since they can
-be made again from what is published.
+be made again.
 """
 
 import gzip
@@ -52,15 +52,15 @@ NOTHING = _Kept(frozenset(), frozenset())
 
 
 def thin(source: Path, target: Path, left_out: Collection[tuple[str, str, str]] = ()) -> None:
-    """Write a thinned copy of the campaign at ``source`` to ``target``, a folder that does not exist.
+    """Write a thinned copy of the campaign at ``source`` to ``target``, a new folder.
 
     Args:
         left_out: configuration, phase and cell id of cells that do not count. They keep their step records,
             which may be the only evidence of the reason.
 
     Raises:
-        ArtifactError: ``target`` cannot be written, ``source`` is thinned already or not a finished campaign,
-            a cell or a file of one is missing or was changed, or a folder may not be read. ``target`` is then
+        ArtifactError: ``target`` cannot be written, ``source`` is thinned already or not finished, a cell or
+            a file of one is missing or was changed, or a folder may not be read. ``target`` is then
             incomplete.
     """
     campaign = CampaignFolder(source)
@@ -198,6 +198,6 @@ def _copy_beneath(source: Path, target: Path) -> None:
 
 
 def _checksum(campaign: CampaignFolder) -> dict[str, str]:
-    """Return the checksums of the documents that were thinned; each receipt holds those of its cells."""
+    """Return the checksums of the thinned documents; receipts hold those of their cells."""
     documents = [campaign.campaign_file, *(run.receipt for run in campaign.runs() if run.receipt.is_file())]
     return {str(path.relative_to(campaign.root)): sha256_of(path) for path in documents}

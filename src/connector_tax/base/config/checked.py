@@ -56,7 +56,7 @@ def read_yaml(path: Path, example: str = "config/demo.yaml") -> Foreign:
     """Read the mapping in ``path``.
 
     Args:
-        example: a file of that kind to name in messages.
+        example: a file of that kind, for messages.
 
     Raises:
         ConfigError: missing, unreadable, not YAML, with a repeated key, or not a mapping.
@@ -85,7 +85,7 @@ def checked(value: Any, kind: type[T], where: str) -> T:
     """Convert ``value`` to a ``kind``, with defaults filled in.
 
     Args:
-        where: the file to name in messages.
+        where: the file, for messages.
 
     Raises:
         ConfigError: a line for each of the first three mistakes: place, value, and what is wanted.

@@ -71,8 +71,8 @@ def parse_campaign(
     """Check a campaign that is already a mapping, as Snakemake has read the YAML.
 
     Args:
-        where: the file to name in messages.
-        known: connectors by id, in place of those of its ``connectors_file``.
+        where: the file, for messages.
+        known: connectors by id, in place of its ``connectors_file``.
     """
     allowed = mapping.get("allow_inline")
     allowed = allowed if isinstance(allowed, list) else ()

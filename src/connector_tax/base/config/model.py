@@ -90,7 +90,7 @@ class GpuChoice(Strict, frozen=True):
 
 
 class _Engine(Strict, frozen=True, kw_only=True):
-    """How every server of the campaign is launched.
+    """The launch of every server of the campaign.
 
     Attributes:
         kind: vllm; virtual_gpu (vLLM with a clock in place of the model; docs/virtual-gpu.md); or emulator
@@ -145,7 +145,7 @@ class _Engine(Strict, frozen=True, kw_only=True):
 
 
 class EngineYaml(_Engine, frozen=True, kw_only=True):
-    """How every server of the campaign is launched.
+    """The launch of every server of the campaign.
 
     Attributes:
         virtual_gpu: the device of kind virtual_gpu; for no other kind.
@@ -184,7 +184,7 @@ class EngineYaml(_Engine, frozen=True, kw_only=True):
 
 
 class EngineConfig(_Engine, frozen=True, kw_only=True):
-    """How every server of the campaign is launched, resolved.
+    """The launch of every server of the campaign, resolved.
 
     Attributes:
         model_sha256: checksum of ``model_file``, so that other content is another measurement; None for vLLM.
@@ -207,12 +207,11 @@ class EngineConfig(_Engine, frozen=True, kw_only=True):
 
     @property
     def mixes_cards(self) -> bool:
-        """Whether launches that are compared with one another may run on different cards."""
+        """Allow launches that are compared with one another on different cards."""
         return self.kind != "vllm" if self.mix_cards is None else self.mix_cards
 
     @property
     def is_vllm(self) -> bool:
-        """Whether vLLM serves, on whatever device."""
         return self.kind != "emulator"
 
 

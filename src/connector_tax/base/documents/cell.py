@@ -103,7 +103,7 @@ class ClockHealth(Record, frozen=True, kw_only=True):
 
 
 class SessionHealth(Record, frozen=True, kw_only=True):
-    """Whether turns of conversations were sent when they should have been.
+    """The punctuality of turns in conversations.
 
     Attributes:
         early: turns sent before those they wait for had ended; must be 0.
@@ -369,7 +369,7 @@ class CellDocument(About, frozen=True, kw_only=True):
 
     @property
     def steps_left_out(self) -> bool:
-        """Whether publishing removed its step records, as opposed to a cell that never had any."""
+        """True if publishing removed its step records; a cell that never had any does not count."""
         return any(name.startswith("engine_step") for name in self.left_out_streams or ())
 
     def to_json(self) -> Any:

@@ -133,7 +133,6 @@ class Check(msgspec.Struct, frozen=True):
 
     @property
     def error(self) -> float:
-        """modelled / measured - 1"""
         return self.modelled_ms / self.measured_ms - 1
 
 
@@ -188,12 +187,10 @@ class InSetting(msgspec.Struct, frozen=True):
 
     @property
     def fleet(self) -> tuple[int, str, str]:
-        """Its size, router and queue."""
         return self.instances, self.router, self.queue
 
     @property
     def policy(self) -> str:
-        """The policy's name in figures."""
         return f"{self.router} / {self.queue}"
 
 

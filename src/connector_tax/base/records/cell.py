@@ -220,7 +220,6 @@ class CellWindow:
 
     @property
     def half_width_reached(self) -> bool | None:
-        """None without a stopping rule."""
         return None if self.looks is None else any(look.tight for look in self.looks)
 
     @property

@@ -131,7 +131,6 @@ def target_of(
 
 
 def bearing(authorization: str | None) -> tuple[tuple[str, str], ...]:
-    """Return the headers that carry ``authorization``, if any."""
     return () if authorization is None else (("Authorization", authorization),)
 
 

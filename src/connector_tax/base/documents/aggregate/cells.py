@@ -191,7 +191,6 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Tokens of the prompt, tokens of the output."""
         return self.input_tokens, self.output_tokens
 
 
@@ -237,7 +236,6 @@ class MeasuredCell(Cell, frozen=True, kw_only=True):
 
     @property
     def steps(self) -> Steps | None:
-        """None without step records."""
         return self.step if isinstance(self.step, Steps) else None
 
     @property
@@ -246,7 +244,6 @@ class MeasuredCell(Cell, frozen=True, kw_only=True):
 
     @property
     def device_clock(self) -> ClockHealth | None:
-        """None for a cell on a real device."""
         return self.health.device_clock or None
 
 

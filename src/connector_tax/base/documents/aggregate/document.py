@@ -97,12 +97,12 @@ class MeasuredOn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """As in the ``source`` column of a CSV."""
+        """The form in the ``source`` column of a CSV."""
         return f"{self.kind}: {self.device}" if self.device else self.kind
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a number is missing.
+    """The reason of a missing number.
 
     Attributes:
         subject: the configuration concerned.
@@ -210,12 +210,11 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def engines_at_once(self) -> int:
-        """Most engines measured at the same time."""
         return self.side_by_side or 1
 
     @property
     def random_arrivals(self) -> bool:
-        """Whether random arrivals change the meaning of two of the three criteria of saturation."""
+        """With random arrivals two of the three criteria of saturation have another meaning."""
         return self.arrival in RANDOM
 
 
@@ -225,7 +224,7 @@ Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """Why a number is missing: a code, and in ``subject`` whose number it is."""
+    """The reason of a missing number: a code, and in ``subject`` whose number it is."""
 
     reason: str
     subject: str = ""

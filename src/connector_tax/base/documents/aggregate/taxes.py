@@ -68,7 +68,6 @@ class TaxRow(Ends, frozen=True, kw_only=True):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Tokens of the prompt, tokens of the output."""
         return self.input_tokens, self.output_tokens
 
     @property
@@ -171,7 +170,6 @@ class Amplification(Ends, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Tokens of the prompt, tokens of the output."""
         return self.input_tokens, self.output_tokens
 
 

@@ -77,7 +77,7 @@ ProblemCode = Literal[
     "off_counter_stopped",
     "off_hooks_missing",
     "off_hooks_idle",
-    # What the numbers lack.
+    # Shortcomings of the numbers.
     "mixed_versions",
     "mixed_hosts",
     "mixed_load_generators",
@@ -204,7 +204,6 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def interval(self) -> Interval | None:
-        """None without a number."""
         return None if self.point is None else Interval(self.point, self.low, self.high)
 
     @property
