@@ -16,8 +16,7 @@ import httpx
 Headers = Mapping[str, str] | None
 # Lists of models and metrics are shorter.
 MOST_ANSWER_BYTES = 16 << 20
-# Engines speak plain HTTP. By default httpx loads the system's certificates per client, which takes 30 to 100
-# ms.
+# Engines speak plain HTTP. By default each httpx client loads the system's certificates, in 30 to 100 ms.
 _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -90,8 +89,7 @@ def _whole(client: httpx.Client, method: str, url: str, within_s: float, json: o
                 raise httpx.ReadError(f"an answer without an end after {MOST_ANSWER_BYTES >> 20} MiB")
             if monotonic() > deadline_s:
                 raise httpx.ReadTimeout(f"an answer without an end after {within_s:g} s")
-    # The body is unpacked by now. And text is read as UTF-8, since some charsets (hex, zip) are no text
-    # encodings and raise.
+    # The body is unpacked by now. Text is read as UTF-8, since some charsets (hex, zip) raise.
     headers = [
         (k, v)
         for k, v in answer.headers.multi_items()

@@ -187,7 +187,7 @@ def is_folder(path: Path) -> bool:
 
 
 def in_the_way(path: Path) -> str:
-    """Return in words what lies where ``path`` was to be made; the error itself does not tell its type."""
+    """Return in words what lies in the place of ``path``, which the error does not tell."""
     other = next(
         (p for p in (*reversed(path.parents), path) if os.path.lexists(p) and not is_folder(p)), None
     )
@@ -406,7 +406,7 @@ class Lines:
             self._append(b"\n")
 
     def write(self, line: str) -> None:
-        """Raises ArtifactError if the line cannot be written, or not whole."""
+        """Append one line; raise ArtifactError if it cannot be written whole."""
         self._append(line.encode(errors="backslashreplace") + b"\n")
 
     def _append(self, content: bytes) -> None:
@@ -536,7 +536,7 @@ def parse_lines(path: Path, parse: Callable[[Any], T], wanted: str) -> tuple[T, 
 
 
 class _Document(Protocol):
-    """A document type whose ``schema: Literal[...]`` lists the versions that are read; parts have none."""
+    """A document type; its field ``schema: Literal[...]`` lists the versions that are read, if any."""
 
     REMEDY: ClassVar[str]
 

@@ -84,10 +84,10 @@ def without_a_word(
     """Return how jobs ended whose logs do not say it, as after a kill; a group counts as one job.
 
     Args:
-        failed: Snakemake's jobs and groups of them. The other members of a failed group never began.
+        failed: Snakemake's jobs and groups; a failed group's other members never began.
         said: logs that say why their job ended.
         before: as above.
-        told: Snakemake's output, which names the command and exit code of jobs that it ran itself.
+        told: Snakemake's output, which names command and exit code of jobs that it ran itself.
     """
     found: dict[Path, list[str]] = {}
     for job in failed:

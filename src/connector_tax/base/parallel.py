@@ -60,8 +60,8 @@ def each_in(processes: int) -> Iterator[Each]:
 def begin_in_pool() -> None:
     """Set up a pool's process to end with its parent, even if the parent is killed.
 
-    Otherwise it would wait for work forever and keep inherited pipes open, such as one into a log, whose
-    reader waits for its end. Ctrl-C reaches all processes of a terminal; the parent ends the others.
+    It would wait for work forever and hold inherited pipes open, such as a log's, whose reader waits for the
+    end. Ctrl-C reaches all processes of a terminal; the parent ends the others.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

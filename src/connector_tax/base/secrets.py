@@ -33,8 +33,8 @@ _ABOUT = re.compile(
     r"(count|dir|directory|enabled|endpoint|env|file|folder|header|home|host|length|limit|method|mode|name|path|port|provider|scheme|size|sock|socket"
     r"|timeout|ttl|type|uri|url|user)$"
 )
-# Sources: detect-secrets 1.5 and the default rules of gitleaks 8, and what the services document. None asks
-# for entropy, since checksums have it, too.
+# Sources: detect-secrets 1.5, the default rules of gitleaks 8, the services' documentation. No entropy test,
+# which checksums would meet, too.
 _FORMATS = {
     "a private key": r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY",
     "a password in a URL": r"://[^\s/?#@:\"']*:[^\s/?#@\"']+@",
@@ -175,7 +175,7 @@ def _is_mixed(text: str) -> bool:
 
 
 def _whole(form: str) -> str:
-    """Return a pattern for ``form`` as a whole word; an escape such as ``\\n`` or ``%3A`` may precede it."""
+    """Return a pattern of ``form``, a whole word unless long and random; ``\\n`` or ``%3A`` may precede."""
     pattern = re.escape(form)
     if len(form) >= _LEAST_WITHIN and _is_mixed(form):
         return pattern
