@@ -19,7 +19,7 @@ SHARED = ("logs/progress.log", ".lock")
 
 @dataclass
 class Held:
-    """Resources of one job with all that it started: ports listened at, bound Unix sockets, writable files."""
+    """Resources of one job with all that it started: listening ports, bound Unix sockets, writable files."""
 
     ports: set[int] = field(default_factory=set)
     sockets: set[str] = field(default_factory=set)
