@@ -93,7 +93,6 @@ def wrap(module):
 
 
 def say(what):
-    """Write one line to the engine's log."""
     print("connector-tax: %s (process %d)" % (what, os.getpid()), file=sys.stderr, flush=True)
 
 

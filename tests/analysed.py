@@ -10,6 +10,5 @@ from connector_tax.read.stats.aggregate import aggregate
 
 
 def aggregate_json(data: CampaignData) -> dict[str, Any]:
-    """Return the campaign's ``aggregate.json``, parsed."""
     found: dict[str, Any] = json.loads(to_json(written(aggregate(data))))
     return found

@@ -89,7 +89,6 @@ class Tab:
                 self.requested.append(str(told["request"]["url"]))
 
     def open(self, path: Path, width: int = 1280) -> None:
-        """Load a file and wait for it."""
         self.go(path.absolute().as_uri(), width)
 
     def go(self, url: str, width: int = 1280) -> None:

@@ -71,14 +71,12 @@ def environment(folder: CampaignFolder, **fault: str) -> dict[str, str]:
 def measure(
     folder: CampaignFolder, connector: str = "noop_connector", **fault: str
 ) -> "subprocess.CompletedProcess[str]":
-    """Run ``scripts/measure.py`` for Phase A."""
     return door(folder, "measure", "--connector", connector, "--phase", "a", **fault)
 
 
 def door(
     folder: CampaignFolder, name: str, *arguments: str, **fault: str
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a script of the measuring wing."""
     command = [sys.executable, f"scripts/{name}.py", "--campaign-file", str(folder.campaign_file), *arguments]
     given = environment(folder, **fault)
     return subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=120)

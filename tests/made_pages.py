@@ -16,7 +16,6 @@ def view_of(aggregate: Mapping[str, Any]) -> Page:
 
 
 def text_of(aggregate: Mapping[str, Any]) -> str:
-    """Return the page without figures."""
     return render(view_of(aggregate), [])
 
 

@@ -23,7 +23,6 @@ def number(point: float, low: float | None, high: float | None) -> dict[str, Any
 
 
 def no_number(reason: str) -> dict[str, Any]:
-    """Return an unavailable quantity."""
     return {"point": None, "low": None, "high": None, "n": 0, "n_blocks": None, "reason": reason}
 
 
@@ -42,7 +41,6 @@ def block_tax(config: str, by_block: dict[str, float]) -> dict[str, Any]:
 
 
 def knee(rate_per_s: float | None) -> dict[str, Any]:
-    """Return a configuration's ``saturation``."""
     return {"saturation_rate_per_s": rate_per_s, "fired": {}, "criteria": {}, "non_monotonic": []}
 
 

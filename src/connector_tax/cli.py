@@ -58,7 +58,6 @@ Without:    connector-tax run demo
 
 
 def command(name: str) -> Command:
-    """Import and return the command of that name."""
     module = import_module(f"connector_tax.commands.{name.replace('-', '_')}")
     found: Command = module.COMMAND
     return found

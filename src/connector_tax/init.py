@@ -211,7 +211,6 @@ def plans(wanted: Wanted, costs: EngineCosts) -> Iterator[tuple[str, CampaignCon
 def config_text(
     wanted: Wanted, rung: Rung, rates: Sequence[float], costs: EngineCosts | None, max_cell_s: float
 ) -> str:
-    """Return a config's text."""
     limit = wanted.shape.get("max_position_embeddings")
     longest = _longest_tokens(rung)
     vocabulary = wanted.shape.get("vocab_size")
@@ -235,7 +234,6 @@ def config_text(
 
 
 def _longest_tokens(rung: Rung) -> int:
-    """Return the tokens of the longest request, prompt and answer."""
     return max(*rung.lengths[0], SHAPE.input_tokens) + max(*rung.lengths[1], SHAPE.output_tokens)
 
 

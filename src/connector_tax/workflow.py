@@ -320,7 +320,6 @@ class Study:
         ]
 
     def position(self, wildcards: Any) -> int:
-        """Return the job's ``priority``."""
         return priority_of(self.config, wildcards.phase, wildcards.connector)
 
     def refuse_unknown(self, targets: Iterable[str], rules: Iterable[Any]) -> None:

@@ -119,7 +119,6 @@ class Clock:
         self._free_at_ns = step.t_due_ns = max(step.t_due_ns, self.now_ns())
 
     def wait(self, step: Launched) -> None:
-        """Wait until the step is done."""
         asked_ns = self.now_ns()
         self.sleep_until(step.t_due_ns)
         self._rows.append((step.t_launch_ns, step.t_due_ns, asked_ns, self.now_ns()))

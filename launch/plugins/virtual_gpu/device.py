@@ -16,7 +16,7 @@ ATTENTION = "vllm.v1.attention.backends.flash_attn.FlashAttentionBackend"
 class Step:
     """Duration of a step on the device, in microseconds.
 
-    ``per_context_token_us`` counts each token that a sequence of the step computed before, since its keys and
+    ``per_context_token_us`` applies to each token that a sequence computed before the step: its keys and
     values are read.
     """
 

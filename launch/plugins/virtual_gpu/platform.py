@@ -49,7 +49,7 @@ class VirtualGpuPlatform(CpuPlatform):
 
     @classmethod
     def discover_numa_topology(cls) -> list[list[int]]:
-        """Return none, as for a GPU; with a CPU's, NIXL keeps the engine's main thread on each last core."""
+        """Return no nodes: with a CPU's, NIXL keeps the engine's main thread to the last core of each."""
         return []
 
     @classmethod

@@ -100,7 +100,7 @@ class ClockModelRunner:
         return KVConnectorModelRunnerMixin.kv_connector_no_forward(scheduler_output, self.vllm_config)
 
     def _forward_v2(self, scheduler_output: Any, batch: Batch) -> tuple[Launched, None]:
-        """Run V2's forward: loads that the step does not need start after its launch or after sampling."""
+        """Run V2's forward: unneeded loads start after its launch, the connector's rest after sampling."""
         if self._runs_as_one_graph(batch):
             self._pre_forward(scheduler_output, batch, self._layers.metadata)
             step = self._launch(batch)

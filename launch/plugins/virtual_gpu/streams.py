@@ -47,7 +47,6 @@ class Stream:
         return self._free_at_ns
 
     def copy(self, true_bytes: int) -> None:
-        """Queue a copy between device and host."""
         duration_ns = self._streams.duration_ns(true_bytes)
         self._free_at_ns = max(self._streams.clock.now_ns(), self._free_at_ns) + duration_ns
 

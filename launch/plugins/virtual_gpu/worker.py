@@ -58,7 +58,6 @@ class VirtualGpuWorker(Worker):
         ]
 
     def compile_or_warm_up_model(self) -> Any:
-        """Do nothing: there is nothing to compile."""
         return CompilationTimes(language_model=0.0, encoder=0.0)
 
     def supports_draft_weight_updates(self) -> bool:

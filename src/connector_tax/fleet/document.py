@@ -34,7 +34,6 @@ def document(
     profiles: Mapping[str, Mapping[str, Sequence[Profile]]],
     found: Sequence[Found],
 ) -> Fleet:
-    """Build ``fleet.json``."""
     return Fleet(
         campaign=source.campaign,
         study=study,

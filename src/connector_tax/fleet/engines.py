@@ -47,7 +47,7 @@ class FittedEngine:
         return EngineInstance(profiles, self._model(seed), s_to_ns(self.outside_s))
 
     def fits(self, input_tokens: int, output_tokens: int) -> bool:
-        """Return whether one such request fits into the KV memory; otherwise it would wait forever."""
+        """Return whether one such request fits into the KV memory; one that does not would wait forever."""
         return self._model(0).fits(input_tokens, output_tokens)
 
     def _model(self, seed: int) -> EngineModel:
@@ -56,7 +56,6 @@ class FittedEngine:
         )
 
     def alone(self, due: Due, *, begin_s: float, end_s: float, seed: int) -> Day:
-        """Simulate a single instance."""
         whole = {pattern.name: Profile(1.0, 1.0) for _, pattern in due}
         instance = self.instance(whole, derive_seed(seed, "alone"))
         return simulate(due, [instance], ALONE, begin_s=begin_s, end_s=end_s, seed=seed)

@@ -26,7 +26,6 @@ class Queue:
         return sorted(heads, key=lambda r: (-r.excess_ns(now_ns), r.seq))
 
     def take(self, head: Request) -> None:
-        """Remove a request that ``heads`` returned."""
         assert self._lines[self._line_of(head)].popleft() is head
 
 

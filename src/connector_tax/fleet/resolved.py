@@ -40,12 +40,10 @@ class Resolved(msgspec.Struct, frozen=True):
 
     @property
     def kv_tokens(self) -> int | None:
-        """Tokens that the KV cache holds."""
         return self.num_gpu_blocks * self.block_size if self.num_gpu_blocks and self.block_size else None
 
     @property
     def kv_value_bytes(self) -> int | None:
-        """Bytes of one value in the KV cache."""
         if self.cache_dtype is None:
             return None
         return 1 if self.cache_dtype.startswith("fp8") else BYTES

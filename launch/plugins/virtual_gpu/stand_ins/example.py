@@ -17,7 +17,6 @@ def put_in(streams: Streams, scale: Scale) -> str:
     save, load = ExampleConnector.save_kv_layer, ExampleConnector.start_load_kv
 
     def wait_for_copy(slots: int, layer: Any) -> None:
-        """Wait for the keys and values of ``slots`` tokens of a layer."""
         streams.compute.copy(scale.true(slots * 2 * HEADS * HEAD_SIZE * layer.element_size()))
         streams.compute.synchronize()
 

@@ -49,7 +49,7 @@ def put_in(streams: Streams, scale: Scale) -> str:
     store, retrieve = cache_engine.LMCacheEngine.store, cache_engine.LMCacheEngine.retrieve
 
     def store_after_the_step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Wait first: the adapter has just moved the slots to the device, so hashing comes after the step."""
+        """Wait first: the adapter has just moved the slots to the device, so hashing follows the step."""
         streams.compute.synchronize()
         return store(self, *args, **kwargs)
 
