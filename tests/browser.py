@@ -33,7 +33,6 @@ class Tab:
 
     Attributes:
         complaints: console output and script exceptions.
-        requested: requested addresses.
     """
 
     def __init__(self, out: int, into: int) -> None:

@@ -87,7 +87,7 @@ class Opened:
     """A drill-down of a page, read back.
 
     Attributes:
-        text: its text, without its data.
+        text: without its data.
         launched: the connector's launch options, from the nearest line above it.
     """
 

@@ -24,7 +24,7 @@ class Behaviour:
     Attributes:
         noise: relative spread (log-normal) of each request's TTFT and TPOT, and of each step.
         capacity_per_s: arrivals above this queue.
-        ttft_ms: TTFT of an idle server, for any prompt length.
+        ttft_ms: of an idle server, for any prompt length.
         hooks_us: (build_connector_meta, get_finished, start_load_kv) of every step; None: no connector.
     """
 

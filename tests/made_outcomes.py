@@ -52,7 +52,6 @@ def failed(seq: int, at_s: float, *, after_s: float = 0.1, error: str = "HTTP 50
 
 
 def summary_of(**changes: Any) -> Summary:
-    """Return the summary of a load without cells."""
     whole: dict[str, Any] = dict.fromkeys(("version", "started_utc", "base_url", "model", "api"), "")
     return Summary(**{**whole, "nonce": 0, "workers": 1, "cells": (), **changes})
 

@@ -59,7 +59,6 @@ class Mutation:
     told: Callable[[dict[str, Any]], None] | None = None
 
     def made(self, root: Path) -> dict[str, Any]:
-        """Make the campaign and return its ``aggregate.json``."""
         behaviours = {c: self.plain.taxed(t) for c, t in {**TAXES, **self.taxes}.items()}
         behaviours |= {"plain": self.plain, "plain_again": self.plain, **self.behaviours}
         quick = {**SMALL, "connectors": CONNECTORS, "analysis": {"bootstrap_draws": 200}}
@@ -83,8 +82,6 @@ class Mutation:
 
 
 class _Changed(Campaign):
-    """A campaign that changes every cell's records."""
-
     change: Change | None = None
     changes: dict[str, Change] = {}  # noqa: RUF012, replaced as a whole
 

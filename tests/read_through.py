@@ -40,8 +40,6 @@ METRICS = {"ttft_p90", "tpot_p90", "step_p50_us", "callback_p50_us", "unexplaine
 
 @dataclass(frozen=True)
 class Result:
-    """The results that the reading wing made of a campaign."""
-
     aggregate: dict[str, Any]
     problems: list[tuple[str, str]]
     page: str

@@ -33,7 +33,7 @@ class Watch:
     Attributes:
         most: most parallel jobs.
         looks: looks that found several jobs.
-        shared: resources that two jobs held at the same time.
+        shared: resources held by two jobs at once.
     """
 
     most: int = 0
@@ -164,11 +164,6 @@ def overlapping(cells: list[Measured]) -> int:
 
 
 def wait_for(what: str, found: Callable[[], object], within_s: float = 60.0) -> None:
-    """Wait until ``found`` returns something.
-
-    Raises:
-        TimeoutError: it did not; says what was waited for.
-    """
     deadline = time.monotonic() + within_s
     while not found():
         if time.monotonic() > deadline:

@@ -8,12 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class StepFile:
-    """The rows of one file.
+    """The rows of one file, in file order.
 
     Attributes:
         headers: one per engine process.
-        steps: rows of scheduler processes, in file order.
-        worker_steps: rows of worker processes, in file order.
         torn: the last line is cut off, as after ``kill -9``.
     """
 

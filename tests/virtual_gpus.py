@@ -53,7 +53,7 @@ MIXTRAL: dict[str, Any] = {
 
 
 def model_in(folder: Path, config: dict[str, Any] = QWEN) -> Path:
-    """Write a model's folder with only its ``config.json``, enough for a virtual GPU."""
+    """Write a model's folder with only its ``config.json``, as a virtual GPU needs."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     return folder

@@ -46,7 +46,7 @@ class Rung:
     Attributes:
         repeats: blocks of launches besides Phases A and B, which are two more.
         lengths: prompts and answers of Phase B.
-        requests: at least this many behind each number.
+        requests: fewest behind each number.
     """
 
     repeats: int
@@ -82,7 +82,6 @@ class Wanted:
     """Input of a config.
 
     Attributes:
-        campaign, model, python: as in the config.
         shape: the model's ``config.json``.
         gpu: a profile of ``config/gpus/``.
         index: of the GPU on this host.

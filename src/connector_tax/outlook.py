@@ -90,7 +90,6 @@ def outlook(
     """Summarise the rehearsal below ``root``; taxes are included only if it was analysed.
 
     Args:
-        config: of the rehearsed campaign.
         gpus: most parallel engines; None: one per GPU.
         earlier: ``aggregate.json`` of a campaign that gives the variance between launches; None: the
             rehearsed one does.
@@ -150,11 +149,6 @@ def outlook(
 def outlook_text(
     plan: Outlook, times: list[PhaseTime], config: CampaignConfig, command: str, gpus: int | None = None
 ) -> str:
-    """Return an outlook as text.
-
-    Args:
-        command: the command that measures the campaign.
-    """
     begin_s, cards = preflight_s(times), config.engine.slots
     dealt = schedule(config, measuring_s(times), gpus) if len(cards) > 1 else []
     end_s = max((turn.end_s for turn in dealt), default=0.0)

@@ -181,7 +181,7 @@ class Study:
         """Return ``figures/``, if it exists, as an input that Snakemake's report shows, without subfolders.
 
         Args:
-            caption: template of a picture's caption, relative to the rule's file.
+            caption: the caption's template, relative to the rule's file.
         """
         if not self.folder.figures.is_dir():
             return []
@@ -313,7 +313,6 @@ class Study:
 
     @property
     def runs(self) -> list[RunFolder]:
-        """All runs of the campaign, measured or not."""
         config = self.config
         return [
             self.folder.run(self.date, c, phase) for phase in config.phases for c in config.members(phase)

@@ -52,7 +52,7 @@ class VirtualTime:
     Attributes:
         charges_others: charge the engine's thread for all CPU time of Python's other threads.
         jumped_ns: sum of jumps: the device, idle waits, sleeps.
-        waits: number of the engine thread's waits for another thread.
+        waits: the engine thread's waits for other threads.
         others_ns: CPU time of Python's other threads that no wait was charged, as of the last ``settle``.
         ran_ns, wall_ns: CPU and real time of the engine's thread while time ran, without waits; their
             difference was not charged.

@@ -37,11 +37,7 @@ def take_all(campaign: Named, archives: list[Path]) -> int:
 
 
 def measure(campaign: Named, args: argparse.Namespace) -> int:
-    """Measure for one sitting; return the exit code.
-
-    Args:
-        args: of ``run``.
-    """
+    """Measure for one sitting; return the exit code."""
     config, folder = load_campaign(campaign.config_file()), CampaignFolder(campaign.root)
     if args.minutes <= 0:
         raise ConfigError(f"--minutes {args.minutes:g}: give the minutes that this command may take.")

@@ -28,9 +28,6 @@ MODELS = {GPU: "Qwen3-0.6B", VIRTUAL: "Qwen3-Coder-30B-A3B-Instruct"}
 def smoke_campaign(args: argparse.Namespace) -> Named:
     """Write the campaign's config into the cache and return the campaign.
 
-    Args:
-        args: of ``run``.
-
     Raises:
         ConfigError: no interpreter with vLLM is given, or there is no such model.
         EngineError: this host cannot run it; names all that is missing.

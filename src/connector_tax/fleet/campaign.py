@@ -30,8 +30,7 @@ class Source:
     Attributes:
         campaign: None if the profiles were given.
         calibrations: by configuration, excluded ones too.
-        left_out: configuration -> why it is in no fleet.
-        notes: caveats for the reader.
+        left_out: configuration -> reason.
     """
 
     campaign: str | None
@@ -151,7 +150,7 @@ def _notes(study: Study, patterns: Sequence[Pattern], plain: Calibration, modell
 def _beyond(
     calibrations: Mapping[str, Calibration], profiles: Mapping[str, Mapping[str, Sequence[Profile]]]
 ) -> list[str]:
-    """Return a note for each profile with more requests in flight than ever decoded together."""
+    """Return a note per profile with more requests in flight than ever decoded together."""
     return [
         f"{config}: {capacity:.0f} {name} requests in flight at its profile, at most"
         f" {calibrations[config].most_together} decoded together when it was measured; extrapolated"

@@ -20,8 +20,8 @@ class Instance(ABC):
     """One server.
 
     Attributes:
-        profiles: by pattern; loads come from here, since a gateway knows nothing else.
-        load: of all requests sent here and not finished.
+        profiles: by pattern; all that a gateway knows of loads.
+        load: of unfinished requests sent here.
     """
 
     def __init__(self, profiles: Mapping[str, Profile]) -> None:

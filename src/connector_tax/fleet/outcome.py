@@ -61,11 +61,11 @@ def figures_of(day: Day, window_s: float, requests: Sequence[Request] | None = N
     """Compute the ``METRICS`` of one day; NaN without requests.
 
     ``violations`` is a share of requests. ``goodput_per_s`` counts those within their SLO. ``kept_up`` is the
-    number of requests that ended in the window over those that came in it; it is of the whole day also with
+    number of requests that ended in the window over those that came in it, of the whole day also with
     ``requests``. ``hotspot`` is the highest mean load of an instance over the mean of all; 1 is even.
 
     Args:
-        requests: a subset of the day's, for one pattern; all by default.
+        requests: a subset of the day's.
     """
     chosen = day.requests if requests is None else requests
     mean_load = float(np.mean(day.loads))

@@ -1,8 +1,8 @@
 """Kinds of requests that arrive at a fleet.
 
-A pattern is one kind of request: a number of input and output tokens. A profile is the rate at which one
-instance serves it within the SLO, and the E2E latency at that rate. By Little's law their product is the
-number in flight: the instance's capacity for this pattern. One request is one part of that many of its load.
+A pattern is one kind of request. A profile is the rate at which one instance serves it within the SLO, and
+the E2E latency at that rate. By Little's law their product is the number in flight: the instance's capacity
+for this pattern. One request is one part of that many of its load.
 Source: the AIBrix proposal of load-aware routing with profiles (vllm-project/aibrix issue 642).
 """
 

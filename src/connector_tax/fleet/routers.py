@@ -19,9 +19,8 @@ class Placement:
     """A candidate: one request on one instance, as the gateway sees it.
 
     Attributes:
-        urgency: the request's index among the queue's heads, 0 first.
-        load: of the requests sent to the instance and not finished.
-        load_after: the same with this request.
+        urgency: index among the queue's heads, 0 first.
+        load, load_after: of unfinished requests sent to the instance, without and with this one.
     """
 
     request: Request

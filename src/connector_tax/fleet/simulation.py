@@ -62,7 +62,6 @@ def simulate(
 
     Args:
         begin_s, end_s: the window whose requests are kept.
-        seed: of routers that draw at random.
     """
     gateway = _Gateway(instances, ROUTERS[policy.router], QUEUES[policy.queue](), derive_seed(seed, "router"))
     begin_ns, end_ns = s_to_ns(begin_s), s_to_ns(end_s)

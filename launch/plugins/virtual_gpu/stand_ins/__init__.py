@@ -1,8 +1,8 @@
 """Replaces GPU parts that connectors require; each stand-in is named in the engine's and the clock's log.
 
-A connector's own code runs wherever a host can run it. Only the device's part is replaced: streams, events,
-and copies between device and host. A copy lasts as long as its GPU bytes need over the host link; nothing is
-copied. Threads that wait for a copy on a GPU wait here.
+A connector's own code runs. Only the device's part is replaced: streams, events, and copies between device
+and host. A copy takes as long as its GPU bytes need over the host link, and nothing is copied. Threads that
+wait for a copy on a GPU wait here.
 """
 
 import sys
