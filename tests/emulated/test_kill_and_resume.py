@@ -10,6 +10,7 @@ import time
 import psutil
 import pytest
 from checkout import Project
+from families import alive, within
 
 pytestmark = pytest.mark.emulated
 
@@ -28,13 +29,12 @@ def family(project: Project) -> list[psutil.Process]:
 
 def settled(project: Project, seconds: float = 20.0) -> list[psutil.Process]:
     """What is still there after everything had its time to notice and to end."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        left = [p for p in family(project) if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-        if not left:
-            return []
-        time.sleep(0.1)
-    return left
+
+    def left() -> list[psutil.Process]:
+        return [process for process in family(project) if alive(process)]
+
+    within(seconds, lambda: not left())
+    return left()
 
 
 def wait_for_cells(project: Project, count: int, process: "subprocess.Popen[bytes]") -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 from checkout import Project
+from families import alive
 from test_kill_and_resume import family, settled
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -66,7 +67,7 @@ def test_a_job_killed_outright_costs_its_neighbour_nothing(project: Project) -> 
         victim.kill()
         time.sleep(1.0)  # less than what is left of the neighbour's second cell
         assert engines and all(p.is_running() for p in engines)
-        wait_for("the killed job's processes to end", lambda: not any(map(psutil.pid_exists, own)), 30)
+        wait_for("the killed job's processes to end", lambda: not any(map(alive, own)), 30)
         before = project.cells()
         assert running.wait(120) != 0, "the killed job is an error of this start"
     name = f"measure_a_{lost.split('/')[0]}.log"

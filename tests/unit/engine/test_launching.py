@@ -18,6 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from families import alive
 from launches import by_hand as by_hand_to_its_end
 from launches import launch_of
 
@@ -70,7 +71,7 @@ def test_an_engine_serves_and_is_gone_afterwards(campaign: CampaignConfig, tmp_p
         assert set(cpu_seconds(engine)) == {"api_server"}
         models = httpx.get(f"{engine.base_url}/v1/models").json()
         assert models["data"][0]["id"] == "embedded-engine"
-    assert family and not any(psutil.pid_exists(pid) for pid in family)
+    assert family and not any(map(alive, family))
     assert not sockets.exists() and not (tmp_path / "engine.pid.json").exists()
 
 

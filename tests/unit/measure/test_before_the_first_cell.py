@@ -30,6 +30,7 @@ from connector_tax.run.measure.run import measure_run
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT
+from families import alive
 
 
 @pytest.fixture
@@ -117,10 +118,10 @@ def test_what_any_killed_run_of_the_campaign_left_is_ended_before_anything_start
     engine = wait_for(supervisor.pid, "sleep")
     supervisor.kill()
     supervisor.wait()
-    assert engine.is_running()
+    assert alive(engine)
 
     def begin(*args: object) -> None:
-        assert not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE
+        assert not alive(engine)
         raise ConfigError("far enough")
 
     monkeypatch.setattr(measure_module, "_begin_anew", begin)

@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -18,7 +16,7 @@ from connector_tax.run.loadgen.coordinator import WorkerPool
 from connector_tax.run.measure.run import measure_run
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from families import family
+from families import family, within
 from host_faults import DATE, ROOT, environment, small_campaign
 
 WORDS = {
@@ -41,13 +39,6 @@ def words_of(process: psutil.Process) -> str:
         return " ".join(process.cmdline()[:3])
     except psutil.Error:
         return ""
-
-
-def until(said: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not said():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def start(folder: CampaignFolder) -> "subprocess.Popen[bytes]":
@@ -92,7 +83,7 @@ def test_a_worker_that_is_lost_before_a_cell_is_replaced(
         if not killed:
             killed.append(pool.pid(index))
             os.kill(killed[0], signal.SIGKILL)
-            until(lambda: bool(pool.dead()))
+            assert within(60, pool.dead)
         send(pool, index, message)  # type: ignore[arg-type]
 
     monkeypatch.setattr(WorkerPool, "send", lose_one)
@@ -117,12 +108,12 @@ def test_each_process_killed_outright(tmp_path: Path, victim: str) -> None:
         if victim in ("worker", "sampler") and stage is starting:
             continue  # not there yet
         job = job or start(folder)
-        until(lambda: stage(folder, run))  # noqa: B023
+        assert within(60, lambda: stage(folder, run))  # noqa: B023
         kill(victim, job, folder)
         if victim in ENDS:
             assert job.wait(120) == ENDS[victim]
             job = None
-            until(lambda: not family_of(folder), 20)
+            assert within(20, lambda: not family_of(folder))
         cells = {c.cell_id: c.cell_json.stat().st_ino for c in run.finished_cells()}
         assert kept.items() <= cells.items(), "a finished cell was lost or measured again"
         kept = cells

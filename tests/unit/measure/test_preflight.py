@@ -6,8 +6,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,7 @@ from connector_tax.run.measure.preflight import Launching, bootstrap_beside, run
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ROOT, campaign_config
+from families import within
 from nvml_stand_in import Card, Nvml
 
 
@@ -197,15 +196,6 @@ def test_no_bootstrap_server_survives_a_killed_preflight(tmp_path: Path) -> None
         assert within(20, lambda: is_taken(port)), "it never listened"
         preflighting.kill()
     assert within(20, lambda: not is_taken(port)), "it listens still"
-
-
-def within(seconds: float, condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @pytest.mark.parametrize(
