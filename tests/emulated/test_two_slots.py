@@ -4,17 +4,14 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from checkout import Project
 from families import alive
-from test_kill_and_resume import family, settled
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from side_by_side import cells_of, collisions, jobs, overlapping, wait_for, watching
+from test_kill_and_resume import family, settled
 
 pytestmark = pytest.mark.emulated
 

@@ -2,13 +2,14 @@
 
 import json
 import resource
-import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import pytest
+from cell_specs import cell_spec
+from step_rows import read_step_file
 
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.errors import ConfigError
@@ -18,10 +19,6 @@ from connector_tax.run.emulator.faults import Faults, parse_faults
 from connector_tax.run.engine.process import LaunchRequest, RunningEngine, running_engine
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.sampler.sampler import scrape_once
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from cell_specs import cell_spec
-from step_rows import read_step_file
 
 # Less than the step records of a cell, and more than a traceback, which is in a file as well.
 FILES_OF_10_KB = (10_000, resource.RLIM_INFINITY)

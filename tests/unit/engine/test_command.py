@@ -1,14 +1,11 @@
 """What an engine is given: no digit lost, nothing swallowed, no other model, and requests know the engine's key."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from launches import launch_of
+from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT

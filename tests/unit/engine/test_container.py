@@ -14,10 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from msgspec.structs import replace as replace_struct
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from launches import by_hand, launch_of
+from msgspec.structs import replace as replace_struct
 
 from connector_tax.base.artifacts.supervisor import (
     RECORD,

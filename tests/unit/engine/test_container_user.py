@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from launches import by_hand, launch_of
+from msgspec.structs import replace
 
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT

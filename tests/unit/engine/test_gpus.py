@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import campaign_config
 from msgspec.structs import replace
+from nvml_stand_in import Card, Nvml
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError, EngineError
@@ -14,10 +16,6 @@ from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.run.engine.command import engine_environment
 from connector_tax.run.engine.gpus import Cards, Gpu, cards_of, cards_wanted
 from connector_tax.run.engine.identity import engine_identity, env_text
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import campaign_config
-from nvml_stand_in import Card, Nvml
 
 A, B, C = "GPU-aa11-0", "GPU-ab22-1", "GPU-cc33-2"
 MIG = "MIG-77-0"

@@ -15,12 +15,10 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from msgspec.structs import replace
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from families import alive
 from launches import by_hand as by_hand_to_its_end
 from launches import launch_of
+from msgspec.structs import replace
 
 from connector_tax.base.config import CampaignConfig, EngineConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT

@@ -2,13 +2,14 @@
 
 import json
 import socket
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from launches import by_hand, launch_of
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
+from virtual_gpus import LLAMA, clocked_campaign, model_in
 
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, VIRTUAL_GPU
 from connector_tax.base.config import EngineConfig
@@ -26,10 +27,6 @@ from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.engine.settings import Report, step_timing_of
 from connector_tax.run.engine.virtual_gpu import VARIABLE, gpu_document, gpu_identity, remove_copy, write_gpu
 from connector_tax.run.measure.preflight import unusable_modules
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from launches import by_hand, launch_of
-from virtual_gpus import LLAMA, clocked_campaign, model_in
 
 STEP = {"base_us": 4000, "per_prefill_token_us": 15, "per_decode_seq_us": 20, "per_context_token_us": 0.02}
 

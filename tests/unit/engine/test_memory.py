@@ -1,19 +1,16 @@
 """KV memory worked out before a launch: numbers against vLLM's own messages and hand-worked ones."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import ROOT, campaign_config
 from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig, longest_request_tokens
 from connector_tax.run.engine.gpu_host import GIB, too_large
 from connector_tax.run.engine.gpus import Cards, Gpu
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT, campaign_config
 
 CAMPAIGN, H200 = campaign_config("config.yaml"), campaign_config("h200.yaml")
 QWEN: dict[str, Any] = json.loads(

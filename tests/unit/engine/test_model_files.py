@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders import campaign_config
+from families import alive, within
 from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig
@@ -18,10 +20,6 @@ from connector_tax.run.engine.command import (
     model_folder,
     weights_bytes,
 )
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import campaign_config
-from families import alive, within
 
 # In place of the hub's library: writes a snapshot where the real one would, and what it was asked for.
 HUB = """

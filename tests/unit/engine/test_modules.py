@@ -4,14 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders import campaign_config
 from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.records.connector import ConnectorSpec, ModuleNeed
 from connector_tax.run.measure.preflight import unusable_modules
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import campaign_config
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from builders import ABOUT
+from cell_specs import cell_spec
 from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import CampaignFolder
@@ -22,10 +23,6 @@ from connector_tax.run.engine.process import LaunchError, LaunchRequest, running
 from connector_tax.run.measure import cell
 from connector_tax.run.measure.cell import Bench, measure_one_cell
 from connector_tax.run.measure.failure import is_of_the_host
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ABOUT
-from cell_specs import cell_spec
 
 CONFIG = Path(__file__).parents[3] / "config"
 

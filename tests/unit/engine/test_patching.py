@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from stand_in_vllm import SCHEDULER, stand_in, tree, write_blocks
 
 from connector_tax.base.config import EngineConfig, load_campaign
 from connector_tax.base.errors import EngineError
 from connector_tax.run.engine.settings import PATCHER, recorder_heard, revert, step_timing_of
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from stand_in_vllm import SCHEDULER, stand_in, tree, write_blocks
 
 CONFIG = Path(__file__).parents[3] / "config"
 

@@ -3,12 +3,12 @@
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from builders import campaign_config
 from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig
@@ -20,9 +20,6 @@ from connector_tax.run.engine.gpus import Cards, Gpu
 from connector_tax.run.engine.ports import LOOPBACK, Listener, free_port, intruder, is_taken, taken_side_port
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.run.measure.failure import is_of_the_host
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import campaign_config
 
 NIXL, MOONCAKE = "VLLM_NIXL_SIDE_CHANNEL_PORT", "VLLM_MOONCAKE_BOOTSTRAP_PORT"
 

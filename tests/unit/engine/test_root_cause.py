@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config
 
 from connector_tax.run.engine.process import LaunchRequest, RunningEngine

@@ -1,18 +1,15 @@
 """What an engine is given in secret: neither launch.sh nor its logs keep it, and our own requests carry its key."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from msgspec.structs import replace
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
 from launches import by_hand, launch_of
+from msgspec.structs import replace
 
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT

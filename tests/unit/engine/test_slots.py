@@ -4,17 +4,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders import campaign_config
 from msgspec.structs import replace
+from nvml_stand_in import Card, Nvml
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import ConfigError
 from connector_tax.run.engine import gpus
 from connector_tax.run.engine.gpus import slots_of
 from connector_tax.run.engine.ports import api_port, side_port_environment
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import campaign_config
-from nvml_stand_in import Card, Nvml
 
 CARDS = ("GPU-aa11-0", "GPU-bb22-1", "GPU-cc33-2", "GPU-dd44-3")
 

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from builders import campaign_config
 from msgspec.structs import replace
 
 from connector_tax.base.config import load_campaign
@@ -19,9 +20,6 @@ from connector_tax.base.plan import launch_spec
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.engine.store import own_store, stores_folder
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import campaign_config
 
 CONFIG = Path(__file__).parents[3] / "config"
 STORING = ConnectorSpec(

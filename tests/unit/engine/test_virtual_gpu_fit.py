@@ -14,7 +14,6 @@ from connector_tax.base.plan import campaign_document
 from connector_tax.run.engine.virtual_gpu import note_on, refuse_misfit
 from connector_tax.run.measure.preflight import run_preflight
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "virtual_gpu"))
 from release_sources import whole_release
 from virtual_gpus import clocked_campaign, model_in

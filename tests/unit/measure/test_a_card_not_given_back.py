@@ -1,9 +1,9 @@
 """A card whose memory stays in use after the last cell: the start ends, what was measured is kept, and the next start goes on."""
 
-import sys
 from pathlib import Path
 
 import pytest
+from host_faults import DATE, small_campaign
 
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.errors import EngineError
@@ -11,9 +11,6 @@ from connector_tax.base.files import read_json, write_json
 from connector_tax.run.engine import process
 from connector_tax.run.engine.gpus import Gpu
 from connector_tax.run.measure.run import measure_run
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from host_faults import DATE, small_campaign
 
 CARD = Gpu(0, "GPU-aa", "NVIDIA H20", 97_871, "GPU-aa")
 

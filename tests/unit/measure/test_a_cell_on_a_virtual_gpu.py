@@ -1,7 +1,6 @@
 """A cell on a virtual GPU: it keeps its share of the clock, says how well that kept the time, and is invalid where it did not."""
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from builders import ABOUT
 from msgspec import UNSET
+from virtual_gpus import clocked_campaign, model_in
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CampaignFolder, RunFolder
@@ -27,10 +28,6 @@ from connector_tax.run.measure.cell import Bench, measure_one_cell
 from connector_tax.run.measure.checks import clock_at_work
 from connector_tax.run.measure.failure import judge
 from connector_tax.run.measure.preflight import _reason_before_launch
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ABOUT
-from virtual_gpus import clocked_campaign, model_in
 
 CONFIG = Path(__file__).parents[3] / "config"
 WINDOW = CellWindow(0, 1, 2, 3, min_completed_reached=True)

@@ -1,11 +1,11 @@
 """An engine killed beside a cell: the measuring job learns it as a death, never as an unreadable page."""
 
 import signal
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
+from builders import ABOUT
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import load_campaign
@@ -14,9 +14,6 @@ from connector_tax.base.plan import cells_of
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.loadgen.coordinator import worker_pool
 from connector_tax.run.measure.cell import Bench, measure_one_cell
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ABOUT
 
 CONFIG = Path(__file__).parents[3] / "config"
 

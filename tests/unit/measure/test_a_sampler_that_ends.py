@@ -1,7 +1,6 @@
 """The sampler of /metrics killed or on a full disk: started again, and where it cannot live, its cells say so."""
 
 import json
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from host_faults import DATE, small_campaign
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.files import Lines
@@ -16,9 +16,6 @@ from connector_tax.run.measure.cell import QueueTail
 from connector_tax.run.measure.run import measure_run
 from connector_tax.run.sampler import sampler
 from connector_tax.run.sampler.sampler import sampling
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from host_faults import DATE, small_campaign
 
 NOBODY = "http://127.0.0.1:9"
 

@@ -1,20 +1,17 @@
 """An engine that dies while it answers the fixed prompts: another launch is asked, and one that always does ends the pass."""
 
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from host_faults import DATE, small_campaign
 
 from connector_tax.base.documents.cell import OutputsFile
 from connector_tax.base.files import read_document
 from connector_tax.run.measure import run as run_module
 from connector_tax.run.measure.run import measure_run
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from host_faults import DATE, small_campaign
 
 
 @pytest.mark.parametrize(("kills", "answered", "late_s"), [(1, True, 0.0), (2, False, 0.0), (1, True, 2.5)])

@@ -1,9 +1,11 @@
 """An engine that lives and answers nobody: taken for dead, launched again, and named."""
 
-import sys
 from pathlib import Path
 
 import pytest
+from cell_specs import cell_spec
+from host_faults import DATE, ROOT, small_campaign
+from made_outcomes import record
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.receipts import read_receipt
@@ -13,11 +15,6 @@ from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.loadgen import outputs
 from connector_tax.run.measure import cell
 from connector_tax.run.measure.run import measure_run
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from cell_specs import cell_spec
-from host_faults import DATE, ROOT, small_campaign
-from made_outcomes import record
 
 
 def test_an_engine_that_hangs_costs_its_cell_two_launches_and_no_other_cell(

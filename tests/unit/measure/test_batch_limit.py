@@ -8,15 +8,13 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+from host_faults import DATE, measure, small_campaign
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.run.measure.locks import held
 from connector_tax.run.measure.time_left import in_batch_job, left_in_job_s, time_limit
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from host_faults import DATE, measure, small_campaign
 
 JOB = {"SLURM_JOB_ID": "7"}
 

@@ -11,6 +11,8 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from builders import ROOT
+from families import alive
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.supervisor import RECORD
@@ -27,10 +29,6 @@ from connector_tax.run.measure import run as measure_module
 from connector_tax.run.measure.launch import archive_earlier_attempt
 from connector_tax.run.measure.preflight import run_preflight
 from connector_tax.run.measure.run import measure_run
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT
-from families import alive
 
 
 @pytest.fixture

@@ -10,10 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import RunFolder
 from connector_tax.base.artifacts.supervisor import RECORD

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from host_faults import DATE, ROOT, environment, measure, small_campaign
 from msgspec import UNSET
 
 from connector_tax.base.artifacts.cells import read_cell
@@ -16,9 +17,6 @@ from connector_tax.base.documents.cell import CellDocument
 from connector_tax.base.timer import asleep_ns
 from connector_tax.run.measure import cell
 from connector_tax.run.measure.run import measure_run
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from host_faults import DATE, ROOT, environment, measure, small_campaign
 
 
 def measured(folder, connector: str = "noop_connector") -> CellDocument:  # type: ignore[no-untyped-def]

@@ -1,17 +1,14 @@
 """A disk that is full, read-only or slow, whatever file is being written: one message, nothing half done, no finished cell lost."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
+from host_faults import DATE, door, measure, small_campaign
 
 from connector_tax.base import files
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from host_faults import DATE, door, measure, small_campaign
 
 # Every file that a job writes, in the order in which it does; of those with True the engine is up by then.
 WRITTEN = {

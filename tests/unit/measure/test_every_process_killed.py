@@ -8,16 +8,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from families import family, within
+from host_faults import DATE, ROOT, environment, small_campaign
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.supervisor import RECORD
 from connector_tax.run.loadgen.coordinator import WorkerPool
 from connector_tax.run.measure.run import measure_run
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from families import family, within
-from host_faults import DATE, ROOT, environment, small_campaign
 
 WORDS = {
     "supervisor": "connector_tax.run.engine.supervisor",

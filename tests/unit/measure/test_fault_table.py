@@ -1,12 +1,7 @@
 """docs/faults.md and tests/faults.yaml: no row without a test, and no test that is not there."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from named_tests import ROOT, lacking
 
 PAGE = ROOT / "docs" / "faults.md"

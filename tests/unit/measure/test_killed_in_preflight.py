@@ -1,17 +1,14 @@
 """An engine that is killed while preflight tries it: once is an accident, twice is a reason."""
 
-import sys
 from pathlib import Path
 
 import pytest
+from host_faults import small_campaign
 
 from connector_tax.base.documents.receipt import PreflightStatus
 from connector_tax.base.files import read_document
 from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.measure.preflight import run_preflight
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from host_faults import small_campaign
 
 
 @pytest.mark.parametrize(("kills", "decision"), [(1, "include"), (2, "skip")])

@@ -1,15 +1,12 @@
 """A measurement that is killed while its engine ends has nothing left to launch for, and its log is gone through all the same."""
 
-import sys
 from pathlib import Path
 
 import pytest
+from host_faults import DATE, small_campaign
 
 from connector_tax.base.files import read_json, write_json
 from connector_tax.run.measure.run import measure_run
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from host_faults import DATE, small_campaign
 
 SECRET = "planted-key-of-a-killed-end"
 

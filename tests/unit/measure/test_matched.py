@@ -1,10 +1,10 @@
 """Matched baselines get their launch from what preflight saw, or are left out with the reason."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import campaign_config
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.documents.receipt import Decision, MatchedLaunch, PreflightStatus
@@ -12,9 +12,6 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import launch_spec
 from connector_tax.run.measure.launch import engine_diff, matched_launch, with_matched_launches
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import campaign_config
 
 HMA = "scheduler_config.disable_hybrid_kv_cache_manager"
 CONFIG = campaign_config(

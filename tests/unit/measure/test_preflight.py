@@ -12,7 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from builders import ROOT, campaign_config
+from families import within
 from msgspec.structs import replace
+from nvml_stand_in import Card, Nvml
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import EngineConfig, parse_campaign
@@ -24,11 +27,6 @@ from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.ports import is_taken
 from connector_tax.run.measure import preflight as module
 from connector_tax.run.measure.preflight import Launching, bootstrap_beside, run_preflight
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT, campaign_config
-from families import within
-from nvml_stand_in import Card, Nvml
 
 
 @pytest.fixture(autouse=True)

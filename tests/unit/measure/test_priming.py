@@ -1,23 +1,19 @@
 """Filling a prefix cache before a cell: what is sent, what the engine says it computed, and what the cell records of it."""
 
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cell_specs import cell_spec
 
 from connector_tax.base.documents.cell import Cache
 from connector_tax.run.measure.checks import cache_flags, computed_tokens, parse_cache_size, prime_cache
 from connector_tax.run.sampler.sampler import scrape_once
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from cell_specs import cell_spec
 
 SPEC = cell_spec(phase="d", arrival="concurrency", concurrency=2, rate_per_s=0.0, cached_tokens=5000)
 

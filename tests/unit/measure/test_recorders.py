@@ -1,15 +1,13 @@
 """Preflight asks the engines' own records whether each connector was heard, not only plain's."""
 
 import json
-import sys
 from pathlib import Path
+
+from builders import campaign_config
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.run.engine.settings import StepTiming
 from connector_tax.run.measure.preflight import STEP_LOG, recorders_heard
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import campaign_config
 
 CONFIG = campaign_config(
     connectors=["plain", "noop_connector", "nixl_both", "plain_matched_nixl_both"],

@@ -1,11 +1,12 @@
 """A campaign that is resumed with another vLLM, driver or card is refused by name, before anything is launched."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from builders import ENGINE, Campaign, campaign_config
+from host_faults import DATE, small_campaign
 from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import CampaignFolder
@@ -14,10 +15,6 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_json, write_json
 from connector_tax.run.measure.launch import refuse_another_engine
 from connector_tax.run.measure.run import measure_run
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ENGINE, Campaign, campaign_config
-from host_faults import DATE, small_campaign
 
 
 @pytest.fixture

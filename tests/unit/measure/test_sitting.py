@@ -1,15 +1,12 @@
 """A sitting on a host that is lent: plain first, the end of an engine kept as long as it takes here, and nobody outlives its minutes."""
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, campaign_config
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stand_in_vllm import FACTORY, SCHEDULER, stand_in, tree
 
 from connector_tax.base.steptime.share import cut
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from stand_in_vllm import FACTORY, SCHEDULER, stand_in, tree
 
 PATCHES = Path(__file__).parents[3] / "patches"
 PATCHER = PATCHES / "scheduler_step_timing.py"

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from stand_in_vllm import EMITTER, FACTORY, SCHEDULER, SOURCES, stand_in, tree, write_blocks
 
 PATCHER = Path(__file__).parents[3] / "patches" / "scheduler_step_timing.py"

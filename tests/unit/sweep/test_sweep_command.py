@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "track"))
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import Campaign
 from histories import lose, set_tax, small_example
 

@@ -3,14 +3,11 @@
 import copy
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parent))
 from test_sweep_command import AXES, analysed, project, rewritten, rows_of, sweep_of, swept
 
 from connector_tax.base.artifacts.layout import CampaignFolder
