@@ -14,7 +14,6 @@ from msgspec import UNSET
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.documents.cell import CellDocument
-from connector_tax.base.timer import asleep_ns
 from connector_tax.run.measure import cell
 from connector_tax.run.measure.run import measure_run
 
@@ -54,11 +53,6 @@ def test_a_host_that_was_suspended_in_a_cell_makes_it_invalid(
         "invalid",
         ("the host was suspended for 30.0 s in the middle of it",),
     )
-
-
-def test_both_clocks_of_this_host_are_read_at_once() -> None:
-    assert asleep_ns() >= -1_000_000
-    assert abs(asleep_ns() - asleep_ns()) < 1_000_000_000
 
 
 def test_a_campaign_that_is_stopped_whole_goes_on_and_its_cell_says_so(tmp_path: Path) -> None:

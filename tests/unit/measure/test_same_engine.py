@@ -40,15 +40,14 @@ def test_the_same_engine_goes_on(campaign: Campaign) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("phase", "changes", "said"),
     [
-        ({"versions": {**ENGINE["versions"], "vllm": "0.33.0"}}, "vllm 0.33.0 / 0.32.0"),
-        ({"driver": "590.1"}, "driver 590.1 / 580.65.06"),
+        ("a", {"versions": {**ENGINE["versions"], "vllm": "0.33.0"}}, "vllm 0.33.0 / 0.32.0"),
+        ("b", {"driver": "590.1"}, "driver 590.1 / 580.65.06"),
     ],
 )
-@pytest.mark.parametrize("phase", ["a", "b"])
 def test_another_vllm_or_driver_is_refused_in_every_phase(
-    campaign: Campaign, changes: dict[str, Any], said: str, phase: str
+    campaign: Campaign, phase: str, changes: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigError, match="was begun with another engine") as told:
         ask(campaign, phase, **changes)
