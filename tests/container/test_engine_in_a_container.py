@@ -187,10 +187,3 @@ def test_what_is_not_there_is_said_in_one_message(runtime: str, image: str) -> N
     assert f"{runtime} pull 'no $(touch HERE) image'" in str(told.value)
     with pytest.raises(EngineError, match=rf"nopython in image {image} does not run"):
         engine_identity(engine_in(image, runtime, python="nopython"), Cards((), 0))
-
-
-def test_what_is_measured_names_the_image(runtime: str, image: str) -> None:
-    identity = engine_identity(engine_in(image, runtime), Cards((), 0))
-    assert str(identity.versions["image"]).startswith("sha256:") and identity.versions["emulator"] is True
-    assert isinstance(identity.container, dict) and identity.container["runtime"] == runtime
-    assert identity.container["image"] == image
