@@ -63,7 +63,7 @@ fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 # campaigns made again, the look of every figure. `make test` runs one small campaign of real vLLM.
 # `make test-long` has campaigns whose subject a shorter test covers, too.
 BROWSER := $(wildcard tests/unit/*/test_*_in_a_browser.py)
-CAMPAIGNS := $(patsubst %,tests/emulated/test_%.py,two_slots connector_off phase_d package sweep readers_killed repeated_launches)
+CAMPAIGNS := $(patsubst %,tests/emulated/test_%.py,two_slots connector_off phase_d package repeated_launches)
 LONGER := tests/emulated/test_gpu_host.py tests/emulated/test_known_truth.py \
   tests/unit/rehearsal/test_published_plan.py tests/contract/test_published_campaign.py tests/unit/figures/test_pictures.py
 FULL := tests/vllm tests/container tests/slurm $(BROWSER) $(LONGER) $(CAMPAIGNS)
@@ -84,7 +84,7 @@ TIMED := $(patsubst %,tests/unit/loadgen/test_%.py,workers measure_cell load_gen
 # busy; the longest first.
 ENGINES := tests/unit/engine tests/unit/measure tests/unit/sweep
 LONG := $(patsubst %,tests/emulated/test_%.py,failures_are_results demo_dag kill_and_resume) \
-  $(patsubst %,tests/unit/measure/test_%.py,every_process_killed disk_faults failure) \
+  $(patsubst %,tests/unit/measure/test_%.py,every_process_killed disk_faults failure an_engine_that_fails) \
   $(patsubst %,tests/emulated/test_%.py,sittings phase_c snakemake_report no_planted_secret_is_kept)
 BESIDE := $(SMOKE) $(LONG) $(filter-out $(LONG) $(TIMED) $(LONGER) $(CAMPAIGNS),\
   $(wildcard $(patsubst %,%/test_*.py,tests/emulated $(ENGINES) tests/unit/loadgen tests/unit/load)))

@@ -11,7 +11,6 @@ import pytest
 
 from connector_tax.run.engine.container import RUNTIMES
 
-sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulated"))
 from small_image import NAME, import_image
 

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from checkout import Project
+from families import within
 from small_image import NAME
 
 SECRET = "hf_NobodyMayReadThis0123456789abc"
@@ -47,13 +47,6 @@ def engines(project: Project) -> list[psutil.Process]:
     return found
 
 
-def until(true: Any, seconds: float, said: Any = lambda: "") -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, said()
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def campaign(tmp_path: Path, some_runtime: str) -> Project:
     """In a folder whose name a shell would take apart."""
@@ -77,8 +70,8 @@ def test_a_campaign_is_measured_killed_and_gone_on_with(campaign: Project, some_
     log = campaign.root / "snakemake.log"
     before = set(containers(some_runtime))
     running = campaign.start("phase_a")
-    until(lambda: len(campaign.cells()) == 1, 120, lambda: log.read_text()[-3000:])
-    until(lambda: engines(campaign), 20)
+    assert within(120, lambda: len(campaign.cells()) == 1), log.read_text()[-3000:]
+    assert within(20, lambda: engines(campaign))
     assert not [words for words in map(_words, psutil.process_iter()) if SECRET in " ".join(words)]
     # All but the runtime's own process and the engine, at once: nobody is left to tell them anything.
     of_runtime = {
@@ -92,8 +85,8 @@ def test_a_campaign_is_measured_killed_and_gone_on_with(campaign: Project, some_
             _kill(process.pid)
     _kill(running.pid)
     running.wait()
-    until(lambda: not engines(campaign), 10, lambda: str(engines(campaign)))
-    until(lambda: set(containers(some_runtime)) <= before, 10, lambda: str(containers(some_runtime)))
+    assert within(10, lambda: not engines(campaign)), engines(campaign)
+    assert within(10, lambda: set(containers(some_runtime)) <= before), containers(some_runtime)
     seen = campaign.cells()
 
     done = campaign.snakemake("phase_a")

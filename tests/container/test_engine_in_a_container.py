@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -13,6 +13,7 @@ from typing import cast
 import httpx
 import psutil
 import pytest
+from families import alive, within
 from msgspec.structs import replace
 
 from connector_tax.base.artifacts.supervisor import RECORD, record_supervisor, recorded_supervisor
@@ -61,15 +62,6 @@ def containers(runtime: str, mark: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def within(seconds: float, true: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 def test_an_engine_serves_on_loopback_and_is_gone_afterwards(
     runtime: str, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +101,7 @@ def test_an_engine_serves_on_loopback_and_is_gone_afterwards(
         )
         assert answer.status_code == 200, answer.text
         time.sleep(0.3)  # step records are written out
-    assert not containers(runtime, recorded.mark) and not psutil.pid_exists(process.pid)
+    assert not containers(runtime, recorded.mark) and not alive(process)
     assert list((folder / "steps").glob("engine_step.scheduler.*.jsonl"))
     kept = [p for p in folder.rglob("*") if p.is_file()]
     assert kept and not any(SECRET.encode() in p.read_bytes() for p in kept)
@@ -138,9 +130,7 @@ def test_nothing_outlives_a_kill_9(runtime: str, image: str, tmp_path: Path, who
         engine = [root, *root.children(recursive=True)]
         assert len(engine) >= 2
         os.kill(running.pid if who == "measurement" else supervisor.pid, signal.SIGKILL)
-        assert within(
-            10, lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in engine)
-        )
+        assert within(10, lambda: not any(map(alive, engine)))
         assert within(10, lambda: not containers(runtime, recorded.mark))
 
 
@@ -197,10 +187,3 @@ def test_what_is_not_there_is_said_in_one_message(runtime: str, image: str) -> N
     assert f"{runtime} pull 'no $(touch HERE) image'" in str(told.value)
     with pytest.raises(EngineError, match=rf"nopython in image {image} does not run"):
         engine_identity(engine_in(image, runtime, python="nopython"), Cards((), 0))
-
-
-def test_what_is_measured_names_the_image(runtime: str, image: str) -> None:
-    identity = engine_identity(engine_in(image, runtime), Cards((), 0))
-    assert str(identity.versions["image"]).startswith("sha256:") and identity.versions["emulator"] is True
-    assert isinstance(identity.container, dict) and identity.container["runtime"] == runtime
-    assert identity.container["image"] == image

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from test_engine_in_a_container import containers, measurement, within
+from families import alive, within
+from test_engine_in_a_container import containers, measurement
 
 from connector_tax.base.artifacts.supervisor import recorded_supervisor
 from connector_tax.base.config.checked import PROJECT_ROOT
@@ -54,7 +55,7 @@ def test_a_container_ends_with_its_job(
     root = psutil.Process(int(out.read_text().split()[0]))
     engine = [root, *root.children(recursive=True)]
     slurm.ask("scancel", job) if how == "scancel" else _kill_the_job(recorded.pid)
-    assert within(20, lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in engine))
+    assert within(20, lambda: not any(map(alive, engine)))
     if how != "scancel":
         # Nobody told podman that the container has ended; the next start of the campaign does this.
         end_leftovers(tmp_path / "run", grace_s=1.0)

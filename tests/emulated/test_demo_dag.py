@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -41,8 +42,14 @@ def scramble_times(root: Path) -> None:
             os.utime(path, (stamp, stamp))
 
 
-def test_the_study_runs_ends_in_a_report_and_is_then_done(project: Project) -> None:
-    """All stages, every artifact, all figures or reasons; and reading it again measures nothing."""
+def test_the_study_runs_ends_in_a_report_and_is_then_done(tmp_path: Path) -> None:
+    """All stages, every artifact, all figures or reasons; and reading it again measures nothing. In a folder that a shell would take apart,
+    with a proxy that nobody answers at and a variable that is no text."""
+    project = Project(tmp_path / "a check'out $(touch HERE)")
+    project.configure()
+    (project.root / ".venv").symlink_to(sys.prefix)
+    proxies = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+    project.environment |= dict.fromkeys(proxies, "http://127.0.0.1:9") | {"VLLM_CAFE": "caf\udce9"}
     done = project.snakemake()
     assert done.returncode == 0, done.stderr[-3000:]
     results = project.results
@@ -66,6 +73,7 @@ def test_the_study_runs_ends_in_a_report_and_is_then_done(project: Project) -> N
     run = next(results.glob("*_plain/phase_a"))
     for name in ("config.json", "launch.sh", "vllm_stdout.log", "vllm_stderr.log", "env.txt", "summary.json"):
         assert (run / name).is_file(), name
+    assert "VLLM_CAFE=caf\\udce9\n" in (run / "env.txt").read_text()
     assert "## test\n" in (results.parent / "MANIFEST.md").read_text()
 
     closing = closing_lines(results).splitlines()
@@ -99,6 +107,7 @@ def test_the_study_runs_ends_in_a_report_and_is_then_done(project: Project) -> N
     assert (results / "figures" / "index.json").is_file()
     assert project.cells().keys() == before.keys()
     assert "measure_" not in again.stderr
+    assert not list(tmp_path.rglob("HERE"))
 
 
 def test_another_rate_is_another_campaign_and_a_connector_more_is_measured_alone(measured: Project) -> None:
@@ -185,10 +194,11 @@ def test_a_campaign_that_is_half_measured_can_be_read_and_then_goes_on(measured:
     assert project.cells() == before
 
 
-def test_an_edit_of_what_the_analysis_rests_on_runs_it_again_and_an_edit_of_the_load_generator_does_not(
+def test_an_edit_of_what_the_analysis_rests_on_runs_it_again_and_one_that_fails_is_a_rule_that_failed(
     project: Project,
 ) -> None:
-    """TTFT is defined in base/records/request.py, which no room of the reading wing owns."""
+    """TTFT is defined in base/records/request.py, which no room of the reading wing owns; the load generator is nothing of the analysis. A failing
+    script's message reaches the person and Snakemake its exit code, though a pipe into the log comes after it."""
     rehearse(load_campaign(project.root / "config" / "test.yaml"), project.results.parent, processes=1)
     shutil.move(project.results.with_name("test-rehearsed"), project.results)
     assert project.snakemake("analysis").returncode == 0
@@ -198,6 +208,12 @@ def test_an_edit_of_what_the_analysis_rests_on_runs_it_again_and_an_edit_of_the_
         planned = project.snakemake("analysis", "--dry-run")
         assert planned.returncode == 0, planned.stderr[-3000:]
         assert ("rule aggregate:" in planned.stdout + planned.stderr) == expected, name
+    (project.root / "scripts" / "analyze.py").write_text("raise SystemExit('error: the reason why')\n")
+    found = project.snakemake("analysis")
+    assert found.returncode != 0
+    assert "the reason why" in found.stderr + found.stdout
+    assert "completed successfully" not in found.stderr
+    assert "the reason why" in (project.results / "logs" / "aggregate.log").read_text()
 
 
 def test_the_patch_can_be_reverted_by_name_without_measuring(project: Project) -> None:
@@ -205,9 +221,6 @@ def test_the_patch_can_be_reverted_by_name_without_measuring(project: Project) -
     assert done.returncode == 0, done.stderr[-3000:]
     assert "nothing to revert" in done.stderr + done.stdout
     assert project.cells() == {}
-
-
-def test_reading_with_nothing_measured_is_one_message(project: Project) -> None:
     found = project.snakemake("figures")
     assert found.returncode == 2
     assert "nothing measured there yet" in found.stderr
@@ -253,15 +266,3 @@ def test_plain_that_cannot_run_stops_everything_with_its_reason(project: Project
     assert done.returncode != 0
     assert "plain vLLM cannot be measured" in done.stderr
     assert not list(project.results.glob("*_*/phase_a/receipt.json"))
-
-
-def test_a_reading_script_that_fails_is_a_rule_that_failed(project: Project) -> None:
-    """Its message reaches the person and Snakemake its exit code, though a pipe into the log comes after it."""
-    rehearse(load_campaign(project.root / "config" / "test.yaml"), project.results.parent, processes=1)
-    shutil.move(project.results.with_name("test-rehearsed"), project.results)
-    (project.root / "scripts" / "analyze.py").write_text("raise SystemExit('error: the reason why')\n")
-    found = project.snakemake("analysis")
-    assert found.returncode != 0
-    assert "the reason why" in found.stderr + found.stdout
-    assert "completed successfully" not in found.stderr
-    assert "the reason why" in (project.results / "logs" / "aggregate.log").read_text()

@@ -18,16 +18,12 @@ dies_in_every_third_cell:
   label: dies in every third cell
   kv_transfer_config: {kv_connector: NoOpConnector, kv_role: kv_both}
   env: {CONNECTOR_TAX_FAULT: "die_on_output:12,spare_preflight"}
-dies_in_every_cell:
-  label: dies in every cell
-  kv_transfer_config: {kv_connector: NoOpConnector, kv_role: kv_both}
-  env: {CONNECTOR_TAX_FAULT: "die_on_output:16,spare_preflight"}
 serves_500:
   label: serves HTTP 500
   kv_transfer_config: {kv_connector: NoOpConnector, kv_role: kv_both}
   env: {CONNECTOR_TAX_FAULT: "http500:1,spare_preflight"}
 """
-FAULTY_IDS = ("never_launches", "dies_in_every_third_cell", "dies_in_every_cell", "serves_500")
+FAULTY_IDS = ("never_launches", "dies_in_every_third_cell", "serves_500")
 
 
 def with_faulty_connectors(project: Project) -> None:
@@ -73,10 +69,6 @@ def test_failing_configurations_end_as_results_and_the_campaign_well(project: Pr
     assert not_again["reason"] == f"failed in phase A: {never['reason']}"
     assert not list(project.results.glob("*_never_launches/phase_b/vllm_stderr.log"))
 
-    dead = receipt(project, "dies_in_every_cell", "a")
-    assert dead["status"] == "failed"
-    assert dead["reason"].startswith("its engine died in each of the 2 cells that it was asked for")
-
     third = receipt(project, "dies_in_every_third_cell", "b")
     assert third["status"] == "measured"
     # The launch in which the last cell was lost could not answer the accuracy pass; another one did.
@@ -84,11 +76,6 @@ def test_failing_configurations_end_as_results_and_the_campaign_well(project: Pr
     assert all("token_ids" in output for output in answered["outputs"])
     died = [[r for r in c["reasons"] if r.startswith("engine died: ")] for c in third["cells"]]
     assert died == [[], [], ["engine died: RuntimeError: 12 tokens kill this engine (on demand)"]]
-
-    for cell in receipt(project, "serves_500", "a")["cells"]:
-        assert cell["verdict"] == "invalid"
-        assert "HTTP 500" in cell["reasons"][0]
-        assert "RuntimeError: this request was to fail (on demand)" in cell["reasons"][0]
 
     rates = read(project.results / "reference_rates.json")
     assert sorted(rates["participating"]) == ["dies_in_every_third_cell", "plain"]
@@ -99,15 +86,11 @@ def test_failing_configurations_end_as_results_and_the_campaign_well(project: Pr
         "failed",
         {"code": "phase_failed", "subject": "a", "detail": never["reason"]},
     )
-    assert states["dies_in_every_cell"] == (
-        "failed",
-        {"code": "phase_failed", "subject": "a", "detail": dead["reason"]},
-    )
     assert states["dies_in_every_third_cell"][0] == "partial"
     assert states["serves_500"][0] == "failed" and "HTTP 500" in states["serves_500"][1]["because"]["detail"]
     assert {c["number"]: c["outcome"] for c in aggregate["criteria"]}[6] == "met"
     page = (project.results / "report.html").read_text()
-    for reason in ("told to die at start", "16 tokens kill this engine", "this request was to fail"):
+    for reason in ("told to die at start", "12 tokens kill this engine", "this request was to fail"):
         assert reason in page, reason
     manifest = (project.results / "MANIFEST.tsv").read_text()
     assert any(

@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -14,8 +13,6 @@ import pytest
 import yaml
 from checkout import Project
 from rehearsed_day import rehearsed_day
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from true_taxes import true_tax
 
 from connector_tax.base.config import load_campaign

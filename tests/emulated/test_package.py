@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from host_faults import LIMITS_ON_THE_CLIENT
 
 ROOT = Path(__file__).parents[2]

@@ -66,17 +66,3 @@ def test_ctrl_c_while_jobs_run_ends_with_130_and_the_command_that_goes_on(projec
     assert running.returncode == 130, heard
     assert heard.endswith("Go on: connector-tax run test\n")
     assert [word for word in SNAKEMAKE if word in heard] == []
-
-
-def test_one_that_cannot_be_measured_ends_with_the_reason(project: Project) -> None:
-    def fails(config: dict[str, Any]) -> None:
-        small(config)
-        config["engine"]["env"] = {"CONNECTOR_TAX_FAULT": "die_at_start"}
-
-    project.configure(fails)
-    ended = run(project)
-    assert ended.returncode == 1
-    heard = ended.stdout + ended.stderr
-    assert [word for word in SNAKEMAKE if word in heard] == []
-    assert "Why it ended:" in ended.stderr.split("\n\n")[-1]
-    assert heard.count("plain vLLM cannot be measured") == 1

@@ -101,21 +101,6 @@ def test_it_measures_nothing_and_leaves_nothing_to_be_done(finished: Project) ->
     assert not re.search(r"rule (aggregate|draw|write_report|write_manifest):", again.stdout + again.stderr)
 
 
-def test_a_paper_drawn_meanwhile_is_not_shown_twice(finished: Project) -> None:
-    shutil.copytree(finished.results / "figures", finished.root / "copy")
-    shutil.move(finished.root / "copy", finished.results / "figures" / "paper")
-    assert finished.snakemake("report", "--report", "study.html").returncode == 0
-    assert all("/paper/" not in path for path in results_of((finished.root / "study.html").read_text()))
-
-
-def test_a_list_of_figures_that_cannot_be_read_is_one_message(finished: Project) -> None:
-    (finished.results / "figures" / "index.json").write_text("{}")
-    done = finished.snakemake("report", "--report", "study.html")
-    assert done.returncode != 0
-    assert "index.json" in done.stderr
-    assert not (finished.root / "study.html").exists()
-
-
 def test_names_of_a_campaign_are_no_markup(finished: Project) -> None:
     """A label may be anything; reStructuredText would read files and set links by it."""
     path = finished.results / "figures" / "index.json"

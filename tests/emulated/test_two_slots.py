@@ -4,16 +4,14 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from checkout import Project
-from test_kill_and_resume import family, settled
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from families import alive
 from side_by_side import cells_of, collisions, jobs, overlapping, wait_for, watching
+from test_kill_and_resume import family, settled
 
 pytestmark = pytest.mark.emulated
 
@@ -66,7 +64,7 @@ def test_a_job_killed_outright_costs_its_neighbour_nothing(project: Project) -> 
         victim.kill()
         time.sleep(1.0)  # less than what is left of the neighbour's second cell
         assert engines and all(p.is_running() for p in engines)
-        wait_for("the killed job's processes to end", lambda: not any(map(psutil.pid_exists, own)), 30)
+        wait_for("the killed job's processes to end", lambda: not any(map(alive, own)), 30)
         before = project.cells()
         assert running.wait(120) != 0, "the killed job is an error of this start"
     name = f"measure_a_{lost.split('/')[0]}.log"
@@ -95,29 +93,3 @@ def test_a_job_killed_outright_costs_its_neighbour_nothing(project: Project) -> 
     receipts = [json.loads(p.read_text()) for p in project.results.glob("*/phase_a/receipt.json")]
     assert all(receipt["engine"]["slot"] in (0, 1) for receipt in receipts)
     assert settled(project) == [] and family(project) == []
-
-
-def test_blocks_stay_on_one_card_and_run_beside_each_other(project: Project) -> None:
-    """With ``mix_cards: false``, as real cards have it by default: which card a job takes is settled before it starts."""
-
-    def pinned(config: dict[str, Any]) -> None:
-        two_slots(config)
-        config["connectors"] = ["plain"]
-        config["engine"]["mix_cards"] = False
-        config["phase_a"]["rates_per_s"] = [40]
-        config["cell"].update(duration_s=0.5)
-        config["phase_b"] = {"input_tokens": [256], "output_tokens": [8]}
-        config["phase_b_prime"] = {}
-        config |= {"repeats": 2, "repeat_requests": 20}
-
-    project.configure(pinned)
-    with watching(project.root) as watch:
-        done = project.snakemake("phase_b", "repeats", cores=2)
-    assert done.returncode == 0, done.stderr[-3000:]
-    measured = cells_of(project.results)
-    on = {phase: {c.slot for c in measured if f"/phase_{phase}" in c.run} for phase in ("a", "b", "r1", "r2")}
-    # A, B, B', R1 and R2 in turn; B' has no cells.
-    assert on == {"a": {0}, "b": {1}, "r1": {0}, "r2": {1}}
-    assert watch.looks and watch.shared == set()
-    assert not collisions(measured)
-    assert "waiting for" not in done.stderr

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 from checkout import Project
 from cluster import GENERIC, PLUGIN, Cluster, plugin_folder
+from families import within
 
 # The plugin asks again a second after a job has ended; ``patient_squeue.py`` answers when the next one has.
 QUICK = ("--slurm-no-account", "--slurm-status-command", "squeue", "--slurm-keep-successful-logs")
@@ -106,10 +107,7 @@ class Submitted:
         return {p.name.removeprefix("rule_").removeprefix("group_") for p in logs.iterdir()}
 
     def until(self, what: Callable[[], bool], seconds: float = 120.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not what():
-            assert time.monotonic() < deadline, self.said()
-            time.sleep(0.1)
+        assert within(seconds, what), self.said()
 
     def processes(self) -> dict[psutil.Process, str]:
         """Of this copy of the project, whoever started them, with their command lines."""

@@ -69,17 +69,6 @@ def test_each_part_has_its_numbers_in_us_and_per_cent() -> None:
     assert "threads that spin while nobody asks: none" in text_of("launched", Launched(None))
 
 
-def test_one_start_has_no_interval() -> None:
-    assert "+1.0 %  " in text_of("virtual_time", virtual_time(0.01, 0.01, None))
-
-
-@pytest.mark.parametrize(("load", "busy"), [(0.3, False), (3.5, True)])
-def test_a_loaded_host_is_said_at_the_start(load: float, busy: bool) -> None:
-    about = {"connector": check(WHOLE, "measured", 0).connector, "model": "Qwen", "gpu": "h200"}
-    words = text_of("about", {**about, "host": Host(2, load, None)})
-    assert ("busy" in words) == busy and f"load {load}" in words and "note: a note" in words
-
-
 def test_markdown_is_a_summary_of_a_job() -> None:
     lines = markdown_of(check(WHOLE, "not_above", 0)).splitlines()
     assert lines[0] == "### connector-tax check: Nixl <b>"
@@ -95,7 +84,6 @@ def test_markdown_is_a_summary_of_a_job() -> None:
     [
         (WHOLE, "not_above", ["loads", "serves", "tax"], None),
         (WHOLE, "above", ["loads", "serves", "tax"], "failure"),
-        (WHOLE, "not_judged", ["loads", "serves", "tax"], "error"),
         (Found(launched=Launched("boom")), "not_served", ["loads", "serves"], "failure"),
         (Found(fault=Fault("no_vllm", "vllm")), "not_loaded", ["loads"], "failure"),
         (Found(), "not_judged", ["tax"], "error"),

@@ -153,8 +153,9 @@ def test_real_time_is_a_campaign_in_place_of_both(tmp_path: Path, stages: Stages
     assert stages.begun == ["early", "real_time"]
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("part", ["early", "launch", "async"])
+@pytest.mark.parametrize(
+    ("part", "signum"), [("early", signal.SIGHUP), ("launch", signal.SIGTERM), ("async", signal.SIGTERM)]
+)
 def test_a_check_that_is_told_to_end_prints_what_it_knows(
     tmp_path: Path, stages: Stages, capsys: pytest.CaptureFixture[str], signum: int, part: str
 ) -> None:

@@ -4,11 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
+from families import alive, within
 
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.parallel import each_in
@@ -35,17 +34,7 @@ def test_a_reader_that_is_killed_outright_leaves_none_of_its_processes(tmp_path:
     reader.kill()
     reader.communicate(timeout=20)  # the end of the pipe, which nobody holds any more
     # The pipe ends while the kernel still ends whoever held it.
-    deadline = time.monotonic() + 20
-    while (left := [pid for pid in working if _lives(pid)]) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not left
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    assert within(20, lambda: not any(map(alive, working)))
 
 
 def _end(number: int) -> int:

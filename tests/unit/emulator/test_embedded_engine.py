@@ -2,13 +2,14 @@
 
 import json
 import resource
-import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import pytest
+from cell_specs import cell_spec
+from step_rows import read_step_file
 
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.errors import ConfigError
@@ -18,10 +19,6 @@ from connector_tax.run.emulator.faults import Faults, parse_faults
 from connector_tax.run.engine.process import LaunchRequest, RunningEngine, running_engine
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.sampler.sampler import scrape_once
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from cell_specs import cell_spec
-from step_rows import read_step_file
 
 # Less than the step records of a cell, and more than a traceback, which is in a file as well.
 FILES_OF_10_KB = (10_000, resource.RLIM_INFINITY)
@@ -56,16 +53,22 @@ def spec(**changes: Any) -> CellSpec:
     return cell_spec(**{**own, **changes})
 
 
-def test_a_stream_has_vllms_form(tmp_path: Path) -> None:
+def test_a_stream_has_vllms_form_and_wrong_requests_get_vllms_errors(tmp_path: Path) -> None:
     """One event per token, then one with usage and no choices, then [DONE]."""
-    with launch(tmp_path) as engine:
+    with launch(tmp_path, steps=True) as engine:
         engine.wait_ready()
+        url = f"{engine.base_url}/v1/completions"
         options = {"stream": True, "stream_options": {"include_usage": True}}
-        answer = httpx.post(f"{engine.base_url}/v1/completions", json=body(engine, **options))
+        answer = httpx.post(url, json=body(engine, **options))
+        assert httpx.post(url, json=body(engine, model="other")).status_code == 404
+        assert httpx.post(url, json=body(engine, max_tokens=5000)).status_code == 400
+        assert httpx.post(url, content=b"not json").status_code == 400
+        assert httpx.post(url, json=body(engine)).json()["usage"]["completion_tokens"] == 5
+        assert httpx.get(f"{engine.base_url}/health").status_code == 200
+    assert [p.name.split(".")[1] for p in (tmp_path / "steps").glob("*.jsonl")] == ["scheduler"]
     events = [line[6:] for line in answer.text.split("\n\n") if line]
     assert answer.headers["content-type"].startswith("text/event-stream")
     tokens = [json.loads(e) for e in events[:-2]]
-    assert len(tokens) == 5
     assert [t["choices"][0]["finish_reason"] for t in tokens] == [None] * 4 + ["length"]
     usage = json.loads(events[-2])
     assert usage["choices"] == []
@@ -73,34 +76,13 @@ def test_a_stream_has_vllms_form(tmp_path: Path) -> None:
     assert events[-1] == "[DONE]"
 
 
-def test_wrong_requests_get_vllms_errors(tmp_path: Path) -> None:
-    with launch(tmp_path) as engine:
-        engine.wait_ready()
-        url = f"{engine.base_url}/v1/completions"
-        assert httpx.post(url, json=body(engine, model="other")).status_code == 404
-        assert httpx.post(url, json=body(engine, max_tokens=5000)).status_code == 400
-        assert httpx.post(url, content=b"not json").status_code == 400
-        whole = httpx.post(url, json=body(engine)).json()
-        assert whole["usage"]["completion_tokens"] == 5
-        assert httpx.get(f"{engine.base_url}/health").status_code == 200
-
-
-def test_metrics_count_what_was_served(tmp_path: Path) -> None:
-    with launch(tmp_path, "nixl_both") as engine:
-        engine.wait_ready()
-        httpx.post(f"{engine.base_url}/v1/completions", json=body(engine))
-        found = scrape_once(engine.base_url)
-    assert found["prompt_tokens"] == 20
-    assert found["generation_tokens"] == 5
-    assert found["prefix_cache_hits"] == 0
-    assert found["external_prefix_cache_queries"] == 20
-    assert found["num_requests_running"] == 0
-
-
-def test_step_records_of_a_connector_come_from_two_processes_and_join(tmp_path: Path) -> None:
+def test_metrics_count_what_was_served_and_step_records_of_two_processes_join(tmp_path: Path) -> None:
     with launch(tmp_path, "mooncake_both", steps=True) as engine:
         engine.wait_ready()
         httpx.post(f"{engine.base_url}/v1/completions", json=body(engine))
+        found = scrape_once(engine.base_url)
+    counted = {"prompt_tokens": 20, "generation_tokens": 5, "external_prefix_cache_queries": 20}
+    assert found.items() >= {**counted, "prefix_cache_hits": 0, "num_requests_running": 0}.items()
     files = {p.name.split(".")[1]: read_step_file(p) for p in (tmp_path / "steps").glob("*.jsonl")}
     assert set(files) == {"scheduler", "worker"}
     steps, workers = files["scheduler"].steps, files["worker"].worker_steps
@@ -108,19 +90,11 @@ def test_step_records_of_a_connector_come_from_two_processes_and_join(tmp_path: 
     assert (steps[0]["prefill_tokens"], steps[1]["decode_tokens"]) == (20, 1)
 
 
-def test_plain_has_no_worker_file(tmp_path: Path) -> None:
-    with launch(tmp_path, steps=True) as engine:
-        engine.wait_ready()
-        httpx.post(f"{engine.base_url}/v1/completions", json=body(engine))
-    assert [p.name.split(".")[1] for p in (tmp_path / "steps").glob("*.jsonl")] == ["scheduler"]
-
-
 @pytest.mark.parametrize(
     ("fault", "status"),
     [
         ("http500:3", "http_error"),
         ("reset:3", "truncated"),
-        ("malformed:3", "malformed"),
         ("short:3", "wrong_length"),
     ],
 )
@@ -131,23 +105,6 @@ def test_faults_on_demand_are_seen_as_what_they_are(tmp_path: Path, fault: str, 
     bad = {r.seq for r in outcome.requests if r.status == status}
     assert bad == {r.seq for r in outcome.requests if r.seq % 3 == 2}
     assert {r.status for r in outcome.requests} == {"ok", status}
-
-
-def test_an_engine_that_dies_under_load_is_noticed(tmp_path: Path) -> None:
-    with launch(tmp_path, fault="die_after:10") as engine:
-        engine.wait_ready()
-        outcome = measure_cell(spec(), target_of(engine.base_url, engine.model), should_abort=engine.death)
-        assert engine.death() is not None
-    assert outcome.health.aborted
-    assert {r.status for r in outcome.requests} <= {"ok", "truncated", "connect_error", "aborted"}
-
-
-def test_an_engine_that_hangs_ends_in_timeouts(tmp_path: Path) -> None:
-    with launch(tmp_path, fault="hang_after:10") as engine:
-        engine.wait_ready()
-        outcome = measure_cell(spec(), target_of(engine.base_url, engine.model))
-    assert outcome.requests[-1].status == "timeout"
-    assert outcome.requests[0].status == "ok"
 
 
 def test_latencies_are_those_of_the_model(tmp_path: Path) -> None:

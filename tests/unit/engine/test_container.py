@@ -1,5 +1,6 @@
-"""What starts an engine in a container, word by word; nothing here needs a container runtime."""
+"""What starts an engine in a container, word by word, who it is there, and its first process; nothing here needs a container runtime."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -12,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 import yaml
-from msgspec.structs import replace as replace_struct
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
+from families import within
 from launches import by_hand, launch_of
+from msgspec.structs import replace as replace_struct
 
 from connector_tax.base.artifacts.supervisor import (
     RECORD,
@@ -53,8 +54,8 @@ from connector_tax.run.engine.container import (
     probe_words,
 )
 from connector_tax.run.engine.gpus import Cards, Gpu, gpu_words, visible_inside
-from connector_tax.run.engine.settings import revert
 from connector_tax.run.engine.supervised import end_leftovers, remove_container
+from connector_tax.run.engine.supervisor import HANDED
 
 CONFIG = Path(__file__).parents[3] / "config"
 DIGEST = "sha256:" + "ab" * 32
@@ -77,7 +78,8 @@ def launch(runtime: Runtime, **changes: Any) -> Contained:
             python="python3",
             mark="c0ffee",
             names=("HF_TOKEN", "PYTHONPATH"),
-            reads=(Path("/models") / ODD,),
+            # A runtime refuses a place that is given twice.
+            reads=(Path("/models") / ODD, Path("/models") / ODD, Path("/home/me")),
             writes=(Path("/results/steps"), Path("/home/me")),
             home=Path("/home/me"),
             cards=cards(),
@@ -116,10 +118,9 @@ def test_an_engine_has_this_hosts_loopback_and_nothing_else_that_it_does_not_nee
     )
 
 
-@pytest.mark.parametrize("runtime", ["podman", "docker"])
-def test_variables_are_passed_by_name_alone(runtime: Runtime) -> None:
+def test_variables_are_passed_by_name_alone() -> None:
     """Whoever lists this host's processes sees the names."""
-    words = launch_words(launch(runtime))
+    words = launch_words(launch("docker"))
     assert [w for w in words if w.startswith("--env=") and not w.lower().endswith("_proxy=")] == [
         "--env=USER=connector-tax",
         "--env=HF_TOKEN",
@@ -220,63 +221,6 @@ def test_of_links_in_a_model_only_what_they_name_is_mounted(tmp_path: Path) -> N
     assert model_mounts(model) == (model, private / "adapter", private / "now.json", private / "v1.json")
 
 
-def test_a_link_that_dots_lead_back_to_itself_stops_no_launch(tmp_path: Path) -> None:
-    """The kernel follows the folder's link before the dots, so it does not see a loop where a path's text has one."""
-    model, deep = tmp_path / "model", tmp_path / "other" / "deep"
-    model.mkdir()
-    deep.mkdir(parents=True)
-    weights = tmp_path / "other" / "weights"
-    weights.touch()
-    (model / "folder").symlink_to(deep)
-    (model / "weights").symlink_to("folder/../weights")
-    assert model_mounts(model) == (model, deep, weights)
-    (model / "slashes").symlink_to(f"/{weights}")
-    assert model_mounts(model) == (model, deep, weights)
-
-
-def test_mounts_are_named_as_a_runtime_reads_them(tmp_path: Path) -> None:
-    """podman refuses a place that is given twice, in whatever spelling, and takes ``link/..`` out without looking where the link leads."""
-    (tmp_path / "data").mkdir()
-    (tmp_path / "elsewhere" / "deep").mkdir(parents=True)
-    (tmp_path / "elsewhere" / "x").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "deep")
-    data = tmp_path / "data"
-    assert set(container._mounts([f"{data}", f"/{data}/", f"{data}/../data", f"//{data}/."])) == {data}
-    with pytest.raises(ConfigError, match="no such folder"):
-        list(container._mounts([f"{tmp_path}/link/../x"]))
-
-
-def test_where_this_user_may_not_look_is_a_message_or_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, hidden = tmp_path / "model", tmp_path / "hidden" / "x"
-    model.mkdir()
-    (model / "link").symlink_to(hidden)
-    look = Path.stat
-
-    def refused(path: Path, **how: bool) -> os.stat_result:
-        if path in (hidden, model / "link") and how.get("follow_symlinks", True):
-            raise PermissionError(13, "Permission denied", str(path))
-        return look(path, **how)
-
-    monkeypatch.setattr(Path, "stat", refused)
-    assert model_mounts(model) == (model,)
-    with pytest.raises(
-        ConfigError, match=r"hidden/x: no such folder on this host that this user may look at"
-    ):
-        list(container._mounts([str(hidden)]))
-
-
-def test_a_folder_is_mounted_once() -> None:
-    data, home = Path("/data"), Path("/home/me")
-    words = launch_words(launch("podman", reads=(data, data, home), writes=(home, home)))
-    assert [w for w in words if w.startswith("--mount=")] == [
-        "--mount=type=bind,source=/data,target=/data,ro",
-        "--mount=type=bind,source=/home/me,target=/home/me",
-    ]
-    assert sum(w.startswith("--mount=") for w in probe_words(image("podman"), [data, data])) == 1
-
-
 def test_an_engine_imports_what_its_image_answers_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """PYTHONPATH of the image, unless the config says otherwise; never that of this host's shell, whose places an image may have as well."""
     monkeypatch.setattr(shutil, "which", lambda name: name)
@@ -374,14 +318,8 @@ def test_a_text_is_the_image_alone_and_campaigns_without_one_are_as_before(tmp_p
     [
         ("-v/:/host", "is not allowed; wanted: `str` matching"),
         ({"image": "--privileged"}, "is not allowed; wanted: `str` matching"),
-        (
-            {"image": "i", "runtime": "apptainer"},
-            "'apptainer' is not allowed; wanted: one of podman, docker",
-        ),
         ({"image": "i", "options": ["--privileged"]}, "unknown key 'options'"),
-        ({"image": "i", "mounts": ["relative"]}, "is not allowed; wanted: `str` matching"),
         ({"image": "${NO_SUCH_VARIABLE}"}, "that environment variable is not set"),
-        ({}, "missing 'image'"),
     ],
 )
 def test_a_section_that_says_something_else_is_one_message(
@@ -464,30 +402,12 @@ def test_another_image_is_another_engine_and_so_is_none() -> None:
     assert other_versions(one, other) == ["image sha256:1 / sha256:2"]
     assert other_versions(one, none) == ["image sha256:1 / None"]
     assert other_versions(one, one) == other_versions(none, none) == []
-
-
-def test_another_runtime_and_other_mounts_are_another_engine_as_well() -> None:
     podman, docker = (
-        EngineIdentity(
-            versions={"image": DIGEST}, gpu=(), host={}, container={"runtime": runtime, "version": "1"}
-        )
-        for runtime in ("podman", "docker")
+        replace_struct(one, container={"runtime": r, "version": "1"}) for r in ("podman", "docker")
     )
     assert other_versions(podman, docker) == ["container runtime podman / docker"]
-    assert other_versions(podman, podman) == []
     over = replace_struct(podman, container={"runtime": "podman", "version": "1", "mounts": "/opt/venv"})
     assert other_versions(podman, over) == ["container mounts None / /opt/venv"]
-
-
-def test_an_interpreter_that_does_not_answer_is_one_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        identity, "interpreter", lambda engine: [sys.executable, "-c", "import time; time.sleep(9)"]
-    )
-    monkeypatch.setattr(identity, "ANSWER_WITHIN_S", 0.2)
-    with pytest.raises(EngineError, match=r"in image i did not say within 0\.2 s which versions it has"):
-        identity.interpreter_answer(campaign_with("i", tmp_path).engine)
 
 
 def test_containers_on_another_kernel_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -502,13 +422,6 @@ def test_containers_on_another_kernel_are_refused(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(identity, "_PROBE", elsewhere)
     with pytest.raises(EngineError, match="docker runs its containers on another kernel than this host's"):
         identity.interpreter_answer(config.engine)
-
-
-def test_nothing_is_taken_out_of_an_image(tmp_path: Path) -> None:
-    config = campaign_with("i", tmp_path)
-    assert "in an image, which nothing here changes" in revert(
-        msgspec.structs.replace(config.engine, kind="vllm")
-    )
 
 
 def test_a_record_that_names_another_program_names_nobody(tmp_path: Path) -> None:
@@ -560,16 +473,222 @@ def test_a_container_stands_before_the_command_and_in_launch_sh(
     assert not list(tmp_path.rglob("HERE")) and not (PROJECT_ROOT / "HERE").exists()
 
 
-def test_an_empty_proxy_takes_back_none_that_the_config_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As docker is given those that the config leaves out. Python's ``https_proxy`` goes before HTTPS_PROXY, also where it is empty."""
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
-    words = launch_words(launch("docker", names=("HTTPS_PROXY",)))
-    for word in (word for word in words if word.startswith("--env=") and word.endswith("=")):
-        monkeypatch.setenv(word[len("--env=") : -1], "")
-    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:1")
-    ask = "import os, urllib.request as r; print(r.getproxies(), 'no_proxy' in os.environ)"
-    command = [sys.executable, str(INIT), str(PACKAGE.parent), "1", "", sys.executable, "-c", ask]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as init:
-        assert init.stdout is not None
-        assert init.stdout.read().decode().strip() == "{'https': 'http://proxy:1'} False"
+CAMPAIGN = load_campaign(PROJECT_ROOT / "config" / "demo.yaml")
+# What the image has of these, and the host may not.
+OF_THE_IMAGE = {
+    "PATH": "/opt/venv/bin:/bin",
+    "TMPDIR": "/scratch/in/the/image",
+    "LD_PRELOAD": "/opt/libtcmalloc.so",
+    "CONTAINER_HOST": "tcp://127.0.0.1:1",
+}
+
+
+def box(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environment: dict[str, str], **env: str
+) -> Contained:
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path))
+    engine = replace_struct(
+        CAMPAIGN.engine, container=ContainerConfig("i"), env={**CAMPAIGN.engine.env, **env}
+    )
+    where: dict[str, Any] = {"mark": "m", "cards": Cards((), 0), "cpus": (), "writes": ()}
+    image = Image("podman", "1", "i", DIGEST, "0:0")
+    return contained(engine, CAMPAIGN.connector("plain"), image, environment, **where)
+
+
+def test_what_the_config_sets_for_the_engine_is_not_what_the_runtimes_client_goes_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bash and podman would be looked for in the image's PATH, and podman would write into a TMPDIR that only the image has."""
+    monkeypatch.delenv("CONTAINER_HOST", raising=False)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    environment = {**os.environ, **OF_THE_IMAGE, "HF_TOKEN": "planted"}
+    told = launch_words(box(monkeypatch, tmp_path, environment, **OF_THE_IMAGE, HF_TOKEN="planted"))
+    assert {f"--env={name}={value}" for name, value in OF_THE_IMAGE.items()} <= set(told)
+    assert "--env=HF_TOKEN" in told and not any("planted" in word for word in told)
+    assert environment["PATH"] == os.environ["PATH"] and environment["HF_TOKEN"] == "planted"
+    assert not {"CONTAINER_HOST", "TMPDIR"} & set(environment)
+
+
+def test_an_engine_has_the_groups_of_its_user_and_no_user_namespace_of_somebodys_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Models of a cluster are often a group's; PODMAN_USERNS, containers.conf or userns-remap would make files somebody else's."""
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    monkeypatch.setattr(os, "getgroups", lambda: [2000, 1000, 500])
+    monkeypatch.setattr(os, "getgid", lambda: 1000)
+    groups = {}
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    for runtime, security in (("docker", "[name=seccomp]"), ("docker", "[name=rootless]"), ("podman", "")):
+        answers = iter([f"1 {security}", f"{DIGEST} null"])
+        monkeypatch.setattr(container, "_answer", lambda *words, answers=answers: next(answers))
+        image = image_of.__wrapped__(ContainerConfig("i", runtime))
+        told = probe_words(image, [])
+        assert "--userns=host" in told
+        groups[runtime, image.user] = [word for word in told if word.startswith("--group-add")]
+    assert groups == {
+        ("docker", "1000:1000"): ["--group-add=500", "--group-add=2000"],
+        ("docker", "0:0"): [],
+        ("podman", "0:0"): [],
+    }
+
+
+def test_a_container_of_docker_by_hand_is_whoever_starts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the campaign's user, as who another one could not write, and as root would leave root's files."""
+    for name, text in (
+        ("docker", "printf '%s\\n' \"$@\""),
+        ("id", "case $1 in -u) echo 71;; -g) echo 72;; -G) echo 72 73;; esac"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path))
+    engine, plain = (
+        replace_struct(CAMPAIGN.engine, container=ContainerConfig("i")),
+        CAMPAIGN.connector("plain"),
+    )
+    image = Image("docker", "1", "i", DIGEST, f"{os.getuid()}:{os.getgid()}", groups=(54321,))
+    launch = contained(
+        engine, plain, image, {**os.environ}, mark="m", cards=Cards((), 0), cpus=(), writes=(tmp_path,)
+    )
+    (tmp_path / "launch.sh").write_text(
+        launch_of(engine, plain, contained=launch, steps=tmp_path).script(plain)
+    )
+    words = by_hand(tmp_path / "launch.sh", CONNECTOR_TAX_FOLDER=str(tmp_path)).stdout.splitlines()
+    ids = [word for word in words if word.startswith(("--user=", "--group-add="))]
+    assert ids == ["--user=71:72", "--group-add=72", "--group-add=73"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NVIDIA_API_KEY", "planted"),
+        ("STORAGE_DSN", "${DB_PASSWORD}"),
+        ("PYTHON_INDEX", "s3://${DB_PASSWORD}@h"),
+        ("DOCKER_REGISTRY", "https://me:planted@registry"),
+    ],
+)
+def test_a_secret_is_handed_over_by_whatever_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    """By its name, what it refers to, or its look: it was in the client's arguments, or in the runtime's database."""
+    path = "/opt/sk-learn-env1234567/bin"  # a folder, whatever it looks like
+    monkeypatch.setenv("DB_PASSWORD", "planted")
+    launch = box(monkeypatch, tmp_path, {**os.environ}, **{name: value, "PATH": path})
+    told = launch_words(launch)
+    assert f"--env={name}" in told and not any("planted" in word for word in told)
+    assert name in launch.handed and f"--env=PATH={path}" in told
+
+
+def test_values_of_variables_come_through_a_containers_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """podman's and docker's own databases keep those of a container's configuration when it is gone."""
+    kept = ["NVIDIA_DRIVER_CAPABILITIES", "PATH", "PYTHONPATH", "VLLM_PLUGINS", "CONNECTOR_TAX_STEP_FLUSH_S"]
+    given = dict.fromkeys(["HF_TOKEN", *kept], "x")
+    assert set(box(monkeypatch, tmp_path, given, **given).handed) == {"HF_TOKEN"}
+    podman = tmp_path / "podman"
+    # It gets no variable by way of its own environment, as a container does that is started by somebody else.
+    podman.write_text(
+        '#!/bin/sh\necho "client: ${HF_TOKEN-none} ${LONG-none}" >&2\n'
+        'while [ "$1" != sha256:' + "ab" * 32 + ' ]; do shift; done; shift; exec "$@"\n'
+    )
+    podman.chmod(0o755)
+    odd = "a b\n=c'\udcff" + "x" * 100_000
+    (tmp_path / "shows.py").write_text(
+        "import os; print(os.environ['HF_TOKEN'], os.environ['LONG'] == "
+        f"{odd!r}, 'NOT_SET' in os.environ, {HANDED!r} in os.environ)"
+    )
+    # The container's first process, and then the engine.
+    (tmp_path / "python3").write_text(
+        f'#!/bin/sh\n[ "$1" != -m ] || set -- {tmp_path}/shows.py\nexec {sys.executable} "$@"\n'
+    )
+    (tmp_path / "python3").chmod(0o755)
+    engine, plain = (
+        replace_struct(CAMPAIGN.engine, container=ContainerConfig("i")),
+        CAMPAIGN.connector("plain"),
+    )
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "HF_TOKEN": "planted-token-1",
+        "LONG": odd,
+    }
+    names = ("HF_TOKEN", "LONG", "NOT_SET")
+    made_for = box(monkeypatch, tmp_path, environment, HF_TOKEN="planted-token-1")
+    launch = dataclasses.replace(made_for, names=names, handed=names)
+    environment[HANDED] = " ".join(names)
+    made = launch_of(engine, plain, contained=launch, environment=environment)
+    supervised = [
+        sys.executable,
+        "-m",
+        "connector_tax.run.engine.supervisor",
+        "1",
+        "--lifeline",
+        *made.command(),
+    ]
+    with subprocess.Popen(
+        supervised,
+        env=made.variables(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as done:
+        assert done.stdout is not None and done.stderr is not None
+        told = done.stdout.read().decode(), done.stderr.read().decode()
+    assert told == ("planted-token-1 True False False\n", "client: none none\n")
+
+
+def test_a_container_that_is_handed_nothing_ends(tmp_path: Path) -> None:
+    """Whoever had it to hand over was killed before."""
+    init = [sys.executable, str(INIT), str(PACKAGE.parent), "1", "", "touch", str(tmp_path / "ran")]
+    environment = {**os.environ, HANDED: "HF_TOKEN"}
+    done = subprocess.run(init, env=environment, input=b"HF_TOKEN=half", timeout=10)
+    assert done.returncode == 143 and not (tmp_path / "ran").exists()
+
+
+def first_process(*command: str, cpus: str = "", **options: Any) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, str(INIT), str(PACKAGE.parent), "1", cpus, *command], **options)
+
+
+def wait_until_it_runs(init: "subprocess.Popen[bytes]") -> None:
+    assert within(30, lambda: psutil.Process(init.pid).children())
+
+
+def test_what_a_container_runs_ends_with_its_standard_input() -> None:
+    with first_process("sleep", "60", stdin=subprocess.PIPE) as init:
+        wait_until_it_runs(init)
+        assert init.stdin is not None
+        init.stdin.close()
+        assert init.wait(30) == 128 + signal.SIGTERM
+
+
+def test_by_hand_there_is_no_standard_input_to_end_with() -> None:
+    with first_process("sh", "-c", "sleep 0.4; exit 7", stdin=subprocess.DEVNULL) as init:
+        assert init.wait(30) == 7
+
+
+def test_ctrl_c_ends_a_container_that_was_started_by_hand_and_no_other() -> None:
+    with first_process("sleep", "60", stdin=subprocess.DEVNULL) as init:
+        wait_until_it_runs(init)
+        init.send_signal(signal.SIGINT)
+        assert init.wait(30) == 128 + signal.SIGTERM
+    with first_process("sleep", "60", stdin=subprocess.PIPE) as init:
+        wait_until_it_runs(init)
+        init.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        assert init.poll() is None
+        init.terminate()
+
+
+def test_a_container_stays_on_the_cores_that_it_is_given() -> None:
+    ask = "import os; print(sorted(os.sched_getaffinity(0)))"
+    mine = min(os.sched_getaffinity(0))
+    with first_process(
+        sys.executable, "-c", ask, cpus=str(mine), stdout=subprocess.PIPE, stdin=subprocess.PIPE
+    ) as init:
+        assert init.stdout is not None and init.stdout.read().decode().strip() == f"[{mine}]"
+    with first_process("true", cpus="4095", stdin=subprocess.PIPE, stderr=subprocess.PIPE) as init:
+        assert init.stderr is not None and b"cores 4095 are not open to this container" in init.stderr.read()
+        assert init.wait(5) == 1

@@ -15,21 +15,18 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from msgspec.structs import replace
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
+from families import alive
 from launches import by_hand as by_hand_to_its_end
 from launches import launch_of
+from msgspec.structs import replace
 
 from connector_tax.base.config import CampaignConfig, EngineConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.config.reserved import check_launch
 from connector_tax.base.documents.cell import Output
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.run.engine import process
 from connector_tax.run.engine.command import (
-    check_model,
     engine_arguments,
     engine_environment,
     engine_python,
@@ -44,7 +41,7 @@ from connector_tax.run.measure.run import _death as died_of
 CONFIG = Path(__file__).parents[3] / "config"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def campaign() -> CampaignConfig:
     return load_campaign(CONFIG / "demo.yaml")
 
@@ -70,23 +67,23 @@ def test_an_engine_serves_and_is_gone_afterwards(campaign: CampaignConfig, tmp_p
         assert set(cpu_seconds(engine)) == {"api_server"}
         models = httpx.get(f"{engine.base_url}/v1/models").json()
         assert models["data"][0]["id"] == "embedded-engine"
-    assert family and not any(psutil.pid_exists(pid) for pid in family)
+    assert family and not any(map(alive, family))
     assert not sockets.exists() and not (tmp_path / "engine.pid.json").exists()
 
 
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project somewhere else, without an environment of its own."""
-    root = tmp_path / "a clone"
+    root = tmp_path_factory.mktemp("elsewhere") / "a clone"
     for part in ("src", "launch", "config", "workflow"):
         shutil.copytree(PROJECT_ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
     return root
 
 
-@pytest.fixture
-def left_behind(campaign: CampaignConfig, tmp_path: Path, clone: Path) -> Path:
+@pytest.fixture(scope="module")
+def left_behind(campaign: CampaignConfig, clone: Path) -> Path:
     """``launch.sh`` of a run that has ended and whose step-log folder is gone, in ``clone``'s results."""
-    run, steps = tmp_path / "run", tmp_path / "steps"
+    run, steps = clone.parent / "run", clone.parent / "steps"
     request = LaunchRequest(campaign.engine, campaign.connector("mooncake_both"), run, step_log=steps / "log")
     with running_engine(request) as engine:
         engine.wait_ready()
@@ -144,9 +141,9 @@ def served_models(port: int, server: "subprocess.Popen[str]") -> list[str]:
     raise AssertionError("nobody answers")
 
 
-def test_a_runs_script_names_no_folder_of_the_machine_it_ran_on(left_behind: Path, tmp_path: Path) -> None:
+def test_a_runs_script_names_no_folder_of_the_machine_it_ran_on(left_behind: Path, clone: Path) -> None:
     text = left_behind.read_text()
-    assert str(PROJECT_ROOT) not in text and str(tmp_path) not in text
+    assert str(PROJECT_ROOT) not in text and str(clone.parent) not in text
     assert "CONNECTOR_TAX_CACHE" not in text and "HF_TOKEN" not in text
     assert "CONNECTOR_TAX_RUN" not in text, "a server by hand would be ended as the run's leftover"
     if Path(sys.executable).is_relative_to(PROJECT_ROOT):
@@ -206,20 +203,6 @@ def test_words_and_cores_survive_being_written(campaign: CampaignConfig, tmp_pat
     assert again.stdout == first and not list(PROJECT_ROOT.glob("HERE"))
 
 
-def test_a_variable_of_any_name_reaches_the_engine_and_launch_sh(
-    campaign: CampaignConfig, tmp_path: Path
-) -> None:
-    """Some were refused, since the launch scripts had variables of these names, and others would have changed the command."""
-    names = ("model", "name", "told", "MODEL", "PORT", "HOST", "ENGINE_PYTHON", "KV_TRANSFER_CONFIG")
-    engine = vllm_engine(campaign, python="/usr/bin/env", env=dict.fromkeys(names, "of the engine"))
-    check_launch((), engine.env, "mine.yaml: engine")
-    launch = launch_of(engine, campaign.connector("plain"))
-    assert {launch.variables()[name] for name in names} == {"of the engine"}
-    (tmp_path / "launch.sh").write_text(launch.script(campaign.connector("plain")).replace(" -m ", " # "))
-    told = by_hand_to_its_end(tmp_path / "launch.sh").stdout.splitlines()
-    assert {f"{name}=of the engine" for name in names} <= set(told)
-
-
 def test_the_written_command_carries_what_matters_and_no_secret(
     campaign: CampaignConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,13 +224,6 @@ def test_the_written_command_carries_what_matters_and_no_secret(
     assert "export LD_LIBRARY_PATH=${LD_LIBRARY_PATH-'/opt/a b'}\n" in text
     assert "letmein" not in text and "hf_" not in text
     assert "# Not kept, since each was secret: HF_TOKEN, LMCACHE_REMOTE_URL, VLLM_API_KEY." in text
-
-
-def test_an_engine_that_dies_while_starting_says_why(campaign: CampaignConfig, tmp_path: Path) -> None:
-    request = LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path, fault="die_at_start")
-    with pytest.raises(LaunchError, match="RuntimeError: this engine was told to die at start"):
-        with running_engine(request) as engine:
-            engine.wait_ready()
 
 
 def test_an_engine_that_is_too_slow_is_named(campaign: CampaignConfig, tmp_path: Path) -> None:
@@ -307,16 +283,9 @@ def test_an_interpreter_that_cannot_be_run_is_said_to_be_what_it_is(
     assert engine_python(vllm_engine(campaign, python=str(plain))) == str(plain)
 
 
-def test_a_missing_model_directory_is_one_message(campaign: CampaignConfig, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no model directory there"):
-        check_model(vllm_engine(campaign, model=str(tmp_path / "nothing")))
-    check_model(vllm_engine(campaign, model="Qwen/Qwen3-Coder-30B-A3B-Instruct"))
-
-
 @pytest.mark.parametrize(
     ("name", "value", "shown"),
     [
-        ("HF_TOKEN", "hf_abcdefghijkl", "<redacted>"),
         ("VLLM_API_KEY", "anything", "<redacted>"),
         ("HF_ENDPOINT", "https://user:pw@host/x", "<redacted>"),
         ("CUDA_VISIBLE_DEVICES", "0", "0"),
@@ -363,9 +332,8 @@ def test_a_server_by_hand_has_a_store_of_its_own(campaign: CampaignConfig, tmp_p
         server.communicate(timeout=20)
 
 
-@pytest.mark.parametrize("how", ["edited", "gone"])
 def test_a_cost_model_that_is_edited_between_two_launches_is_one_message(
-    campaign: CampaignConfig, tmp_path: Path, how: str
+    campaign: CampaignConfig, tmp_path: Path
 ) -> None:
     """Its cells would be those of two engines, under one specification."""
     model = tmp_path / "costs.yaml"
@@ -373,15 +341,18 @@ def test_a_cost_model_that_is_edited_between_two_launches_is_one_message(
     engine = replace(campaign.engine, model_file=str(model))
     plain = campaign.connector("plain")
     assert engine_environment(engine, plain, Cards((), 0))["CONNECTOR_TAX_ENGINE_MODEL"] == str(model)
-    model.write_text(model.read_text() + "#") if how == "edited" else model.unlink()
-    with pytest.raises(ConfigError, match=r"costs\.yaml: edited since the campaign was started, or gone"):
-        engine_environment(engine, plain, Cards((), 0))
+    for change in (lambda: model.write_text(model.read_text() + "#"), model.unlink):
+        change()
+        with pytest.raises(ConfigError, match=r"costs\.yaml: edited since the campaign was started, or gone"):
+            engine_environment(engine, plain, Cards((), 0))
 
 
-def test_an_engine_that_lives_and_drops_connections_is_not_waited_for_as_a_dead_one(
+def test_an_engine_that_dies_slowly_is_known_to_be_dead_and_one_that_drops_connections_is_not(
     campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was waited for until its supervisor would have ended it, ``stop_grace_s`` and 5 s, at each connection."""
+    """Its API server was there after ``DEATH_WAIT_S``, or had answered with an error: it was taken to live, and the accuracy pass stayed unanswered.
+    vLLM whose engine core is killed answers 500, and its supervisor knows after 3 s. One that lives is not waited for until its supervisor would
+    have ended it, at each connection."""
     monkeypatch.setattr(process, "DEATH_WAIT_S", 0.1)
     engine = replace(campaign.engine, stop_grace_s=20.0)
     with running_engine(LaunchRequest(engine, campaign.connector("plain"), tmp_path)) as running:
@@ -389,16 +360,6 @@ def test_an_engine_that_lives_and_drops_connections_is_not_waited_for_as_a_dead_
         begun_s = time.monotonic()
         assert running.death_behind_silence() is None
         assert time.monotonic() - begun_s < 20
-
-
-def test_an_engine_that_dies_slowly_is_known_to_be_dead(
-    campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its API server was there after ``DEATH_WAIT_S``, or had answered with an error: it was taken to live, and the accuracy pass stayed unanswered.
-    vLLM whose engine core is killed answers 500, and its supervisor knows after 3 s."""
-    monkeypatch.setattr(process, "DEATH_WAIT_S", 0.1)
-    with running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path)) as running:
-        running.wait_ready()
         server = running.processes()["api_server"]
         server.suspend()
         dying = threading.Timer(0.5, server.kill)

@@ -1,35 +1,24 @@
 """A launch on a virtual GPU: its document, its environment, its script, and what of a real GPU is left alone."""
 
 import json
-import socket
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from msgspec import UNSET
+from launches import by_hand, launch_of
 from msgspec.structs import asdict, replace
+from virtual_gpus import LLAMA, clocked_campaign, model_in
 
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, VIRTUAL_GPU
-from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import to_json
 from connector_tax.run.engine.command import check_model, engine_environment, engine_python, missing_from_host
 from connector_tax.run.engine.gpu_host import too_large
 from connector_tax.run.engine.gpus import cards_of
-from connector_tax.run.engine.identity import engine_identity, env_text
 from connector_tax.run.engine.launch import instrument
-from connector_tax.run.engine.ports import taken_side_port
 from connector_tax.run.engine.process import LaunchRequest, running_engine
-from connector_tax.run.engine.settings import Report, step_timing_of
 from connector_tax.run.engine.virtual_gpu import VARIABLE, gpu_document, gpu_identity, remove_copy, write_gpu
-from connector_tax.run.measure.preflight import unusable_modules
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from launches import by_hand, launch_of
-from virtual_gpus import LLAMA, clocked_campaign, model_in
 
 STEP = {"base_us": 4000, "per_prefill_token_us": 15, "per_decode_seq_us": 20, "per_context_token_us": 0.02}
 
@@ -79,11 +68,8 @@ def test_a_cache_of_one_byte_is_read_in_half_the_time(model: Path) -> None:
     [
         ({"tensor_parallel_size": 2}, "multiply to 2, and a virtual GPU is one"),
         ({"dtype": "float32"}, "engine.args.dtype: float32: the roofline is of weights of two bytes"),
-        ({"dtype": "float"}, "engine.args.dtype: float: the roofline is of weights of two bytes"),
-        ({"quantization": "fp8"}, "engine.args.quantization: fp8"),
         ({"kv_cache_dtype": "int8_per_token_head"}, "engine.args.kv_cache_dtype: int8_per_token_head"),
         ({"kv_cache_memory_bytes": 1 << 30}, "engine.args.kv_cache_memory_bytes: 1073741824"),
-        ({"cpu_offload_gb": 4}, "engine.args.cpu_offload_gb: 4"),
         ({"gpu_memory_utilization": 0.3}, "leave nothing for the KV cache"),
     ],
 )
@@ -132,17 +118,6 @@ def test_no_card_is_looked_up_or_shown(model: Path, monkeypatch: pytest.MonkeyPa
     assert engine_python(engine) == "/bin/true"
 
 
-def test_connectors_listen_as_on_a_gpu(model: Path) -> None:
-    config = clocked_campaign(model)
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen()
-        port = holder.getsockname()[1]
-        environment = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(port)}
-        words = taken_side_port(config.engine, config.connector("nixl_both"), environment)
-    assert words is not None and str(port) in words
-
-
 def test_no_weights_are_asked_for(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert missing_from_host(clocked_campaign(model).engine) is None
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -161,29 +136,6 @@ def test_the_gpus_document_is_part_of_what_was_measured(model: Path, tmp_path: P
     other = gpu_identity(clocked_campaign(model_in(tmp_path / "llama", LLAMA)).engine)
     assert other is not None and other.sha256 != h200.sha256
     assert gpu_identity(replace(clocked_campaign(model).engine, kind="vllm", virtual_gpu=None)) is None
-
-
-def test_modules_of_a_connector_are_needed(model: Path, tmp_path: Path) -> None:
-    """As by any vLLM; the interpreter here finds none."""
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho '{\"mooncake\": null}'\n")
-    python.chmod(0o755)
-    config = clocked_campaign(model, python=str(python))
-    assert unusable_modules(config.engine, (config.connector("mooncake_both"),), None) == {
-        "mooncake": "has no module mooncake"
-    }
-
-
-def test_steps_are_timed_as_in_any_vllm(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def run(engine: EngineConfig, *flags: str) -> Report:
-        asked.append((engine.python, *flags))
-        return Report(state="unpatched", step_timing_available=True)
-
-    monkeypatch.setattr("connector_tax.run.engine.settings._run", run)
-    assert step_timing_of(clocked_campaign(model).engine).available
-    assert asked == [("/bin/true",)]
 
 
 def stand_in(folder: Path) -> Path:
@@ -263,26 +215,3 @@ def test_the_recorded_script_brings_its_gpu_along(
     folders, visible, _ = again.stdout.strip().split("|")
     assert folders.split(":")[0].endswith("launch/plugins/virtual_gpu/entry")
     assert visible == ""
-
-
-def test_env_txt_says_nothing_of_a_folder_of_the_launch(model: Path) -> None:
-    config = clocked_campaign(model)
-    device = gpu_identity(config.engine)
-    assert device is not None
-    identity = EngineIdentity(versions={}, gpu=(), host={}, virtual_gpu=device)
-    text = env_text(config.engine, config.connector("plain"), identity, cards_of(config.engine))
-    assert VARIABLE not in text
-    assert '"profile": "h200"' in text and "CUDA_VISIBLE_DEVICES=\n" in text
-
-
-def test_identity_may_be_asked_before_the_model_is_there(tmp_path: Path) -> None:
-    """Preflight looks for vLLM in the interpreter before it fetches a model."""
-    python = tmp_path / "python"
-    python.write_text(
-        '#!/bin/sh\necho "$3"\'{"packages": [], "cuda": null, "python": "3.11", "vllm": "0.32.0"}\'\n'
-    )
-    python.chmod(0o755)
-    engine = clocked_campaign(tmp_path / "nowhere", python=str(python)).engine
-    assert engine_identity(engine, cards_of(engine), with_device=False).virtual_gpu is UNSET
-    with pytest.raises(ConfigError, match="is not on this host"):
-        engine_identity(engine, cards_of(engine))

@@ -4,12 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
+from families import alive, within
 
 ROOT = Path(__file__).parents[3]
 # Writes ``up``, then ``answer`` as soon as there is ``ask``; ``cleaned`` stands for what its ``finally`` blocks remove.
@@ -63,43 +61,34 @@ def _from_a_shell(folder: Path, command: list[str]) -> int:
     return int(ended.stdout)
 
 
-def _wait_for(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
-
-
-@pytest.mark.parametrize("name", ["check", "preflight", "measure"])
+@pytest.mark.parametrize("name", ["check", "measure"])
 def test_a_script_started_with_nohup_goes_on_after_its_shell(tmp_path: Path, name: str) -> None:
     pid = _from_a_shell(tmp_path, ["nohup", *_door(tmp_path, name)])
     try:
         os.kill(pid, signal.SIGHUP)
         (tmp_path / "ask").touch()
-        assert _wait_for(lambda: (tmp_path / "answer").exists() or not psutil.pid_exists(pid))
+        assert within(60, lambda: (tmp_path / "answer").exists() or not alive(pid))
         assert (tmp_path / "answer").exists(), "it ended with the shell"
         assert not (tmp_path / "cleaned").exists()
     finally:
-        if psutil.pid_exists(pid):
+        if alive(pid):
             os.kill(pid, signal.SIGTERM)
-    assert _wait_for(lambda: (tmp_path / "cleaned").exists())
+    assert within(60, lambda: (tmp_path / "cleaned").exists())
 
 
-@pytest.mark.parametrize("name", ["preflight", "measure"])
-def test_a_job_of_snakemake_ends_with_it(tmp_path: Path, name: str) -> None:
+def test_a_job_of_snakemake_ends_with_it(tmp_path: Path) -> None:
     """Nobody sends it a signal, under ``nohup`` neither."""
-    pid = _from_a_shell(tmp_path, ["nohup", *_door(tmp_path, name, "--end-with-parent", str(os.getpid()))])
-    assert _wait_for(lambda: (tmp_path / "cleaned").exists())
-    assert _wait_for(lambda: not psutil.pid_exists(pid))
+    pid = _from_a_shell(
+        tmp_path, ["nohup", *_door(tmp_path, "preflight", "--end-with-parent", str(os.getpid()))]
+    )
+    assert within(60, lambda: (tmp_path / "cleaned").exists())
+    assert within(60, lambda: not alive(pid))
 
 
-@pytest.mark.parametrize("name", ["preflight", "measure"])
-def test_a_job_whose_snakemake_died_before_it_could_look_measures_nothing(tmp_path: Path, name: str) -> None:
+def test_a_job_whose_snakemake_died_before_it_could_look_measures_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(["true"]) as gone:
         pass
-    command = _door(tmp_path, name, "--end-with-parent", str(gone.pid))
+    command = _door(tmp_path, "measure", "--end-with-parent", str(gone.pid))
     assert subprocess.run(command, cwd=ROOT, timeout=60).returncode == 143
     assert not (tmp_path / "up").exists()
 
@@ -110,12 +99,12 @@ def _as_in_a_terminal() -> None:
         signal.signal(signum, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_check_that_is_told_to_end_cleans_up(tmp_path: Path, how: signal.Signals) -> None:
     with subprocess.Popen(
         _door(tmp_path, "check"), cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=_as_in_a_terminal
     ) as door:
-        assert _wait_for(lambda: (tmp_path / "up").exists())
+        assert within(60, lambda: (tmp_path / "up").exists())
         door.send_signal(how)
         _, said = door.communicate()
     assert (tmp_path / "cleaned").exists()
@@ -123,14 +112,13 @@ def test_a_check_that_is_told_to_end_cleans_up(tmp_path: Path, how: signal.Signa
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
-def test_a_job_that_is_told_to_end_says_so_in_its_log(tmp_path: Path, how: signal.Signals) -> None:
+def test_a_job_that_is_told_to_end_says_so_in_its_log(tmp_path: Path) -> None:
     """What a start that was ended by its group, or by ``scancel``, repeats at its end; there is nothing else in it that says why."""
     log = tmp_path / "measure.log"
     command = _door(tmp_path, "measure", "--log", str(log))
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, preexec_fn=_as_in_a_terminal) as door:
-        assert _wait_for(lambda: (tmp_path / "up").exists())
-        door.send_signal(how)
+        assert within(60, lambda: (tmp_path / "up").exists())
+        door.send_signal(signal.SIGHUP)
         door.communicate()
-    assert door.returncode == 128 + how
+    assert door.returncode == 128 + signal.SIGHUP
     assert log.read_text() == "interrupted; what was finished is kept\n"

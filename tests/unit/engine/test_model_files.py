@@ -4,12 +4,11 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
+from builders import campaign_config
+from families import alive, within
 from msgspec.structs import replace
 
 from connector_tax.base.config import EngineConfig
@@ -21,9 +20,6 @@ from connector_tax.run.engine.command import (
     model_folder,
     weights_bytes,
 )
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import campaign_config
 
 # In place of the hub's library: writes a snapshot where the real one would, and what it was asked for.
 HUB = """
@@ -173,15 +169,4 @@ def test_no_download_survives_a_killed_preflight(tmp_path: Path) -> None:
         assert within(20, lambda: (tmp_path / "pid").exists())
         preflighting.kill()
     download = int((tmp_path / "pid").read_text())
-    assert within(
-        20, lambda: not psutil.pid_exists(download) or psutil.Process(download).status() == "zombie"
-    )
-
-
-def within(seconds: float, condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
+    assert within(20, lambda: not alive(download))

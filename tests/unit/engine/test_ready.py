@@ -17,7 +17,7 @@ from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.run.engine.ports import free_port
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, RunningEngine, running_engine
 from connector_tax.run.measure import checks
-from connector_tax.run.measure.checks import alive, ask, cache_size, cache_was_asked
+from connector_tax.run.measure.checks import alive, ask, cache_was_asked
 from connector_tax.run.sampler.sampler import scrape_once
 
 CONFIG = Path(__file__).parents[3] / "config"
@@ -53,17 +53,11 @@ def answering(body: bytes, **headers: str) -> Iterator[int]:
 
 
 NO_MODELS = [
-    b"",
     b"<html>please log in</html>",
     b"[]",
-    b"null",
-    b'"data"',
     b'{"data": null}',
-    b'{"data": 3}',
     b'{"data": ["embedded-engine"]}',
     b'{"data": [{"name": "embedded-engine"}]}',
-    b'{"data": {"id": "embedded-engine"}}',
-    b"\xff\xfe",
     b"[" * 200_000,
 ]
 
@@ -74,46 +68,43 @@ def test_an_answer_that_is_no_list_of_models_is_not_ready(
 ) -> None:
     engine = replace(campaign.engine, ready_timeout_s=0.2)
     request = LaunchRequest(engine, campaign.connector("plain"), tmp_path)
-    with answering(body) as port, subprocess.Popen(["sleep", "60"]) as starting:
-        try:
-            with pytest.raises(LaunchError, match=r"plain: not ready after 0\.2 s"):
-                RunningEngine(request, port, starting).wait_ready()
-        finally:
-            starting.kill()
-    assert direct.served_models(httpx.Response(200, content=body)) is None
-
-
-def test_an_answer_that_cannot_be_unpacked_is_not_ready(campaign: CampaignConfig, tmp_path: Path) -> None:
-    engine = replace(campaign.engine, ready_timeout_s=0.2)
-    request = LaunchRequest(engine, campaign.connector("plain"), tmp_path)
-    with answering(b"no gzip", **{"Content-Encoding": "gzip"}) as port:
-        with subprocess.Popen(["sleep", "60"]) as starting:
+    for headers in ({}, {"Content-Encoding": "gzip"} if body == b"[]" else {}):
+        with answering(body, **headers) as port, subprocess.Popen(["sleep", "60"]) as starting:
             try:
-                with pytest.raises(LaunchError, match="not ready after"):
+                with pytest.raises(LaunchError, match=r"plain: not ready after 0\.2 s"):
                     RunningEngine(request, port, starting).wait_ready()
             finally:
                 starting.kill()
+    assert direct.served_models(httpx.Response(200, content=body)) is None
 
 
-@pytest.mark.parametrize("body", [b"<html>", b'{"a": 1}', b"\xff\x00", b"a{b", b"# TYPE\n"], ids=repr)
-def test_a_page_that_is_no_metrics_is_a_missing_sample(body: bytes) -> None:
-    with answering(body) as port:
-        with pytest.raises(OSError, match="/metrics: "):
-            scrape_once(f"http://127.0.0.1:{port}")
-        assert cache_size(f"http://127.0.0.1:{port}") == {}
-
-
-def test_no_question_to_an_engine_goes_through_a_proxy(
+def test_a_question_to_an_engine_goes_through_no_proxy_and_its_client_is_made_before_the_clock_is_read(
     campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that answers everything, in its own words; and the engine keeps the variables for its own downloads."""
+    """The proxy answers everything, in its own words; and the engine keeps the variables for its own downloads. A client takes up to 100 ms where
+    it loads certificates, which was counted as the engine's time for a prompt, from which Phase B's rates are made."""
+    order: list[str] = []
+    made, now = direct.Client.__init__, checks.time.monotonic
+
+    def make(*args: object, **options: object) -> None:
+        order.append("client")
+        made(*args, **options)  # type: ignore[arg-type]
+
+    def refuse(*args: object, **options: object) -> None:
+        raise AssertionError("certificates are loaded for plain HTTP")
+
     with answering(b"<html>blocked by policy</html>") as proxy:
         for name in PROXIES:
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy}")
         assert "blocked" in httpx.get("http://127.0.0.1:9/").text, "the proxy is in the way of whoever asks"
+        for name in ("load_verify_locations", "load_default_certs"):
+            monkeypatch.setattr(ssl.SSLContext, name, refuse)
         with running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path)) as engine:
             engine.wait_ready()
+            monkeypatch.setattr(direct.Client, "__init__", make)
+            monkeypatch.setattr(checks.time, "monotonic", lambda: (order.append("clock"), now())[1])
             assert ask(engine, campaign, 16, output_tokens=2, timeout_s=20).fault is None
+            assert order[:3] == ["client", "clock", "clock"]
             assert scrape_once(engine.base_url)["generation_tokens"] == 2
             environment = next(iter(engine.processes().values())).environ()
             assert environment["http_proxy"] == f"http://127.0.0.1:{proxy}"
@@ -130,32 +121,3 @@ def test_an_engine_that_died_before_a_check_is_said_to_have_died(
         for check in (cache_was_asked, alive):
             found = check(engine)
             assert (found.ok, found.detail) == (False, "killed by SIGKILL; the log gives no reason")
-
-
-def test_a_question_loads_no_certificates(
-    campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That takes up to 100 ms per client, and was counted as the engine's time for a prompt, from which Phase B's rates are made."""
-
-    def refuse(*args: object, **options: object) -> None:
-        raise AssertionError("certificates are loaded for plain HTTP")
-
-    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", refuse)
-    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", refuse)
-    with running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path)) as engine:
-        engine.wait_ready()
-        assert ask(engine, campaign, 16, output_tokens=2, timeout_s=20).fault is None
-
-
-def test_making_a_client_is_none_of_the_engines_time(
-    campaign: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order: list[str] = []
-    made, now = direct.Client.__init__, checks.time.monotonic
-    monkeypatch.setattr(direct.Client, "__init__", lambda *a, **k: (order.append("client"), made(*a, **k))[1])
-    monkeypatch.setattr(checks.time, "monotonic", lambda: (order.append("clock"), now())[1])
-    with running_engine(LaunchRequest(campaign.engine, campaign.connector("plain"), tmp_path)) as engine:
-        engine.wait_ready()
-        order.clear()
-        ask(engine, campaign, 16, output_tokens=2, timeout_s=20)
-    assert order[:3] == ["client", "clock", "clock"]

@@ -5,17 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from builders import campaign_config
 from msgspec.structs import replace
+from nvml_stand_in import Card, Nvml
 
 from connector_tax.base.config import EngineConfig
 from connector_tax.base.errors import EngineError
 from connector_tax.run.engine import process
 from connector_tax.run.engine.gpus import cards_of
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import campaign_config
-from nvml_stand_in import Card, Nvml
 
 Launch = Callable[..., None]
 

@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config
 
 from connector_tax.run.engine.process import LaunchRequest, RunningEngine
@@ -40,13 +38,8 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
         (MOONCAKE_ON_CPU, "RuntimeError: Cannot access accelerator device when none is available."),
         (WORKER_BELOW, "ValueError: No available memory for the cache blocks."),
         (TOLD_TO_END, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."),
-        (
-            "api_server.py: error: unrecognized arguments: --frobnicate",
-            "api_server.py: error: unrecognized arguments: --frobnicate",
-        ),
         ("INFO 11-20 [x.py:1] starting\nKilled", "Killed"),
         ("", "the engine left no output"),
-        ("starting\nall is well", "all is well"),
     ],
 )
 def test_the_first_exception_that_wraps_nothing_is_the_cause(log: str, cause: str) -> None:
@@ -56,11 +49,9 @@ def test_the_first_exception_that_wraps_nothing_is_the_cause(log: str, cause: st
 @pytest.mark.parametrize(
     ("exit_code", "cause"),
     [
-        (137, "killed by SIGKILL; the log gives no reason"),
-        (-9, "killed by SIGKILL; the log gives no reason"),
         (139, "killed by SIGSEGV; the log gives no reason"),
+        (-9, "killed by SIGKILL; the log gives no reason"),
         (1, "serving on port 8000"),
-        (None, "serving on port 8000"),
     ],
 )
 def test_a_signal_is_named_where_the_log_has_no_exception(exit_code: int | None, cause: str) -> None:
@@ -94,11 +85,6 @@ def test_a_killed_process_is_the_cause_and_not_who_points_at_it(name: str, cause
             "shutting down executor.\nvllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
             f"worker process VllmWorker-1 died: {UNTOLD}",
         ),
-        # vLLM 0.32, where the worker's end was seen before the kernel had its exit code.
-        (
-            "Worker proc VllmWorker-0 died unexpectedly (exit code: None), shutting down executor.\nRuntimeError: cancelled",
-            f"worker process VllmWorker-0 died: {UNTOLD}",
-        ),
         (
             "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore_DP0': -9}",
             "engine core process EngineCore_DP0 died: SIGKILL",
@@ -111,10 +97,6 @@ def test_a_killed_process_is_the_cause_and_not_who_points_at_it(name: str, cause
             f"a worker process ended while it started, without an exception: {UNTOLD}",
         ),
         # A worker that raised has said why; its end only follows, and so does C++ that gives up.
-        (
-            "ValueError: bad shape\nWorker proc W-0 died unexpectedly (exit code: 1), shutting",
-            "ValueError: bad shape",
-        ),
         (
             "torch.AcceleratorError: CUDA error: an illegal memory access\nWorker proc W-0 died unexpectedly (exit code: -6), x",
             "torch.AcceleratorError: CUDA error: an illegal memory access",

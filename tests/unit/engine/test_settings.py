@@ -1,15 +1,31 @@
-"""What engines resolved, how they differ, and the flags that take plain vLLM there."""
+"""What an engine says it resolved, in records and log: settings and the flags that take plain vLLM there, transports, whether it recorded steps."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+from stand_in_vllm import SCHEDULER, stand_in, tree, write_blocks
 
+from connector_tax.base.config import EngineConfig, load_campaign
 from connector_tax.base.documents.identity import differences
-from connector_tax.run.engine.settings import matching_flags, pinned, resolved_settings
+from connector_tax.base.errors import EngineError
+from connector_tax.run.engine.settings import (
+    PATCHER,
+    CameUpWith,
+    matching_flags,
+    pinned,
+    recorder_heard,
+    resolved_settings,
+    revert,
+    step_timing_of,
+    transports_of,
+)
 
-LOG = """
+LAYOUT_LOG = """
 (EngineCore pid=1) INFO [utils.py:347] Using LBHNC KV cache layout.
 (Worker pid=2) INFO [cuda.py:1] Using FLASH_ATTN attention backend out of potential backends: [...]
 (EngineCore pid=1) INFO [kv_cache_utils.py:2327] GPU KV cache size: 2,097,152 tokens, Maximum concurrency
@@ -21,7 +37,7 @@ def test_settings_come_from_the_records_header_and_the_log(tmp_path: Path) -> No
     settings = {"cache_config.block_size": 16, "model_config.seed": None}
     path = tmp_path / "engine_step.scheduler.1.jsonl"
     path.write_text(json.dumps({**header, "settings": settings}) + "\n" + json.dumps(header) + "\n")
-    assert resolved_settings(tmp_path / "engine_step.jsonl", LOG) == {
+    assert resolved_settings(tmp_path / "engine_step.jsonl", LAYOUT_LOG) == {
         "cache_config.block_size": 16,
         "log.kv_cache_layout": "LBHNC",
         "log.attention_backend": "FLASH_ATTN",
@@ -146,3 +162,171 @@ def test_another_number_of_kv_blocks_is_no_difference_but_is_pinned() -> None:
     assert differences(plain, own) == {}
     assert matching_flags(pinned(plain, own)) == (["--num-gpu-blocks-override", "90"], {}, [])
     assert pinned(plain, plain) == {}
+
+
+GLOG = "I20261120 10:00:00.123456 4711 "
+VLLM = "(Worker pid=9) INFO 11-20 10:00:00 "
+ASKED = f"{VLLM}[mooncake_connector.py:1208] The Mooncake Transfer Engine is using rdma as its protocol."
+HCAS = GLOG + "transfer_engine_impl.cpp:273] Topology discovery complete. Found {} HCAs."
+RPC = f"{GLOG}transfer_engine_impl.cpp:182] Transfer Engine RPC using P2P handshake, listening on 10.0.0.1:15428"
+TCP = f"{GLOG}tcp_transport.cpp:343] TcpTransport: listen on port 12345"
+BOOTSTRAP = f"{VLLM}[mooncake_utils.py:108] Mooncake Bootstrap Server started at 0.0.0.0:8998"
+
+
+def test_a_silent_fall_back_to_tcp_is_tcp() -> None:
+    """vLLM asked for rdma and Mooncake found no adapter; neither says that it is anything but well."""
+    found = transports_of("\n".join([ASKED, RPC, HCAS.format(0), TCP, BOOTSTRAP]))
+    assert found == CameUpWith(
+        transports={"mooncake": ("tcp",)},
+        side_channels={
+            "mooncake_rpc": ("10.0.0.1:15428",),
+            "mooncake_tcp_port": ("12345",),
+            "mooncake_bootstrap": ("0.0.0.0:8998",),
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "transport"),
+    [
+        ("transfer_engine_impl.cpp:429] installTransport, type=rdma", "rdma"),
+        ("transfer_engine_impl.cpp:395] Using TCP transport (no HCA detected)", "tcp"),
+        ("transfer_engine_impl.cpp:378] Using NVLink transport (forced or no HCA detected)", "nvlink"),
+        ("transfer_engine_py.cpp:266] EFA transport installed successfully", "efa"),
+    ],
+)
+def test_each_way_in_which_mooncake_says_it(line: str, transport: str) -> None:
+    assert transports_of(GLOG + line).transports == {"mooncake": (transport,)}
+
+
+def test_several_ranks_and_devices_are_named_once() -> None:
+    devices = [f"{GLOG}rdma_context.cpp:286] RDMA device: mlx5_{k}, LID: 0" for k in (0, 1)]
+    installed = f"{GLOG}transfer_engine_impl.cpp:429] installTransport, type=rdma"
+    assert transports_of("\n".join([*devices, installed, installed])).transports == {"mooncake": ("rdma",)}
+
+
+def test_nixls_backend() -> None:
+    line = "2026-11-20 10:00:00 NIXL INFO    _api.py:405 Backend UCX was instantiated"
+    assert transports_of(line).transports == {"nixl": ("ucx",)}
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        ASKED,
+        HCAS.format(2),
+        f"E{GLOG[1:]}transfer_engine_impl.cpp:300] Failed to install TCP transport",
+        f"{GLOG}transfer_engine_py.cpp:271] Installing TCP transport (auto_discover disabled in EFA build)",
+    ],
+)
+def test_what_was_only_asked_for_or_failed_is_not_known(log: str) -> None:
+    assert transports_of(log) == CameUpWith(None, None)
+
+
+CONFIG = Path(__file__).parents[3] / "config"
+
+
+@pytest.fixture
+def vllm(tmp_path: Path) -> Path:
+    return stand_in(tmp_path / "vllm")
+
+
+@pytest.fixture
+def engine(vllm: Path, tmp_path: Path) -> EngineConfig:
+    """An engine whose interpreter, asked for vLLM's folder, names the stand-in."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "Welcome to the cluster"\necho "$3{vllm}"\necho Bye\n')
+    python.chmod(0o755)
+    return replace(load_campaign(CONFIG / "demo.yaml").engine, kind="vllm", python=str(python))
+
+
+def state_of(engine: EngineConfig) -> str:
+    """``patched``, ``unpatched`` or ``half``, as the script reports it."""
+    command = [sys.executable, str(PATCHER), "--engine-python", str(engine.python), "--status"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return str(json.loads(done.stdout)["state"])
+
+
+def test_asking_changes_nothing(engine: EngineConfig, vllm: Path) -> None:
+    before = tree(vllm)
+    assert step_timing_of(engine).available
+    assert state_of(engine) == "unpatched"
+    assert revert(engine) == f"{vllm} holds nothing of connector-tax"
+    assert tree(vllm) == before
+
+
+def test_a_vllm_that_does_not_fit_is_a_reason_and_no_error(engine: EngineConfig, vllm: Path) -> None:
+    """The campaign goes on without step records, and says why."""
+    (vllm / SCHEDULER).write_text("class Another: ...\n")
+    timing = step_timing_of(engine)
+    assert not timing.available
+    assert "has no 'class Scheduler'" in str(timing.reason)
+
+
+def test_what_an_earlier_version_wrote_is_in_the_way_until_it_is_taken_out(
+    engine: EngineConfig, vllm: Path
+) -> None:
+    before = tree(vllm)
+    write_blocks(vllm)
+    assert state_of(engine) == "patched"
+    with pytest.raises(EngineError, match="an earlier version of connector-tax wrote its step timing into"):
+        step_timing_of(engine)
+    revert(engine)
+    assert tree(vllm) == before
+
+
+def test_a_revert_that_could_not_look_is_an_error(engine: EngineConfig, tmp_path: Path) -> None:
+    """Nobody looked at vLLM's files, so nobody says what is in them."""
+    (tmp_path / "python").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(EngineError, match="does not run Python code"):
+        revert(engine)
+
+
+def test_step_timing_can_be_switched_off(engine: EngineConfig) -> None:
+    timing = step_timing_of(replace(engine, step_timing=False))
+    assert (timing.available, timing.reason) == (False, "engine.step_timing is false")
+
+
+def test_an_engine_that_recorded_no_step_has_no_step_timing(tmp_path: Path) -> None:
+    """It fits by the source files, and something else was imported: the engine's own word counts."""
+    log, stderr = tmp_path / "steps" / "engine_step.jsonl", tmp_path / "vllm_stderr.log"
+    log.parent.mkdir()
+    heard = recorder_heard(log, stderr)
+    assert (heard.available, heard.reason) == (
+        False,
+        "the engine served requests and recorded no step; it says: nothing about step timing in its log",
+    )
+    stderr.write_text(
+        "(EngineCore pid=7) connector-tax: no step records: x.Scheduler has no schedule (process 7)\n"
+    )
+    assert str(recorder_heard(log, stderr).reason).endswith(
+        "it says: no step records: x.Scheduler has no schedule (process 7)"
+    )
+    (log.parent / "engine_step.scheduler.7.jsonl").write_text("{}\n")
+    assert recorder_heard(log, stderr).available
+
+
+def header(process: str, *hooks: str) -> str:
+    return json.dumps({"kind": "header", "process": process, "pid": 7, "hooks": hooks}) + "\n"
+
+
+def test_a_connector_whose_hooks_nobody_recorded_was_not_heard(tmp_path: Path) -> None:
+    """Its scheduler's steps are there; plain, of which nothing else is wanted, was heard."""
+    log, stderr = tmp_path / "steps" / "engine_step.jsonl", tmp_path / "vllm_stderr.log"
+    log.parent.mkdir()
+    stderr.write_text(
+        "connector-tax: no step records: x.KVConnectorFactory has no create_connector (process 7)\n"
+        "connector-tax: step timing wraps x.Scheduler (process 7)\n"
+    )
+    scheduler, worker = (log.parent / f"engine_step.{p}.7.jsonl" for p in ("scheduler", "worker"))
+    scheduler.write_text(header("scheduler"))
+    assert recorder_heard(log, stderr).available
+    assert recorder_heard(log, stderr, connector=True).reason == (
+        "hook times are not known: scheduler without hooks, no worker; the engine says: no step records: x.KVConnectorFactory has no create_connector (process 7)"
+    )
+    scheduler.write_text(header("scheduler") + header("scheduler", "build_connector_meta"))
+    assert "no worker" in str(recorder_heard(log, stderr, connector=True).reason)
+    worker.write_text(header("worker"))
+    assert "worker without hooks" in str(recorder_heard(log, stderr, connector=True).reason)
+    worker.write_text(header("worker", "get_finished"))
+    assert recorder_heard(log, stderr, connector=True).available

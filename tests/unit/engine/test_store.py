@@ -1,27 +1,19 @@
 """Every launch begins with an empty store of its own, whatever became of the launch before it."""
 
-import errno
-import fcntl
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
+from builders import campaign_config
 
 from connector_tax.base.config import load_campaign
-from connector_tax.base.errors import ConfigError, EngineError
-from connector_tax.base.files import to_json
-from connector_tax.base.plan import launch_spec
+from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.engine.store import own_store, stores_folder
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import campaign_config
 
 CONFIG = Path(__file__).parents[3] / "config"
 STORING = ConnectorSpec(
@@ -113,13 +105,6 @@ def test_an_engine_is_launched_with_its_own_folder(tmp_path: Path) -> None:
     assert '"$CONNECTOR_TAX_STORE"' in (tmp_path / "launch.sh").read_text()
 
 
-def test_neither_hash_nor_specification_knows_the_folder() -> None:
-    config = campaign_config(
-        connectors=["plain", "multi_noop_example"], phase_b_prime={"configs": [], "shapes": []}
-    )
-    assert "${STORE}" in to_json(launch_spec(config, "multi_noop_example"))
-
-
 def test_a_store_that_launches_would_share_is_refused(tmp_path: Path) -> None:
     entry = (CONFIG / "connectors.yaml").read_text()
     shared = tmp_path / "connectors.yaml"
@@ -132,21 +117,3 @@ def test_a_store_that_launches_would_share_is_refused(tmp_path: Path) -> None:
             connectors_file=str(shared),
             phase_b_prime={"configs": [], "shapes": []},
         )
-
-
-def test_a_connector_without_a_store_is_launched_as_written() -> None:
-    plain = replace(STORING, kv_transfer_config=None, env={}, extra_args=())
-    with own_store(plain) as connector:
-        assert connector == plain
-
-
-def test_a_file_system_that_locks_nothing_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NFS without its lock service is no full disk."""
-
-    def refuse(*args: object) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(EngineError, match=r"lock of the store of a launch cannot be taken \(No locks"):
-        with own_store(STORING):
-            pytest.fail("held")

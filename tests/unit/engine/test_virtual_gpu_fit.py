@@ -14,7 +14,6 @@ from connector_tax.base.plan import campaign_document
 from connector_tax.run.engine.virtual_gpu import note_on, refuse_misfit
 from connector_tax.run.measure.preflight import run_preflight
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "virtual_gpu"))
 from release_sources import whole_release
 from virtual_gpus import clocked_campaign, model_in
@@ -58,7 +57,7 @@ def test_a_release_that_has_all_of_it_is_not_refused(tmp_path: Path) -> None:
     refuse_misfit(campaign_with(tmp_path, "0.32.0").engine, "0.32.0")
 
 
-@pytest.mark.parametrize("version", ["0.24.0", "0.34.0", "1.0"])
+@pytest.mark.parametrize("version", ["0.24.0", "1.0"])
 def test_a_release_whose_runners_nobody_compared_is_refused(tmp_path: Path, version: str) -> None:
     """It may call hooks elsewhere, and nothing in its numbers would say so."""
     with pytest.raises(
@@ -82,7 +81,7 @@ def test_an_interpreter_without_vllm_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "noted"),
-    [("0.26.0", True), ("0.27.0", False), ("0.32.1.dev3+cpu", False), ("0.33.0", True), ("1.0", True)],
+    [("0.26.0", True), ("0.32.1.dev3+cpu", False), ("1.0", True)],
 )
 def test_a_release_that_it_was_not_run_on_is_noted(version: str, noted: bool) -> None:
     engine = clocked_campaign("m").engine

@@ -21,6 +21,7 @@ import zmq
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 import self_signed
+from families import alive, within
 from truth_server import Reply, answer_well, token_event, truth_server, usage_event, whole_answer
 
 from connector_tax.base.errors import EngineError
@@ -534,10 +535,7 @@ def test_workers_go_with_their_coordinator() -> None:
     pids = [int(p) for p in coordinator.stdout.readline().split()]
     coordinator.kill()
     coordinator.wait()
-    deadline = time.monotonic() + 10
-    while any(psutil.pid_exists(p) and psutil.Process(p).status() != "zombie" for p in pids):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    assert within(10, lambda: not any(map(alive, pids)))
 
 
 def test_workers_stay_on_the_cores_they_are_given() -> None:

@@ -1,7 +1,6 @@
 """A cell on a virtual GPU: it keeps its share of the clock, says how well that kept the time, and is invalid where it did not."""
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,13 +10,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from builders import ABOUT
 from msgspec import UNSET
+from virtual_gpus import clocked_campaign
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK, CampaignFolder, RunFolder
 from connector_tax.base.config import load_campaign
 from connector_tax.base.documents.cell import CellDocument, Health, IdleUse
-from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.plan import cells_of
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.steptime.share import NO_RECORD
@@ -26,11 +26,6 @@ from connector_tax.run.loadgen.coordinator import worker_pool
 from connector_tax.run.measure.cell import Bench, measure_one_cell
 from connector_tax.run.measure.checks import clock_at_work
 from connector_tax.run.measure.failure import judge
-from connector_tax.run.measure.preflight import _reason_before_launch
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ABOUT
-from virtual_gpus import clocked_campaign, model_in
 
 CONFIG = Path(__file__).parents[3] / "config"
 WINDOW = CellWindow(0, 1, 2, 3, min_completed_reached=True)
@@ -135,17 +130,6 @@ def test_preflight_finds_out_whether_vllm_took_the_clock(tmp_path: Path) -> None
     assert not found.ok and "did not load the plugin" in found.detail
     write_clock(tmp_path / DEVICE_CLOCK, late_ns=0)
     assert clock_at_work(engine).ok
-
-
-def test_a_missing_module_is_no_want_of_a_card(tmp_path: Path) -> None:
-    config = clocked_campaign(model_in(tmp_path / "m"))
-    identity = EngineIdentity(versions={}, gpu=(), cuda=None, host={})
-    mooncake = config.connector("mooncake_both")
-    words = _reason_before_launch(config.engine, mooncake, {"mooncake": "has no module mooncake"}, identity)
-    on_cpu = msgspec.structs.replace(config.engine, kind="vllm", virtual_gpu=None)
-    elsewhere = _reason_before_launch(on_cpu, mooncake, {"mooncake": "has no module mooncake"}, identity)
-    assert words is not None and "need a GPU" not in words[0]
-    assert elsewhere is not None and bool(mooncake.needs_gpu) == ("need a GPU" in elsewhere[0])
 
 
 def test_an_engine_with_a_device_of_its_own_has_no_clock_to_judge() -> None:

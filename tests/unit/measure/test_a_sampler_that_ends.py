@@ -1,7 +1,6 @@
 """The sampler of /metrics killed or on a full disk: started again, and where it cannot live, its cells say so."""
 
 import json
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -9,16 +8,16 @@ from pathlib import Path
 
 import psutil
 import pytest
+from families import within
+from host_faults import DATE, small_campaign
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.files import Lines
+from connector_tax.run.measure import cell as cell_module
 from connector_tax.run.measure.cell import QueueTail
 from connector_tax.run.measure.run import measure_run
 from connector_tax.run.sampler import sampler
 from connector_tax.run.sampler.sampler import sampling
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from host_faults import DATE, small_campaign
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -44,9 +43,7 @@ def test_a_sampler_that_is_killed_is_started_again(
         with open(out, "a", encoding="utf-8") as torn:
             torn.write('{"t_ns":1,"ok":tr')
         before = out.stat().st_size
-        deadline = time.monotonic() + 20
-        while out.stat().st_size < before + 100 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        assert within(20, lambda: out.stat().st_size >= before + 100)
         assert first.pid not in [p.pid for p in samplers()]
     assert samplers() == []
     lines = out.read_text().splitlines()
@@ -111,6 +108,8 @@ def test_a_sampler_that_cannot_live_is_given_up(
 def test_a_cell_without_its_sampler_is_flagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sampler, "RESTARTS", 0)
+    # So that two seconds are enough to tell.
+    monkeypatch.setattr(cell_module, "MIN_SAMPLES_SHARE", 1.0)
     start = sampler._Kept._start
 
     def killed(kept: sampler._Kept):  # type: ignore[no-untyped-def]
@@ -118,7 +117,7 @@ def test_a_cell_without_its_sampler_is_flagged(tmp_path: Path, monkeypatch: pyte
         process.kill()
         return process
 
-    folder = small_campaign(tmp_path, duration_s=5.0, max_cell_s=8.0)
+    folder = small_campaign(tmp_path, duration_s=2.0, max_cell_s=4.0)
     measure_run(folder.campaign_file, "plain", "a")
     monkeypatch.setattr(sampler._Kept, "_start", killed)
     measure_run(folder.campaign_file, "noop_connector", "a")
@@ -138,3 +137,30 @@ def test_a_torn_line_in_the_middle_is_passed_over(tmp_path: Path) -> None:
     with Lines(path) as lines:
         lines.write('{"t_ns":2,"ok":true,"values":{"num_requests_waiting":3.0}}')
     assert list(tail()) == [(2, 3.0)]
+
+
+def line(t_ns: int, waiting: float | None, ok: str = "true") -> str:
+    values = "{}" if waiting is None else f'{{"num_requests_waiting":{waiting}}}'
+    return f'{{"t_ns":{t_ns},"ok":{ok},"values":{values}}}\n'
+
+
+def test_only_what_was_written_since_is_read_and_only_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "raw.jsonl"
+    path.write_text(line(1, 7.0))
+    tail = QueueTail(path)
+    assert list(tail()) == []
+    with open(path, "a", encoding="utf-8") as stream:
+        stream.write(line(2, 3.0) + line(3, None) + line(4, 4.0, ok="false") + line(5, 5.0)[:10])
+    assert list(tail()) == [(2, 3.0)]
+    with open(path, "a", encoding="utf-8") as stream:
+        stream.write(line(5, 5.0)[10:])
+    assert list(tail()) == [(5, 5.0)]
+    assert list(tail()) == []
+
+
+def test_a_file_that_is_not_there_yet_has_no_samples(tmp_path: Path) -> None:
+    path = tmp_path / "raw.jsonl"
+    tail = QueueTail(path)
+    assert list(tail()) == []
+    path.write_text(line(1, 2.0))
+    assert list(tail()) == [(1, 2.0)]

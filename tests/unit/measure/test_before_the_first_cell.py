@@ -11,6 +11,8 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from builders import ROOT
+from families import alive
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.supervisor import RECORD
@@ -27,9 +29,6 @@ from connector_tax.run.measure import run as measure_module
 from connector_tax.run.measure.launch import archive_earlier_attempt
 from connector_tax.run.measure.preflight import run_preflight
 from connector_tax.run.measure.run import measure_run
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT
 
 
 @pytest.fixture
@@ -51,8 +50,13 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignFolder:
 def test_each_length_is_sent_once_before_the_first_cell(
     campaign: CampaignFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Outside every cell: none of its requests is among those that the cell counts. No card is looked for."""
+    """Outside every cell: none of its requests is among those that the cell counts. No card is looked for. Cells and receipt hold what
+    their own launch resolved, by its step records and its log; preflight launched nothing here."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "garbage")
+    status = json.loads(campaign.preflight_status.read_text())
+    write_json(campaign.preflight_status, {**status, "step_timing_available": True})
+    logged = "[gpu_worker.py:500] Using V2 Model Runner\n[cuda.py:416] Using AttentionBackendEnum.FLASH_ATTN backend."
+    monkeypatch.setattr(RunningEngine, "log_text", lambda self: logged)
     measure_run(campaign.campaign_file, "plain", "a")
     said = capsys.readouterr().err
     assert 0 < said.index("warm-up: prompts of 96 tokens; the slowest took ") < said.index("cell r20_96x4")
@@ -61,26 +65,9 @@ def test_each_length_is_sent_once_before_the_first_cell(
     cell = json.loads(run.finished_cells()[0].cell_json.read_text())
     assert cell["verdict"] == "valid" or set(cell["reasons"]) <= set(cell["health"]["bottleneck"])
     assert cell["prefix_cache_hits_delta"] == 0
-    receipt = json.loads(run.receipt.read_text())
-    assert receipt["engine"]["transports"] is None and receipt["engine"]["side_channels"] is None
-    assert receipt["engine"]["gpu"] == []
-
-
-def test_cells_and_receipt_hold_what_their_own_launch_resolved(
-    campaign: CampaignFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By its step records and its log; preflight launched nothing here."""
-    write_json(
-        campaign.preflight_status,
-        {**json.loads(campaign.preflight_status.read_text()), "step_timing_available": True},
-    )
-    logged = "[gpu_worker.py:500] Using V2 Model Runner\n[cuda.py:416] Using AttentionBackendEnum.FLASH_ATTN backend."
-    monkeypatch.setattr(RunningEngine, "log_text", lambda self: logged)
-    measure_run(campaign.campaign_file, "plain", "a")
-    run = campaign.run("2026-01-01", "plain", "a")
-    receipt = json.loads(run.receipt.read_text())
-    cell = json.loads(run.finished_cells()[0].cell_json.read_text())
-    settings = receipt["engine"]["settings"]
+    engine = json.loads(run.receipt.read_text())["engine"]
+    assert engine["transports"] is None and engine["side_channels"] is None and engine["gpu"] == []
+    settings = engine["settings"]
     assert settings == cell["engine"]["settings"]
     assert settings.pop("cache_config.num_gpu_blocks") > 0
     assert settings.keys() == {
@@ -117,10 +104,10 @@ def test_what_any_killed_run_of_the_campaign_left_is_ended_before_anything_start
     engine = wait_for(supervisor.pid, "sleep")
     supervisor.kill()
     supervisor.wait()
-    assert engine.is_running()
+    assert alive(engine)
 
     def begin(*args: object) -> None:
-        assert not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE
+        assert not alive(engine)
         raise ConfigError("far enough")
 
     monkeypatch.setattr(measure_module, "_begin_anew", begin)

@@ -1,7 +1,6 @@
 """Several runs of one campaign at once: each on a card of its own, and none ends what another has at work."""
 
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -10,10 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import RunFolder
 from connector_tax.base.artifacts.supervisor import RECORD
@@ -83,8 +80,12 @@ def test_a_run_is_measured_once_at_a_time(tmp_path: Path) -> None:
             pytest.fail("measured twice")
 
 
-def test_who_waited_for_its_run_waits_for_a_card_as_long_as_is_left(tmp_path: Path) -> None:
-    """It waited for the card as long again, and SLURM cut it off."""
+def test_who_waited_for_its_run_waits_for_a_card_as_long_as_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for the card as long again, and SLURM cut it off; and who waits says for whom."""
+    monkeypatch.setattr(locks, "SAY_AFTER_S", 0.1)
+    said: list[str] = []
     found = campaign(tmp_path, wait_for_card_s=None)
     begun_s = time.monotonic()
     with ExitStack() as earlier, measuring(found, "plain"), measuring(found, "noop_connector"):
@@ -94,11 +95,12 @@ def test_who_waited_for_its_run_waits_for_a_card_as_long_as_is_left(tmp_path: Pa
         limit = TimeLimit(begun_s + 2.0, 0.0)
         with (
             pytest.raises(OutOfTime, match=r"waited for place 0 on this host, in use by"),
-            measuring(found, "mooncake_both", limit=limit),
+            measuring(found, "mooncake_both", said, limit),
         ):
             pytest.fail("three on two cards")
         ends.join()
     assert time.monotonic() - begun_s < 3.8
+    assert said[0].startswith("waiting for ") and "in use by process 4711" in said[0]
 
 
 def test_who_clears_up_is_waited_for_no_longer_than_is_left(tmp_path: Path) -> None:
@@ -129,47 +131,18 @@ def test_preflight_has_the_campaign_to_itself(tmp_path: Path, monkeypatch: pytes
             pytest.fail("beside preflight")
 
 
-def test_who_waits_says_for_whom_since_when_and_how_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(locks, "SAY_AFTER_S", 0.1)
-    monkeypatch.setattr(locks, "SAY_EVERY_S", 0.3)
-    found = campaign(tmp_path, gpus=(0,), wait_for_card_s=60.0)
-    said: list[str] = []
-    over = threading.Event()
-
-    def neighbour() -> None:
-        with measuring_alone(tmp_path / "other", "other", Cards((), 0)):
-            ready.set()
-            over.wait(30)
-
-    ready = threading.Event()
-    thread = threading.Thread(target=neighbour)
-    thread.start()
-    ready.wait(10)
-    threading.Timer(1.5, over.set).start()
-    with measuring(found, "plain", said) as slot:
-        assert slot.cards.slot == 0
-    thread.join()
-    assert len(said) >= 2
-    assert all("waiting for place 0 on this host, in use by process" in line for line in said)
-    assert all("which works on campaign other in" in line and " since 20" in line for line in said)
-    assert all(line.endswith("so far, for 60 s at most") for line in said)
-
-
 def test_how_long_is_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One card: half a minute, by which a campaign that was started twice ends. Several, or a batch job: as long as it takes. Or as one is told."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     engine = campaign(tmp_path, wait_for_card_s=None).config.engine
-    assert wait_for_card_s(engine) == float("inf")
-    assert wait_for_card_s(replace(engine, gpus=None)) == locks.WAIT_S
+    one_card, endless = replace(engine, gpus=None), float("inf")
+    assert (wait_for_card_s(engine), wait_for_card_s(one_card)) == (endless, locks.WAIT_S)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert wait_for_card_s(replace(engine, gpus=None)) == float("inf")
-    assert wait_for_card_s(replace(engine, gpus=None, wait_for_card_s=90)) == 90.0
-    monkeypatch.setenv(locks.WAIT_VARIABLE, "7200")
-    assert wait_for_card_s(engine) == 7200.0
-    monkeypatch.setenv(locks.WAIT_VARIABLE, "inf")
-    assert wait_for_card_s(replace(engine, wait_for_card_s=90)) == float("inf")
+    assert wait_for_card_s(one_card) == endless
+    assert wait_for_card_s(replace(one_card, wait_for_card_s=90)) == 90.0
+    for given, waited in (("7200", 7200.0), ("inf", endless)):
+        monkeypatch.setenv(locks.WAIT_VARIABLE, given)
+        assert wait_for_card_s(replace(engine, wait_for_card_s=90)) == waited
     monkeypatch.setenv(locks.WAIT_VARIABLE, "long")
     with pytest.raises(ConfigError, match="no whole number of seconds"):
         wait_for_card_s(engine)
@@ -205,28 +178,6 @@ def test_what_is_left_on_the_card_is_ended_though_its_run_goes_on_elsewhere(tmp_
             orphan.wait()
 
 
-def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
-    """However it ended: the kernel drops its locks."""
-    found = campaign(tmp_path, gpus=(0, 1))
-    code = (
-        "import sys, time; from pathlib import Path; from connector_tax.run.measure.locks import first_free, Waiting, _lock_file;"
-        "from connector_tax.run.engine.gpus import Slot; from connector_tax.run.engine.gpus import Cards;"
-        "from connector_tax.base.config import load_campaign; engine = load_campaign(Path('config/demo.yaml')).engine;"
-        "context = first_free([Slot(engine, Cards((), 0))], 'x', Waiting(0)); context.__enter__();"
-        "print('held', flush=True); time.sleep(600)"
-    )
-    holder = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3], text=True
-    )
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-    with measuring(found, "plain") as slot:
-        assert slot.cards.slot == 1
-    holder.kill()
-    holder.wait()
-    with measuring(found, "plain") as slot:
-        assert slot.cards.slot == 0
-
-
 def test_all_of_a_phase_stays_on_one_card(tmp_path: Path) -> None:
     found = campaign(tmp_path, mix_cards=False)
     with measuring(found, "plain") as slot:
@@ -237,9 +188,3 @@ def test_all_of_a_phase_stays_on_one_card(tmp_path: Path) -> None:
         ):
             with measuring(found, "noop_connector"):
                 pytest.fail("on another card")
-
-
-def test_time_is_not_spent_on_waiting_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail(f"waited for {seconds} s"))
-    with measuring(campaign(tmp_path), "plain"):
-        pass

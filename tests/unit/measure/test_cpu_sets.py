@@ -1,9 +1,12 @@
 """Cores of engines side by side: none shared, as many for each, on the card's node."""
 
+from pathlib import Path
+
 import pytest
 
 from connector_tax.run.loadgen.descriptors import Core, place
 from connector_tax.run.measure.launch import share_of
+from connector_tax.run.measure.preflight import cpu_by_session
 
 
 def host(*nodes: int, performance: float = 100.0) -> tuple[Core, ...]:
@@ -20,9 +23,7 @@ def shares(cores: tuple[Core, ...], of: int, nodes: tuple[int | None, ...] = ())
     return [share_of(cores, k, of, nodes) for k in range(of)]
 
 
-@pytest.mark.parametrize(
-    ("nodes", "of", "each"), [((8,), 2, 4), ((8, 8), 4, 4), ((9, 8), 2, 8), ((7,), 3, 2), ((8, 8), 3, 4)]
-)
+@pytest.mark.parametrize(("nodes", "of", "each"), [((9, 8), 2, 8), ((7,), 3, 2), ((8, 8), 3, 4)])
 def test_nobody_shares_a_core_and_each_has_as_many(nodes: tuple[int, ...], of: int, each: int) -> None:
     found = shares(host(*nodes), of)
     assert [len(s) for s in found] == [each] * of
@@ -40,10 +41,6 @@ def test_a_place_is_on_the_node_of_its_card() -> None:
     assert [{core.numa for core in s} for s in found] == [{1}, {0}, {1}, {0}]
 
 
-def test_a_card_whose_node_is_not_known_leaves_all_to_their_order() -> None:
-    assert [{c.numa for c in s} for s in shares(host(8, 8), 2, (1, None))] == [{0}, {1}]
-
-
 def test_cores_of_two_kinds_are_dealt_out() -> None:
     fast, slow = host(4, performance=100.0), host(8, performance=60.0)[4:]
     found = shares((*fast, *slow), 2)
@@ -57,3 +54,12 @@ def test_too_few_cores_pin_nothing() -> None:
     assert place(one, 1).engine == () and place(one, 1).warning is not None
     (none, _) = shares(host(1), 2)
     assert none == () and place(none, 1).warning is not None
+
+
+@pytest.mark.parametrize(("content", "said"), [("1\n", True), ("0\n", False), (None, False)])
+def test_a_kernel_that_shares_by_session_is_named(tmp_path: Path, content: str | None, said: bool) -> None:
+    setting = tmp_path / "sched_autogroup_enabled"
+    if content is not None:
+        setting.write_text(content)
+    note = cpu_by_session(setting)
+    assert (note is not None and "sched_autogroup_enabled=0" in note) is said

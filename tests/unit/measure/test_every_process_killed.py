@@ -4,31 +4,27 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
+from families import family, within
+from host_faults import DATE, ROOT, environment, small_campaign
 
 from connector_tax.base.artifacts.cells import read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
+from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.artifacts.supervisor import RECORD
 from connector_tax.run.loadgen.coordinator import WorkerPool
 from connector_tax.run.measure.run import measure_run
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from families import family
-from host_faults import DATE, ROOT, environment, small_campaign
 
 WORDS = {
     "supervisor": "connector_tax.run.engine.supervisor",
     "engine": "connector_tax.run.emulator",
     "worker": "connector_tax.run.loadgen",
-    "sampler": "connector_tax.run.sampler.sampler",
 }
 # What ends the whole job; of the others it goes on with another launch, or with the cell.
-ENDS = {"job": -signal.SIGKILL, "job, in order": 143, "group, in order": 143, "everything": -signal.SIGKILL}
+ENDS = {"job": -signal.SIGKILL, "group, in order": 143, "everything": -signal.SIGKILL}
 
 
 def family_of(folder: CampaignFolder) -> list[psutil.Process]:
@@ -43,13 +39,6 @@ def words_of(process: psutil.Process) -> str:
         return ""
 
 
-def until(said: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not said():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def start(folder: CampaignFolder) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "scripts/measure.py", "--campaign-file", str(folder.campaign_file)]
     command += ["--connector", "noop_connector", "--phase", "a"]
@@ -60,8 +49,6 @@ def start(folder: CampaignFolder) -> "subprocess.Popen[bytes]":
 def kill(victim: str, job: "subprocess.Popen[bytes]", folder: CampaignFolder) -> None:
     if victim == "job":
         job.kill()
-    elif victim == "job, in order":
-        job.terminate()
     elif victim == "group, in order":
         os.killpg(job.pid, signal.SIGTERM)
     elif victim == "everything":
@@ -92,7 +79,7 @@ def test_a_worker_that_is_lost_before_a_cell_is_replaced(
         if not killed:
             killed.append(pool.pid(index))
             os.kill(killed[0], signal.SIGKILL)
-            until(lambda: bool(pool.dead()))
+            assert within(60, pool.dead)
         send(pool, index, message)  # type: ignore[arg-type]
 
     monkeypatch.setattr(WorkerPool, "send", lose_one)
@@ -113,16 +100,14 @@ def test_each_process_killed_outright(tmp_path: Path, victim: str) -> None:
     run = folder.run(DATE, "noop_connector", "a")
     kept: dict[str, int] = {}
     job = None
-    for stage in (starting, in_the_second_cell):
-        if victim in ("worker", "sampler") and stage is starting:
-            continue  # not there yet
+    for stage in (starting, in_the_second_cell) if victim in ("job", "engine") else (in_the_second_cell,):
         job = job or start(folder)
-        until(lambda: stage(folder, run))  # noqa: B023
+        assert within(60, lambda: stage(folder, run))  # noqa: B023
         kill(victim, job, folder)
         if victim in ENDS:
             assert job.wait(120) == ENDS[victim]
             job = None
-            until(lambda: not family_of(folder), 20)
+            assert within(20, lambda: not family_of(folder))
         cells = {c.cell_id: c.cell_json.stat().st_ino for c in run.finished_cells()}
         assert kept.items() <= cells.items(), "a finished cell was lost or measured again"
         kept = cells
@@ -137,6 +122,11 @@ def test_each_process_killed_outright(tmp_path: Path, victim: str) -> None:
     cells = {c.cell_id: c.cell_json.stat().st_ino for c in run.finished_cells()}
     assert kept.items() <= cells.items() and len(cells) == 2
     assert not family_of(folder) and not list(run.path.rglob(".*.partial"))
+    # Each try stands in the receipt with what it took, those that died among them.
+    launches = read_receipt(run).launches or ()
+    assert [x.attempt for x in launches] == list(range(1, len(launches) + 1))
+    assert victim in ENDS or all((x.elapsed_s or 0) > 0 for x in launches)
+    assert victim != "engine" or len(launches) >= 3
     first, second = (read_cell(c) for c in run.finished_cells())
     assert first.verdict == "valid"
     # Before the cell began the worker is replaced; in its middle it takes what it had in flight with it.

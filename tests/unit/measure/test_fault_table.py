@@ -1,12 +1,6 @@
 """docs/faults.md and tests/faults.yaml: no row without a test, and no test that is not there."""
 
-import sys
-from pathlib import Path
-
-import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from named_tests import ROOT, lacking
 
 PAGE = ROOT / "docs" / "faults.md"
@@ -36,21 +30,3 @@ def test_every_row_names_a_test_that_exists() -> None:
     assert len(faults) > 50 and all(cell for row in rows() for cell in row)
     assert without_a_test(faults, TESTS) == []
     assert [fault for fault in TESTS if fault not in faults] == []
-
-
-@pytest.mark.parametrize(
-    ("tests", "what"),
-    [
-        ([], "no test"),
-        (["tests/unit/measure/test_fault_table.py::test_that_is_not_there"], "no such test"),
-        (["tests/unit/measure/test_that_is_not_there.py::test_x"], "no such test"),
-    ],
-)
-def test_a_row_without_one_is_found(tests: list[str], what: str) -> None:
-    (said,) = without_a_test(["a fault"], {"a fault": tests})
-    assert said.startswith("a fault: ") and what in said
-
-
-def test_every_fault_is_a_row_once() -> None:
-    names = [row[0] for row in rows()]
-    assert len(names) == len(set(names))

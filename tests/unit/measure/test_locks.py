@@ -52,18 +52,6 @@ def test_what_was_held_is_free_afterwards_and_another_gpu_always(tmp_path: Path)
         pass
 
 
-def test_measurements_without_a_card_are_told_apart_by_the_campaigns_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(locks, "WAIT_S", 0.0)
-    with measuring_alone(tmp_path / "a", "a", Cards((), 0)):
-        with measuring_alone(tmp_path / "b", "b", Cards((), 1)):
-            pass
-        with pytest.raises(EngineError, match=r"place 0 on this host is in use by process"):
-            with measuring_alone(tmp_path / "c", "c", Cards((), 0)):
-                pytest.fail("held twice")
-
-
 def test_two_campaigns_do_not_take_the_same_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On two cards of a host; 0 is a free one for each."""
     monkeypatch.setattr(locks, "WAIT_S", 0.0)
@@ -89,10 +77,11 @@ def test_a_shorter_holder_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None
             assert path.read_text() == holder
 
 
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.EIO])
 def test_a_file_system_that_does_not_lock_is_one_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    number = errno.ENOLCK
+
     def flock(handle: object, operation: int) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -118,11 +107,11 @@ def test_what_lies_in_the_place_of_a_lock_is_named(tmp_path: Path, lies: str) ->
             pytest.fail("held")
 
 
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
 def test_a_lock_that_cannot_be_written_is_one_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stand-in for a read-only file system, or another user's cache: root may write anywhere here."""
+    """A stand-in for another user's cache: root may write anywhere here."""
+    number = errno.EACCES
 
     def refuse(*args: object, **options: object) -> None:
         raise OSError(number, os.strerror(number))
@@ -136,16 +125,6 @@ def test_a_lock_that_cannot_be_written_is_one_message(
     assert "CONNECTOR_TAX_CACHE" in str(told.value)
 
 
-def test_a_cache_folder_that_is_no_folder_is_one_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("CONNECTOR_TAX_CACHE", str(tmp_path / "file"))
-    with pytest.raises(EngineError, match=r"the lock of GPU 0: .* cannot be taken \(Not a directory\)"):
-        with measuring_alone(tmp_path / "a", "a", on("GPU-aa")):
-            pytest.fail("held")
-
-
 def test_a_user_without_a_home_has_a_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """HOME is unset, and the user's number is in no passwd."""
 
@@ -156,9 +135,3 @@ def test_a_user_without_a_home_has_a_cache_folder(monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("pwd.getpwuid", unknown)
     assert cache_folder() == Path(tempfile.gettempdir()) / f"connector-tax-cache-{os.getuid()}"
-
-
-def test_a_folder_whose_name_is_no_text_can_be_locked(tmp_path: Path) -> None:
-    root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
-    with measuring_alone(root, "a", TWO):
-        assert "caf\\udce9" in (root / ".lock").read_text()

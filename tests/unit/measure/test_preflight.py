@@ -6,15 +6,16 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
+from builders import ROOT, campaign_config
+from families import within
 from msgspec.structs import replace
+from nvml_stand_in import Card, Nvml
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import EngineConfig, parse_campaign
@@ -26,10 +27,6 @@ from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.ports import is_taken
 from connector_tax.run.measure import preflight as module
 from connector_tax.run.measure.preflight import Launching, bootstrap_beside, run_preflight
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT, campaign_config
-from nvml_stand_in import Card, Nvml
 
 
 @pytest.fixture(autouse=True)
@@ -111,27 +108,31 @@ def test_an_engine_that_answers_with_errors_is_skipped_with_what_it_said(tmp_pat
 def test_plains_idle_times_are_written_down_and_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For every prompt length of the campaign, and of nobody but plain; a card that is named does not matter here."""
+    """For every prompt length of the campaign, and of nobody but plain; a card that is named does not matter here. Counters that a connector
+    moves are kept as well. Idle times of an earlier version are taken anew."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "garbage")
-    folder = preflight(tmp_path)
+    lmcache = {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}
+    folder = preflight(tmp_path, kv_transfer_config=lmcache)
     plain = decision(folder, "plain")
     assert list(plain["prompt_s"]) == ["64", "96", "128"]
     assert all(0 < s < 5 for s in plain["prompt_s"].values())
     assert 0 < plain["token_s"] < 0.5
     assert decision(folder)["prompt_s"] is None and decision(folder)["token_s"] is None
-    (folder.preflight / "verify_plain.log").unlink()
-    again = decision(preflight(tmp_path), "plain")
-    assert again == plain
-    assert not (folder.preflight / "verify_plain.log").exists()  # nothing was launched for it
-
-
-def test_idle_times_of_an_earlier_version_or_other_lengths_are_taken_anew(tmp_path: Path) -> None:
-    folder = preflight(tmp_path)
+    own = {"external_prefix_cache_queries": 32, "lmcache:num_lookup_requests_total": 32}
+    assert decision(folder)["counters"] == own
+    assert "counters" not in plain
     remembered = folder.preflight / "plain" / "decision.json"
+    assert (
+        json.loads((folder.preflight / "tried" / "decision.json").read_text())["counters"].keys() > own.keys()
+    )
+    (folder.preflight / "verify_plain.log").unlink()
+    assert decision(preflight(tmp_path, kv_transfer_config=lmcache), "plain") == plain
+    assert not (folder.preflight / "verify_plain.log").exists()  # nothing was launched for it
     earlier = json.loads(remembered.read_text())
     del earlier["prompt_s"], earlier["token_s"]
     remembered.write_text(json.dumps(earlier))
-    assert set(decision(preflight(tmp_path), "plain")["prompt_s"]) == {"64", "96", "128"}
+    anew = decision(preflight(tmp_path, kv_transfer_config=lmcache), "plain")
+    assert set(anew["prompt_s"]) == {"64", "96", "128"}
 
 
 def test_a_package_that_comes_later_has_only_its_own_connectors_tried_again(
@@ -199,15 +200,6 @@ def test_no_bootstrap_server_survives_a_killed_preflight(tmp_path: Path) -> None
     assert within(20, lambda: not is_taken(port)), "it listens still"
 
 
-def within(seconds: float, condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
-
-
 @pytest.mark.parametrize(
     ("devices", "said"),
     [
@@ -256,7 +248,6 @@ def gpu_engine(root: Path, release: str, *, cuda: str | None = "13.0", flashinfe
 @pytest.mark.parametrize(
     ("release", "there", "config_env", "shell", "refused"),
     [
-        ("0.25.1", {}, {}, None, True),
         ("0.33.0+cu130", {}, {}, None, True),
         ("0.20.2", {}, {}, None, False),  # samples with FlashInfer only if told to
         ("0.20.2", {}, {}, "1", True),
@@ -264,7 +255,6 @@ def gpu_engine(root: Path, release: str, *, cuda: str | None = "13.0", flashinfe
         ("0.25.1", {"flashinfer": True}, {}, None, False),
         ("0.25.1", {"cuda": None}, {}, None, False),
         ("0.25.1", {}, {"VLLM_USE_FLASHINFER_SAMPLER": "0"}, "1", False),
-        ("0.25.1", {}, {}, "0", False),
     ],
 )
 def test_an_engine_that_would_die_without_flashinfer_is_told_of_before_any_launch(
@@ -343,16 +333,6 @@ def test_a_connector_on_a_fallback_is_skipped_with_what_to_install(tmp_path: Pat
     found = decision(preflight(tmp_path, f"off_after:1,off_says:{line}", modules=needs))
     assert (found["decision"], found["install"]) == ("skip", "pip install lmcache")
     assert found["reason"].startswith("compiled operations: ") and line in found["reason"]
-
-
-def test_counters_that_a_connector_moves_are_kept_and_those_of_plain_are_not(tmp_path: Path) -> None:
-    lmcache = {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}
-    folder = preflight(tmp_path, kv_transfer_config=lmcache)
-    own = {"external_prefix_cache_queries": 32, "lmcache:num_lookup_requests_total": 32}
-    assert decision(folder)["counters"] == own
-    assert "counters" not in decision(folder, "plain")
-    remembered = json.loads((folder.preflight / "tried" / "decision.json").read_text())["counters"]
-    assert remembered.keys() > own.keys()
 
 
 def test_a_counter_that_is_late_is_not_that_of_a_short_prompt() -> None:

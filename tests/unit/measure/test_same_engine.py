@@ -1,11 +1,12 @@
 """A campaign that is resumed with another vLLM, driver or card is refused by name, before anything is launched."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from builders import ENGINE, Campaign, campaign_config
+from host_faults import DATE, small_campaign
 from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import CampaignFolder
@@ -14,10 +15,6 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_json, write_json
 from connector_tax.run.measure.launch import refuse_another_engine
 from connector_tax.run.measure.run import measure_run
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ENGINE, Campaign, campaign_config
-from host_faults import DATE, small_campaign
 
 
 @pytest.fixture
@@ -43,15 +40,14 @@ def test_the_same_engine_goes_on(campaign: Campaign) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("phase", "changes", "said"),
     [
-        ({"versions": {**ENGINE["versions"], "vllm": "0.33.0"}}, "vllm 0.33.0 / 0.32.0"),
-        ({"driver": "590.1"}, "driver 590.1 / 580.65.06"),
+        ("a", {"versions": {**ENGINE["versions"], "vllm": "0.33.0"}}, "vllm 0.33.0 / 0.32.0"),
+        ("b", {"driver": "590.1"}, "driver 590.1 / 580.65.06"),
     ],
 )
-@pytest.mark.parametrize("phase", ["a", "b"])
 def test_another_vllm_or_driver_is_refused_in_every_phase(
-    campaign: Campaign, changes: dict[str, Any], said: str, phase: str
+    campaign: Campaign, phase: str, changes: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigError, match="was begun with another engine") as told:
         ask(campaign, phase, **changes)

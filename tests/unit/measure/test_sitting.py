@@ -1,15 +1,12 @@
 """A sitting on a host that is lent: plain first, the end of an engine kept as long as it takes here, and nobody outlives its minutes."""
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, campaign_config
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
@@ -95,15 +92,3 @@ def test_a_stage_that_takes_all_of_its_grace_ends_within_the_minutes(
         sits(config, CampaignFolder(tmp_path / "demo"), 6.0, launch_s=0.5, launch="plain")
     assert time.monotonic() - begun_s < 6.0
     assert "--launch plain" in (tmp_path / "given").read_text()
-
-
-def test_a_preflight_that_is_there_stays_whatever_the_next_sitting_asks(
-    config: CampaignConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = CampaignFolder(tmp_path)
-    write_text(folder.preflight_status, "as the first sitting found it")
-    said: list[str] = []
-    monkeypatch.setattr(sitting, "_finished", lambda stage, *given: True)
-    sits(config, folder, 60.0, launch="none", say=said.append)
-    assert said[0] == "phase A of plain"
-    assert folder.preflight_status.read_text() == "as the first sitting found it"

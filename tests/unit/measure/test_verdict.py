@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from made_outcomes import record
 
 from connector_tax.base.documents.cell import Health
 from connector_tax.base.records.cell import CellWindow
@@ -18,94 +19,62 @@ def verdict(**facts: Any) -> Any:
     return judge(known.pop("window", WINDOW), Health(**health), **known)
 
 
-def test_a_cell_without_a_fault_is_valid() -> None:
-    assert verdict().word == "valid"
-    assert verdict().flags == ()
+OVERLOADED = CellWindow(0, 1, 2, 3, min_completed_reached=True, overloaded=True)
+UNREAD = {"prefix_cache_hits_delta": None, "has_connector": True, "metrics_read": False}
+
+
+@pytest.mark.parametrize(
+    ("facts", "flags"),
+    [
+        ({}, set()),
+        # Conversations are there to hit the prefix cache.
+        ({"prefix_cache_hits_delta": 16.0, "external_hits_delta": 16.0, "hits_wanted": True}, set()),
+        ({"hits_wanted": True}, {"prefix_cache_never_hit"}),
+        ({"prefix_cache_hits_delta": None}, {"prefix_cache_unchecked"}),
+        ({"health": {"client_limited": True}}, {"client_limited"}),
+        ({"health": {"client_stalled": True}}, {"client_stalled"}),
+        ({"steps_agree": False}, {"step_records_incomplete"}),
+        ({"others_share": 0.1}, set()),
+        ({"others_share": 0.11}, {"host_busy"}),
+        ({"external_hits_delta": 0.0, "has_connector": True}, set()),
+        ({"external_hits_delta": 16.0, "hits_faked": True}, {"external_hits_faked"}),
+        (UNREAD, {"metrics_unreadable", "prefix_cache_unchecked", "external_cache_unchecked"}),
+        ({"external_hits_delta": None}, set()),  # plain has no connector that could hit
+        (
+            {"health": {"given_up": "the cell ended behind a growing queue"}, "window": OVERLOADED},
+            {"overloaded"},
+        ),
+    ],
+)
+def test_what_qualifies_a_cell_loses_it_not(facts: dict[str, Any], flags: set[str]) -> None:
+    found = verdict(**facts)
+    assert (found.word, set(found.flags)) == ("valid", flags)
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"health": {"bottleneck": ["client out of CPU"]}}, "client out of CPU"),
+        ({"health": {"given_up": "40 requests failed in a row"}}, "given up: 40 requests failed in a row"),
+        ({"engine_death": "OOM"}, "engine died: OOM"),
+    ],
+)
+def test_what_spoils_a_cell_is_its_reason(facts: dict[str, Any], reason: str) -> None:
+    assert verdict(**facts).reasons == (reason,)
 
 
 def test_a_prefix_cache_hit_spoils_a_cell_of_new_prompts() -> None:
     assert "16 tokens" in verdict(prefix_cache_hits_delta=16.0).reasons[0]
 
 
-def test_conversations_are_there_to_hit_the_prefix_cache() -> None:
-    talking = verdict(prefix_cache_hits_delta=16.0, hits_wanted=True)
-    assert (talking.valid, talking.flags) == (True, ())
-    assert verdict(hits_wanted=True).flags == ("prefix_cache_never_hit",)
-
-
-def test_an_engine_without_the_counter_is_flagged() -> None:
-    assert verdict(prefix_cache_hits_delta=None).flags == ("prefix_cache_unchecked",)
-
-
-@pytest.mark.parametrize("name", ["client_limited", "client_stalled"])
-def test_what_the_client_says_of_itself_is_passed_on(name: str) -> None:
-    assert verdict(health={name: True}).flags == (name,)
-
-
-def test_a_client_that_was_the_bottleneck_spoils_the_cell() -> None:
-    assert verdict(health={"bottleneck": ["client out of CPU"]}).reasons == ("client out of CPU",)
-
-
-def test_a_cell_that_gave_up_says_why_and_one_behind_a_queue_is_flagged_alone() -> None:
-    said = {"given_up": "40 requests failed in a row"}
-    assert verdict(health=said).reasons == ("given up: 40 requests failed in a row",)
-    assert verdict(health={"given_up": None}).valid
-    overloaded = CellWindow(0, 1, 2, 3, min_completed_reached=True, overloaded=True)
-    found = verdict(health={"given_up": "the cell ended behind a growing queue"}, window=overloaded)
-    assert (found.valid, found.flags) == (True, ("overloaded",))
-
-
-def test_missing_step_records_are_flagged() -> None:
-    assert verdict(steps_agree=False).flags == ("step_records_incomplete",)
-
-
-def test_a_dead_engine_spoils_the_cell() -> None:
-    assert verdict(engine_death="OOM").reasons == ("engine died: OOM",)
-
-
-@pytest.mark.parametrize(("share", "flagged"), [(None, False), (0.1, False), (0.11, True), (-0.01, False)])
-def test_a_host_that_others_use_is_flagged(share: float | None, flagged: bool) -> None:
-    found = verdict(others_share=share)
-    assert found.valid
-    assert ("host_busy" in found.flags) is flagged
-
-
 def test_a_token_out_of_a_store_spoils_a_cell_of_new_prompts() -> None:
-    assert verdict(external_hits_delta=0.0, has_connector=True).valid
     assert "16 tokens" in verdict(external_hits_delta=16.0, has_connector=True).reasons[0]
-
-
-def test_conversations_and_connectors_that_fake_hits_may_have_them() -> None:
-    assert verdict(external_hits_delta=16.0, hits_wanted=True, prefix_cache_hits_delta=16.0).valid
-    faked = verdict(external_hits_delta=16.0, hits_faked=True)
-    assert (faked.valid, faked.flags) == (True, ("external_hits_faked",))
-
-
-def test_counters_that_nobody_read_are_flagged_and_lose_no_cell() -> None:
-    found = verdict(prefix_cache_hits_delta=None, has_connector=True, metrics_read=False)
-    assert found.valid
-    assert set(found.flags) == {"metrics_unreadable", "prefix_cache_unchecked", "external_cache_unchecked"}
-    assert verdict(external_hits_delta=None).flags == ()  # plain has no connector that could hit
 
 
 def requests(**statuses: int) -> list[RequestRecord]:
     names = [name for name, n in statuses.items() for _ in range(n)]
     return [
-        RequestRecord(
-            k,
-            k,
-            k,
-            None,
-            None,
-            k,
-            name,
-            None,
-            None,
-            0,
-            0,
-            "window",
-            None if name == "ok" else f"{name}: why",  # type: ignore[arg-type]
-        )
+        record(k, k, status=name, error=None if name == "ok" else f"{name}: why")
         for k, name in enumerate(names)
     ]
 

@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stand_in_vllm import FACTORY, SCHEDULER, stand_in, tree
 
 from connector_tax.base.steptime.share import cut
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from stand_in_vllm import FACTORY, SCHEDULER, stand_in, tree
-
 PATCHES = Path(__file__).parents[3] / "patches"
-PATCHER = PATCHES / "scheduler_step_timing.py"
 # What vllm_serve.py does, and then an engine with both sides of a connector in one process.
 ENGINE = """
 import os, sys, time
@@ -126,14 +123,6 @@ def test_processes_that_the_engine_starts_are_recorded(vllm: Path, tmp_path: Pat
     assert [r["step_id"] for r in rows_of(log) if r["kind"] == "step"] == [1]
 
 
-def test_a_read_only_installation_is_recorded_too(vllm: Path, tmp_path: Path) -> None:
-    """Containers, NFS, an environment of somebody else's."""
-    for path in [vllm, *vllm.rglob("*")]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    assert engine(vllm, tmp_path / "step.jsonl", ONE_STEP).returncode == 0
-    assert [r["step_id"] for r in rows_of(tmp_path / "step.jsonl") if r["kind"] == "step"] == [1]
-
-
 def test_byte_code_that_python_does_not_check_is_wrapped_as_well(vllm: Path, tmp_path: Path) -> None:
     """An installation compiled with unchecked hashes never looks at a changed source file."""
     compiled = "import compileall, py_compile; compileall.compile_dir({!r}, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)"
@@ -161,11 +150,6 @@ sys.meta_path.append(Editable)
     assert [r["step_id"] for r in rows_of(tmp_path / "step.jsonl") if r["kind"] == "step"] == [1]
 
 
-PASSED_OVER = """
-class Six:  # before 1.16
-    def find_module(self, fullname, path=None): ...
-sys.meta_path.insert(1, Six())
-"""
 NOBODY_IN = """
 import importlib.machinery
 class Loader:
@@ -181,12 +165,6 @@ class Finder:
         return spec
 sys.meta_path.insert(1, Finder())
 """
-
-
-def test_a_finder_that_python_passes_over_is_passed_over(vllm: Path, tmp_path: Path) -> None:
-    done = engine(vllm, tmp_path / "step.jsonl", ONE_STEP, PASSED_OVER)
-    assert done.returncode == 0, done.stderr
-    assert "step timing wraps vllm.v1.core.sched.scheduler.Scheduler" in done.stderr
 
 
 def test_an_engine_starts_whose_modules_come_from_a_loader_that_cannot_be_followed(
@@ -269,12 +247,12 @@ def in_process() -> Iterator[Any]:
 def test_what_a_second_campaign_does_never_reaches_the_first(
     vllm: Path, tmp_path: Path, in_process: Any
 ) -> None:
-    """Started, refused, killed and reverted in 40 random orders beside one that measures: each of its steps is on record, and at
+    """Started, refused, killed and reverted in a dozen random orders beside one that measures: each of its steps is on record, and at
     the end vLLM is byte for byte what it was, with the edit that somebody made before."""
     with open(vllm / FACTORY, "a") as factory:
         factory.write("\n# an edit of the owner's\n")
     before = tree(vllm)
-    for order in range(40):
+    for order in range(12):
         chance = random.Random(order)
         first = Measurer(vllm, tmp_path / f"first{order}.jsonl")
         second: Measurer | None = None

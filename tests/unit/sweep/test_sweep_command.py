@@ -3,9 +3,7 @@
 import copy
 import json
 import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ import pytest
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "track"))
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import Campaign
 from histories import lose, set_tax, small_example
 
@@ -128,24 +125,6 @@ def test_the_plan_names_each_campaign_with_its_entries_and_time(
     assert SIDE_BY_SIDE not in lines
 
 
-def test_a_plan_of_several_cards_says_what_they_take_together(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    base = yaml.safe_load((project / "base.yaml").read_text())
-    base["engine"] |= {"mix_cards": False}
-    base["cell"] |= {"duration_s": 60, "max_cell_s": 90}
-    base["repeats"] = 2
-    minutes = []
-    for cards in ([0, 1], [0]):
-        base["engine"]["gpus"] = cards
-        (project / "base.yaml").write_text(yaml.safe_dump(base))
-        assert swept("plan") == 0
-        lines = capsys.readouterr().out.splitlines()
-        minutes.append(lines[4].split(maxsplit=5)[5])
-        assert (lines[-1] == SIDE_BY_SIDE) is (len(cards) == 2)
-    assert minutes[0] != minutes[1]
-
-
 def test_the_status_is_a_line_for_each_campaign(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = sweep_of(project)
     cells = {c.name.removeprefix("study-"): c for c in sweep.cells}
@@ -205,12 +184,6 @@ def test_a_variable_that_another_shell_has_is_no_edit(
     monkeypatch.setenv("SOME_MODEL", "/models/other")
     swept("status")
     assert "  changed: engine.model\n" in capsys.readouterr().out
-
-
-def test_a_command_to_copy_is_one_for_a_shell(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "sweep.yaml").rename(project / "my sweep.yaml")
-    assert command("sweep").call(["my sweep.yaml", "status"]) == 0
-    assert capsys.readouterr().out.endswith("go on with: connector-tax sweep 'my sweep.yaml' run\n")
 
 
 def test_a_damaged_campaign_keeps_no_other_from_being_told(
@@ -300,10 +273,8 @@ def test_a_variable_that_is_not_set_is_told_before_anything_is_measured(
     ("arguments", "said"),
     [
         (["plan", "--page", "x.html"], "unrecognized arguments: --page x.html"),
-        (["run", "--results", "x"], "unrecognized arguments: --results"),
         (["run", "--cores", "0"], "argument --cores: 0: give 1 or more"),
         (["status", "phase_a"], "unrecognized arguments: phase_a"),
-        ([], "the following arguments are required: ACTION"),
         (["list"], "argument ACTION: invalid choice: 'list' (choose from"),
     ],
 )  # fmt: skip
@@ -346,22 +317,6 @@ def test_the_table_has_releases_in_columns_and_connectors_in_rows(
     assert page.read_bytes() == before
 
 
-def test_the_table_with_models_in_columns(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    analysed(project, "study-r1-small", 1, 0.05)
-    assert swept("table", "--across", "model") == 0
-    assert "| campaigns | connector | what | model small | model large |" in capsys.readouterr().out
-
-
-def test_each_campaign_has_its_own_rate(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def slower(value: dict[str, Any]) -> None:
-        value["reference_rates"]["ref_safe_per_s"] = 1
-
-    analysed(project, "study-r1-small", 1, 0.05)
-    analysed(project, "study-r2-small", 2, 0.05, slower)
-    swept("table")
-    assert "| model small |  | ref_safe | 2 req/s | 1 req/s |" in capsys.readouterr().out
-
-
 def test_a_tax_has_the_flags_of_its_cells(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def flagged(*flags: str) -> Callable[[dict[str, Any]], None]:
         def change(value: dict[str, Any]) -> None:
@@ -390,56 +345,3 @@ def test_names_from_results_are_text_in_the_page(project: Path) -> None:
     swept("table", "--page", str(page))
     html = page.read_text()
     assert "<script" not in html and "&lt;script&gt;" in html and "\x1b" not in html
-
-
-def test_a_reader_that_is_gone_ends_no_sweep(project: Path) -> None:
-    """As ``| tee`` that was ended, or a window."""
-    program = f"""
-import sys
-from pathlib import Path
-from connector_tax.base.config import checked
-from connector_tax.base.door import run_door
-from connector_tax.cli import command
-from connector_tax.commands import run
-checked.PROJECT_ROOT = run.PROJECT_ROOT = Path({str(project)!r})
-code = "import sys, time; time.sleep(0.3); open('ran', 'a').write(sys.argv[1] + chr(10))"
-run.snakemake_command = lambda file, cores, *more: [sys.executable, "-c", code, str(file)]
-run_door(lambda: sys.exit(command("sweep").call(["sweep.yaml", "run"])))
-"""
-    running = subprocess.Popen(
-        [sys.executable, "-c", program],
-        cwd=project,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-    )
-    assert running.stdout is not None and running.stderr is not None
-    assert running.stdout.readline() == b"campaign 1 of 4: study-r1-small\n"
-    running.stdout.close()
-    deadline = time.monotonic() + 20
-    while running.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len((project / "ran").read_text().splitlines()) == 4
-
-
-def test_a_cost_model_that_is_not_there_is_told_before_the_first_start(project: Path) -> None:
-    release = [{"name": "r1"}, {"name": "r2", "set": {"engine": {"model_file": "no/such.yaml"}}}]
-    rewritten(project, axes={"release": release})
-    with pytest.raises(
-        ConfigError,
-        match=r"axes\.release\[1\] \(r2\), set: engine\.model_file: 'no/such\.yaml': cannot be read",
-    ):
-        swept("run")
-    assert not (project / "sweeps").exists()
-
-
-@pytest.mark.parametrize(("first", "second"), [(True, 1), ([0], [False])])
-def test_true_and_one_are_two_values(project: Path, first: object, second: object) -> None:
-    def axis(name: str, value: object) -> list[dict[str, Any]]:
-        return [{"name": name, "set": {"engine": {"args": {"foo": value}}}}]
-
-    rewritten(project, axes={"m": axis("a", first), "n": axis("b", second)})
-    with pytest.raises(ConfigError, match="sets it as well, to another value"):
-        sweep_of(project)
-    rewritten(project, axes={"m": axis("a", True), "n": axis("b", True)})
-    assert len(sweep_of(project).cells) == 1

@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from release_sources import whole_release
 from virtual_gpu.needed import lacks
 
