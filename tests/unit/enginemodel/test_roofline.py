@@ -1,13 +1,13 @@
 """The step time of a model on a GPU, held against sizes and decode steps that others published."""
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from builders import ROOT
+from virtual_gpus import LLAMA, MIXTRAL, QWEN
 
 from connector_tax.base.config.gpu import virtual_gpu
 from connector_tax.base.config.model import GpuChoice
@@ -23,10 +23,6 @@ from connector_tax.base.vllm_model.shape import (
     roofline_us,
     touched_experts,
 )
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT
-from virtual_gpus import LLAMA, MIXTRAL, QWEN
 
 
 def profile(name: str) -> VirtualGpu:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from builders import Campaign, campaign_config
 
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
@@ -28,9 +28,6 @@ from connector_tax.fleet.simulation import arrivals, simulate
 from connector_tax.fleet.study import load_study
 from connector_tax.read.ingest import read_campaign
 from connector_tax.run.rehearsal.campaign import rehearse
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import Campaign, campaign_config
 
 DEMO = PROJECT_ROOT / "config" / "demo.yaml"
 

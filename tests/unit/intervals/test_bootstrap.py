@@ -100,46 +100,6 @@ def test_no_observations_is_a_reason_not_a_crash() -> None:
     assert estimate_percentiles(np.empty(0), (50.0,), 100, rng())[50.0].reason == "no_observations"
 
 
-def test_intervals_of_a_median_cover_it_about_as_often_as_they_say() -> None:
-    """300 samples of exponential data: 95 % intervals hold the true median in 90 to 99 % of cases."""
-    true = np.log(2)
-    hits = 0
-    for seed in range(300):
-        values = rng(seed).exponential(size=200)
-        low, high = estimate_percentiles(values, (50.0,), 400, rng(seed + 10_000))[50.0].interval(0.95)
-        hits += low is not None and high is not None and low <= true <= high
-    assert 0.90 <= hits / 300 <= 0.99
-
-
-def test_blocks_are_wider_than_single_requests_on_dependent_data() -> None:
-    """Latencies that queue behind each other: resampling one by one would be too sure of itself."""
-    noise = rng(6).normal(size=400)
-    series = np.empty(400)
-    series[0] = noise[0]
-    for i in range(1, 400):
-        series[i] = 0.9 * series[i - 1] + noise[i]
-    blocks = estimate_percentiles(series, (50.0,), 1000, rng())[50.0].interval(0.95)
-    single = rng(8).multinomial(400, np.full(400, 1 / 400), size=1000).astype(np.int32).T
-    alone = np.quantile(resampled_percentiles(series, single, (50.0,))[50.0], [0.025, 0.975])
-    assert blocks[0] is not None and blocks[1] is not None
-    assert blocks[1] - blocks[0] > 1.5 * (alone[1] - alone[0])
-
-
-def test_blocks_cover_dependent_data_better_than_single_requests() -> None:
-    """A queue's AR(1) with coefficient 0.6: blocks miss the true median less often."""
-    misses = {"blocks": 0, "single": 0}
-    for seed in range(100):
-        noise = rng(seed).normal(size=500)
-        series = lfilter([1.0], [1.0, -0.6], noise)[100:]
-        low, high = estimate_percentiles(series, (50.0,), 300, rng(seed + 500))[50.0].interval(0.95)
-        single = rng(seed + 900).multinomial(400, np.full(400, 1 / 400), size=300).astype(np.int32).T
-        alone = np.quantile(resampled_percentiles(series, single, (50.0,))[50.0], [0.025, 0.975])
-        misses["blocks"] += not (low is not None and high is not None and low <= 0 <= high)
-        misses["single"] += not alone[0] <= 0 <= alone[1]
-    assert misses["blocks"] < misses["single"]
-    assert misses["blocks"] <= 20
-
-
 def test_columns_of_the_same_requests_are_resampled_together() -> None:
     """Replicate i of TTFT and of E2E is the same resample, whatever the chunks it is drawn in."""
     values = rng(1).exponential(size=3000)

@@ -1,19 +1,15 @@
 """Looking more than once: against published tables, against simulation, and as the config says."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cell_specs import cell_spec
 from scipy import stats
 
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.statistics.bootstrap import estimate_percentiles
 from connector_tax.base.statistics.looks import look_factor, looks_of, pocock_factor
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from cell_specs import cell_spec
 
 Z = stats.norm.ppf(0.975)
 

@@ -1,14 +1,10 @@
 """What runs beside what: phases that stay on one card, and phases whose launches take any."""
 
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config
+from msgspec.structs import replace
 
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.plan import phases_before, priority_of, run_order, schedule, slot_of, wall_s

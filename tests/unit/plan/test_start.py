@@ -2,15 +2,12 @@
 
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, SMALL, Campaign, campaign_config
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.receipts import read_receipt, write_receipt
 from connector_tax.base.config import CampaignConfig

@@ -1,14 +1,11 @@
 """Session files: what a conversation is, and what is said of one that is none."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from session_graphs import fan_out_and_in, linear
 
 from connector_tax.base.errors import ConfigError

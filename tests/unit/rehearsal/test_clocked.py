@@ -1,20 +1,17 @@
 """A campaign on a virtual GPU is rehearsed with that GPU's step time."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from virtual_gpus import clocked_campaign, model_in
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S
 from connector_tax.base.vllm_model.costs import load_cost_model
 from connector_tax.run.rehearsal.campaign import clocked_costs, rehearse
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from virtual_gpus import clocked_campaign, model_in
 
 BASE, _ = load_cost_model(PROJECT_ROOT / "config" / "engine_model.yaml")
 STEP = {"base_us": 4000, "per_prefill_token_us": 15, "per_decode_seq_us": 20, "per_context_token_us": 0.02}

@@ -1,19 +1,16 @@
 """``plan --earlier``: an aggregate that somebody else wrote is read, or named as one that cannot be."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import campaign_config
+from whole_aggregate import example, over_blocks
 
 from connector_tax.base.documents.aggregate import Bounds, read_aggregate
 from connector_tax.base.errors import ArtifactError
 from connector_tax.outlook import Asked, Outlook, between, outlook_text
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import campaign_config
-from whole_aggregate import example, over_blocks
 
 POWER = {"config": "x", "metric": "ttft_p90", "power": 0.8, "one_launch": 0.05, "by_blocks": None}
 CELL = example()["cells"][0]

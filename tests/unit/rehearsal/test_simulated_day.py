@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "soak"))
 from read_through import but_for_ends
 from simulated_day import Hit, aggregated, cells_of, day, strike, unnamed

@@ -1,12 +1,13 @@
 """A campaign in virtual time: right by hand, the same twice, and readable like a measured one."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cell_specs import cell_spec
 from msgspec.structs import replace
+from true_taxes import true_tax
 
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
@@ -18,10 +19,6 @@ from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import read_campaign
 from connector_tax.run.rehearsal.campaign import analyse, rehearse
 from connector_tax.run.rehearsal.cell import simulate_cell
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from cell_specs import cell_spec
-from true_taxes import true_tax
 
 COSTS = EngineCosts(1000, 10, 20, 0, 40, 20, 0.0, 0.0, 64, 1000, 16)
 MS = 1_000_000

@@ -10,6 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from analysed import aggregate_json
+from builders import DATE, ROOT, SMALL, Campaign, campaign_config, fail
+from cache_levels import measure_levels
+from invented_server import Behaviour
 from jsonschema import Draft202012Validator
 
 from connector_tax.base.config.model import PhaseCConfig, SessionFile
@@ -18,12 +22,6 @@ from connector_tax.base.files import to_json, write_json
 from connector_tax.base.plan import campaign_document, cells_of
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.read.ingest import read_campaign
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from analysed import aggregate_json
-from builders import DATE, ROOT, SMALL, Campaign, campaign_config, fail
-from cache_levels import measure_levels
-from invented_server import Behaviour
 
 SCHEMA = json.loads((ROOT / "workflow" / "schemas" / "aggregate.schema.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)

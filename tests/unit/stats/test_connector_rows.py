@@ -1,20 +1,16 @@
 """One row per connector: its verdict, why a number is missing, and what qualifies it, as codes."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from whole_aggregate import example, over_blocks
 
 from connector_tax.base.documents.aggregate import ConnectorRow, aggregate_of
 from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.read.ingest.steps import Hooks
 from connector_tax.read.stats.attribution import _cpu_of_hooks
 from connector_tax.read.stats.connectors import connector_rows
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from whole_aggregate import example, over_blocks
 
 OWN = "mooncake_both"
 

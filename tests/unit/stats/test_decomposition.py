@@ -1,22 +1,18 @@
 """A tax in three parts that add up, worked out by hand."""
 
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from specs import spec_of
 
 from connector_tax.base.documents.aggregate import Decomposition, TaxPart
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.student import LogMean
 from connector_tax.read.stats.decomposition import decompose
 from connector_tax.read.stats.taxes import Tax
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from specs import spec_of
 
 CHANGED = {"scheduler_config.disable_hybrid_kv_cache_manager": {"plain": False, "own": True}}
 FEWER_BLOCKS = {"cache_config.num_gpu_blocks": {"plain": 100, "own": 90}}
@@ -137,31 +133,6 @@ def test_without_a_matched_baseline_there_are_the_two_parts_of_the_published_exp
     if reason is not None:
         assert found.flags.point is None
         assert (found.flags.reason, found.flags.subject) == reason
-
-
-@pytest.mark.parametrize(
-    ("taxes", "part", "reason"),
-    [
-        ({"x": OWN}, "framework", "no_cell"),
-        ({"x": OWN, "noop_connector": None}, "framework", "its cell died"),
-        ({"x": None, "noop_connector": NOOP}, "implementation", "its cell died"),
-    ],
-)
-def test_a_part_that_cannot_be_had_says_why(taxes: dict[str, float | None], part: str, reason: str) -> None:
-    found = parts(taxes, {"x": CHANGED, "noop_connector": {}})
-    assert found.parts == 0
-    assert getattr(found, part).point is None
-    assert getattr(found, part).reason == reason
-    assert found.total.point == taxes["x"]
-
-
-def test_parts_that_are_two_have_no_flags_beside_them() -> None:
-    """The no-op connector's settings are not known, so its tax holds what they cost; the flags' own number would be counted twice."""
-    taxes = {"x": 0.30, "noop_connector": 0.04, "plain_matched_x": 0.10}
-    found = parts(taxes, {"x": CHANGED, "noop_connector": None})
-    assert found.parts == 2
-    assert (found.flags.point, found.flags.subject) == (None, "noop_connector")
-    assert found.framework.point + found.implementation.point == pytest.approx(0.30)
 
 
 def test_flags_that_were_measured_stand_where_the_no_op_connector_has_no_tax() -> None:

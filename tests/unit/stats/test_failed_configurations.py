@@ -1,12 +1,14 @@
 """A configuration that failed has a reason wherever its numbers would be, and no say in those of the others."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from analysed import aggregate_json
+from builders import ROOT, SMALL, Campaign, campaign_config
+from invented_server import Behaviour
 from msgspec.structs import replace
 
 from connector_tax.base.artifacts.receipts import write_receipt
@@ -15,11 +17,6 @@ from connector_tax.read.ingest import read_campaign
 from connector_tax.read.report.manifest import manifest_rows
 from connector_tax.read.report.status import status_text
 from connector_tax.read.stats.reference import select_reference_rates
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from analysed import aggregate_json
-from builders import ROOT, SMALL, Campaign, campaign_config
-from invented_server import Behaviour
 
 SCHEMA = json.loads((ROOT / "workflow/schemas/aggregate.schema.json").read_text())
 CAUSE = "did not launch in 2 tries in a row: OSError: libibverbs.so.1"

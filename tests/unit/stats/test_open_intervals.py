@@ -1,21 +1,17 @@
 """An interval with an open end decides what its other end holds, and nothing else, wherever it is asked."""
 
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from specs import spec_of
 
 from connector_tax.base.documents.aggregate import Hypothesis
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.base.statistics.outcomes import against, grows, inside, told
 from connector_tax.read.stats.hypotheses import Evidence, dominated, judge_hypotheses, prior_label
 from connector_tax.read.stats.taxes import Tax, relative, verdict
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from specs import spec_of
 
 # Ends -> what they say of zero, of a threshold of 0.1 and of the range from 0.05 to 0.1, whether it grows, the label of a share and of the prior.
 OPEN = {
@@ -57,15 +53,6 @@ def test_the_end_that_is_known_decides_alone(ends: tuple[float | None, float | N
         dominated(*ends),
         prior,
     ) == OPEN[ends]
-
-
-def test_a_closed_one_is_told() -> None:
-    assert [told(*e) for e in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1), (0.0, 0.1))] == [
-        "tax",
-        "gain",
-        "no_tax_found",
-        "no_tax_found",
-    ]
 
 
 def judged(**taxes: Estimate) -> dict[str, Hypothesis]:

@@ -1,7 +1,6 @@
 """TTFT with phases averaged out: the same number as measured, known better where prompts are short, and not given where records do not say the phase."""
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from cell_specs import cell_spec
 
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
@@ -27,9 +27,6 @@ from connector_tax.read.stats import phases
 from connector_tax.read.stats.phases import Averaged
 from connector_tax.read.stats.taxes import relative
 from connector_tax.run.rehearsal.campaign import analyse, rehearse
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from cell_specs import cell_spec
 
 MS = 1_000_000
 PROMPT, WARM, OUT_MS, FIRST_LOOK_MS = 64, 20, 3.0, 1000.0

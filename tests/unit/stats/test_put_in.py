@@ -1,17 +1,12 @@
 """The model's taxes beside those that were found: each interval holds it or not, and equal reference rates count once."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
+from specs import spec_of
 
 from connector_tax.base.documents.rates import PutInFile, PutInTax, ReferenceRatesFile
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.read.stats.put_in import put_in
 from connector_tax.read.stats.taxes import Tax
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from specs import spec_of
 
 DRAWS = np.linspace(0.2, 0.4, 1001)
 

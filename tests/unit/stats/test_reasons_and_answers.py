@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from analysed import aggregate_json
+from builders import SMALL, Campaign, campaign_config
+from invented_server import Behaviour
+from mutations import gone, lost, without_rates
+from specs import spec_of
 
 from connector_tax.base.documents.aggregate import Hypothesis, VerdictNumbers
 from connector_tax.base.documents.receipt import Decision
@@ -23,13 +27,6 @@ from connector_tax.read.stats.completeness import judge_criteria
 from connector_tax.read.stats.decomposition import decompose
 from connector_tax.read.stats.reference import select_reference_rates
 from connector_tax.read.stats.taxes import Tax
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from analysed import aggregate_json
-from builders import SMALL, Campaign, campaign_config
-from invented_server import Behaviour
-from mutations import gone, lost, without_rates
-from specs import spec_of
 
 QUICK: dict[str, Any] = {**SMALL, "analysis": {"bootstrap_draws": 200}}
 TAXED = {c: Behaviour().taxed(0.3) for c in ("noop_connector", "mooncake_both", "nixl_both")}

@@ -1,11 +1,11 @@
 """Criterion 7: time that was spent, by what launches wrote down."""
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import SMALL, Campaign, campaign_config
 from msgspec import UNSET
 
 from connector_tax.base.artifacts.receipts import read_launches, timed_launch, write_receipt
@@ -14,9 +14,6 @@ from connector_tax.base.files import read_json, write_json
 from connector_tax.base.statistics.outcomes import NOT_TESTABLE
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.completeness import judge_criteria
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import SMALL, Campaign, campaign_config
 
 CONFIG = campaign_config(**{**SMALL, "connectors": ["plain", "nixl_both"], "phase_b_prime": {"configs": [], "shapes": []},
                             "repeats": 3, "analysis": {"time_budget_h": 6}})  # fmt: skip

@@ -1,21 +1,17 @@
 """Which shapes a trend over one length is averaged over."""
 
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from specs import spec_of, tax_of_shape
 
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.read.stats.hypotheses import evidence_of
 from connector_tax.read.stats.taxes import Tax
 from connector_tax.read.stats.trends import Trend, trend_of
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from specs import spec_of, tax_of_shape
 
 
 def grid(

@@ -1,22 +1,18 @@
 """The no-op connector's tax and the rest, worked out by hand."""
 
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import t
+from specs import spec_of
 
 from connector_tax.base.documents.aggregate import Metric, TwoParts
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.student import LogMean
 from connector_tax.read.stats.decomposition import two_parts
 from connector_tax.read.stats.taxes import Tax
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from specs import spec_of
 
 SPREAD = np.linspace(-0.02, 0.02, 201)
 

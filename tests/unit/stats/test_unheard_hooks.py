@@ -1,13 +1,16 @@
 """A connector whose hooks nobody recorded has unknown hook times, and the report says whose and why."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from analysed import aggregate_json
+from builders import Campaign, campaign_config
+from cell_specs import cell_spec
+from invented_server import Behaviour, step_lines
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.records.cell import CellSpec, CellWindow
@@ -19,12 +22,6 @@ from connector_tax.read.ingest.steps import read_steps
 from connector_tax.run.emulator.steplog import StepLog
 from connector_tax.run.rehearsal import campaign
 from connector_tax.run.rehearsal.cell import simulate_cell
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from analysed import aggregate_json
-from builders import Campaign, campaign_config
-from cell_specs import cell_spec
-from invented_server import Behaviour, step_lines
 
 SECTIONS: dict[str, Any] = {
     "connectors": ["plain", "noop_connector", "nixl_both"],

@@ -1,12 +1,9 @@
 """A campaign of Phase A alone, with and without blocks: planned, measured, analysed, drawn, and written down."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config
 from read_through import unrendered
 

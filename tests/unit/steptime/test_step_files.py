@@ -1,10 +1,10 @@
 """Step records: both writers write the same keys, the reader forgives a torn end, cells get their share."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from step_rows import read_step_file
 
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.steptime import columns
@@ -12,9 +12,6 @@ from connector_tax.base.steptime.columns import read_step_columns
 from connector_tax.base.steptime.raw import rows_of
 from connector_tax.base.steptime.share import cut
 from connector_tax.base.steptime.writer import SchedulerRow, WorkerRow, header_line
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from step_rows import read_step_file
 
 HEADER = header_line(process="scheduler", pid=1, monotonic_ns=5, utc_ns=6, engine_version="x")
 

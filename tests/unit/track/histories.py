@@ -2,12 +2,10 @@
 
 import copy
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from whole_aggregate import example
 
 Aggregate = dict[str, Any]
