@@ -7,6 +7,7 @@ from time import monotonic
 
 import msgspec
 import pytest
+from builders import SMALL, campaign_config
 
 from connector_tax.base.config import CampaignConfig, SessionFile, load_campaign
 from connector_tax.base.config.model import PhaseCConfig, PhaseDConfig
@@ -277,3 +278,16 @@ def test_where_a_sweep_ends_is_in_no_cells_hash(config: CampaignConfig) -> None:
     whole = msgspec.structs.replace(config, phase_a_stop_after_overloaded=None)
     cells = cells_of(config, "plain", "a")
     assert [spec_hash(config, "plain", c) for c in cells] == [spec_hash(whole, "plain", c) for c in cells]
+
+
+def test_every_block_has_an_order_and_a_load_of_its_own() -> None:
+    config = campaign_config(**SMALL, repeats=3)
+    assert config.phases[-3:] == ("r1", "r2", "r3")
+    orders = [run_order(config, p) for p in ("r1", "r2", "r3")]
+    assert all(sorted(o) == sorted((*config.connector_ids, "plain_again")) for o in orders)
+    assert len(set(orders)) > 1
+    first, second = (cells_of(config, "plain", p, ReferenceRates(2.0, 4.0)) for p in ("r1", "r2"))
+    assert [c.cell_id for c in first] == [c.cell_id for c in second] == ["r2_256x16", "r4_256x16"]
+    assert {c.seed for c in first}.isdisjoint(c.seed for c in second)
+    assert first == cells_of(config, "plain_again", "r1", ReferenceRates(2.0, 4.0))
+    assert len(cells_of(config, "plain", "r1", ReferenceRates(2.0, 2.0))) == 1
