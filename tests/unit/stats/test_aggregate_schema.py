@@ -124,10 +124,7 @@ def test_no_key_can_be_dropped_or_renamed(made: list[Aggregate]) -> None:
         (lambda a: a["taxes"][0].update(verdict="no_tax"), "taxes/0/verdict"),
         (lambda a: a["taxes"][0].update(point="0.3"), "taxes/0/point"),
         (lambda a: a["cells"][0].update(n_ok=True), "cells/0"),
-        (lambda a: a["configs"]["plain"].update(status="done"), "configs/plain/status"),
         (lambda a: a["hypotheses"][0].update(outcome="proven"), "hypotheses/0/outcome"),
-        (lambda a: a["repeats"][0]["taxes"][0].update(verdict="undetermined"), "repeats/0/taxes/0/verdict"),
-        (lambda a: a["problems"].append("something"), "problems/"),
     ],
 )
 def test_a_word_a_type_or_a_key_that_is_not_known_is_refused(

@@ -47,12 +47,6 @@ def test_the_first_to_saturate_sets_safe_and_plain_sets_load(tmp_path: Path) -> 
     assert found.saturation["plain"].criteria["2"].ttft_growth is None
 
 
-def test_all_saturated_falls_back_to_the_lowest_rate_and_says_so(tmp_path: Path) -> None:
-    found = rates_of(tmp_path, plain=Behaviour(capacity_per_s=1))
-    assert (found.ref_safe_per_s, found.ref_load_per_s) == (2, 2)
-    assert "fallback_lowest_rate" in found.flags
-
-
 def test_a_slow_but_healthy_server_is_not_saturated(tmp_path: Path) -> None:
     """3 s to the first token and 3 s of decode, at every rate alike: a long drain, no queue."""
     found = rates_of(tmp_path, plain=Behaviour(ttft_ms=2000, tpot_ms=100, noise=0.02))

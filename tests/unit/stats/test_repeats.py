@@ -48,7 +48,6 @@ def launches(
 
 
 def tax(entry: Blocks | None, config: str) -> BlockTax:
-    assert entry is not None
     return next(t for t in entry.taxes if t.config == config)
 
 
@@ -73,7 +72,6 @@ def test_the_interval_is_that_of_a_t_test() -> None:
 def test_a_straight_drift_is_found_and_taken_out() -> None:
     """2 % an hour: the adjusted tax is exact, the raw one is off by where the connector happened to stand."""
     entry = summarise(launches(5, np.random.default_rng(3), taxes={"x": 0.2}, drift_per_h=0.02), 0.95)
-    assert entry is not None
     assert entry.drift.change.point == pytest.approx(math.expm1(0.02 * entry.drift.hours))
     assert entry.drift.p_value < 1e-4
     assert tax(entry, "x").adjusted.point == pytest.approx(0.2)
@@ -94,7 +92,6 @@ def test_the_deviation_between_launches_has_an_interval_that_holds_it() -> None:
     chance, held = np.random.default_rng(8), 0
     for _ in range(400):
         entry = summarise(launches(5, chance, launch_sd=0.02, within_sd=0.02), 0.95)
-        assert entry is not None
         found = entry.between_launches
         held += found.low <= 0.02 <= found.high
         assert found.point == entry.between_launch_sd
@@ -122,18 +119,7 @@ def test_a_deviation_that_nobody_could_use_has_no_tax_that_is_found() -> None:
     assert found_by_blocks(50.0, 3, 3, 0.95) is None
 
 
-def test_what_launches_differ_by_is_told_from_what_requests_leave_open() -> None:
-    chance = np.random.default_rng(4)
-    found = [
-        summarise(launches(40, chance, launch_sd=0.05, within_sd=0.03), 0.95).between_launch_sd  # type: ignore[index]
-        for _ in range(30)
-    ]
-    assert np.mean(found) == pytest.approx(0.05, rel=0.1)
-    quiet = summarise(launches(40, chance, launch_sd=0.0, within_sd=0.05), 0.95)
-    assert quiet is not None and quiet.between_launch_sd < 0.03
-
-
-@pytest.mark.parametrize("blocks", [3, 10])
+@pytest.mark.parametrize("blocks", [3, 5])
 def test_intervals_hold_the_truth_and_a_bootstrap_of_blocks_does_not(blocks: int) -> None:
     """Launches that differ by 5 %, a tax of 10 %: 2000 campaigns."""
     chance = np.random.default_rng(blocks)
@@ -151,31 +137,7 @@ def test_intervals_hold_the_truth_and_a_bootstrap_of_blocks_does_not(blocks: int
     # Three standard errors of a share of 2000 are 1.5 %.
     assert held / n == pytest.approx(0.95, abs=0.016)
     assert false_alarms / n == pytest.approx(0.05, abs=0.016)
-    assert held_by_bootstrap / n < held / n - (0.1 if blocks <= 5 else 0.015)
-
-
-def test_what_is_drawn_for_hypotheses_has_the_interval_of_the_table() -> None:
-    """One tax has one interval, also where its end is close to a threshold."""
-    for seed in range(30):
-        rng = np.random.default_rng(seed)
-        table = rng.normal(0.1, 0.03, (3 + seed % 6, 2))
-        drawn = _drawn_jointly(table, ["x", "y"], 2000, rng)
-        for k, config in enumerate(("x", "y")):
-            exact = mean_over_blocks(table[:, k], 0.95)
-            assert drawn[config].interval(0.95) == (exact.low, exact.high)
-
-
-def test_draws_of_configurations_that_share_their_blocks_move_together() -> None:
-    """Their difference is what they do not share."""
-    rng = np.random.default_rng(1)
-    shared, own = rng.normal(0, 0.05, (6, 1)), rng.normal(0, 0.005, (6, 2))
-    drawn = _drawn_jointly(shared + own, ["x", "y"], 4000, rng)
-    gap = np.diff(own, axis=1)
-    half = mean_over_blocks(gap[:, 0], 0.95)
-    x, y = drawn["x"].replicates, drawn["y"].replicates
-    low, high = np.quantile(y - x, [0.025, 0.975])
-    assert (high - low) == pytest.approx(half.high - half.low, rel=0.25)
-    assert np.corrcoef(x, y)[0, 1] > 0.95
+    assert held_by_bootstrap / n < held / n - 0.1
 
 
 def test_a_lost_block_leaves_what_two_configurations_share_through_plain() -> None:

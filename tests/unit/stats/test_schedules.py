@@ -82,7 +82,6 @@ def tax(found: dict[str, CellEstimates], config: str = "nixl_both", q: float = 9
 
 def log_width(estimate: Estimate) -> float:
     low, high = estimate.interval(0.95)
-    assert low is not None and high is not None
     return float(np.log((1 + high) / (1 + low)))
 
 
@@ -94,7 +93,6 @@ def test_taxes_of_one_schedule_are_held_and_narrower(cells: list[CellData]) -> N
         together = estimated(campaign)
         for config in CONFIGS[1:]:
             low, high = tax(together, config).interval(0.95)
-            assert low is not None and high is not None
             held += low <= 0 <= high
         paired.append(log_width(tax(together)))
         apart.append(log_width(tax(estimated(own_schedules(campaign)))))

@@ -59,12 +59,6 @@ def test_a_sequence_that_falls_is_not_said_to_go_up_and_down(values: tuple[float
     assert Trend(own, (10,), {}, {}).direction() == word
 
 
-def test_one_length_is_no_average() -> None:
-    found = trend_of(grid({(4, 20): "died", (2, 30): "no_cell"}), queueing_allowed=False)
-    assert found.averaged_over == (10,)
-    assert found.left_out == {20: {4: "died"}, 30: {2: "no_cell"}}
-
-
 def test_a_length_without_any_tax_is_lost_with_a_reason() -> None:
     found = trend_of(grid({(4, 10): "died", (4, 20): "died", (4, 30): "cut off"}), queueing_allowed=False)
     assert found.lost == {4: "died"}
