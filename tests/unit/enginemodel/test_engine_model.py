@@ -74,6 +74,15 @@ def test_the_token_budget_is_shared_running_first() -> None:
     assert (step.decode_tokens, step.prefill_tokens) == (1, 63)
 
 
+def test_a_step_factor_multiplies_the_step() -> None:
+    """A connector that adds 30 % to the step time adds 30 % to every step."""
+    plain, taxed = engine(), engine(ConnectorCosts(step_factor=1.3))
+    for model in (plain, taxed):
+        model.add(1, 40, 4)
+    for a, b in zip(run(plain), run(taxed), strict=True):
+        assert b.duration_ns == pytest.approx(1.3 * a.duration_ns, abs=1)
+
+
 def test_connector_costs_add_per_step_per_request_and_per_token() -> None:
     taxed = engine(
         ConnectorCosts(
