@@ -23,10 +23,14 @@ def spec(**changes: Any) -> CellSpec:
     return cell_spec(**{**own, **changes})
 
 
-@pytest.mark.parametrize(("looks", "constant"), [(2, 2.178), (3, 2.289), (4, 2.361), (5, 2.413), (8, 2.512)])
-def test_equally_spaced_looks_are_as_in_the_tables(looks: int, constant: float) -> None:
-    """Jennison & Turnbull 2000, table 2.1, alpha 0.05."""
-    assert pocock_factor(tuple(range(1, looks + 1)), 0.95) * Z == pytest.approx(constant, abs=0.003)
+@pytest.mark.parametrize(
+    ("looks", "confidence", "constant"),
+    [(2, 0.95, 2.178), (4, 0.95, 2.361), (8, 0.95, 2.512), (3, 0.99, 2.873)],
+)
+def test_equally_spaced_looks_are_as_in_the_tables(looks: int, confidence: float, constant: float) -> None:
+    """Jennison & Turnbull 2000, table 2.1."""
+    factor = pocock_factor(tuple(range(1, looks + 1)), confidence)
+    assert factor * stats.norm.ppf((1 + confidence) / 2) == pytest.approx(constant, abs=0.003)
 
 
 def test_of_doubling_looks_means_stay_inside_as_often_as_said() -> None:

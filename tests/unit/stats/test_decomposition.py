@@ -103,9 +103,12 @@ def test_flags_framework_and_implementation_add_up() -> None:
 
 
 def test_a_connector_that_changes_no_setting_has_no_flags_part() -> None:
-    found = parts({"noop_connector": NOOP, "x": OWN}, {"x": {}, "noop_connector": {}})
-    assert found.flags.point == 0
-    assert found.implementation.point == pytest.approx(0.26)
+    """Another number of KV blocks is no changed setting, also where an older preflight wrote it down as one."""
+    fewer = {"cache_config.num_gpu_blocks": {"plain": 100, "own": 90}}
+    for diff in ({}, fewer):
+        found = parts({"noop_connector": NOOP, "x": OWN}, {"x": diff, "noop_connector": diff})
+        assert (found.parts, found.settings, found.flags.point) == (3, (), 0)
+        assert found.implementation.point == pytest.approx(0.26)
 
 
 @pytest.mark.parametrize(
