@@ -160,8 +160,12 @@ def test_without_plain_the_file_of_rates_is_said_to_be_used_and_no_other_is_made
 def test_rates_that_were_worked_out_anew_are_a_problem(copied: Campaign) -> None:
     """The page would be that of a sound campaign otherwise."""
     copied.folder.reference_rates.unlink()
-    (problem,) = analysed(copied)["problems"]
+    value = analysed(copied)
+    (problem,) = value["problems"]
     assert problem == {"code": "rates_remade", "subject": "reference_rates.json"}
+    sixth = one(value, "criteria", number=6)
+    assert sixth["outcome"] == "not met"
+    assert {"code": "file_missing", "subject": "reference_rates.json"} in sixth["evidence"]
 
 
 def test_without_a_cell_step_timing_is_not_said_to_be_off(value: dict[str, Any], copied: Campaign) -> None:
