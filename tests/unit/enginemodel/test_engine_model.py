@@ -74,13 +74,6 @@ def test_the_token_budget_is_shared_running_first() -> None:
     assert (step.decode_tokens, step.prefill_tokens) == (1, 63)
 
 
-def test_first_come_first_served() -> None:
-    model = engine(max_num_seqs=1)
-    for request in (1, 2, 3):
-        model.add(request, 8, 1)
-    assert [s.finished for s in run(model)] == [[1], [2], [3]]
-
-
 def test_a_step_factor_multiplies_the_step() -> None:
     """A connector that adds 30 % to the step time adds 30 % to every step."""
     plain, taxed = engine(), engine(ConnectorCosts(step_factor=1.3))
@@ -190,15 +183,6 @@ def test_jitter_has_mean_one() -> None:
     model.step()
     durations = [s.duration_ns for s in run(model)]
     assert sum(durations) / len(durations) == pytest.approx(1_020_000, rel=0.03)
-
-
-def test_the_same_seed_repeats_and_another_does_not() -> None:
-    def durations(seed: int) -> list[int]:
-        model = engine(jitter_cv=0.1, seed=seed)
-        model.add(1, 10, 5)
-        return [s.duration_ns for s in run(model)]
-
-    assert durations(3) == durations(3) != durations(4)
 
 
 @pytest.mark.parametrize("name", ["engine_model.yaml", "engine_model_demo.yaml"])

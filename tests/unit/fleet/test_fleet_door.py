@@ -36,11 +36,15 @@ def study_file(tmp_path: Path, **changes: Any) -> Path:
     return path
 
 
+def simulate(study: Path, to: Path) -> None:
+    COMMAND.call(["--processes", "1", "--fleet", str(study), "--to", str(to)])
+
+
 def test_given_profiles_give_all_files_and_a_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    COMMAND.call(["--processes", "1", "--fleet", str(study_file(tmp_path)), "--to", str(out)])
+    simulate(study_file(tmp_path), out)
     value = json.loads((out / "fleet.json").read_text())
     assert (value["schema_version"], value["campaign"], value["engines"], value["taxes"]) == (1, None, [], [])
     [profile] = value["profiles"]
@@ -59,25 +63,16 @@ def test_given_profiles_give_all_files_and_a_table(
     assert "does not keep up" in said and "binpack_pull  by_pattern" in said
 
 
-def test_the_same_study_gives_the_same_bytes(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        COMMAND.call(["--processes", "1", "--fleet", str(study_file(tmp_path)), "--to", str(tmp_path / name)])
-    for file in ("fleet.json", "fleet.csv", "fleet.svg", "fleet.png"):
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"instances": [0]}, "instances[0]: 0 is not allowed; wanted: `int` >= 1"),
         ({"load": [1]}, "unknown key 'load'; did you mean 'loads'? Allowed: seed, instances"),
         ({"patterns": [GIVEN, GIVEN]}, "patterns[1]: stands there already"),
-        ({"slo_factor": float("inf")}, "slo_factor: .inf and .nan are no numbers"),
         (
             {"patterns": [{**GIVEN, "slo_s": 20}]},
             "duration_s: 60 is shorter than five times the longest slo_s (100 s",
         ),
-        ({"days": 1}, "days: 1 is not allowed; wanted: `int` >= 2"),
         (
             {"policies": [{"router": "nearest", "queue": "fifo"}]},
             "policies[0].router: 'nearest' is not allowed; wanted: one of random_push",
@@ -94,25 +89,18 @@ def test_a_pattern_that_hardly_ever_comes_is_no_number_and_no_crash(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = study_file(tmp_path, patterns=[GIVEN, {**GIVEN, "name": "rare", "weight": 1e-6}])
-    COMMAND.call(["--processes", "1", "--fleet", str(path), "--to", str(tmp_path / "out")])
+    simulate(path, tmp_path / "out")
     value = json.loads((tmp_path / "out" / "fleet.json").read_text())
     assert {r["violations_by_pattern"]["rare"] for r in value["fleets"]} == {None}
     path = study_file(tmp_path, loads=[1e-6])
-    COMMAND.call(["--processes", "1", "--fleet", str(path), "--to", str(tmp_path / "none")])
+    simulate(path, tmp_path / "none")
     assert "no request" in capsys.readouterr().out
 
 
 def test_a_profile_that_misses_its_own_slo_is_refused(tmp_path: Path) -> None:
     path = study_file(tmp_path, patterns=[{**GIVEN, "slo_s": 0.4}])
     with pytest.raises(ConfigError, match=r"'p' takes 0\.5 s by its profile, and its slo_s is 0\.4"):
-        COMMAND.call(["--processes", "1", "--fleet", str(path), "--to", str(tmp_path / "out")])
-
-
-def test_a_study_without_profiles_wants_a_campaign(tmp_path: Path) -> None:
-    path = study_file(tmp_path, patterns=[PATTERN])
-    with pytest.raises(ConfigError, match="'p' has no profile or no slo_s"):
-        COMMAND.call(["--processes", "1", "--fleet", str(path), "--to", str(tmp_path / "out")])
-    assert not (tmp_path / "out").exists()
+        simulate(path, tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", sorted(p.name for p in (PROJECT_ROOT / "config").glob("fleet*.yaml")))

@@ -50,16 +50,6 @@ def test_the_costs_that_were_put_in_come_out(fit: GpuFit) -> None:
     assert found == pytest.approx(given, rel=0.1)
 
 
-def test_residuals_are_those_of_every_cell_and_kind_of_step(fit: GpuFit) -> None:
-    assert {r.kind for r in fit.residuals} == {"decode only", "with a prompt"}
-    assert sum(r.steps for r in fit.residuals) == fit.steps
-    for r in fit.residuals:
-        low, middle, high = r.errors
-        assert low <= middle <= high and abs(middle) < 0.1
-    lines = fit_lines(fit)
-    assert f"{fit.steps} steps" in lines[0] and len(lines) >= 2 + len(fit.residuals)
-
-
 def test_the_command_writes_a_profile_that_a_campaign_takes(tmp_path: Path, published_campaign: Path) -> None:
     """From step records of a virtual H200, thinned to one shape: what its clock was given stands in virtual_gpu.json of its launches."""
     out = tmp_path / "mine.yaml"
@@ -75,7 +65,6 @@ def test_the_command_writes_a_profile_that_a_campaign_takes(tmp_path: Path, publ
     assert done.returncode == 0, done.stderr
     assert "All cells have one shape" in done.stdout
     found = virtual_gpu(GpuChoice(str(out)), "test")
-    assert found.step is not None and found.kv_cache_bytes is not None
     truth = yaml.safe_load(next(published_campaign.glob("*_plain/phase_a/virtual_gpu.json")).read_text())
     # Whole blocks of 16 tokens: the engine has no use for what is left over.
     block_bytes = 16 * 98304
@@ -140,13 +129,6 @@ def test_launches_with_other_settings_give_no_profile(rehearsed: Path) -> None:
         fit_gpu(resolving(data, ASKED, {**ASKED, "log.moe_config": "E=128.json"}))
     # What is left of the memory differs from launch to launch.
     fit_gpu(resolving(data, ASKED, {**ASKED, "cache_config.num_gpu_blocks": 999}))
-
-
-def test_a_campaign_without_steps_is_refused(rehearsed: Path) -> None:
-    data = read_campaign(rehearsed)
-    without = replace(data, runs=tuple(r for r in data.runs if r.folder.connector_id != "plain"))
-    with pytest.raises(AnalysisError, match="plain: it has 0 step records"):
-        fit_gpu(without)
 
 
 def test_the_profile_is_that_of_the_card_that_was_measured(rehearsed: Path) -> None:

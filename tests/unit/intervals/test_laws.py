@@ -44,8 +44,8 @@ def series(n: int, dependence: float, seed: int) -> Floats:
     return own
 
 
-@pytest.mark.parametrize("n", [20, 21, 47, 200, 1000, 5000])
-@pytest.mark.parametrize("dependence", [-0.5, 0.0, 0.3, 0.9, 0.999])
+@pytest.mark.parametrize("n", [21, 200, 2000])
+@pytest.mark.parametrize("dependence", [-0.5, 0.3, 0.999])
 def test_blocks_are_as_long_as_the_reference_has_them(n: int, dependence: float) -> None:
     """Of values, of their ranks, of which are high, and of whole numbers, many of which are equal."""
     for seed in range(3):
@@ -71,7 +71,6 @@ def test_a_line_is_scipys() -> None:
     for n in (3, 4, 9):
         hours, values = np.sort(rng.uniform(0, 30, n)), rng.normal(100, 3, n)
         line, expected = straight_line(list(hours), list(values), 0.95), stats.linregress(hours, values)
-        assert line is not None
         half = stats.t.ppf(0.975, n - 2) * expected.stderr * line.span_h
         assert (line.change, line.high - line.change) == pytest.approx(
             (expected.slope * line.span_h, half), rel=1e-9
@@ -85,8 +84,8 @@ def test_points_on_a_line_leave_no_doubt() -> None:
     assert 0 < line.p_value < 1e-9
 
 
-@pytest.mark.parametrize("freedom", [1, 2, 4, 19, 300])
-@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.999])
+@pytest.mark.parametrize("freedom", [1, 4, 300])
+@pytest.mark.parametrize("confidence", [0.8, 0.999])
 def test_what_is_found_is_where_the_noncentral_t_says(freedom: int, confidence: float) -> None:
     critical = stats.t.isf((1 - confidence) / 2, freedom)
     expected = optimize.brentq(lambda d: stats.nct.sf(critical, freedom, d) - 0.8, 0.0, 200 * critical)

@@ -1,19 +1,15 @@
 """Looking more than once: against published tables, against simulation, and as the config says."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cell_specs import cell_spec
 from scipy import stats
 
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.statistics.bootstrap import estimate_percentiles
 from connector_tax.base.statistics.looks import look_factor, looks_of, pocock_factor
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from cell_specs import cell_spec
 
 Z = stats.norm.ppf(0.975)
 
@@ -27,10 +23,14 @@ def spec(**changes: Any) -> CellSpec:
     return cell_spec(**{**own, **changes})
 
 
-@pytest.mark.parametrize(("looks", "constant"), [(2, 2.178), (3, 2.289), (4, 2.361), (5, 2.413), (8, 2.512)])
-def test_equally_spaced_looks_are_as_in_the_tables(looks: int, constant: float) -> None:
-    """Jennison & Turnbull 2000, table 2.1, alpha 0.05."""
-    assert pocock_factor(tuple(range(1, looks + 1)), 0.95) * Z == pytest.approx(constant, abs=0.003)
+@pytest.mark.parametrize(
+    ("looks", "confidence", "constant"),
+    [(2, 0.95, 2.178), (4, 0.95, 2.361), (8, 0.95, 2.512), (3, 0.99, 2.873)],
+)
+def test_equally_spaced_looks_are_as_in_the_tables(looks: int, confidence: float, constant: float) -> None:
+    """Jennison & Turnbull 2000, table 2.1."""
+    factor = pocock_factor(tuple(range(1, looks + 1)), confidence)
+    assert factor * stats.norm.ppf((1 + confidence) / 2) == pytest.approx(constant, abs=0.003)
 
 
 def test_of_doubling_looks_means_stay_inside_as_often_as_said() -> None:
@@ -58,7 +58,6 @@ def test_an_interval_is_wider_by_the_factor_on_both_sides_of_the_log() -> None:
     def ends(factor: float, q: float) -> tuple[float, float]:
         found = estimate_percentiles(values, (q,), 400, np.random.default_rng(0), length=8, factor=factor)[q]
         low, high = found.interval(0.95)
-        assert low is not None and high is not None and found.point is not None
         return float(np.log(found.point / low)), float(np.log(high / found.point))
 
     narrow, wide = ends(1.0, 50.0), ends(1.3, 50.0)

@@ -66,12 +66,6 @@ def test_what_names_no_campaign_leads_to_one(here: Path, text: str, said: str) -
     assert "\n" not in str(refused.value)
 
 
-def test_a_folder_without_a_campaign_is_none(here: Path) -> None:
-    (here / "empty").mkdir()
-    with pytest.raises(ConfigError, match=r"empty: holds no campaign"):
-        find_campaign("empty")
-
-
 @pytest.mark.parametrize("name", ["7", "../out", "''"])
 def test_a_config_with_a_name_that_is_none_is_refused_before_it_names_a_folder(here: Path, name: str) -> None:
     (here / "odd.yaml").write_text(DEMO.replace("campaign: demo", f"campaign: {name}"))

@@ -7,6 +7,7 @@ from time import monotonic
 
 import msgspec
 import pytest
+from builders import SMALL, campaign_config
 
 from connector_tax.base.config import CampaignConfig, SessionFile, load_campaign
 from connector_tax.base.config.model import PhaseCConfig, PhaseDConfig
@@ -22,10 +23,7 @@ from connector_tax.base.plan import (
     until_overload,
 )
 from connector_tax.base.plan.duration import (
-    LAUNCH_S,
-    RELEASE_S,
     expected_cell_s,
-    expected_run_s,
     requests_per_s,
 )
 from connector_tax.base.records.cell import PHASES, CellSpec, Shape
@@ -76,17 +74,6 @@ def test_a_changed_rate_list_keeps_the_other_cells(config: CampaignConfig) -> No
     assert {k: after[k] for k in before} == before
 
 
-def test_a_changed_connector_touches_only_itself(config: CampaignConfig) -> None:
-    changed = tuple(
-        msgspec.structs.replace(c, env={"LMCACHE_CHUNK_SIZE": "512"}) if c.id == "lmcache_only" else c
-        for c in config.connectors
-    )
-    other = msgspec.structs.replace(config, connectors=changed)
-    cell = cells_of(config, "plain", "a")[0]
-    touched = [i for i in config.connector_ids if spec_hash(config, i, cell) != spec_hash(other, i, cell)]
-    assert touched == ["lmcache_only"]
-
-
 def test_the_order_is_a_seeded_permutation_of_its_own_per_phase(config: CampaignConfig) -> None:
     orders = [run_order(config, phase) for phase in PHASES]
     assert all(sorted(o) == sorted(config.members(phase)) for o, phase in zip(orders, PHASES, strict=True))
@@ -102,8 +89,11 @@ def read_again(document: CampaignDocument) -> CampaignDocument:
 
 def test_campaign_json_holds_the_whole_config(config: CampaignConfig) -> None:
     """A door that reads campaign.json gets the very config back."""
-    document = campaign_document(config, date="2026-01-02", created_utc="2026-01-02T03:04:05Z")
-    assert config_of(read_again(document)) == config
+    whole = with_levels(with_conversations(config))
+    document = read_again(campaign_document(whole, date="2026-01-02", created_utc="2026-01-02T03:04:05Z"))
+    assert config_of(document) == whole
+    del document.config["phase_d"]
+    assert config_of(document) == with_conversations(config), "an older one has no levels"
 
 
 def test_low_rates_take_as_long_as_their_completions_need(config: CampaignConfig) -> None:
@@ -171,21 +161,9 @@ def test_the_recorders_cost_is_measured_by_a_pair_side_by_side(config: CampaignC
     assert CellSpec.from_json(off.to_json()) == off
 
 
-def test_the_pair_is_there_where_the_sweep_has_no_such_shape(config: CampaignConfig) -> None:
-    watched = msgspec.structs.replace(config, observer_effect=True, phase_a_shape=Shape(1000, 100))
-    on, off, *others = cells_of(watched, "plain", "b", ReferenceRates(2.0, 2.0))
-    assert (on.shape, off.shape) == (Shape(1000, 100), Shape(1000, 100))
-    assert len(others) == 9
-
-
 def with_conversations(config: CampaignConfig) -> CampaignConfig:
     file = SessionFile("config/sessions/chat.jsonl", "0" * 64, turns_per_session=5.0)
     return msgspec.structs.replace(config, phase_c=PhaseCConfig((file,), warmup_s=45.0))
-
-
-def test_phase_c_is_there_only_with_conversations(config: CampaignConfig) -> None:
-    assert config.phases == ("a", "b", "b_prime", "r1", "r2")
-    assert with_conversations(config).phases == (*(p for p in PHASES if p != "d"), "r1", "r2")
 
 
 def test_the_turns_of_conversations_come_at_the_reference_rate(config: CampaignConfig) -> None:
@@ -216,12 +194,6 @@ def test_other_words_in_a_session_file_are_another_measurement(config: CampaignC
     assert hashes(talking, "plain", "b") == hashes(changed, "plain", "b")
 
 
-def test_the_campaign_file_keeps_the_conversations(config: CampaignConfig) -> None:
-    talking = with_conversations(config)
-    document = read_again(campaign_document(talking, date="2026-01-01", created_utc=""))
-    assert config_of(document) == talking
-
-
 def with_levels(config: CampaignConfig) -> CampaignConfig:
     return msgspec.structs.replace(config, phase_d=PhaseDConfig((0, 60_000, 120_000), (1, 8)))
 
@@ -242,15 +214,10 @@ def test_the_cache_only_fills_and_requests_do_not_grow_along_with_it(config: Cam
         ("concurrency", 0.0, 2.0, "128x256")
     }
     assert cells[2].cell_id == "c8_128x256_k60000"
-    assert len({c.cell_id for c in cells}) == len(cells)
-    assert CellSpec.from_json(cells[2].to_json()) == cells[2]
-
-
-def test_prompts_of_two_levels_differ(config: CampaignConfig) -> None:
-    """The prefix cache would know the first ones; every configuration gets the same."""
-    cells = cells_of(with_levels(config), "plain", "d")
-    assert len({c.seed for c in cells}) == len(cells)
+    # The prefix cache would know the prompts of another level; every configuration gets the same.
+    assert len({c.cell_id for c in cells}) == len({c.seed for c in cells}) == len(cells)
     assert cells_of(with_levels(config), "nixl_both", "d") == cells
+    assert CellSpec.from_json(cells[2].to_json()) == cells[2]
 
 
 def test_a_phase_d_leaves_the_hashes_of_other_cells_alone(config: CampaignConfig) -> None:
@@ -259,21 +226,21 @@ def test_a_phase_d_leaves_the_hashes_of_other_cells_alone(config: CampaignConfig
     assert hashes(config, "plain", "b") == hashes(with_levels(config), "plain", "b")
 
 
-def test_how_long_phase_d_takes_is_planned_without_a_rate(config: CampaignConfig) -> None:
-    """Six cells of 2 + 10 s and a second after each, beside launch and release."""
-    beside_s = LAUNCH_S["vllm"] + RELEASE_S["vllm"]
-    assert expected_run_s(with_levels(config), "plain", "d", ReferenceRates(2.0, 2.0)) == 6 * 13 + beside_s
-
-
-def test_the_campaign_file_keeps_the_levels_and_an_older_one_has_none(config: CampaignConfig) -> None:
-    document = read_again(campaign_document(with_levels(config), date="2026-01-01", created_utc=""))
-    assert config_of(document) == with_levels(config)
-    del document.config["phase_d"]
-    assert config_of(document) == config
-
-
 def test_where_a_sweep_ends_is_in_no_cells_hash(config: CampaignConfig) -> None:
     """Cells that are there are used again; those above the end are measured now."""
     whole = msgspec.structs.replace(config, phase_a_stop_after_overloaded=None)
     cells = cells_of(config, "plain", "a")
     assert [spec_hash(config, "plain", c) for c in cells] == [spec_hash(whole, "plain", c) for c in cells]
+
+
+def test_every_block_has_an_order_and_a_load_of_its_own() -> None:
+    config = campaign_config(**SMALL, repeats=3)
+    assert config.phases[-3:] == ("r1", "r2", "r3")
+    orders = [run_order(config, p) for p in ("r1", "r2", "r3")]
+    assert all(sorted(o) == sorted((*config.connector_ids, "plain_again")) for o in orders)
+    assert len(set(orders)) > 1
+    first, second = (cells_of(config, "plain", p, ReferenceRates(2.0, 4.0)) for p in ("r1", "r2"))
+    assert [c.cell_id for c in first] == [c.cell_id for c in second] == ["r2_256x16", "r4_256x16"]
+    assert {c.seed for c in first}.isdisjoint(c.seed for c in second)
+    assert first == cells_of(config, "plain_again", "r1", ReferenceRates(2.0, 4.0))
+    assert len(cells_of(config, "plain", "r1", ReferenceRates(2.0, 2.0))) == 1

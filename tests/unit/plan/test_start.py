@@ -2,15 +2,12 @@
 
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import DATE, SMALL, Campaign, campaign_config
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.receipts import read_receipt, write_receipt
 from connector_tax.base.config import CampaignConfig
@@ -112,7 +109,7 @@ def test_a_cell_whose_document_was_edited_is_measured_again(tmp_path: Path) -> N
     assert not cell.cell_json.exists() and cell.requests.exists()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 99}'])
+@pytest.mark.parametrize("content", ["{", '{"schema": 99}'])
 def test_a_receipt_that_cannot_be_read_is_void(tmp_path: Path, content: str) -> None:
     found = over(tmp_path)
     found.run("plain", "b").receipt.write_text(content)
@@ -168,11 +165,8 @@ def test_what_was_left_out_is_measured_when_its_reason_is_gone(tmp_path: Path) -
 EDITS: list[tuple[str, dict[str, Any]]] = [
     ("seed", {"seed": 99}),
     ("phase_a_rates_per_s", {"phase_a": {**SMALL["phase_a"], "rates_per_s": [2, 4, 8, 16]}}),
-    ("phase_b_output_tokens", {"phase_b": {"input_tokens": [64, 256], "output_tokens": [8]}}),
     ("cell.duration_s", {"cell": {**SMALL["cell"], "duration_s": 21}}),
     ("engine.args.enable_prefix_caching", {"engine": {"args": {"enable_prefix_caching": 1}}}),
-    ("engine.env.A", {"engine": {"args": {"enable_prefix_caching": True}, "env": {"A": "1"}}}),
-    ("repeats", {"repeats": 2}),
 ]
 
 
@@ -270,14 +264,6 @@ def test_a_secret_of_the_config_is_in_no_message(tmp_path: Path, monkeypatch: py
     with pytest.raises(ConfigError, match=r"was '\$\{ONE\}' .* is '\$\{TWO\}'") as told:
         open_campaign(with_engine(found.config, env={"HF_TOKEN": "${TWO}", "A": "1"}), found.folder)
     assert "aBcD" not in str(told.value) and "xxxx" not in str(told.value)
-
-
-def test_a_variable_that_is_not_set_any_more_is_named(tmp_path: Path) -> None:
-    """In the second sitting's shell MODEL_FOLDER was not exported again."""
-    found = begun(tmp_path, engine={"model": "/models/one"})
-    unset = with_engine(found.config, model="${MODEL_FOLDER}")
-    with pytest.raises(ConfigError, match=r"engine\.model: was '/models/one' .* is '\$\{MODEL_FOLDER\}'"):
-        open_campaign(unset, found.folder)
 
 
 def test_another_content_of_the_cost_model_is_another_campaign(tmp_path: Path) -> None:

@@ -1,19 +1,16 @@
 """``plan --earlier``: an aggregate that somebody else wrote is read, or named as one that cannot be."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from connector_tax.base.documents.aggregate import Bounds, read_aggregate
-from connector_tax.base.errors import ArtifactError
-from connector_tax.outlook import Asked, Outlook, between, outlook_text
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import campaign_config
 from whole_aggregate import example, over_blocks
+
+from connector_tax.base.documents.aggregate import read_aggregate
+from connector_tax.base.errors import ArtifactError
+from connector_tax.outlook import Asked, Outlook, outlook_text
 
 POWER = {"config": "x", "metric": "ttft_p90", "power": 0.8, "one_launch": 0.05, "by_blocks": None}
 CELL = example()["cells"][0]
@@ -23,14 +20,8 @@ CELL = example()["cells"][0]
     ("aggregate", "place"),
     [
         ({"power": 1}, r"Expected `array`, got `int` - at `\$\.power`"),
-        ({"power": [{**POWER, "config": 1}]}, r"Expected `str`, got `int` - at `\$\.power\[0\]\.config`"),
         ({"power": [{**POWER, "metric": "x"}]}, r"Invalid enum value 'x' - at `\$\.power\[0\]\.metric`"),
-        ({"cells": [1]}, r"Expected `object`, got `int` - at `\$\.cells\[0\]`"),
         ({"cells": [{**CELL, "e2e_ms": {"p90": 5}}]}, r"at `\$\.e2e_ms\.p90` \(of `\$\.cells\[0\]`\)"),
-        (
-            {"repeats": [over_blocks(0, 0, 0, within_launch_sd="1")]},
-            r"at `\$\.repeats\[0\]\.within_launch_sd`",
-        ),
         (
             {"repeats": [over_blocks(0, 0, 0, within_launch_sd=1e200)]},
             r"at `\$\.repeats\[0\]\.within_launch_sd`",
@@ -59,8 +50,3 @@ def test_no_name_moves_a_cursor() -> None:
         tests={"H1": (Asked("\x1b[2J", ()),)},
     )
     assert "\x1b" not in outlook_text(plan, [], config, "run")
-
-
-def test_what_blocks_would_find_has_an_interval() -> None:
-    assert between(Bounds(point=0.031, low=0.019, high=0.089)) == "3.1 % (1.9 to 8.9)"
-    assert between(None) == "unknown"

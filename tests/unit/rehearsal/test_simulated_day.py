@@ -3,12 +3,10 @@
 import random
 import sys
 from pathlib import Path
-from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "soak"))
 from read_through import but_for_ends
-from simulated_day import Hit, aggregated, cells_of, day, strike, unnamed
+from simulated_day import aggregated, cells_of, day, strike, unnamed
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.run.rehearsal.campaign import rehearse
@@ -24,18 +22,3 @@ def test_what_was_not_hit_has_the_very_numbers_of_an_undisturbed_day(tmp_path: P
     before, after = (but_for_ends(cells_of(a, hits), *lost) for a in (sound, struck))
     assert before and before == after
     assert len(before) == len(sound["cells"]) - sum(h.cell is not None for h in hits)
-
-
-def test_a_hit_that_nothing_tells_of_is_found() -> None:
-    hit = Hit("2000-01-01_plain/phase_a", "r1_2x3", "truncated", "file_changed")
-    other = {"subject": "2000-01-01_plain/phase_b/cells/r1_2x3", "code": "file_changed"}
-    cell = {
-        "config": "plain",
-        "phase": "a",
-        "cell_id": "r1_2x3",
-        "reasons": [{"code": "invalid", "detail": "late"}],
-    }
-    aggregate: dict[str, Any] = {"problems": [other], "cells": [cell]}
-    assert unnamed(aggregate, [hit]) == [hit]
-    aggregate["problems"].append({**other, "subject": f"{hit.run}/cells/{hit.cell}"})
-    assert unnamed(aggregate, [hit]) == []

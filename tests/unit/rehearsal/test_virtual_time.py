@@ -1,27 +1,27 @@
-"""A campaign in virtual time: right by hand, the same twice, and readable like a measured one."""
+"""A campaign in virtual time: right by hand, readable like a measured one, with the clock of a virtual GPU, and the taxes of its own cost model."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cell_specs import cell_spec
 from msgspec.structs import replace
+from virtual_gpus import clocked_campaign, model_in
 
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.model import PhaseBPrimeConfig, PhaseDConfig
+from connector_tax.base.documents.rates import ReferenceRatesFile
+from connector_tax.base.errors import ConfigError
+from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S
 from connector_tax.base.records.cell import CellSpec, Shape
 from connector_tax.base.records.host import EngineCosts
-from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts
+from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts, load_cost_model
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.ingest import read_campaign
-from connector_tax.run.rehearsal.campaign import analyse, rehearse
-from connector_tax.run.rehearsal.cell import simulate_cell
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from cell_specs import cell_spec
-from true_taxes import true_tax
+from connector_tax.run.rehearsal.campaign import analyse, clocked_costs, rehearse
+from connector_tax.run.rehearsal.cell import simulate_cell, taxes_put_in
 
 COSTS = EngineCosts(1000, 10, 20, 0, 40, 20, 0.0, 0.0, 64, 1000, 16)
 MS = 1_000_000
@@ -58,13 +58,6 @@ def test_requests_that_never_meet_have_the_latency_of_one() -> None:
     assert sum(s.prefill_tokens for _, s in cell.steps) == 30 * 100
 
 
-def test_steps_never_overlap_and_idle_time_is_not_in_them() -> None:
-    cell = simulate_cell(spec(rate_per_s=300.0), model(), 0)
-    ends = [t + s.duration_ns for t, s in cell.steps]
-    starts = [t for t, _ in cell.steps]
-    assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
-
-
 def test_an_overloaded_engine_drops_at_the_cap_and_times_out_in_the_drain() -> None:
     cell = simulate_cell(spec(rate_per_s=100.0), model(base_us=400_000), 0)
     statuses = {r.status for r in cell.requests}
@@ -76,11 +69,6 @@ def test_samples_tell_the_queue_once_a_second() -> None:
     cell = simulate_cell(spec(rate_per_s=100.0), model(base_us=200_000, max_num_seqs=1), 0)
     assert [t for t, _, _ in cell.samples][:3] == [0, 1000 * MS, 2000 * MS]
     assert max(waiting for _, _, waiting in cell.samples) >= 6
-
-
-def test_the_truth_of_a_factor_is_the_factor_where_nothing_queues() -> None:
-    found = true_tax(spec(), COSTS, ConnectorCosts(step_factor=1.3), max_num_batched_tokens=512, launches=2)
-    assert found == pytest.approx({"ttft_p90": 0.3, "tpot_p90": 0.3}, abs=1e-6)
 
 
 @pytest.fixture
@@ -115,34 +103,15 @@ def test_a_rehearsed_campaign_is_read_and_analysed_like_a_measured_one(
     assert {c["host"] for c in aggregate["cells"]} == {None}
 
 
-def test_the_same_seed_is_the_same_day(small: CampaignConfig, tmp_path: Path) -> None:
-    """And another seed is another day with the same schedules."""
-
-    alone = replace(small, connectors=small.connectors[:1], phase_b_prime=PhaseBPrimeConfig((), ()))
-    alone = replace(alone, phase_a_rates_per_s=(20.0,), phase_b_input_tokens=(64,))
-
-    def requests(folder: str, seed: int) -> str:
-        root, _ = rehearse(alone, tmp_path / folder, seed=seed, processes=1)
-        return next(root.glob("*_plain/phase_a/cells/r20*/requests*")).read_text()
-
-    first = requests("a", 1)
-    assert requests("b", 1) == first
-    other = requests("c", 2)
-    assert other != first
-    assert [json.loads(line)["t_sched_ns"] for line in other.splitlines()][:20] == [
-        json.loads(line)["t_sched_ns"] for line in first.splitlines()
-    ][:20]
-
-
 def test_a_rehearsed_campaign_with_a_stopping_rule_says_where_its_cells_ended(tmp_path: Path) -> None:
-    """Two cells of one launch: steady steps end at the first look, and every interval is wider for having been looked at."""
+    """Steady steps end at the first look, and every interval is wider for having been looked at."""
     config = load_campaign(PROJECT_ROOT / "config" / "demo.yaml")
     ruled = replace(
         config,
         connectors=config.connectors[:2],
-        phase_a_rates_per_s=config.phase_a_rates_per_s[:2],
-        phase_b_input_tokens=(64,),
-        phase_b_output_tokens=(8,),
+        phase_a_rates_per_s=config.phase_a_rates_per_s[:1],
+        phase_b_input_tokens=(),
+        phase_b_output_tokens=(),
         phase_b_prime=PhaseBPrimeConfig((), ()),
         cell=replace(config.cell, min_completed=25, max_completed=100, stop_half_width=0.2),
         analysis=replace(config.analysis, bootstrap_draws=200),
@@ -151,7 +120,7 @@ def test_a_rehearsed_campaign_with_a_stopping_rule_says_where_its_cells_ended(tm
     analyse(root)
     found = json.loads((root / "aggregate.json").read_text())
     cells = [c for c in found["cells"] if c["phase"] == "a"]
-    assert len(cells) == 4
+    assert len(cells) == 2
     for cell in cells:
         stopping = cell["stopping"]
         assert stopping["planned"] == [25, 50, 100]
@@ -161,3 +130,81 @@ def test_a_rehearsed_campaign_with_a_stopping_rule_says_where_its_cells_ended(tm
         assert last["tight"] or last["n_planned"] == 100
         assert ("half_width_not_reached" in cell["flags"]) is not last["tight"]
         assert last["tight"] == all(w is not None and w <= 0.2 for w in last["half_widths"].values())
+
+
+DEMO = load_campaign(PROJECT_ROOT / "config" / "demo.yaml")
+RATES = ReferenceRatesFile(ref_safe_per_s=20.0, ref_load_per_s=40.0, b_prime_needed=True)
+COSTLY_STEPS = """
+engine: {base_us: 2000, per_prefill_token_us: 10, per_decode_seq_us: 0, per_context_token_us: 0, schedule_us: 10, update_us: 10,
+         jitter_cv: 0, launch_cv: 0, max_num_seqs: 64, kv_blocks: 10000, block_size: 16}
+connectors:
+  MooncakeConnector/kv_both: {step_factor: 1.5}
+"""
+
+
+def test_a_step_that_takes_half_as_long_again_is_found_as_that(tmp_path: Path) -> None:
+    """At a load at which no request waits for another, and without jitter, TPOT of every request grows by that factor."""
+    path = tmp_path / "model.yaml"
+    path.write_text(COSTLY_STEPS)
+    config = replace(
+        DEMO,
+        connectors=tuple(c for c in DEMO.connectors if c.id in ("plain", "mooncake_both")),
+        engine=replace(DEMO.engine, model_file=str(path), model_sha256=None),
+        phase_a_rates_per_s=(1.0, 2.0),
+        cell=replace(DEMO.cell, duration_s=10.0, max_cell_s=30.0, min_completed=8),
+    )
+    rates = ReferenceRatesFile(ref_safe_per_s=1.0, ref_load_per_s=2.0, b_prime_needed=True)
+    found = taxes_put_in(config, rates, launches=2)
+    assert found == taxes_put_in(config, rates, launches=2)
+    assert {(t.config, t.metric, t.rate_per_s) for t in found.taxes} == {
+        ("mooncake_both", m, r) for m in ("ttft_p90", "tpot_p90") for r in (1.0, 2.0)
+    }
+    assert [t.tax for t in found.taxes] == pytest.approx([0.5] * 4, abs=0.01)
+
+
+def test_another_engine_has_no_model() -> None:
+    config = replace(DEMO, engine=replace(DEMO.engine, kind="vllm"))
+    with pytest.raises(ConfigError, match=r"engine.kind is vllm. Only the embedded engine"):
+        taxes_put_in(config, RATES)
+
+
+BASE, _ = load_cost_model(PROJECT_ROOT / "config" / "engine_model.yaml")
+STEP = {"base_us": 4000, "per_prefill_token_us": 15, "per_decode_seq_us": 20, "per_context_token_us": 0.02}
+
+
+def test_steps_are_the_clocks_and_the_host_is_the_files(tmp_path: Path) -> None:
+    """No jitter either: a clock has none. 45,391 blocks of 16 tokens are what the weights leave of an H200."""
+    config = clocked_campaign(model_in(tmp_path / "m"), args={"max_num_seqs": 64})
+    engine = clocked_costs(config.engine, BASE)
+    assert engine.base_us == pytest.approx(7924.6, abs=0.1)
+    assert (engine.jitter_cv, engine.max_num_seqs, engine.kv_blocks) == (0.0, 64, 45391)
+    assert (engine.schedule_us, engine.launch_cv) == (BASE.schedule_us, BASE.launch_cv)
+
+
+def test_a_model_that_is_not_here_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="step time follows from it"):
+        rehearse(clocked_campaign(tmp_path / "nowhere"), tmp_path, processes=1)
+
+
+def test_a_rehearsed_campaign_takes_as_long_as_its_launches(tmp_path: Path) -> None:
+    """And its steps last as long as the clock says: one request alone is one decoding sequence a step."""
+    config = clocked_campaign(
+        model_in(tmp_path / "m"),
+        {"step": STEP, "kv_cache_bytes": 10**10},
+    )
+    small = replace(config, phase_a_rates_per_s=(1.0,), connectors=config.connectors[:1])
+    small = replace(small, phase_b_input_tokens=(64,), phase_b_output_tokens=(8,), repeats=0)
+    root, times = rehearse(small, tmp_path / "results", processes=1)
+    assert times[0].overhead_s == LAUNCH_S["virtual_gpu"] + RELEASE_S["virtual_gpu"]
+    steps = next(root.rglob("engine_step_A_*.jsonl")).read_text().splitlines()
+    decoding = [r for r in map(json.loads, steps) if r.get("kind") == "step" and not r["prefill_tokens"]]
+    assert decoding and all(4020 <= r["step_duration_us"] < 4500 for r in decoding)
+    document = json.loads((root / "campaign.json").read_text())["config"]["engine"]
+    assert (document["kind"], "virtual_gpu" in document) == ("emulator", False)
+
+
+def test_an_unknown_models_cache_stays_the_files(tmp_path: Path) -> None:
+    model = model_in(tmp_path / "m", {"architectures": ["OPTForCausalLM"]})
+    config = clocked_campaign(model, {"step": STEP, "kv_cache_bytes": 10**9})
+    own = clocked_costs(config.engine, BASE)
+    assert (own.base_us, own.kv_blocks) == (4000, BASE.kv_blocks)

@@ -1,13 +1,16 @@
 """Parts of a step, worked out by hand: they add up, and hooks are taken out of what surrounds them."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from connector_tax.base.documents.aggregate import Attribution, Hook
+from connector_tax.base.statistics.bootstrap import Estimate
+from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.read.ingest.steps import DECODE_ONLY, MIXED, Hooks, StepTable
-from connector_tax.read.stats.attribution import attribute, mean_cpu_us
+from connector_tax.read.stats.attribution import _cpu_of_hooks, _share, attribute, mean_cpu_us
 
 N = 400
 
@@ -57,9 +60,7 @@ OWN = table(
 
 
 def found(own: StepTable = OWN, plain: StepTable = PLAIN) -> Attribution:
-    entry = attribute(own, plain, seed=1, name="x", cell_id="r1", confidence=0.95)
-    assert entry is not None
-    return entry
+    return attribute(own, plain, seed=1, name="x", cell_id="r1", confidence=0.95)  # type: ignore[return-value]
 
 
 def test_the_parts_add_up_to_the_difference() -> None:
@@ -79,19 +80,25 @@ def test_the_parts_add_up_to_the_difference() -> None:
 
 
 def test_a_difference_that_may_be_nothing_has_no_share() -> None:
-    """+75 [-55, +194] us is no whole of which hooks could take 78 %."""
+    """+75 [-55, +194] us is no whole of which hooks could take 78 %; of a whole that is one, its ends are those of the share."""
     assert found(PLAIN, PLAIN).in_hooks_share is None
     assert found(PLAIN, OWN).in_hooks_share is None
+    draws = np.sort(np.random.default_rng(1).normal(222.6, 100.0, 4000))
+    whole = Estimate(222.6, draws, 51, freedom=4.0)
+    low, high = whole.interval(0.95)
+    share = _share(whole, 100.0, np.full(4000, 100.0), 0.95)
+    assert share.point == pytest.approx(100 / 222.6)
+    assert (share.low, share.high) == pytest.approx((100 / high, 100 / low), rel=1e-6)
 
 
-@pytest.mark.parametrize("hook", ["on_new_request", "has_pending_push_work"])
-def test_a_hook_between_two_steps_is_listed_and_in_no_part_of_a_step(hook: str) -> None:
-    """add_request() and has_requests() call it, before schedule() begins: the step does not hold it."""
-    entry = found(table(step=1000, schedule=40, update=30, hooks={f"scheduler/{hook}": (300.0, 1.0)}))
+def test_a_hook_between_two_steps_is_listed_and_in_no_part_of_a_step() -> None:
+    """add_request() and has_requests() call them, before schedule() begins: the step does not hold it."""
+    hooks = {f"scheduler/{hook}": (300.0, 1.0) for hook in ("on_new_request", "has_pending_push_work")}
+    entry = found(table(step=1000, schedule=40, update=30, hooks=hooks))
     assert {p.part: p.point for p in entry.parts} == dict.fromkeys(
         ("scheduler_hooks", "worker_hooks", "schedule", "update", "round_trip"), 0.0
     )
-    assert entry.hooks[0].us_per_step == 300.0
+    assert [h.us_per_step for h in entry.hooks] == [300.0, 300.0]
 
 
 def test_hooks_are_given_per_step_call_and_token_dearest_first() -> None:
@@ -145,3 +152,20 @@ def test_a_hook_that_was_called_in_no_step_that_measured_cpu_time_has_none() -> 
     assert mean_cpu_us(cpu_us, calls) is None
     cpu_us[16], calls[16] = 8.0, 2.0
     assert mean_cpu_us(cpu_us, calls) == 2.0
+
+
+def test_the_cpu_time_of_hooks_has_an_interval_of_the_steps_that_measured_it() -> None:
+    nan = float("nan")
+    names = ("scheduler/build_connector_meta", "worker/get_finished")
+
+    def cpu_of(cpu: Any) -> Any:
+        hooks = Hooks(names, np.array([[10.0, 20.0]] * 4), np.ones((4, 2)), np.array(cpu))
+        return _cpu_of_hooks(SimpleNamespace(hooks=hooks), np.ones(4, bool), 1.0, 0.95)  # type: ignore[arg-type]
+
+    own = cpu_of([[4.0, nan], [6.0, nan], [nan, 8.0], [nan, 30.0]])
+    # Means of 5 and 19 us; 30 us of CPU in a hook of 20 us counts as 20 for the spread.
+    variance = (np.var([4, 6], ddof=1) + np.var([8, 20], ddof=1)) / 2
+    half = float(student_quantile(0.975, 1)) * variance**0.5
+    assert (own.point, own.n) == (pytest.approx(24.0), 2)
+    assert (own.low, own.high) == (0.0, pytest.approx(24.0 + half))
+    assert cpu_of([[nan, nan]] * 4) is None

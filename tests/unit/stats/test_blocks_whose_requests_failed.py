@@ -1,65 +1,34 @@
 """A block in which a connector's requests failed is no block that was lost: the blocks that are left would flatter."""
 
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import fail
+from mutations import Mutation, both
+from mutations import lost as lost_cell
 
 from connector_tax.base.documents.aggregate import aggregate_of
-from connector_tax.read.ingest import read_campaign
-from connector_tax.read.stats.launches import PLAINS, Launch, blocks_that_failed, complete_blocks, own_blocks
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from analysed import aggregate_json
-from builders import SMALL, Campaign, campaign_config, fail
-from invented_server import Behaviour
-
-from connector_tax.base.artifacts.layout import CellFolder
-from connector_tax.base.records.cell import CellSpec
 from connector_tax.read.compare.comparison import Side, compare
 from connector_tax.read.compare.text import comparison_text
-
-PLAIN = Behaviour(noise=0.05)
-BEHAVIOURS = {
-    "plain": PLAIN,
-    "plain_again": PLAIN,
-    "mooncake_both": PLAIN.taxed(0.30),
-    "nixl_both": PLAIN.taxed(0.20),
-}
-
+from connector_tax.read.stats.launches import PLAINS, Launch, blocks_that_failed, complete_blocks, own_blocks
 
 Places = set[tuple[str, str]]
-SAFE = "r8_256x16"
 
 
-class Failing(Campaign):
-    """One in seven requests fails in each of these launches."""
-
-    failing: Places = set()  # noqa: RUF012, replaced as a whole
-
-    def cell(self, connector: str, spec: CellSpec, **more: Any) -> CellFolder:
-        if (connector, spec.phase) in self.failing:
-            more["change"] = fail(every=7)
-        return super().cell(connector, spec, **more)
-
-
-def campaign_with(root: Path, failing: Places, lost: Places, **sections: Any) -> dict[str, Any]:
+def campaign_with(root: Path, failing: Places, lost: Places, repeats: int = 3) -> dict[str, Any]:
     """``aggregate.json`` of five blocks.
 
     Args:
-        failing: (configuration, phase).
+        failing: (configuration, phase) of launches in which one in seven requests fails.
         lost: those whose cell at ref_safe is gone.
     """
-    changes = {"analysis": {"bootstrap_draws": 200}, "connectors": ["plain", "mooncake_both", "nixl_both"]}
-    settings = {**SMALL, **changes, "phase_b_prime": {"configs": ["plain"]}, "repeats": 3, **sections}
-    campaign = Failing(root, campaign_config(**settings), BEHAVIOURS, max_steps=60)
-    campaign.failing = failing
-    campaign.measure_everything()
-    for connector, phase in lost:
-        campaign.run(connector, phase).cell(SAFE).requests.unlink()  # type: ignore[arg-type]
-    return aggregate_json(read_campaign(campaign.root))
+    return Mutation(
+        {"connectors": ["plain", "mooncake_both", "nixl_both"], "repeats": repeats},
+        changes={f"{connector}/{phase}": fail(every=7) for connector, phase in failing},
+        then=both(*(lost_cell(connector, phase) for connector, phase in lost)),
+    ).made(root)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +46,7 @@ def tax_of(found: dict[str, Any], config: str) -> dict[str, Any]:
 
 
 def test_its_tax_is_unavailable_and_says_in_which_block(failed: dict[str, Any]) -> None:
-    """Four sound blocks would be enough for a tax of 30 %."""
+    """Four sound blocks would be enough for a tax of 30 %; the others keep theirs."""
     own = tax_of(failed, "mooncake_both")
     assert (own["point"], own["verdict"]) == (None, "unavailable")
     assert own["reason"] == "requests_failed" and own["subject"] == ""
@@ -86,9 +55,6 @@ def test_its_tax_is_unavailable_and_says_in_which_block(failed: dict[str, Any]) 
     h1 = next(h for h in failed["hypotheses"] if h["id"] == "H1" and h["subject"] == "mooncake_both")
     assert h1["outcome"] == "not testable"
     assert h1["missing"] == [{"reason": "requests_failed", "subject": "mooncake_both"}]
-
-
-def test_the_others_keep_theirs(failed: dict[str, Any]) -> None:
     assert tax_of(failed, "nixl_both")["n_blocks"] == 5
     assert {t["config"] for e in failed["repeats"] for t in e["taxes"]} == {"nixl_both"}
 
@@ -97,11 +63,9 @@ def test_the_others_keep_theirs(failed: dict[str, Any]) -> None:
     ("failing", "lost", "blocks"),
     [
         ({("plain", "r1")}, set(), ["r1"]),
-        ({("plain_again", "r2")}, set(), ["r2"]),
-        ({("plain", "r1"), ("plain", "r2"), ("plain", "r3")}, set(), ["r1", "r2", "r3"]),
         ({("plain", "r1")}, {("plain_again", "r1")}, ["r1"]),
     ],
-    ids=["one block", "the second launch", "three of five", "a block that is lost as well"],
+    ids=["one block", "a block that is lost as well"],
 )  # fmt: skip
 def test_where_requests_of_plain_failed_nobody_has_a_tax_and_it_is_said(
     tmp_path: Path, failing: Places, lost: Places, blocks: list[str]
@@ -119,20 +83,6 @@ def test_where_requests_of_plain_failed_nobody_has_a_tax_and_it_is_said(
     assert {h["outcome"] for h in found["hypotheses"] if h["id"] == "H1"} == {"not testable"}
 
 
-@pytest.mark.parametrize("plains", [("lost", "plain_again"), ("failing", "plain"), ("lost", "plain")])
-def test_a_connector_whose_requests_failed_has_none_whatever_became_of_plain_in_that_block(
-    tmp_path: Path, plains: tuple[str, str]
-) -> None:
-    failing, lost = {("mooncake_both", "r1")}, set()
-    {"lost": lost, "failing": failing}[plains[0]].add((plains[1], "r1"))
-    found = campaign_with(tmp_path / "campaign", failing, lost)
-    own = tax_of(found, "mooncake_both")
-    assert (own["point"], own["reason"]) == (None, "requests_failed")
-    if plains[0] == "lost":
-        assert tax_of(found, "nixl_both")["n_blocks"] == 4
-        assert [f["config"] for f in found["failed_blocks"] if f["metric"] == "ttft_p90"] == ["mooncake_both"]
-
-
 def one_of_two(found: dict[str, Any], launch: str) -> None:
     """Whose tax of one launch stood: it has none, and every place says which launch failed."""
     own = tax_of(found, "mooncake_both")
@@ -145,27 +95,10 @@ def one_of_two(found: dict[str, Any], launch: str) -> None:
     assert row["reason"] == {"code": "requests_failed", "subject": "mooncake_both"}
 
 
-def test_a_connector_measured_in_two_launches_has_none_where_one_of_them_failed(tmp_path: Path) -> None:
-    """Phase A's alone would make a tax of one launch, which flatters as well as that of the other blocks would."""
-    lost = {("mooncake_both", phase) for phase in ("b", "r2", "r3")}
-    found = campaign_with(tmp_path / "campaign", {("mooncake_both", "r1")}, lost)
-    one_of_two(found, "r1")
-    assert tax_of(found, "nixl_both")["n_blocks"] == 5
-
-
 def test_without_blocks_phase_bs_launch_is_one_as_well(tmp_path: Path) -> None:
     found = campaign_with(tmp_path / "campaign", {("mooncake_both", "b")}, set(), repeats=0)
     one_of_two(found, "b")
     assert tax_of(found, "nixl_both")["n_blocks"] == 1
-
-
-def test_compare_refuses_a_tax_of_one_launch_beside_one_that_failed(tmp_path: Path) -> None:
-    sound = campaign_with(tmp_path / "sound", set(), set(), repeats=0)
-    found = campaign_with(tmp_path / "campaign", {("mooncake_both", "b")}, set(), repeats=0)
-    sides = (Side("A", Path("a"), aggregate_of(sound)), Side("B", Path("b"), aggregate_of(found)))
-    comparison = compare(*sides, fail_above=0.05, deciding=("ttft_p90",))
-    assert comparison.exit_code == 2
-    assert "requests failed or did not finish" in comparison_text(comparison)
 
 
 def test_of_a_single_launch_its_own_reason_is_all_there_is_to_say() -> None:
@@ -183,6 +116,16 @@ def test_a_launch_of_which_nothing_is_known_is_a_lost_block() -> None:
     assert own_blocks(launches, complete_blocks(launches)) == {"x": ["r2", "r3", "r4", "r5"]}
     launches["r1", "x"] = Launch("r1", "x", 1, math.nan, math.nan, why_none="requests failed")
     assert own_blocks(launches, complete_blocks(launches)) == {}
+
+
+def test_a_connector_whose_requests_failed_has_none_where_plain_was_lost_in_that_block(
+    tmp_path: Path,
+) -> None:
+    found = campaign_with(tmp_path / "campaign", {("mooncake_both", "r1")}, {("plain_again", "r1")})
+    own = tax_of(found, "mooncake_both")
+    assert (own["point"], own["reason"]) == (None, "requests_failed")
+    assert tax_of(found, "nixl_both")["n_blocks"] == 4
+    assert [f["config"] for f in found["failed_blocks"] if f["metric"] == "ttft_p90"] == ["mooncake_both"]
 
 
 def test_compare_refuses_and_says_why(failed: dict[str, Any], tmp_path: Path) -> None:

@@ -1,37 +1,33 @@
 """Test connectors on a virtual GPU: what follows from a burn, of which numbers nothing does, and whom nothing is known of."""
 
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from builders import SMALL, Campaign, campaign_config
+from mutations import BURNING, BURNT, PLAIN
 
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.documents.aggregate import Burns
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.base.statistics.student import mean_interval
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.cells import CellEstimates, Estimates, estimate_cells
 from connector_tax.read.stats.put_in import FIRST_TOKEN, HIDDEN, OVERLAP, burns, known_burns_us
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import SMALL, Campaign, campaign_config
-from mutations import BURNING, BURNT, PLAIN
 
 RATES = ReferenceRatesFile(ref_safe_per_s=2.0, ref_load_per_s=2.0, b_prime_needed=False)
 FOLLOWING = ("hooks_p50_us", "step_p50_us", "tpot_p50_us", "tpot_p90_us")
 TEST_CONNECTOR = {"kv_connector": "BurningConnector", "kv_connector_module_path": "burning_connector"}
 Found = dict[tuple[str, str, str], CellEstimates]
+Measured = tuple[CampaignConfig, Found]
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[CampaignConfig, Found]:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     """The campaign, and its cells."""
     config = campaign_config(**{**SMALL, **BURNING, "repeats": 1})
     behaviours = {"plain": PLAIN, "plain_again": PLAIN, **BURNT}
@@ -43,9 +39,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[CampaignConfig, 
 
 
 def of(config: CampaignConfig, found: Estimates) -> Burns:
-    value = burns(config, found, RATES, 0.95)
-    assert value is not None
-    return value
+    return burns(config, found, RATES, 0.95)  # type: ignore[return-value]
 
 
 def reasons(value: Burns, config: str = "burning_200") -> dict[str, str | None]:
@@ -64,7 +58,7 @@ def with_connectors(**transfers: Any) -> CampaignConfig:
 
 
 def test_what_follows_from_a_burn_stands_beside_what_was_found(
-    measured: tuple[CampaignConfig, Found],
+    measured: Measured,
 ) -> None:
     """One rate under two names is asked once; the first token is nobody's."""
     value = of(*measured)
@@ -85,7 +79,7 @@ def test_what_follows_from_a_burn_stands_beside_what_was_found(
     assert (value.asked, value.held) == (8, sum(told)) == (len(told), sum(told))
 
 
-def test_a_number_of_latency_is_in_microseconds(measured: tuple[CampaignConfig, Found]) -> None:
+def test_a_number_of_latency_is_in_microseconds(measured: Measured) -> None:
     config, found = measured
     own = {row.metric: row.found.point for row in of(config, found).rows if row.config == "burning_1000"}
     by_hand = [
@@ -97,9 +91,7 @@ def test_a_number_of_latency_is_in_microseconds(measured: tuple[CampaignConfig, 
 
 
 @pytest.mark.parametrize("late", ["ended later", "never ended"])
-def test_where_requests_run_side_by_side_a_step_does_not_follow(
-    measured: tuple[CampaignConfig, Found], late: str
-) -> None:
+def test_where_requests_run_side_by_side_a_step_does_not_follow(measured: Measured, late: str) -> None:
     """One that was sent a moment too early is enough, in any cell of either side; one that was never sent runs beside none."""
     config, found = measured
     key = ("burning_0", "r1", "r2_256x16")
@@ -109,7 +101,6 @@ def test_where_requests_run_side_by_side_a_step_does_not_follow(
         cell = replace(found[key].cell, requests=[*others, second, one])
         return reasons(of(config, {**found, key: replace(found[key], cell=cell)}))
 
-    assert second.t_send_ns is not None
     end_ns = None if late == "never ended" else second.t_send_ns + 1
     told = reasons_with(replace(first, t_end_ns=end_ns))
     assert told == {**dict.fromkeys(FOLLOWING, OVERLAP), "hooks_p50_us": None, "ttft_p90_us": FIRST_TOKEN}
@@ -119,7 +110,7 @@ def test_where_requests_run_side_by_side_a_step_does_not_follow(
 
 @pytest.mark.parametrize("args", [{}, {"async_scheduling": True}, {"async_scheduling": None}])
 def test_under_asynchronous_scheduling_the_hooks_alone_follow(
-    measured: tuple[CampaignConfig, Found], args: dict[str, Any]
+    measured: Measured, args: dict[str, Any]
 ) -> None:
     """Also where nobody says which it is: vLLM chooses that."""
     config, found = measured
@@ -129,7 +120,7 @@ def test_under_asynchronous_scheduling_the_hooks_alone_follow(
 
 @pytest.mark.parametrize("where", ["engine", "burning_200", "burning_0"])
 def test_an_argument_that_is_appended_may_say_that_scheduling_is_asynchronous(
-    measured: tuple[CampaignConfig, Found], where: str
+    measured: Measured, where: str
 ) -> None:
     """vLLM takes the last of two; on either side of the difference."""
     config, found = measured
@@ -145,7 +136,7 @@ def test_an_argument_that_is_appended_may_say_that_scheduling_is_asynchronous(
     assert of_other == (None if where == "burning_200" else HIDDEN)
 
 
-def test_two_blocks_have_no_interval(measured: tuple[CampaignConfig, Found]) -> None:
+def test_two_blocks_have_no_interval(measured: Measured) -> None:
     config, found = measured
     fewer = {key: own for key, own in found.items() if key[:2] != ("burning_0", "b")}
     value = of(config, fewer)
@@ -154,7 +145,7 @@ def test_two_blocks_have_no_interval(measured: tuple[CampaignConfig, Found]) -> 
 
 
 def test_nothing_is_known_of_other_connectors_and_other_engines(
-    measured: tuple[CampaignConfig, Found],
+    measured: Measured,
 ) -> None:
     config, found = measured
     assert known_burns_us(config) == {"burning_0": 0.0, "burning_200": 200.0, "burning_1000": 1000.0}
@@ -171,12 +162,10 @@ def test_nothing_is_known_of_other_connectors_and_other_engines(
     [
         None,
         {},
-        {"burn_us": {}},
         {"burn_us": {"get_finished": 200}},
         {"burn_us": {"build_connector_meta": 200, "get_finished": 200}},
         {"burn_us": {"build_connector_meta": 200}, "per_running_us": 3},
         {"burn_us": {"build_connector_meta": "200"}},
-        {"burn_us": {"build_connector_meta": -1}},
     ],
     ids=json.dumps,
 )
@@ -204,12 +193,3 @@ def test_what_grows_with_the_load_may_be_told_as_nothing() -> None:
 def known_of(changed: dict[str, Any]) -> dict[str, float]:
     extra = {"kv_connector_extra_config": {"burn_us": {"build_connector_meta": 200}}}
     return known_burns_us(with_connectors(x={**TEST_CONNECTOR, **extra, **changed}))
-
-
-def test_intervals_of_means_hold_the_mean_as_often_as_they_say() -> None:
-    """Student's t over three."""
-    rng = np.random.default_rng(1)
-    held = [
-        low <= 5.0 <= high for _, low, high in (mean_interval(rng.normal(5, 2, 3), 0.95) for _ in range(4000))
-    ]
-    assert 0.94 <= float(np.mean(held)) <= 0.96

@@ -1,25 +1,21 @@
 """A tax in three parts that add up, worked out by hand."""
 
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import t
+from specs import spec_of
 
 from connector_tax.base.documents.aggregate import Decomposition, TaxPart
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.student import LogMean
-from connector_tax.read.stats.decomposition import decompose
+from connector_tax.read.stats.decomposition import decompose, two_parts
 from connector_tax.read.stats.taxes import Tax
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from specs import spec_of
-
 CHANGED = {"scheduler_config.disable_hybrid_kv_cache_manager": {"plain": False, "own": True}}
-FEWER_BLOCKS = {"cache_config.num_gpu_blocks": {"plain": 100, "own": 90}}
 NOOP, OWN, MATCHED = 0.04, 0.30, 0.10
 
 
@@ -107,16 +103,12 @@ def test_flags_framework_and_implementation_add_up() -> None:
 
 
 def test_a_connector_that_changes_no_setting_has_no_flags_part() -> None:
-    found = parts({"noop_connector": NOOP, "x": OWN}, {"x": {}, "noop_connector": {}})
-    assert found.flags.point == 0
-    assert found.implementation.point == pytest.approx(0.26)
-
-
-def test_another_number_of_kv_blocks_is_no_changed_setting() -> None:
-    """Also where an older preflight wrote it down as one."""
-    found = parts({"noop_connector": NOOP, "x": OWN}, {"x": FEWER_BLOCKS, "noop_connector": FEWER_BLOCKS})
-    assert (found.parts, found.settings) == (3, ())
-    assert found.flags.point == 0
+    """Another number of KV blocks is no changed setting, also where an older preflight wrote it down as one."""
+    fewer = {"cache_config.num_gpu_blocks": {"plain": 100, "own": 90}}
+    for diff in ({}, fewer):
+        found = parts({"noop_connector": NOOP, "x": OWN}, {"x": diff, "noop_connector": diff})
+        assert (found.parts, found.settings, found.flags.point) == (3, (), 0)
+        assert found.implementation.point == pytest.approx(0.26)
 
 
 @pytest.mark.parametrize(
@@ -139,43 +131,6 @@ def test_without_a_matched_baseline_there_are_the_two_parts_of_the_published_exp
         assert (found.flags.reason, found.flags.subject) == reason
 
 
-@pytest.mark.parametrize(
-    ("taxes", "part", "reason"),
-    [
-        ({"x": OWN}, "framework", "no_cell"),
-        ({"x": OWN, "noop_connector": None}, "framework", "its cell died"),
-        ({"x": None, "noop_connector": NOOP}, "implementation", "its cell died"),
-    ],
-)
-def test_a_part_that_cannot_be_had_says_why(taxes: dict[str, float | None], part: str, reason: str) -> None:
-    found = parts(taxes, {"x": CHANGED, "noop_connector": {}})
-    assert found.parts == 0
-    assert getattr(found, part).point is None
-    assert getattr(found, part).reason == reason
-    assert found.total.point == taxes["x"]
-
-
-def test_parts_that_are_two_have_no_flags_beside_them() -> None:
-    """The no-op connector's settings are not known, so its tax holds what they cost; the flags' own number would be counted twice."""
-    taxes = {"x": 0.30, "noop_connector": 0.04, "plain_matched_x": 0.10}
-    found = parts(taxes, {"x": CHANGED, "noop_connector": None})
-    assert found.parts == 2
-    assert (found.flags.point, found.flags.subject) == (None, "noop_connector")
-    assert found.framework.point + found.implementation.point == pytest.approx(0.30)
-
-
-def test_flags_that_were_measured_stand_where_the_no_op_connector_has_no_tax() -> None:
-    """Nothing is counted twice there, and the no-op connector's settings are not what is missing."""
-    for points in (
-        {"x": 0.30, "plain_matched_x": 0.10},
-        {"x": 0.30, "plain_matched_x": 0.10, "noop_connector": None},
-    ):
-        found = parts(points, {"x": CHANGED})
-        assert (found.parts, found.flags.point, found.flags.n_blocks) == (0, 0.10, 1)
-        assert "settings" not in found.framework.reason
-        assert found.implementation.reason == found.framework.reason
-
-
 def test_why_flags_lie_in_the_other_parts_is_what_is_missing() -> None:
     """The no-op connector's settings are known, and nobody launched plain with them."""
     taxes = {"x": 0.30, "noop_connector": 0.04, "plain_matched_x": 0.10}
@@ -190,3 +145,35 @@ def test_without_the_no_op_connector_its_own_reason_stands(why: str) -> None:
     for row in decompose([_main("x", OWN)], {"x": CHANGED}, 0.95, why):
         for part in (row.framework, row.implementation):
             assert (part.reason, part.subject) == (why, "noop_connector")
+
+
+def test_the_rest_has_an_interval_and_a_number_of_observations() -> None:
+    spread = np.linspace(-0.02, 0.02, 201)
+    chosen = [
+        replace(_main(config, point), n=n, estimate=Estimate(point, point + spread, 200))
+        for config, point, n in (("noop_connector", 0.04, 150), ("x", 0.30, 200))
+    ]
+    (row,) = two_parts(chosen, 0.95)
+    assert (row.total.point, row.framework.point) == (0.30, 0.04)
+    assert row.rest.point == pytest.approx(0.26)
+    assert row.rest.low <= row.rest.point <= row.rest.high
+    assert [getattr(row, k).n for k in ("total", "framework", "rest")] == [200, 150, 150]
+    assert row.total.low == pytest.approx(0.281, abs=0.001)
+
+
+def test_over_blocks_their_own_intervals_stand_and_the_rest_is_of_the_fewer() -> None:
+    (row,) = two_parts([over("noop_connector", 0.04, 4), over("x", 0.30, 3)], 0.95)
+    assert row.total.low == pytest.approx(1.30 * math.exp(-0.01 * t.isf(0.025, 2)) - 1)
+    assert row.framework.high == pytest.approx(1.04 * math.exp(0.01 * t.isf(0.025, 3)) - 1)
+    assert [getattr(row, k).n_blocks for k in ("total", "framework", "rest")] == [3, 4, 3]
+
+
+def test_without_either_tax_there_is_no_row() -> None:
+    noop, own = _main("noop_connector", 0.04), _main("x", 0.30)
+    for chosen in (
+        [_main("noop_connector", None), own],
+        [noop, _main("x", None)],
+        [own],
+        [noop, _main("plain_matched_x", 0.2), replace(own, metric="tpot_p90")],
+    ):
+        assert two_parts(chosen, 0.95) == []

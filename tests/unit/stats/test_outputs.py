@@ -6,8 +6,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import load_campaign
 from connector_tax.base.documents.aggregate import FirstDifference
@@ -129,13 +127,10 @@ def test_without_plain_there_is_nothing_to_compare_with() -> None:
     assert compare_outputs(campaign(nixl_a=GOOD)) == []
 
 
-@pytest.mark.parametrize(("fault", "different"), [(None, 0), ("wrong:3", 1)])
-def test_an_engine_is_asked_the_same_and_caught_when_it_answers_otherwise(
-    tmp_path: Path, fault: str | None, different: int
-) -> None:
+def test_an_engine_is_asked_the_same_and_caught_when_it_answers_otherwise(tmp_path: Path) -> None:
     campaign = load_campaign(CONFIG / "demo.yaml")
     answers = []
-    for name, with_fault in (("plain", None), ("other", fault)):
+    for name, with_fault in (("plain", None), ("other", "wrong:3")):
         request = LaunchRequest(
             campaign.engine, campaign.connector("plain"), tmp_path / name, fault=with_fault
         )
@@ -154,4 +149,4 @@ def test_an_engine_is_asked_the_same_and_caught_when_it_answers_otherwise(
             )
     assert all(len(a["token_ids"]) == 5 for a in answers[0])
     assert len({str(a) for a in answers[0]}) == 4, "other prompts, other answers"
-    assert sum(a != b for a, b in zip(*answers, strict=True)) == different
+    assert sum(a != b for a, b in zip(*answers, strict=True)) == 1, "the others are the same"

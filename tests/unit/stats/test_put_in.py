@@ -1,17 +1,12 @@
 """The model's taxes beside those that were found: each interval holds it or not, and equal reference rates count once."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
+from specs import spec_of
 
 from connector_tax.base.documents.rates import PutInFile, PutInTax, ReferenceRatesFile
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.read.stats.put_in import put_in
 from connector_tax.read.stats.taxes import Tax
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from specs import spec_of
 
 DRAWS = np.linspace(0.2, 0.4, 1001)
 
@@ -39,7 +34,6 @@ def test_an_interval_holds_the_models_tax_or_not() -> None:
     file = model(("in", 0.25), ("above", 0.45), ("below", 0.1), ("lost", 0.3), ("endless", None))
     chosen = [found("in"), found("above"), found("below"), found("lost", known=False), found("endless")]
     value = put_in(file, rates(2.0, 4.0), chosen, 0.95)
-    assert value is not None
     assert {r.config: r.held for r in value.taxes} == {
         "in": True,
         "above": False,
@@ -52,7 +46,6 @@ def test_an_interval_holds_the_models_tax_or_not() -> None:
 
 def test_one_rate_under_two_names_is_counted_once() -> None:
     value = put_in(model(("x", 0.3)), rates(2.0, 2.0), [found("x")], 0.95)
-    assert value is not None
     assert [r.reference for r in value.taxes] == ["ref_safe", "ref_load"] and (value.asked, value.held) == (
         1,
         1,

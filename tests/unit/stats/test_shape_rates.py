@@ -65,16 +65,6 @@ def test_where_nothing_is_known_shapes_are_measured_at_the_reference_rate() -> N
     )
 
 
-def test_a_shape_that_only_one_does_not_hold_is_lowered_until_it_does() -> None:
-    """Also where plain's own use is small: a rate at which it is still not held would measure its queue."""
-    shape = Shape(512, 1024)
-    heavy = replace(PLAIN, costs=replace(COSTS, per_decode_seq_us=800.0))
-    entry = shape_rates([shape], OWN, 2.0, {"plain": PLAIN, "heavy": heavy})["512x1024"]
-    assert entry.not_held_by == ("heavy",)
-    assert entry.rate_per_s < 2.0
-    assert entry.rate_per_s / (heavy.per_s(shape) or 0) <= 0.85
-
-
 def test_where_plain_is_unknown_the_others_lower_a_shape() -> None:
     nothing = Capacity("nothing", LIMITS, OWN, {})
     entry = shape_rates([LONG], OWN, 2.0, {"plain": nothing, "known": PLAIN})["32768x256"]
@@ -99,9 +89,3 @@ def test_under_load_a_shape_is_measured_at_ref_load_or_at_twice_phase_bs_rate_or
     twice = load_rates([LONG], OWN, 4.0, idle, PLAIN)["32768x256"]
     assert (twice.rate_per_s, twice.not_held_by) == (0.25, ("plain",))
     assert twice.plain_use <= 0.85 < twice.plain_use_at_reference
-
-
-def test_where_plains_capacity_is_not_known_a_shape_is_measured_at_ref_load() -> None:
-    nothing = Capacity("nothing", LIMITS, OWN, {})
-    safe = shape_rates([LONG], OWN, 2.0, {"plain": nothing})
-    assert load_rates([LONG], OWN, 4.0, safe, nothing)["32768x256"].rate_per_s == 4.0

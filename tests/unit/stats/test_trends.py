@@ -1,21 +1,17 @@
 """Which shapes a trend over one length is averaged over."""
 
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from specs import spec_of, tax_of_shape
 
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.read.stats.hypotheses import evidence_of
 from connector_tax.read.stats.taxes import Tax
 from connector_tax.read.stats.trends import Trend, trend_of
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from specs import spec_of, tax_of_shape
 
 
 def grid(
@@ -61,12 +57,6 @@ def test_a_sequence_that_falls_is_not_said_to_go_up_and_down(values: tuple[float
     """Two lengths cannot."""
     own = {k: Estimate(v, np.full(50, v), 50) for k, v in zip((1, 2, 4), values, strict=False)}
     assert Trend(own, (10,), {}, {}).direction() == word
-
-
-def test_one_length_is_no_average() -> None:
-    found = trend_of(grid({(4, 20): "died", (2, 30): "no_cell"}), queueing_allowed=False)
-    assert found.averaged_over == (10,)
-    assert found.left_out == {20: {4: "died"}, 30: {2: "no_cell"}}
 
 
 def test_a_length_without_any_tax_is_lost_with_a_reason() -> None:

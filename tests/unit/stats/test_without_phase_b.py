@@ -1,12 +1,9 @@
 """A campaign of Phase A alone, with and without blocks: planned, measured, analysed, drawn, and written down."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config
 from read_through import unrendered
 
@@ -27,10 +24,9 @@ NO_B: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("repeats", [0, 3])
-def test_a_campaign_without_phase_b_goes_from_plan_to_report(tmp_path: Path, repeats: int) -> None:
-    config = campaign_config(**NO_B, campaign="demo", repeats=repeats, repeat_requests=60)
-    blocks = tuple(f"r{k}" for k in range(1, repeats + 1))
+def test_a_campaign_without_phase_b_goes_from_plan_to_report(tmp_path: Path) -> None:
+    config = campaign_config(**NO_B, campaign="demo", repeats=3, repeat_requests=60)
+    blocks = ("r1", "r2", "r3")
     assert config.phases == ("a", *blocks)
     campaign = Campaign(tmp_path / "results" / "demo", config)
     campaign.measure_everything()
@@ -39,8 +35,7 @@ def test_a_campaign_without_phase_b_goes_from_plan_to_report(tmp_path: Path, rep
     found = read_json(campaign.folder.aggregate)
     assert {c["phase"] for c in found["cells"]} == {"a", *blocks} and not found["problems"]
     assert [found["configs"][c]["status"] for c in config.connector_ids] == ["measured"] * 2
-    main = [t for t in found["main_taxes"] if t["metric"].endswith("_p90_ms")] or found["main_taxes"]
-    assert main and all(t["config"] == "noop_connector" for t in main)
+    assert {t["config"] for t in found["main_taxes"]} == {"noop_connector"}
     assert campaign.folder.report.stat().st_size > 10_000
 
 

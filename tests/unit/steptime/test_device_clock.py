@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,12 @@ def synchronous(n: int, step_us: int, *, late_us: int, host_us: int = 100) -> li
     return rows
 
 
+def health(folder: Path, rows: list[list[int]], begin_ns: int, end_ns: int) -> Any:
+    """Of the window, from a log of these rows."""
+    cut_clock(log_of(folder / "log", rows), 0, 10**12, folder / "share")
+    return clock_health(folder / "share", begin_ns, end_ns)
+
+
 def test_a_cell_keeps_the_rows_of_its_time_in_order(tmp_path: Path) -> None:
     log = log_of(tmp_path / "log", [[30, 40, 31, 41]], [[10, 20, 11, 21], [50, 60, 51, 61]], torn="[[20,30,2")
     assert cut_clock(log, 10, 50, tmp_path / "share") == 2
@@ -45,9 +52,7 @@ def test_a_log_that_is_not_there_is_no_share(tmp_path: Path) -> None:
 def test_a_synchronous_engine_is_late_by_what_it_was_late(tmp_path: Path) -> None:
     """100 steps of 5 ms, each had 40 us late, 100 us of host between them."""
     rows = synchronous(100, 5000, late_us=40)
-    cut_clock(log_of(tmp_path / "log", rows), 0, 10**12, tmp_path / "share")
-    found = clock_health(tmp_path / "share", 0, rows[-1][3] + 100 * US)
-    assert found is not None
+    found = health(tmp_path, rows, 0, rows[-1][3] + 100 * US)
     assert found.steps == 100
     assert found.lateness_us == {"p50": 40.0, "p99": 40.0, "max": 40.0}
     assert found.late_share == pytest.approx(40 / 5000)
@@ -63,9 +68,7 @@ def test_a_step_behind_another_is_as_long_as_the_device_was_at_it(tmp_path: Path
         [1 * MS, 10 * MS, 6 * MS, 10 * MS],
         [6 * MS, 15 * MS, 12 * MS, 15 * MS],
     ]
-    cut_clock(log_of(tmp_path / "log", rows), 0, 10**12, tmp_path / "share")
-    found = clock_health(tmp_path / "share", 0, 15 * MS)
-    assert found is not None
+    found = health(tmp_path, rows, 0, 15 * MS)
     assert found.device_busy_share == pytest.approx(1.0)
     assert found.slack_us["p50"] == pytest.approx(3000.0)
 
@@ -73,9 +76,7 @@ def test_a_step_behind_another_is_as_long_as_the_device_was_at_it(tmp_path: Path
 def test_a_host_that_asks_too_late_is_no_error_of_the_clock(tmp_path: Path) -> None:
     """The device waited for it: slack is below 0, and what came after the asking is all the lateness."""
     rows = [[0, 5 * MS, 7 * MS, 7 * MS + 3 * US]]
-    cut_clock(log_of(tmp_path / "log", rows), 0, 10**12, tmp_path / "share")
-    found = clock_health(tmp_path / "share", 0, 10 * MS)
-    assert found is not None
+    found = health(tmp_path, rows, 0, 10 * MS)
     assert found.slack_us == {"p10": -2000.0, "p50": -2000.0}
     assert found.lateness_us["max"] == pytest.approx(3.0)
 
@@ -87,9 +88,7 @@ def test_only_steps_of_the_window_count(tmp_path: Path) -> None:
         [2 * MS, 10 * MS, 6 * MS, 10 * MS],
         [20 * MS, 25 * MS, 21 * MS, 25 * MS],
     ]
-    cut_clock(log_of(tmp_path / "log", rows), 0, 10**12, tmp_path / "share")
-    found = clock_health(tmp_path / "share", 1 * MS, 11 * MS)
-    assert found is not None
+    found = health(tmp_path, rows, 1 * MS, 11 * MS)
     assert (found.steps, found.late_share) == (1, 0.0)
     assert found.device_busy_share == pytest.approx(0.5)
     assert clock_health(tmp_path / "share", 11 * MS, 20 * MS) is None
@@ -99,9 +98,7 @@ def test_only_steps_of_the_window_count(tmp_path: Path) -> None:
 def test_a_clock_that_ran_late_was_another_device(tmp_path: Path, late_us: int, valid: bool) -> None:
     """Two per cent of steps of 5 ms are 100 us."""
     rows = synchronous(200, 5000, late_us=late_us)
-    cut_clock(log_of(tmp_path / "log", rows), 0, 10**12, tmp_path / "share")
-    found = clock_health(tmp_path / "share", 0, rows[-1][3])
-    assert found is not None
+    found = health(tmp_path, rows, 0, rows[-1][3])
     assert (found.fault is None) is valid
     if found.fault is not None:
         assert found.late_share > MAX_LATE_SHARE

@@ -2,15 +2,14 @@
 
 import copy
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from whole_aggregate import example
 
 Aggregate = dict[str, Any]
+Change = Callable[[int, Aggregate], None]
 # Of the example; fewer make smaller files.
 KEPT = ("plain", "noop_connector", "nixl_both")
 
@@ -53,9 +52,7 @@ def small_example() -> Aggregate:
     return {**value, **{name: [] for name in empty if name in value}}
 
 
-def nights(
-    root: Path, taxes: Sequence[float], change: Callable[[int, Aggregate], None] | None = None
-) -> Path:
+def nights(root: Path, taxes: Sequence[float], change: Change | None = None) -> Path:
     """One campaign a night; TPOT p90 of nixl_both is as given, that of every other connector the same each night.
 
     Args:

@@ -6,12 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from histories import Aggregate, lose, nights, set_tax
+from histories import Aggregate, Change, lose, nights, set_tax
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.cli import command
@@ -21,6 +22,10 @@ from connector_tax.read.track import History, render, track
 
 LIMIT = 0.05
 HOSTILE = '</script><img src=x onerror=alert(1)>\u202e$x_{1}$&"'
+
+
+def history(root: Path, taxes: Sequence[float], change: Change | None = None) -> History:
+    return track([nights(root, taxes, change)], LIMIT)
 
 
 def names(found: History) -> list[list[str]]:
@@ -62,23 +67,11 @@ def test_a_rise_of_the_newest_campaign_decides(tmp_path: Path, taxes: list[float
     assert found.verdict.startswith("Regression: " if code else "No regression: ")
 
 
-def test_the_limit_is_the_readers(tmp_path: Path) -> None:
-    root = nights(tmp_path, [0.05, 0.12])
-    assert [track([root], limit).exit_code for limit in (0.0, 0.05, 0.08)] == [1, 1, 0]
-    assert "TPOT p90 of nixl_both by +7.0 pp [" in track([root], 0.05).verdict
-
-
-def test_one_campaign_is_no_verdict(tmp_path: Path) -> None:
-    found = track([nights(tmp_path, [0.05])], LIMIT)
-    assert found.exit_code == 0 and found.verdict.startswith("Nothing to judge: ")
-    assert "+5.0 % [+4.0 %, +6.0 %]" in render(found)
-
-
 def test_a_fallback_rate_has_no_tax_that_could_be_compared(tmp_path: Path) -> None:
     def fallen(k: int, value: Aggregate) -> None:
         value["reference_rates"]["flags"] = ["fallback_lowest_rate"] if k == 1 else []
 
-    found = track([nights(tmp_path, [0.05, 0.2], fallen)], LIMIT)
+    found = history(tmp_path, [0.05, 0.2], fallen)
     assert found.exit_code == 0 and found.verdict.startswith("Nothing to judge: ")
     assert "ref_safe is a fallback" in render(found)
 
@@ -93,7 +86,7 @@ def test_a_connector_that_no_longer_starts_is_said(tmp_path: Path) -> None:
                 "reason": {"code": "invalid", "detail": "its engine died"},
             }
 
-    found = track([nights(tmp_path, [0.05, 0.05], gone)], LIMIT)
+    found = history(tmp_path, [0.05, 0.05], gone)
     assert found.verdict.endswith("Not every tax could be compared: night-01 against night-00.")
     assert "its engine died" in render(found)
 
@@ -104,7 +97,7 @@ def test_plain_with_a_connectors_settings_decides_nothing(tmp_path: Path) -> Non
         for row in (t for name in ("main_taxes", "cells") for t in value[name]):
             row["config"] = "plain_matched_nixl" if row["config"] == "nixl_both" else row["config"]
 
-    found = track([nights(tmp_path, [0.05, 0.2], rename)], LIMIT)
+    found = history(tmp_path, [0.05, 0.2], rename)
     assert found.exit_code == 0 and "decides nothing" in render(found)
 
 
@@ -120,22 +113,9 @@ UNLIKE = {
     "device": lambda p: p.update(gpu=["GPU 0: NVIDIA H200 (UUID: GPU-1)"]),
     "model": lambda p: p.update(model="another/model"),
     "host.cpu": lambda p: p["host"].update(cpu="EPYC 9654"),
-    "host.cores": lambda p: p["host"].update(cores=8),
     "arrival": lambda p: p.update(arrival="poisson"),
-    "engine_args.max_model_len": lambda p: p["engine_args"].update(max_model_len=8192),
-    "settings.engine.extra_args": lambda p: p["settings"]["engine"].update(extra_args=["--enforce-eager"]),
-    "settings.cell.gamma_shape": lambda p: p["settings"]["cell"].update(gamma_shape=0.25),
-    "settings.cell.duration_s": lambda p: p["settings"]["cell"].update(duration_s=5),
-    "settings.cell.warmup_s": lambda p: p["settings"]["cell"].update(warmup_s=0),
-    "settings.cell.inflight_cap": lambda p: p["settings"]["cell"].update(inflight_cap=4),
-    "settings.engine.env.OMP_NUM_THREADS": lambda p: p["settings"]["engine"].update(
-        env={"OMP_NUM_THREADS": "1"}
-    ),
-    "settings.engine.pin_cpus": lambda p: p["settings"]["engine"].update(pin_cpus=False),
-    "settings.engine.step_timing": lambda p: p["settings"]["engine"].update(step_timing=False),
     "engine_args.rope_theta": lambda p: p["engine_args"].update(rope_theta=1000001.0),
     "engines side by side": lambda p: p.update(cards=TWO_PLACES, mixed_cards=[], side_by_side=2),
-    "cards, or places without one": lambda p: p.update(cards=TWO_PLACES, mixed_cards=[], side_by_side=1),
     "comparisons across cards": lambda p: p.update(cards=TWO_PLACES, mixed_cards=["a"], side_by_side=1),
     "confidence": lambda p: p.update(confidence=0.9),
 }
@@ -148,22 +128,11 @@ def test_campaigns_that_differ_in_what_taxes_depend_on_are_never_compared(tmp_pa
         if k % 2:
             UNLIKE[what](value["provenance"])
 
-    found = track([nights(tmp_path, [0.05, 0.2, 0.05, 0.2], change)], LIMIT)
+    found = history(tmp_path, [0.05, 0.2, 0.05, 0.2], change)
     assert names(found) == [["night-00", "night-02"], ["night-01", "night-03"]]
     assert found.exit_code == 0
     first, second = (series.alike.get(what) for series in found.series)
     assert first != second and f"{what} {second}" in render(found)
-
-
-def test_another_shape_is_never_compared(tmp_path: Path) -> None:
-    def shape(k: int, value: Aggregate) -> None:
-        for cell in value["cells"] if k == 1 else ():
-            cell["input_tokens"] = 512
-
-    assert names(track([nights(tmp_path, [0.05, 0.2, 0.05], shape)], LIMIT)) == [
-        ["night-00", "night-02"],
-        ["night-01"],
-    ]
 
 
 def test_an_argument_that_is_null_is_one_that_is_not_there(tmp_path: Path) -> None:
@@ -171,7 +140,7 @@ def test_an_argument_that_is_null_is_one_that_is_not_there(tmp_path: Path) -> No
         if k % 2:
             value["provenance"]["engine_args"]["seed"] = None
 
-    assert len(track([nights(tmp_path, [0.05] * 4, null)], LIMIT).series) == 1
+    assert len(history(tmp_path, [0.05] * 4, null).series) == 1
 
 
 def test_another_card_of_the_same_kind_is_the_same_device_and_two_are_not(tmp_path: Path) -> None:
@@ -179,7 +148,7 @@ def test_another_card_of_the_same_kind_is_the_same_device_and_two_are_not(tmp_pa
         mine = [f"GPU {j}: NVIDIA H20 (UUID: GPU-{k}-{j})" for j in range(2 if k == 3 else 1)]
         value["provenance"]["gpu"] = mine
 
-    found = track([nights(tmp_path, [0.05] * 4, cards)], LIMIT)
+    found = history(tmp_path, [0.05] * 4, cards)
     assert [(s.alike["device"], len(s.sides)) for s in found.series] == [
         ("1 x NVIDIA H20", 3),
         ("2 x NVIDIA H20", 1),
@@ -191,29 +160,10 @@ def test_two_virtual_gpus_of_other_documents_are_two_devices(tmp_path: Path) -> 
         profile = {"profile": "h200", "name": "NVIDIA H200", "sha256": f"{k % 2:016d}"}
         value["provenance"] |= {"engine_kind": "virtual_gpu", "virtual_gpu": profile}
 
-    found = track([nights(tmp_path, [0.05] * 4, clock)], LIMIT)
+    found = history(tmp_path, [0.05] * 4, clock)
     assert [s.alike["device"][:40] for s in found.series] == [
         "virtual NVIDIA H200 (profile h200, 00000",
     ] * 2
-
-
-def test_two_hosts_that_start_in_the_same_second_are_two(tmp_path: Path) -> None:
-    def hosts(k: int, value: Aggregate) -> None:
-        value["campaign"], value["date"] = "nightly", f"2026-10-{k // 2 + 1:02d}"
-        value["provenance"]["created_utc"] = f"2026-10-{k // 2 + 1:02d}T02:00:00Z"
-        value["provenance"]["host"]["cpu"] = f"CPU {k % 2}"
-
-    found = track([nights(tmp_path, [0.05] * 6, hosts)], LIMIT)
-    assert [len(s.sides) for s in found.series] == [3, 3] and not found.left_out
-
-
-def test_nights_that_do_not_say_when_they_started_are_ordered_by_their_date(tmp_path: Path) -> None:
-    def unsaid(_: int, value: Aggregate) -> None:
-        value["campaign"] = "nightly"
-        del value["provenance"]["created_utc"]
-
-    found = track([nights(tmp_path, [0.05] * 3, unsaid)], LIMIT)
-    assert [side.path.name for side in found.series[0].sides] == ["night-00", "night-01", "night-02"]
 
 
 def test_a_damaged_campaign_is_named_and_the_others_are_tracked(tmp_path: Path) -> None:
@@ -238,11 +188,6 @@ def test_a_campaign_is_tracked_once_however_often_it_is_found(tmp_path: Path) ->
     found = track([root, root / "night-00", tmp_path / "copy"], LIMIT)
     assert names(found) == [["night-00", "night-01", "night-02"]]
     assert [f.reason.endswith("once more") for f in found.left_out] == [True]
-
-
-def test_an_aggregate_by_itself_is_a_campaign(tmp_path: Path) -> None:
-    root = nights(tmp_path, [0.05, 0.2])
-    assert track(sorted(root.glob("*/aggregate.json")), LIMIT).exit_code == 1
 
 
 def test_without_a_campaign_it_is_one_message(tmp_path: Path) -> None:
@@ -274,31 +219,13 @@ def test_the_command_writes_two_files_and_says_what_compare_says(
 
 
 def test_the_page_says_where_a_tax_rose_and_where_it_fell(tmp_path: Path) -> None:
-    page = render(track([nights(tmp_path, [0.05, 0.2, 0.05, 0.08])], LIMIT))
+    page = render(history(tmp_path, [0.05, 0.2, 0.05, 0.08]))
     tags = re.findall(r'<small class="tag (\w+)">([^<]*)<', page)
     assert [(mood, text.split(" [")[0]) for mood, text in tags] == [
         ("bad", "worse, +15 pp"),
         ("good", "better, −15 pp"),
         ("open", "worse, +3.0 pp"),
     ]
-
-
-def test_a_change_at_another_rate_than_the_taxes_above_it_says_so(tmp_path: Path) -> None:
-    def faster(k: int, value: Aggregate) -> None:
-        if k:
-            value["reference_rates"]["ref_safe_per_s"] = value["reference_rates"]["ref_load_per_s"]
-
-    page = render(track([nights(tmp_path, [0.05, 0.2], faster)], LIMIT))
-    (found,) = re.findall(r'<small class="tag bad">([^<]*)<', page)
-    assert found.startswith("worse, +15 pp") and found.endswith("] at 2 req/s")
-
-
-def test_the_same_campaigns_give_the_same_bytes(tmp_path: Path) -> None:
-    root = nights(tmp_path / "n", [0.05, 0.2, 0.1], lambda k, v: k == 1 and lose(v, "lost"))
-    for name in ("one", "two"):
-        tracked(root, tmp_path / name)
-    for path in (tmp_path / "one").iterdir():
-        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
 
 
 class Elements(HTMLParser):
@@ -346,3 +273,24 @@ def test_a_folder_whose_name_is_no_text_leaves_a_document_that_can_be_read(
     assert again["series"][0]["campaigns"][1]["path"].endswith("night-  [2J")
     assert again["left_out"][0]["path"].endswith("none- ")
     assert "\x1b" not in "".join(capsys.readouterr())
+
+
+def test_another_shape_is_never_compared(tmp_path: Path) -> None:
+    def shape(k: int, value: Aggregate) -> None:
+        for cell in value["cells"] if k == 1 else ():
+            cell["input_tokens"] = 512
+
+    assert names(track([nights(tmp_path, [0.05, 0.2, 0.05], shape)], LIMIT)) == [
+        ["night-00", "night-02"],
+        ["night-01"],
+    ]
+
+
+def test_two_hosts_that_start_in_the_same_second_are_two(tmp_path: Path) -> None:
+    def hosts(k: int, value: Aggregate) -> None:
+        value["campaign"], value["date"] = "nightly", f"2026-10-{k // 2 + 1:02d}"
+        value["provenance"]["created_utc"] = f"2026-10-{k // 2 + 1:02d}T02:00:00Z"
+        value["provenance"]["host"]["cpu"] = f"CPU {k % 2}"
+
+    found = track([nights(tmp_path, [0.05] * 6, hosts)], LIMIT)
+    assert [len(s.sides) for s in found.series] == [3, 3] and not found.left_out
