@@ -233,10 +233,7 @@ def gains(**own: float) -> dict[str, float]:
 
 
 SWITCHED = {"x.y": {"plain": False, "own": True}}
-NOTHING = gains()
-NOISY = replace(PLAIN, noise=0.6)
 FEW = {"cell": {"min_completed": 8, "duration_s": 2, "max_cell_s": 4}}
-ONE_RATE = {"phase_a": {"rates_per_s": [4]}}
 BURNING = {
     **BLOCKS,
     "connectors": ["plain", "burning_0", "burning_200", "burning_1000"],
@@ -262,49 +259,36 @@ LEVELS = {"cached_tokens": [0, 8000], "running": [1, 4], "output_tokens": 8, "du
 MUTATIONS: dict[str, Mutation] = {
     "sound over blocks": Mutation(BLOCKS),
     "lost cell of a connector": Mutation(then=lost("mooncake_both", "a")),
-    "lost cell of plain": Mutation(then=lost("plain", "a")),
     "lost block of plain's second launch": Mutation({"repeats": 3}, then=lost("plain_again", "r1")),
-    "every block of a connector lost": Mutation({"repeats": 3}, then=lost("mooncake_both", "r1", "r2", "r3", "b")),
     "everything of a connector lost": Mutation(then=gone("mooncake_both")),
     "no plain": Mutation(then=gone("plain")),
-    "nothing but plain": Mutation(skipped=tuple(TAXES)),
     "nothing at all": Mutation(then=gone(*CONNECTORS)),
-    "skipped subject": Mutation(skipped=("mooncake_both",)),
-    "failed run": Mutation(then=failed("nixl_both", "b")),
-    "gains over blocks": Mutation(BLOCKS, taxes=gains(mooncake_both=-0.2, nixl_both=-0.1)),
-    "no taxes over blocks": Mutation(BLOCKS, taxes=NOTHING),
-    "noise over blocks": Mutation({"repeats": 1}, plain=NOISY, taxes=gains(mooncake_both=0.3)),
-    "one connector is noisy": Mutation(
-        taxes=gains(nixl_both=0.05, lmcache_only=0.06),
-        behaviours={"mooncake_both": replace(NOISY.taxed(0.15), noise=0.9)},
+    "few requests, without step timing, one skipped and one failed": Mutation(
+        FEW, skipped=("mooncake_both",), options={"step_timing": False}, then=failed("nixl_both", "b")
+    ),
+    "gains, and one saturated, over blocks": Mutation(
+        BLOCKS,
+        taxes=gains(nixl_both=-0.1),
+        behaviours={"mooncake_both": replace(PLAIN.taxed(0.3), capacity_per_s=3.0)},
     ),
     "huge taxes": Mutation(taxes=gains(mooncake_both=40.0, nixl_both=9.0)),
     "tiny taxes": Mutation(taxes=gains(mooncake_both=0.0006, nixl_both=0.004), plain=replace(PLAIN, noise=0.0005)),
-    "poisson arrivals": Mutation({"cell": {"arrival": "poisson"}}),
     "one-sided intervals over blocks": Mutation(BLOCKS, change=fail(every=11)),
     "requests of plain's block failed": Mutation({"repeats": 3}, changes={"plain/r1": fail(every=7)}),
     "p90 unavailable": Mutation(change=fail(every=7)),
-    "few requests": Mutation(FEW),
     "saturated everywhere": Mutation(plain=replace(PLAIN, capacity_per_s=1.2)),
-    "one connector saturated over blocks": Mutation(
-        BLOCKS, behaviours={"mooncake_both": replace(PLAIN.taxed(0.3), capacity_per_s=3.0)}
-    ),
-    "one reference rate": Mutation(ONE_RATE, plain=replace(PLAIN, capacity_per_s=1e9)),
-    "no step timing": Mutation(options={"step_timing": False}),
     "hooks unheard": Mutation(
         behaviours={"nixl_both": PLAIN.taxed(0.2, hooks_us=(301.0, 20.0, 10.0))}, options={"step_lines": unheard}
     ),
-    "observer": Mutation({"observer_effect": True}),
-    "host tells": Mutation({"repeats": 3}, options={"host": host}),
-    "levels": Mutation({"phase_d": LEVELS}, then=levels),
-    "conversations": Mutation(then=talks),
+    "observer, host and answers": Mutation(
+        {"repeats": 3, "observer_effect": True}, options={"host": host}, then=answers
+    ),
+    "levels and conversations": Mutation({"phase_d": LEVELS}, then=both(levels, talks)),
     "matched baseline": Mutation(
         {"connectors": ["plain", "noop_connector", "mooncake_both", "plain_matched_mooncake_both"]},
         taxes={"plain_matched_mooncake_both": 0.2},
         then=settings(mooncake_both=SWITCHED, plain_matched_mooncake_both=SWITCHED),
     ),
-    "answers": Mutation(then=answers),
-    "virtual GPU": Mutation(BLOCKS, told=virtual),
     "test connectors that burn": Mutation(BURNING, behaviours=BURNT, told=virtual),
     "embedded engine": Mutation(told=embedded),
     "connector that fakes hits": Mutation(

@@ -9,11 +9,12 @@ import msgspec
 
 EXAMPLE = Path(__file__).parent / "data" / "aggregate_example.json"
 Part = TypeVar("Part")
+Aggregate = dict[str, Any]
 
 
-def example() -> dict[str, Any]:
+def example() -> Aggregate:
     """Return a fresh copy of the example, to be changed and given to ``aggregate_of``."""
-    found: dict[str, Any] = json.loads(EXAMPLE.read_text(encoding="utf-8"))
+    found: Aggregate = json.loads(EXAMPLE.read_text(encoding="utf-8"))
     return found
 
 
@@ -53,13 +54,3 @@ def hook(name: str, us: float, cpu_us: float | None) -> dict[str, Any]:
     n = 0 if cpu_us is None else 100
     times = {"us_per_step": us, "us_per_call": us, "us_per_token": us}
     return {"hook": name, "calls_per_step": 1.0, **times, "cpu_us_per_step": cpu_us, "n_cpu_steps": n}
-
-
-def device_clock(late_share: float) -> dict[str, Any]:
-    return {
-        "steps": 1000,
-        "lateness_us": {"p50": 10.0, "p99": 50.0, "max": 90.0},
-        "late_share": late_share,
-        "device_busy_share": 0.8,
-        "slack_us": {"p10": 100.0, "p50": 200.0},
-    }

@@ -3,14 +3,11 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from launches import launch_of
+from msgspec.structs import replace
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.config.load import load_campaign
@@ -19,22 +16,13 @@ from connector_tax.base.config.load import load_campaign
 CANARY = "canary"
 TEXTS = {
     "command substitution": f"$(touch {CANARY})",
-    "backquotes": f"`touch {CANARY}`",
-    "next command": f"; touch {CANARY}",
     "next line": f"\ntouch {CANARY}\n",
-    "redirection": f"> {CANARY}",
     "out of quotes": f"'; touch {CANARY}; '",
-    "out of double quotes": f'"; touch {CANARY}; "',
-    "arithmetic": f"a[$(touch {CANARY})]",
     "parameter": f"${{x:=$(touch {CANARY})}}",
-    "process substitution": f"<(touch {CANARY})",
     "glob": "*",
-    "history and home": "~/!!",
     "options": f"--output={CANARY}",
     "escape": "\\",
     "terminal": "\x1b]0;title\x07\x1b[2J",
-    "separators": "a\u2028b\x85c\u202e",
-    "up": "../../../outside",
     "too long": "d" * 300,
 }
 

@@ -2,13 +2,10 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from connector_tax.base.config import load_campaign
-from connector_tax.read.figures.style import look_of
 from connector_tax.read.stats.put_in import known_burns_us
 
 ROOT = Path(__file__).parents[2]
@@ -17,11 +14,6 @@ PUT_IN = "virtual-gpu-put-in"
 # Read and not imported: it needs torch.
 STAND_INS = (ROOT / "launch" / "plugins" / "virtual_gpu" / "stand_ins" / "__init__.py").read_text()
 COPYING = set(re.findall(r'^    "(\w+)": \w+\.put_in,$', STAND_INS, re.MULTILINE))
-
-
-def campaign(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text())
-    return found
 
 
 @pytest.fixture(autouse=True)
@@ -42,11 +34,6 @@ def test_what_copies_kv_there_has_a_stand_in(name: str) -> None:
         assert connector.kv_transfer_config["kv_connector"] in COPYING, connector.id
 
 
-def test_both_campaigns_ask_the_same_connectors() -> None:
-    asynchronous, synchronous = (campaign(name) for name in VIRTUAL)
-    assert asynchronous["connectors"] == synchronous["connectors"]
-
-
 def test_the_burns_of_the_test_connectors_are_known() -> None:
     """By the analysis; those of the other campaigns are not."""
     config = load_campaign(ROOT / "config" / f"{PUT_IN}.yaml")
@@ -59,17 +46,6 @@ def test_the_burns_of_the_test_connectors_are_known() -> None:
     for name in VIRTUAL:
         config = load_campaign(ROOT / "config" / f"{name}.yaml")
         assert known_burns_us(config) == {}
-
-
-@pytest.mark.parametrize("name", [VIRTUAL[0], PUT_IN])
-def test_no_two_of_them_look_alike(name: str) -> None:
-    looks = [look_of(connector) for connector in campaign(name)["connectors"]]
-    assert len({(look.colour, look.marker) for look in looks}) == len(looks)
-
-
-def test_docs_say_of_each_stand_in_what_runs_and_what_does_not() -> None:
-    section = (ROOT / "docs" / "virtual-gpu.md").read_text().split("## Stand-ins")[1].split("\n## ")[0]
-    assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == COPYING | {"MooncakeConnector"}
 
 
 def test_the_engines_environment_has_the_lmcache_that_the_stand_in_knows() -> None:

@@ -58,6 +58,12 @@ def test_a_finished_cell_is_used_again_only_for_its_own_specification(tmp_path: 
     assert reusable(cell, "abc")
     assert not reusable(cell, "abd")
     assert [c.cell_id for c in run.finished_cells()] == ["r1_8x16"]
+    (open_cell(cell).path / "only_new.txt").write_text("x")
+    (cell.path / "only_old.txt").write_text("x")
+    publish_cell(cell, [REQUEST], msgspec.structs.replace(DOCUMENT, spec_hash="abd"))
+    assert read_cell(cell).spec_hash == "abd", "and measured again it is replaced whole"
+    assert {p.name for p in cell.path.iterdir() if p.suffix == ".txt"} == {"only_new.txt"}
+    assert [p.name for p in cell.path.parent.iterdir()] == ["r1_8x16"]
 
 
 def test_each_file_of_a_cell_is_listed_with_its_checksum(tmp_path: Path) -> None:
@@ -66,17 +72,6 @@ def test_each_file_of_a_cell_is_listed_with_its_checksum(tmp_path: Path) -> None
     publish_cell(cell, [REQUEST], DOCUMENT)
     entry = read_cell(cell).files["requests_A_r1_8x16.jsonl"]
     assert (entry.bytes, entry.sha256) == (cell.requests.stat().st_size, sha256_of(cell.requests))
-
-
-def test_measuring_a_cell_again_replaces_it_whole(tmp_path: Path) -> None:
-    cell = a_run(tmp_path).cell("r1_8x16")
-    for spec_hash in ("old", "new"):
-        temporary = open_cell(cell)
-        (temporary.path / f"only_{spec_hash}.txt").write_text("x")
-        publish_cell(cell, [REQUEST], msgspec.structs.replace(DOCUMENT, spec_hash=spec_hash))
-    assert read_cell(cell).spec_hash == "new"
-    assert not (cell.path / "only_old.txt").exists()
-    assert [p.name for p in cell.path.parent.iterdir()] == ["r1_8x16"]
 
 
 def test_a_receipt_written_again_is_not_touched(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from builders import DATE, SMALL, Campaign, campaign_config
+from read_through import unrendered
 
 from connector_tax.base.artifacts.layout import LOGS, CampaignFolder
 from connector_tax.base.artifacts.thinning import thin
@@ -23,7 +24,6 @@ from connector_tax.cli import command
 from connector_tax.read.bundle import (
     MANIFEST,
     bundle,
-    difference,
     manifest_text,
     raw_files,
     read_manifest,
@@ -33,10 +33,6 @@ from connector_tax.read.bundle import (
 )
 from connector_tax.read.figures.words import problem_text
 from connector_tax.read.ingest import read_campaign
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import DATE, SMALL, Campaign, campaign_config
-from read_through import unrendered
 
 FLIPS = 20
 
@@ -100,6 +96,10 @@ def test_round_trip(bundled: Path, folder: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_other_tools_agree(folder: Path) -> None:
+    """Nothing of this machine is in it."""
+    assert {path.name for path in folder.iterdir()} == {"README.txt", MANIFEST, "results"}
+    for path in (folder / "README.txt", folder / MANIFEST):
+        assert str(Path.home()) + "/" not in path.read_text() and str(Path.cwd()) not in path.read_text()
     done = subprocess.run(
         ["sha256sum", "--check", "--strict", "--quiet", MANIFEST], cwd=folder, capture_output=True, text=True
     )
@@ -153,28 +153,6 @@ def test_no_log_of_what_is_not_finished_is_in_it(tmp_path: Path) -> None:
     assert raw_files(tmp_path) == unfit(tmp_path) == []
 
 
-def test_a_bundle_is_not_put_into_its_campaign(campaign: Campaign) -> None:
-    with pytest.raises(ArtifactError, match="lies in the campaign's folder"):
-        bundle(campaign.root, campaign.root / "preflight" / "b.tar.xz")
-
-
-def test_nothing_of_this_machine_is_in_it(folder: Path) -> None:
-    assert {path.name for path in folder.iterdir()} == {"README.txt", MANIFEST, "results"}
-    for path in (folder / "README.txt", folder / MANIFEST):
-        assert str(Path.home()) + "/" not in path.read_text() and str(Path.cwd()) not in path.read_text()
-
-
-def test_a_damaged_archive_is_one_line(
-    bundled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flipped = bytearray(bundled.read_bytes())
-    flipped[len(flipped) // 2] ^= 1
-    (tmp_path / "b.tar.xz").write_bytes(flipped)
-    assert command("verify").call([str(tmp_path / "b.tar.xz"), "--reproduce"]) == 1
-    first, last = capsys.readouterr().out.splitlines()
-    assert first.startswith("b.tar.xz: cannot be unpacked: ") and last.endswith("nothing was reproduced")
-
-
 def test_a_flipped_bit_anywhere_in_the_folder_is_named(copy: Path) -> None:
     draw = random.Random(6)
     files = sorted(p for p in copy.rglob("*") if p.is_file() and p.stat().st_size)
@@ -195,6 +173,7 @@ def test_changed_missing_added_and_linked_files_each_have_a_line(
     (copy / "README.txt").write_text("other")
     (copy / "results" / "demo" / "campaign.json").unlink()
     (copy / "results" / "added.py").write_text("")
+    (copy / os.fsdecode(b"\xff")).write_text("")
     (copy / "results" / "demo" / "aggregate.csv").unlink()
     (copy / "results" / "demo" / "aggregate.csv").symlink_to("/etc/passwd")
     shutil.move(copy / "results" / "demo" / "figures", copy.parent / "figures")
@@ -207,17 +186,12 @@ def test_changed_missing_added_and_linked_files_each_have_a_line(
         "results/demo/aggregate.csv: is a link",
         "results/demo/campaign.json: is missing",
         "results/demo/figures: is a link",
+        "'\\udcff': was added",
     ]
-    assert last.endswith("5 findings; nothing was reproduced")
+    assert last.endswith("6 findings; nothing was reproduced")
 
 
-def test_one_finding_is_one(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (copy / "README.txt").write_text("other")
-    assert command("verify").call([str(copy)]) == 1
-    assert capsys.readouterr().out.splitlines() == ["README.txt: was changed", f"{copy}: 1 finding"]
-
-
-@pytest.mark.parametrize("name", ["../out", "/etc/passwd", "a/./b", ".x"])
+@pytest.mark.parametrize("name", ["../out", "/etc/passwd"])
 def test_a_manifest_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / MANIFEST).write_text(manifest_text({name: "0" * 64}))
     assert [str(f) for f in verify(tmp_path).findings] == [f"{name}: is missing"]
@@ -326,15 +300,6 @@ def test_what_comes_out_otherwise_is_named_with_its_first_path(
     assert f"{svg}: differs" in out
 
 
-def test_the_first_difference() -> None:
-    assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
-    assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}) == "at $.a[1].b: 2, today 3"
-    assert difference([1], [1, 2]) == "at $[1]: nothing, today 2"
-    assert difference({"a": 1}, {}) == "at $.a: 1, today nothing"
-    assert difference({}, {"a": 1}) == "at $.a: nothing, today 1"
-    assert difference(1, 1.0) == "at $: 1, today 1.0"
-
-
 def test_a_bundle_without_a_campaign_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("x")
     (tmp_path / MANIFEST).write_text(manifest_text({"x": sha256_of(tmp_path / "x")}))
@@ -342,14 +307,6 @@ def test_a_bundle_without_a_campaign_is_one_message(tmp_path: Path) -> None:
         command("verify").call([str(tmp_path), "--reproduce"])
     with pytest.raises(ArtifactError, match="no such file or folder"):
         command("verify").call([str(tmp_path / "nothing.tar.xz")])
-
-
-def test_a_name_that_cannot_be_shown_is_named_all_the_same(
-    copy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (copy / os.fsdecode(b"\xff")).write_text("")
-    assert command("verify").call([str(copy)]) == 1
-    assert capsys.readouterr().out.splitlines()[0] == "'\\udcff': was added"
 
 
 @pytest.mark.parametrize("options", [[], ["--reproduce"]])

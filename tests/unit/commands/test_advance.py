@@ -1,13 +1,10 @@
 """``connector-tax run --minutes``: what a sitting finds of those before it, and what it packs."""
 
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig

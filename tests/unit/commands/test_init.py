@@ -32,13 +32,9 @@ TEST_CONNECTORS = ("burning_0", "burning_200", "burning_1000", "decode_bench", "
 COMBINATIONS = [
     ("nixl_both", "Qwen/Qwen3-8B", "h100", 1.0),
     ("nixl_both,mooncake_both", "Qwen/Qwen3-8B", "h100", 2.0),
-    ("nixl_both", "meta-llama/Llama-3.1-8B-Instruct", "l40s", 2.0),
     ("lmcache_only", "mistralai/Mistral-7B-Instruct-v0.3", "a100", 1.5),
-    ("offloading,simple_cpu_offload", "Qwen/Qwen3-14B", "h200", 3.0),
     ("mooncake_both,lmcache_only,multi_mooncake_lmcache", "Qwen/Qwen3-30B-A3B", "h20", 4.0),
     ("nixl_both", "Qwen/Qwen3-0.6B", "h200", 1.0),
-    ("nixl_producer,nixl_consumer", "Qwen/Qwen3-32B", "h200", 6.0),
-    ("example_connector", "mistralai/Mixtral-8x7B-Instruct-v0.1", "h200", 2.0),
     (
         "mooncake_producer,mooncake_consumer,mooncake_both,nixl_both,lmcache_only,multi_mooncake_lmcache",
         "Qwen3-Coder-30B-A3B-Instruct",

@@ -8,13 +8,11 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from builders import Campaign, campaign_config
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.plan import named
 from connector_tax.cli import main
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import Campaign, campaign_config
 
 CONFIG = "config/config.yaml"
 # Nobody listens there.
@@ -30,7 +28,6 @@ MISTAKES = [
     ("run demo --minutes 5m", "--help"),
     ("run demo --cores 0", "give 1 or more"),
     ("run demo -- --bad-option", "arguments: --bad-option. Its options: connector-tax run -- --help"),
-    ("run demo -- --profile nowhere", "connector-tax run -- --help"),
     ("plan demo --gpus 3", "from 1 to that"),
     ("check --connector nxl --engine-python /bin/true", "Known"),
     ("sweep config/sweep.yaml pln", "'plan'"),
@@ -40,7 +37,6 @@ MISTAKES = [
     ("run phase_a demo.yaml", "a results folder, or demo"),
     ("run demo --save x", "--minutes"),
     ("run demo --connectors nixl_both", "--smoke"),
-    ("run demo -- --configfile other.yaml", "name it once"),
     ("compare demo", "two campaigns"),
     ("compare demo config", "connector-tax run demo"),
     ("load --base-url localhost:9 --rates 1 --out out", "http://host:port"),
@@ -54,6 +50,9 @@ MISTAKES = [
     ("status {here}/folder.yaml", "Give a config file or a results folder"),
     ("status {here}", "Campaigns in it: made"),
     ("plan {here}/tab.yaml", "Indent by blanks"),
+    ("run {here}/empty.yaml", "a mapping is wanted at the top, found nothing"),
+    ("run {here}/twice.yaml", "line 2, column 1: this key stands in line 1"),
+    ("report --configfile demo", "The campaign is the first argument"),
     ("run {here}/cut.tar.xz", "such as config/demo.yaml"),
     ("verify {here}/nope.tar.xz", "Give a bundle"),
     ("bundle {campaign}", "--partial"),
@@ -68,7 +67,6 @@ MISTAKES = [
     ("run --smoke", "ENGINE_PYTHON"),
     ("run --smoke --engine-python {python}", "virtual-gpu"),
     ("check --connector nixl_both", "--engine-python"),
-    ("check --connector nixl_both --engine-python /nope", "/nope"),
     (" ".join(("load --base-url", NOBODY, *RATES)), "Start it first"),
     (" ".join(("load --base-url {server}", *RATES)), "Start it first"),
 ]
@@ -90,6 +88,8 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     here = tmp_path_factory.mktemp("here with a blank")
     (here / "folder.yaml").mkdir()
     (here / "tab.yaml").write_text("campaign: a\nengine:\n\tkind: vllm\n")
+    (here / "empty.yaml").touch()
+    (here / "twice.yaml").write_text("seed: 1\nseed: 2\n")
     (here / "cut.tar.xz").write_bytes(b"\xfd7zXZ\x00\x00\x04")
     campaign = Campaign(here / "made", campaign_config(), max_steps=20)
     campaign.measure("plain")

@@ -1,16 +1,13 @@
 """``verify`` of results that are no bundle: it says what they are, what is not as it was measured, and what to run."""
 
-import sys
 from pathlib import Path
 
 import pytest
+from builders import SMALL, Campaign, campaign_config
 
 from connector_tax.base.errors import ArtifactError
 from connector_tax.commands.verify import COMMAND
 from connector_tax.read.report.manifest import build_manifest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import SMALL, Campaign, campaign_config
 
 
 @pytest.fixture
@@ -33,6 +30,7 @@ def test_a_campaigns_folder_is_said_to_be_one_with_what_to_run(
     assert code == 0
     assert lines[0] == f"{found.root}: results of a campaign, and no bundle"
     assert lines[-2].endswith("all as they were measured")
+    assert verified(found.root.parent, capsys)[1][0] == lines[0], "as one of the campaigns of a folder, too"
     assert (
         f"connector-tax report {found.root};" in lines[-1]
         and f"connector-tax bundle {found.root}" in lines[-1]
@@ -51,31 +49,20 @@ def test_a_part_is_told_from_its_campaign(
     assert verified(Path(), capsys)[1][0].startswith(f".: part of {found.root}")
 
 
-def test_every_campaign_of_a_folder_is_verified(found: Campaign, capsys: pytest.CaptureFixture[str]) -> None:
-    code, lines = verified(found.root.parent, capsys)
-    assert code == 0 and lines[0] == f"{found.root}: results of a campaign, and no bundle"
-
-
 def test_a_receipt_that_was_edited_lost_or_torn_is_named(
     found: Campaign, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    edited, lost, torn, *_ = found.folder.runs()
+    edited, lost, torn, gone, *_ = found.folder.runs()
+    gone.path.rename(found.root / "elsewhere")
     edited.receipt.write_text(edited.receipt.read_text() + " ")
     lost.receipt.unlink()
     torn.receipt.write_text(torn.receipt.read_text()[:20])
     code, lines = verified(found.root, capsys)
-    assert code == 1 and "3 findings" in lines[-2]
+    assert code == 1 and "4 findings" in lines[-2]
     said = {line.partition(": ")[0]: line.partition(": ")[2] for line in lines}
     assert "differs from its checksum in MANIFEST.tsv" in said[str(edited.receipt)]
-    assert said[str(lost.receipt)] == "is missing, and MANIFEST.tsv lists it"
+    assert said[str(lost.receipt)] == said[str(gone.receipt)] == "is missing, and MANIFEST.tsv lists it"
     assert "not valid JSON" in said[str(torn.receipt)]
-
-
-def test_a_run_whose_folder_is_gone_is_named(found: Campaign, capsys: pytest.CaptureFixture[str]) -> None:
-    run = found.folder.runs()[0]
-    run.path.rename(found.root / "elsewhere")
-    code, lines = verified(found.root, capsys)
-    assert code == 1 and lines[1] == f"{run.receipt}: is missing, and MANIFEST.tsv lists it"
 
 
 def test_before_the_first_report_cells_are_verified_by_their_receipts(

@@ -1,13 +1,14 @@
 """A campaign that names a virtual GPU: what it must say, what it may change, and whose hash that touches."""
 
 import json
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
+from builders import ROOT
 from msgspec.structs import replace
+from virtual_gpus import clocked_campaign
 
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.gpu import GPUS
@@ -18,18 +19,7 @@ from connector_tax.base.plan import campaign_document, cells_of, config_of, laun
 from connector_tax.base.records.host import HostCosts, StepCosts
 from connector_tax.base.records.launch import LaunchSpec
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT, SMALL, campaign_config
-from virtual_gpus import clocked_campaign
-
 STEP = {"base_us": 4000, "per_prefill_token_us": 15, "per_decode_seq_us": 20, "per_context_token_us": 0.02}
-
-
-def test_a_profile_is_named_and_read() -> None:
-    gpu = clocked_campaign("m").engine.virtual_gpu
-    assert gpu is not None
-    assert (gpu.profile, gpu.name, gpu.compute_capability) == ("h200", "NVIDIA H200", (9, 0))
-    assert (gpu.memory_bytes, gpu.step, gpu.host) == (150754820096, None, HostCosts())
 
 
 def test_the_campaigns_own_numbers_go_before_the_profiles() -> None:
@@ -39,6 +29,10 @@ def test_the_campaigns_own_numbers_go_before_the_profiles() -> None:
         "host": {"after_launch_us": 80},
         "operating_point": {"decode_seqs": 4},
     }
+    named = clocked_campaign("m").engine.virtual_gpu
+    assert named is not None
+    assert (named.profile, named.name, named.compute_capability) == ("h200", "NVIDIA H200", (9, 0))
+    assert (named.memory_bytes, named.step, named.host) == (150754820096, None, HostCosts())
     gpu = clocked_campaign("m", given).engine.virtual_gpu
     assert gpu is not None
     assert gpu.step == StepCosts(4000.0, 15.0, 20.0, 0.02)
@@ -63,7 +57,6 @@ def test_a_profile_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
         ({"kind": "vllm"}, "engine.virtual_gpu: given, but engine.kind is vllm"),
         ({"virtual_gpu": {"gpu": "h300"}}, "'h300': no such profile. Known: a100, h100, h20, h200, l40s"),
         ({"virtual_gpu": {"gpu": "h200", "speed": 2}}, "engine.virtual_gpu: unknown key 'speed'"),
-        ({"virtual_gpu": {"gpu": "h200", "step": {"base_us": 1}}}, "engine.virtual_gpu.step: missing"),
         (
             {"virtual_gpu": {"gpu": "h200", "host": {"after_launch_us": -1}}},
             "engine.virtual_gpu.host: after_launch_us: -1.0 is not allowed",
@@ -118,19 +111,3 @@ def test_a_campaign_file_gives_the_same_gpu_back() -> None:
     assert config_of(document_of(json.loads(text), CampaignDocument, "campaign.json")) == config
     launch = launch_spec(config, "plain")
     assert msgspec.json.decode(msgspec.json.encode(launch), type=LaunchSpec) == launch
-
-
-def test_a_campaign_from_before_has_none() -> None:
-    config = campaign_config(**SMALL)
-    document = campaign_document(config, date="2026-01-01", created_utc="x")
-    assert "virtual_gpu" not in document.config["engine"]
-    assert config_of(document).engine == replace(config.engine, virtual_gpu=None)
-
-
-@pytest.mark.parametrize("profile", sorted(GPUS.glob("*.yaml")), ids=lambda p: p.stem)
-def test_every_number_of_a_profile_has_its_source(profile: Path) -> None:
-    own = yaml.safe_load(profile.read_text())
-    gpu = clocked_campaign("m", {"gpu": profile.stem}).engine.virtual_gpu
-    assert gpu is not None
-    assert set(own["sources"]) == set(own) - {"sources"}
-    assert all(own["sources"].values())

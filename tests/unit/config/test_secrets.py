@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from connector_tax.base.config import CampaignConfig, load_campaign, parse_campaign
+from connector_tax.base.config import CampaignConfig, parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.config.secrets import refuse_inline, with_references, without_harmless_references
 from connector_tax.base.documents.campaign import CampaignDocument
@@ -37,14 +37,11 @@ def hashes(config: CampaignConfig) -> tuple[str, str]:
     ("engine", "place", "variable"),
     [
         ({"args": {"api_key": "planted-1"}}, "engine.args.api_key: a secret, by its name,", "API_KEY"),
-        ({"args": {"api_key": ["planted-1"]}}, "engine.args.api_key[0]", "API_KEY"),
         ({"args": {"hf_overrides": '{"auth": {"password": "planted-1"}}'}}, "engine.args.hf_overrides.auth.password", "PASSWORD"),
         ({"args": {"x": "redis://u:planted-1@h"}}, "engine.args.x: a password in a URL", "X"),
-        ({"args": "redis://u:planted-1@h"}, "engine.args: a password in a URL", "ARGS"),
         ({"env": {"REDIS_PASSWORD": 12345678}}, "engine.env.REDIS_PASSWORD", "REDIS_PASSWORD"),
         ({"env": {"NOTE": "AKIA" + "1A2B" * 4}}, "engine.env.NOTE: an AWS key", "NOTE"),
         ({"extra_args": ["--db-password", "planted-1"]}, "engine.extra_args[1]", "DB_PASSWORD"),
-        ({"extra_args": ["--wandb-api-key=planted-1=="]}, "engine.extra_args[0]", "WANDB_API_KEY"),
         ({"extra_args": ["--x", '{"secret_key": "planted-1"}']}, "engine.extra_args[1].secret_key", "SECRET_KEY"),
         ({"extra_args": ["--header", "Authorization: Bearer planted-1"]}, "engine.extra_args[1]: an HTTP login", "HEADER"),
         ({"model": "https://u:planted-1@h"}, "engine.model: a password in a URL", "MODEL"),
@@ -190,14 +187,6 @@ def test_a_secret_is_in_no_hash(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ANY_KEY", value)
         found.add(hashes(campaign(args={"api_key": "${ANY_KEY}"})))
     assert len(found) == 1
-
-
-@pytest.mark.parametrize("name", ["config.yaml", "demo.yaml", "vllm-cpu.yaml"])
-def test_a_shipped_campaign_is_stored_as_it_is(name: str) -> None:
-    document = campaign_document(
-        load_campaign(PROJECT_ROOT / "config" / name), date="2026-11-20", created_utc=""
-    )
-    assert MASKED not in to_json(document)
 
 
 @pytest.mark.parametrize(

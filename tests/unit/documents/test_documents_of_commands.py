@@ -23,20 +23,11 @@ def test_a_document_of_an_earlier_version_reads_and_is_written_the_same(name: st
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_an_unknown_version_is_refused(name: str) -> None:
+def test_an_unknown_version_and_a_value_of_another_kind_are_refused(name: str) -> None:
     value = read_json(FROZEN / name)
     version = "schema_version" if "schema_version" in value else "schema"
     with pytest.raises(ArtifactError, match=rf"{name}: .*\b9\b.*{DOCUMENTS[name].REMEDY}"):
         document_of({**value, version: 9}, DOCUMENTS[name], name)
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_value_of_another_kind_is_refused_with_its_place(name: str) -> None:
-    value = read_json(FROZEN / name)
-    part, kind = {
-        "fleet.json": ("engines", "array"),
-        "load.json": ("cells", "array"),
-        "check.json": ("found", "object"),
-    }[name]
-    with pytest.raises(ArtifactError, match=rf"{name}: Expected `{kind}`, got `str` - at `\$\.{part}`\. "):
+    part = "found" if name == "check.json" else "engines" if name == "fleet.json" else "cells"
+    with pytest.raises(ArtifactError, match=rf"{name}: Expected `\w+`, got `str` - at `\$\.{part}`\. "):
         document_of({**value, part: "none"}, DOCUMENTS[name], name)

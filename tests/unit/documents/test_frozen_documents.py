@@ -114,22 +114,15 @@ def _put(value: Any, way: tuple[Any, ...], new: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "way", "new", "said"),
     [
-        ("cell.json", ("window", "t0_ns"), "now", "Expected `int`, got `str` - at `$.window.t0_ns`"),
         ("cell.json", ("window", "t0_ns"), 2**62 + 1, "Expected `int` <= 4611686018427387904 - at `$.window.t0_ns`"),
-        ("cell.json", ("window", "t0_ns"), True, "Expected `int`, got `bool` - at `$.window.t0_ns`"),
         ("cell.json", ("verdict",), "splendid", "Invalid enum value 'splendid' - at `$.verdict`"),
         ("cell.json", ("files",), None, "Object missing required field `files`"),
         ("cell.json", ("spec", "warp"), 9, "spec.warp: this version knows no such parameter of a load"),
-        ("receipt.json", ("cells", 0, "files"), [], "Expected `object`, got `array` - at `$.cells[0].files`"),
-        ("receipt.json", ("status",), "begun", "Invalid enum value 'begun' - at `$.status`"),
         ("launches.json", ("launches", 0, "elapsed_s"), "7", "Expected `float | null`, got `str` - at `$.launches[0].elapsed_s`"),
-        ("preflight_status.json", ("configs", "plain", "decision"), "maybe", "Invalid enum value 'maybe' - at `$.configs[...].decision`"),
         ("preflight_status.json", ("configs", "plain", "prompt_s"), {"many": 1.0}, "regex '^[0-9]{1,10}$' - at `key` in `$.configs[...].prompt_s`"),
         ("reference_rates.json", ("ref_safe_per_s",), 0, "Expected `float` >= 1e-13 - at `$.ref_safe_per_s`"),
         ("engine_diff.json", ("plain", "cache_config.block_size"), "16", "plain.cache_config.block_size: no number of tokens"),
-        ("cell_more.json", ("engine", "settings", "cache_config.block_size"), "16", "engine.settings.cache_config.block_size: no number of tokens"),
         ("campaign.json", ("date",), "../..", " - at `$.date`"),
-        ("campaign.json", ("order", "a", 0), "../x", " - at `$.order[...][0]`"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_told_with_its_place(
@@ -143,7 +136,6 @@ def test_what_does_not_fit_is_told_with_its_place(
     ("way", "new", "said"),
     [
         (("engine", "port"), "8000", "Expected `int`, got `str` - at `$.config.engine.port`"),
-        (("connectors", 1, "verify"), "never", "Invalid enum value 'never' - at `$.config.connectors[1].verify`"),
         (("cell", "warp"), 9, "Object contains unknown field `warp` - at `$.config.cell`"),
         (("phase_a_shape",), None, "Object missing required field `phase_a_shape`"),
     ],

@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +11,12 @@ from typing import Any
 import matplotlib
 import pytest
 from matplotlib.font_manager import FontProperties, fontManager
+from whole_aggregate import EXAMPLE, Aggregate
 
 from connector_tax.cli import main
-from connector_tax.read.bundle import made_files
 from connector_tax.read.figures import draw_all
 from connector_tax.read.figures.draw_all import FIGURES, draw_figures
 from connector_tax.read.figures.style import FORMS, Form, drawing_style, new_figure, save, side_by_side
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from whole_aggregate import EXAMPLE
 
 # All take seconds; each looks as it should in test_pictures.py.
 DRAWN = ("fig1_ttft_vs_rate", "fig4_tax_bars")
@@ -80,17 +75,13 @@ def test_a_paper_has_both_widths_as_pdf_and_svg(root: Path) -> None:
         f"{name}{width}.{kind}" for name in DRAWN for width in ("_1col", "_2col") for kind in ("pdf", "svg")
     }
     assert set(contents(root / "figures" / "paper")) == names
+    page = {f"{n}.{kind}" for n in DRAWN for kind in ("svg", "png", "csv")} | {"index.json", "omitted.json"}
+    assert {name for name in contents(root / "figures") if "/" not in name} == page
 
 
-def test_pages_stay_where_they_were(root: Path) -> None:
-    page = {name for name in contents(root / "figures") if "/" not in name}
-    assert page == {f"{n}.{kind}" for n in DRAWN for kind in ("svg", "png", "csv")} | {
-        "index.json",
-        "omitted.json",
-    }
-
-
-def test_a_pdf_has_its_type_in_it_as_truetype_and_no_date(root: Path) -> None:
+def test_a_pdf_has_its_type_in_it_an_svg_needs_none_and_neither_has_a_date(root: Path) -> None:
+    for path in root.glob("figures/**/*.svg"):
+        assert "<text" not in path.read_text() and "<dc:date>" not in path.read_text(), path
     for path in (root / "figures" / "paper").glob("*.pdf"):
         data = path.read_bytes()
         assert b"/FontFile2" in data and b"/Subtype /Type3" not in data, path
@@ -113,10 +104,14 @@ def test_letters_are_those_that_matplotlib_ships_whatever_the_host_has(
         assert Path(fontManager.findfont(family)).is_relative_to(shipped)
 
 
-def test_an_svg_needs_no_font(root: Path) -> None:
-    for path in root.glob("figures/**/*.svg"):
-        assert "<text" not in path.read_text()
-        assert "<dc:date>" not in path.read_text()
+def test_what_the_users_matplotlibrc_prefers_is_not_in_a_figure() -> None:
+    """Others draw it again, byte by byte."""
+    with drawing_style("x"):
+        usual = dict(matplotlib.rcParams)
+    with matplotlib.rc_context({"savefig.bbox": "tight", "savefig.facecolor": "red"}):
+        with drawing_style("x"):
+            assert dict(matplotlib.rcParams) == usual
+        assert matplotlib.rcParams["savefig.facecolor"] == "red"
 
 
 def test_text_of_a_pdf_is_text(root: Path) -> None:
@@ -153,7 +148,7 @@ def test_drawing_the_page_again_draws_anew_what_lies_beside_it(
     draw_figures(root, "paper")
     before = contents(root / "figures" / "paper")
 
-    def rename(aggregate: dict[str, Any]) -> None:
+    def rename(aggregate: Aggregate) -> None:
         aggregate["configs"]["mooncake_both"]["label"] = "another name"
 
     campaign(root, rename)
@@ -169,22 +164,10 @@ def test_drawing_the_page_again_draws_anew_what_lies_beside_it(
 def test_what_cannot_be_drawn_is_said_with_its_reason(tmp_path: Path, only: Callable[..., None]) -> None:
     only("fig6_step_cdf", "fig8_additivity")
 
-    def no_steps(aggregate: dict[str, Any]) -> None:
+    def no_steps(aggregate: Aggregate) -> None:
         aggregate["step_timing_available"] = False
 
     root = campaign(tmp_path / "example", no_steps)
     entries = {e.name: e for e in draw_figures(root, "paper")}
     assert not entries["fig6_step_cdf"].drawn and "step times" in entries["fig6_step_cdf"].reason
     assert not [*(root / "figures" / "paper").glob("fig6*")]
-
-
-def test_a_bundle_has_the_page_alone(root: Path) -> None:
-    """``verify --reproduce`` makes what is in it again, with no word on forms."""
-    assert not [path for path in made_files(root) if path.parent.name == "paper"]
-
-
-def test_help_says_what_each_form_is() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "connector_tax", "report", "--help"], capture_output=True, text=True
-    )
-    assert "--for {page,paper}" in done.stdout

@@ -1,21 +1,15 @@
 """Figure 3 is achieved against requested throughput; Figure 4's bars are as long as their taxes are large."""
 
-import sys
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from pictures import drawn
-from whole_aggregate import example
+from whole_aggregate import Aggregate, example
 
 from connector_tax.read.figures.bars import GAP
 from connector_tax.read.figures.style import FORMS, Drawn
 
 
-def figure(name: str, aggregate: dict[str, Any]) -> Drawn:
+def figure(name: str, aggregate: Aggregate) -> Drawn:
     found = drawn(name, aggregate, FORMS["page"][0])
     assert isinstance(found, Drawn)
     return found

@@ -1,15 +1,12 @@
 """A campaign of several cards: which cells may be compared with one another, and what the analysis says of the cards."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import ENGINE, SMALL, Campaign, campaign_config
+from msgspec.structs import replace
 
 from connector_tax.base.files import read_json, write_json
 from connector_tax.read.figures.words import problem_text
@@ -42,31 +39,36 @@ def usable(root: Path) -> int:
     return sum(cell.usable for cell in read_campaign(root).cells())
 
 
-def test_another_card_than_plains_is_refused_by_name(tmp_path: Path) -> None:
-    found = campaign(tmp_path, mix=False)
-    each = len(found.measure("plain", engine=on(0, TWO[0])))
-    found.measure("nixl_both", engine=on(1, TWO[1]))
-    assert usable(found.root) == each
-    assert f"not comparable: GPU ['{TWO[1]}'] / ['{TWO[0]}'] not as in plain's cell" in said(found.root)
-    assert provenance(read_campaign(found.root)).mixed_cards == ("a",)
-
-
-def test_it_is_compared_where_the_config_asks_for_it_and_said(tmp_path: Path) -> None:
-    found = campaign(tmp_path, mix=True)
-    each = len(found.measure("plain", engine=on(0, TWO[0])))
-    found.measure("nixl_both", engine=on(1, TWO[1]))
-    assert (usable(found.root), said(found.root)) == (2 * each, "")
+@pytest.mark.parametrize(
+    ("kind", "mix", "cards", "kept", "words"),
+    [
+        (
+            "emulator",
+            False,
+            TWO,
+            1,
+            f"not comparable: GPU ['{TWO[1]}'] / ['{TWO[0]}'] not as in plain's cell",
+        ),
+        ("emulator", True, TWO, 2, ""),
+        ("emulator", True, (TWO[0], L4), 1, "GPU ['NVIDIA L4'] / ['NVIDIA H20'] not as in plain's cell"),
+        ("emulator", None, TWO, 2, ""),
+        ("vllm", None, TWO, 1, "not comparable: GPU"),
+        ("emulator", None, (), 2, ""),
+        ("emulator", False, (), 1, "engine.gpu 1 / 0 not as in plain's cell"),
+    ],
+)
+def test_another_card_than_plains_is_compared_where_config_and_kind_allow_it(
+    tmp_path: Path, kind: str, mix: bool | None, cards: tuple[str, ...], kept: int, words: str
+) -> None:
+    """Where nothing is asked for, real cards are not mixed; places without a card are told apart by their number."""
+    found = campaign(tmp_path, mix=mix, kind=kind)
+    each = len(found.measure("plain", engine=on(0, *cards[:1])))
+    found.measure("nixl_both", engine=on(1, *cards[1:]))
+    assert usable(found.root) == kept * each
+    assert words in said(found.root) and (kept == 1 or not said(found.root))
     about = provenance(read_campaign(found.root))
-    assert about.cards == {TWO[0]: ("a",), TWO[1]: ("a",)}
-    assert about.mixed_cards == ("a",)
-
-
-def test_a_card_of_another_kind_is_refused_also_then(tmp_path: Path) -> None:
-    found = campaign(tmp_path, mix=True)
-    each = len(found.measure("plain", engine=on(0, TWO[0])))
-    found.measure("nixl_both", engine=on(1, L4))
-    assert usable(found.root) == each
-    assert "GPU ['NVIDIA L4'] / ['NVIDIA H20'] not as in plain's cell" in said(found.root)
+    if cards == TWO:
+        assert (about.mixed_cards, about.cards) == (("a",), {TWO[0]: ("a",), TWO[1]: ("a",)})
 
 
 def test_phases_on_cards_of_their_own_are_no_problem(tmp_path: Path) -> None:
@@ -85,25 +87,6 @@ def test_phases_on_cards_of_their_own_are_no_problem(tmp_path: Path) -> None:
         alone.measure(connector, engine={**ENGINE, "gpu": [TWO[0]]})
         alone.measure(connector, "b", rates=(2.0, 2.0), engine={**ENGINE, "gpu": [TWO[1]]})
     assert "measured on several hosts or GPUs, " in said(alone.root)
-
-
-@pytest.mark.parametrize(("mix", "kept"), [(None, 2), (True, 2), (False, 1)])
-def test_places_without_a_card_are_told_apart_where_the_config_says_so(
-    tmp_path: Path, mix: bool | None, kept: int
-) -> None:
-    found = campaign(tmp_path, mix=mix)
-    each = len(found.measure("plain", engine=on(0)))
-    found.measure("nixl_both", engine=on(1))
-    assert usable(found.root) == kept * each
-    assert ("engine.gpu 1 / 0 not as in plain's cell" in said(found.root)) is (kept == 1)
-
-
-@pytest.mark.parametrize(("kind", "kept"), [("vllm", 1), ("emulator", 2)])
-def test_real_cards_are_not_mixed_by_default(tmp_path: Path, kind: str, kept: int) -> None:
-    found = campaign(tmp_path, kind=kind)
-    each = len(found.measure("plain", engine=on(0, TWO[0])))
-    found.measure("nixl_both", engine=on(1, TWO[1]))
-    assert usable(found.root) == kept * each
 
 
 def test_a_campaign_of_one_card_says_nothing_of_cards(tmp_path: Path) -> None:

@@ -1,17 +1,14 @@
 """Settings are those that the measured launches resolved; preflight's word stands where they say nothing."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from analysed import aggregate_json
+from builders import ENGINE, SMALL, Campaign, campaign_config
 
 from connector_tax.base.files import write_json
 from connector_tax.read.ingest import read_campaign
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from analysed import aggregate_json
-from builders import ENGINE, SMALL, Campaign, campaign_config
 
 ASYNC, BLOCKS = "scheduler_config.async_scheduling", "cache_config.num_gpu_blocks"
 CONFIG = campaign_config(
@@ -52,21 +49,13 @@ def test_a_measured_launch_goes_before_preflight(campaign: Campaign) -> None:
         "noop_connector": {"log.x": {"plain": 1, "own": 2}},
         "nixl_both": {"a": {"plain": 1, "own": 2}},
     }
-    assert data.changes == changes
+    assert data.changes == changes == aggregate_json(data)["engine_diff"]
 
 
 def test_what_a_launch_of_a_later_phase_does_not_tell_is_known_from_the_earlier(campaign: Campaign) -> None:
     campaign.measure("plain", engine=resolved(a=1, b=1))
     campaign.measure("plain", "b", rates=(2, 2), engine=resolved(b=2))
     assert read_campaign(campaign.root, steps=False).settings_of("plain") == {"a": 1, "b": 2}
-
-
-def test_a_report_shows_them(campaign: Campaign) -> None:
-    campaign.measure("plain", engine=resolved(a=1))
-    campaign.measure("nixl_both", engine=resolved(a=2))
-    assert aggregate_json(read_campaign(campaign.root))["engine_diff"]["nixl_both"] == {
-        "a": {"plain": 1, "own": 2}
-    }
 
 
 @pytest.mark.parametrize("silent", ["plain", "nixl_both"])

@@ -42,24 +42,19 @@ def read(tmp_path: Path, *rows: dict[str, Any], tail: str = "", connector: bool 
 def test_only_steps_of_the_window_count(tmp_path: Path) -> None:
     """Warm-up and drain are other mixtures of prefill and decode."""
     found = read(tmp_path, SCHEDULER, *[step(i, t) for i, t in enumerate((0, 999, 1000, 8999, 9000))])
-    assert found.n == 2
-
-
-def test_steps_without_tokens_are_counted_apart(tmp_path: Path) -> None:
-    found = read(tmp_path, SCHEDULER, step(1, 1000), step(2, 2000, decode=0), step(3, 3000))
-    assert (found.n, found.n_empty) == (2, 1)
+    assert found.n == 2 and found.connector_total_us.tolist() == [10.0, 10.0], "no worker, no connector"
 
 
 def test_kinds_go_by_the_tokens_of_the_step(tmp_path: Path) -> None:
-    found = read(
-        tmp_path, SCHEDULER, step(1, 1000), step(2, 2000, prefill=9), step(3, 3000, prefill=9, decode=0)
+    rows = (
+        step(1, 1000),
+        step(2, 2000, prefill=9),
+        step(3, 3000, prefill=9, decode=0),
+        step(4, 4000, decode=0),
     )
+    found = read(tmp_path, SCHEDULER, *rows)
     assert found.kind.tolist() == [DECODE_ONLY, MIXED, PREFILL_ONLY]
-
-
-def test_without_a_worker_there_is_no_connector(tmp_path: Path) -> None:
-    found = read(tmp_path, SCHEDULER, step(1, 1000, build_meta_us=0.0))
-    assert found.connector_total_us.tolist() == [0.0]
+    assert (found.n, found.n_empty) == (3, 1), "a step without tokens is counted apart"
 
 
 def test_hooks_of_both_sides_are_summed_by_step_id(tmp_path: Path) -> None:
@@ -72,40 +67,28 @@ def test_hooks_of_both_sides_are_summed_by_step_id(tmp_path: Path) -> None:
         step(1, 1000),
         step(2, 2000),
         worker(1, 1500, 3, 4),
+        connector=True,
     )
-    assert found.connector_total_us.tolist() == [17.0, 80.0]
+    assert (found.unheard, found.connector_total_us.tolist()) == ((), [17.0, 80.0])
     assert found.start_load_kv_us.tolist() == [3.0, 30.0]
     assert found.get_finished_us.tolist() == [4.0, 40.0]
 
 
 def test_of_several_workers_the_slowest_counts(tmp_path: Path) -> None:
-    """Rank 0 spends 3 + 4, rank 1 spends 5 + 1: the step waits for 7."""
+    """Rank 0 spends 5 + 1, rank 1 spends 3 + 4: the step waits for 7."""
     found = read(
-        tmp_path, SCHEDULER, WORKER, step(1, 1000), worker(1, 1500, 3, 4), worker(1, 1501, 5, 1, pid=3)
+        tmp_path, SCHEDULER, WORKER, step(1, 1000), worker(1, 1500, 5, 1), worker(1, 1501, 3, 4, pid=3)
     )
     assert found.connector_total_us.tolist() == [17.0]
-    assert (found.start_load_kv_us[0], found.get_finished_us[0]) == (3.0, 4.0), "what rank 0 took for each"
+    assert (found.start_load_kv_us[0], found.get_finished_us[0]) == (3.0, 4.0), "what rank 1 took for each"
 
 
 def test_a_step_whose_worker_row_is_missing_has_no_total(tmp_path: Path) -> None:
-    """Unknown is not zero."""
-    found = read(tmp_path, SCHEDULER, WORKER, step(1, 1000), step(2, 2000), worker(2, 2500, 3, 4))
+    """Unknown is not zero, and a row without a step's number belongs to none."""
+    rows = (step(1, 1000), worker(None, 1300, 1, 1), step(2, 2000), worker(2, 2500, 3, 4))
+    found = read(tmp_path, SCHEDULER, WORKER, *rows)
     assert found.n_unjoined == 1
     assert np.isnan(found.connector_total_us[0]) and found.connector_total_us[1] == 17.0
-
-
-def test_a_row_without_a_step_id_belongs_to_no_step(tmp_path: Path) -> None:
-    found = read(
-        tmp_path,
-        SCHEDULER,
-        WORKER,
-        step(1, 1000),
-        worker(None, 1300, 1, 1),
-        step(2, 2000),
-        worker(2, 2100, 3, 3),
-    )
-    assert found.n_unjoined == 1
-    assert np.isnan(found.connector_total_us[0]) and found.connector_total_us[1] == 16.0
 
 
 def test_a_torn_last_line_is_noted(tmp_path: Path) -> None:
@@ -113,9 +96,8 @@ def test_a_torn_last_line_is_noted(tmp_path: Path) -> None:
     assert (found.n, found.torn) == (1, True)
 
 
-@pytest.mark.parametrize("rows", [[], [SCHEDULER], [SCHEDULER, WORKER]])
-def test_no_steps_are_an_empty_table(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
-    assert read(tmp_path, *rows).n == 0
+def test_no_steps_are_an_empty_table(tmp_path: Path) -> None:
+    assert [read(tmp_path, *rows).n for rows in ([], [SCHEDULER, WORKER])] == [0, 0]
 
 
 def test_every_hook_has_its_own_time_and_calls(tmp_path: Path) -> None:
@@ -164,8 +146,3 @@ def test_a_process_that_wrapped_no_hook_was_not_heard(tmp_path: Path, silent: st
     assert np.isnan(found.build_meta_us).all() == (silent == "scheduler")
     assert np.isnan(found.get_finished_us).all() == (silent == "worker")
     assert found.unheard == (f"{silent}_without_hooks",)
-
-
-def test_a_connector_whose_hooks_were_recorded_was_heard(tmp_path: Path) -> None:
-    found = read(tmp_path, SCHEDULER, WORKER, step(1, 1000), worker(1, 1100, 3.0, 4.0), connector=True)
-    assert (found.unheard, found.connector_total_us.tolist()) == ((), [17.0])

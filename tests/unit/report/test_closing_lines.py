@@ -3,32 +3,27 @@
 import html
 import json
 import re
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from whole_aggregate import Aggregate, example, over_blocks
 
 from connector_tax.base.documents.aggregate import read_aggregate
-from connector_tax.cli import command
 from connector_tax.read.report.page import closing_lines, render
 from connector_tax.read.report.view import page_view
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from whole_aggregate import example, over_blocks
-
 
 @pytest.fixture
-def aggregate() -> dict[str, Any]:
+def aggregate() -> Aggregate:
     return example()
 
 
-def lines(root: Path, aggregate: dict[str, Any]) -> list[str]:
+def lines(root: Path, aggregate: Aggregate) -> list[str]:
     (root / "aggregate.json").write_text(json.dumps(aggregate))
     return closing_lines(root).splitlines()
 
 
-def test_they_say_what_the_pages_headline_says(aggregate: dict[str, Any], tmp_path: Path) -> None:
+def test_they_say_what_the_pages_headline_says(aggregate: Aggregate, tmp_path: Path) -> None:
     aggregate["configs"]["mooncake_consumer"]["label"] = "a <name> & more"
     report, says, _ = lines(tmp_path, aggregate)
     assert report == f"report: {tmp_path / 'report.html'}"
@@ -51,30 +46,20 @@ def test_they_say_what_the_pages_headline_says(aggregate: dict[str, Any], tmp_pa
     ],
 )
 def test_the_next_step_follows_from_what_was_measured_on(
-    aggregate: dict[str, Any], tmp_path: Path, kind: str, wanted: str
+    aggregate: Aggregate, tmp_path: Path, kind: str, wanted: str
 ) -> None:
     aggregate["source"] = {"kind": kind}
     assert lines(tmp_path, aggregate)[2].startswith(f"next:   {wanted}")
 
 
-def test_a_campaign_over_blocks_on_a_gpu_can_be_handed_on(aggregate: dict[str, Any], tmp_path: Path) -> None:
+def test_a_campaign_over_blocks_on_a_gpu_can_be_handed_on(aggregate: Aggregate, tmp_path: Path) -> None:
     aggregate["repeats"] = [over_blocks(0.01, -0.02, 0.03, 4)]
     assert "connector-tax bundle " in lines(tmp_path, aggregate)[2]
 
 
-def test_a_campaign_without_a_number_leads_to_the_reasons(aggregate: dict[str, Any], tmp_path: Path) -> None:
+def test_a_campaign_without_a_number_leads_to_the_reasons(aggregate: Aggregate, tmp_path: Path) -> None:
     for tax in (*aggregate["main_taxes"], *aggregate["taxes"]):
         tax |= {"point": None, "low": None, "high": None, "available": False, "reason": "x"}
     _, says, following = lines(tmp_path, aggregate)
     assert says.startswith("says:   GPU. No tax can be stated.")
     assert following.startswith("next:   connector-tax status")
-
-
-def test_the_command_ends_with_them(
-    aggregate: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wanted = lines(tmp_path, aggregate)
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "figures" / "index.json").write_text(json.dumps({"schema": 1, "figures": []}))
-    assert command("report").call([str(tmp_path)]) == 0
-    assert capsys.readouterr().out.splitlines() == wanted

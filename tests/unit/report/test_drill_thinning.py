@@ -1,7 +1,6 @@
 """What the page holds of many values: every run of rows keeps its smallest and largest, and nothing stands there that was not measured."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,8 +68,3 @@ def test_values_of_nothing_are_gaps_and_times_outside_the_cell_are_left_out() ->
         [3, -1, 1, 61, 2], {"a": [3.0, 9.0, float("inf"), 9.0, None], "b": [1] * 5, "c": [None] * 5}, END, 9
     )
     assert found == {"of": 3, "t": [1, 2, 3], "a": [None, None, 3], "b": 1}
-
-
-@pytest.mark.parametrize("columns", [{"a": []}, {}])
-def test_nothing_makes_no_table(columns: dict[str, list[float]]) -> None:
-    assert table([], columns, END, 9) == {}

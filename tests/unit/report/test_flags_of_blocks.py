@@ -1,20 +1,16 @@
 """A tax over blocks carries the flags of the cells that it is a mean of, and of no others."""
 
 import copy
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from two_campaigns import Aggregate, compared, over_blocks, two_days
+from whole_aggregate import block_tax, typed
+from whole_aggregate import over_blocks as repeats
 
 from connector_tax.base.documents.aggregate import TaxRow, aggregate_of
 from connector_tax.read.compare.comparison import flags_behind
 from connector_tax.read.compare.text import comparison_text
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from two_campaigns import Aggregate, compared, over_blocks, two_days
-from whole_aggregate import block_tax, typed
-from whole_aggregate import over_blocks as repeats
 
 CONFIG, BLOCKS = "mooncake_both", ("r1", "r2", "r3")
 
@@ -48,7 +44,7 @@ def flag(value: Aggregate, config: str, phase: str, **changed: Any) -> None:
     cell |= {"flags": ["client_limited"], **changed}
 
 
-@pytest.mark.parametrize("config", [CONFIG, "plain", "plain_again"])
+@pytest.mark.parametrize("config", [CONFIG, "plain_again"])
 def test_a_flag_of_one_of_its_blocks_is_carried(config: str, pair: tuple[Aggregate, Aggregate]) -> None:
     flag(pair[0], config, "r2")
     assert flags_behind(aggregate_of(pair[0]), typed(tax_of(pair[0]), TaxRow)) == {"client_limited"}
@@ -58,12 +54,10 @@ def test_a_flag_of_one_of_its_blocks_is_carried(config: str, pair: tuple[Aggrega
     ("config", "phase", "changed"),
     [
         (CONFIG, "r4", {"verdict": "invalid", "usable": False}),
-        ("plain", "r4", {}),
         ("plain_again", "r4", {}),
         (CONFIG, "b_prime", {}),
-        ("plain", "a", {}),
     ],
-    ids=["an invalid cell", "plain in a block it lost", "plain's second launch in it", "phase B'", "no block of it"],
+    ids=["an invalid cell", "plain's second launch in a block it lost", "phase B'"],
 )  # fmt: skip
 def test_a_flag_of_another_cell_is_not(
     config: str, phase: str, changed: dict[str, Any], pair: tuple[Aggregate, Aggregate]
@@ -72,25 +66,24 @@ def test_a_flag_of_another_cell_is_not(
     assert flags_behind(aggregate_of(pair[0]), typed(tax_of(pair[0]), TaxRow)) == set()
 
 
-def test_a_tax_of_one_launch_has_nothing_of_plains_second(pair: tuple[Aggregate, Aggregate]) -> None:
-    tax = tax_of(pair[0]) | {"n_blocks": 1, "phase": "b_prime"}
-    flag(pair[0], "plain_again", "b_prime")
-    assert flags_behind(aggregate_of(pair[0]), typed(tax, TaxRow)) == set()
-
-
 @pytest.mark.parametrize(
-    ("metric", "carried"), [("ttft_p90", {"client_limited"}), ("callback_p50_us", set())]
+    ("config", "metric", "carried"),
+    [
+        ("plain", "ttft_p90", {"client_limited"}),
+        ("plain", "callback_p50_us", set()),
+        ("plain_again", "ttft_p90", set()),
+    ],
 )
-def test_hooks_carry_no_flag_of_plains(
-    metric: str, carried: set[str], pair: tuple[Aggregate, Aggregate]
+def test_a_tax_of_one_launch_has_the_flags_of_plain_but_for_hooks(
+    config: str, metric: str, carried: set[str], pair: tuple[Aggregate, Aggregate]
 ) -> None:
-    """Plain has none: they are measured in the connector's own cell alone."""
+    """Hooks are measured in the connector's own cell alone."""
     tax = tax_of(pair[0]) | {"n_blocks": 1, "phase": "b_prime", "metric": metric}
-    flag(pair[0], "plain", "b_prime")
+    flag(pair[0], config, "b_prime")
     assert flags_behind(aggregate_of(pair[0]), typed(tax, TaxRow)) == carried
 
 
-@pytest.mark.parametrize(("phase", "said"), [("r2", True), ("a", False), ("r4", False)])
+@pytest.mark.parametrize(("phase", "said"), [("r2", True), ("r4", False)])
 def test_campaigns_differ_by_the_flags_behind_the_taxes_that_are_compared(
     phase: str, said: bool, pair: tuple[Aggregate, Aggregate]
 ) -> None:

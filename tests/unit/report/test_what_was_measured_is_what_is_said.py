@@ -1,34 +1,15 @@
 """Sentences that were false of campaigns nobody had thought of: without Phase B, with two reasons at one length, with hooks that
 differ by launch, with a saturation that comes and goes, with rates of another day."""
 
-import json
 import shutil
-import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-
-from connector_tax.base.documents.aggregate import aggregate_of
-from connector_tax.base.statistics.bootstrap import Estimate
-from connector_tax.read.compare.comparison import Side, compare
-from connector_tax.read.compare.text import notes
-from connector_tax.read.stats.trends import _mean
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT, fail
-from mutations import LEVELS, Mutation, answers, both, levels, lost, named_hooks
-
-EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
-
-
-def example() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(EXAMPLE.read_text())
-    return found
+from builders import fail
+from mutations import LEVELS, MUTATIONS, Mutation, answers, both, levels, lost, named_hooks
 
 
 def without_phase_b(campaign: Any) -> None:
@@ -60,8 +41,9 @@ def test_each_length_that_is_left_out_has_its_own_reason(tmp_path: Path) -> None
         then=lost("mooncake_both", "b", cell_id="r4_64x8"),
         changes={"mooncake_both/b": at_shape(256, 8, every=7)},
     ).made(tmp_path)
-    (why,) = judged(made, "H5", "mooncake_both")["numbers"]["left_out"].values()
-    assert why == {"64": "cell_lost", "256": "requests_failed"}
+    numbers = judged(made, "H5", "mooncake_both")["numbers"]
+    assert numbers["left_out"] == {"8": {"64": "cell_lost", "256": "requests_failed"}}
+    assert numbers["averaged_over"] == [16], "no mean over lengths is one over those that are left"
 
 
 def test_hooks_are_those_of_the_launch_whose_step_they_are_a_part_of(tmp_path: Path) -> None:
@@ -82,29 +64,6 @@ def test_hooks_are_those_of_the_launch_whose_step_they_are_a_part_of(tmp_path: P
     assert hooks["point"] + rest["point"] == pytest.approx(step["point"])
 
 
-def test_a_mean_over_resamples_open_on_both_sides_is_open_and_warns_of_nothing() -> None:
-    up, down = (np.array([1.0, sign * np.inf, 1.0, 1.0]) for sign in (1, -1))
-    estimates = [Estimate(1.0, r, n=10, confidence=0.95) for r in (up, down)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert _mean(estimates).point == 1.0
-
-
-def test_one_campaign_before_and_after_a_block_was_lost_is_one_campaign() -> None:
-    """Both sides share launches, whatever was made of them."""
-    a, b, other = example(), example(), example()
-    b["main_taxes"] = b["main_taxes"][1:]
-    other["provenance"]["created_utc"] = "2026-11-24T00:00:00Z"
-    first = Side("A", Path(), aggregate_of(a))
-    same, lost_one, two = (
-        notes(compare(first, Side("B", Path(), aggregate_of(x)), fail_above=0.05, deciding=("ttft_p90",)))
-        for x in (example(), b, other)
-    )
-    assert "A and B are one campaign and not independent." in same
-    assert "A and B are one campaign and not independent." in lost_one
-    assert not [n for n in two if "one campaign" in n]
-
-
 def test_hooks_of_a_connector_whose_latencies_are_no_tax_do_not_grow(tmp_path: Path) -> None:
     """The table at the reference rates has no hooks of it either."""
     made = Mutation({"phase_d": LEVELS}, then=both(levels, answers)).made(tmp_path)
@@ -117,3 +76,15 @@ def test_hooks_of_a_connector_whose_latencies_are_no_tax_do_not_grow(tmp_path: P
     ]
     (reason,) = (s["per_1000_cached_blocks"]["reason"] for s in hooks)
     assert reason == "answers_differ"
+
+
+def test_a_configuration_that_had_a_say_in_the_rates_and_is_gone_is_named(tmp_path: Path) -> None:
+    value = MUTATIONS["everything of a connector lost"].made(tmp_path)
+    (problem,) = [p for p in value["problems"] if p["subject"] == "reference_rates.json"]
+    assert (problem["code"], problem["names"]) == ("no_say_in_rates", ["mooncake_both"])
+
+
+def test_launches_whose_requests_failed_tell_of_the_host_all_the_same(tmp_path: Path) -> None:
+    value = MUTATIONS["requests of plain's block failed"].made(tmp_path)
+    assert [e["n_launches"] for e in value["host_drift"]] == [10]
+    assert value["repeats"] == []

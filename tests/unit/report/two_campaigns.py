@@ -1,19 +1,14 @@
 """Two days of one invented campaign, to be compared, and changes to either."""
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
+
+from whole_aggregate import Aggregate, example
 
 from connector_tax.base.documents.aggregate import aggregate_of
 from connector_tax.read.compare.comparison import Change, Comparison, Side, compare
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from builders import ROOT
-
-EXAMPLE = ROOT / "tests" / "data" / "aggregate_example.json"
 BOTH = ("ttft_p90", "tpot_p90")
-Aggregate = dict[str, Any]
 
 
 def rows(value: Aggregate, config: str, metric: str, rate: float = 2) -> list[dict[str, Any]]:
@@ -50,7 +45,7 @@ def change_of(found: Comparison, config: str = "mooncake_both", metric: str = "t
 
 def two_days() -> tuple[Aggregate, Aggregate]:
     """Equal in everything but when they were made."""
-    a, b = (json.loads(EXAMPLE.read_text()) for _ in range(2))
+    a, b = example(), example()
     b["provenance"]["created_utc"] = "2026-11-21T08:00:00Z"
     return a, b
 
