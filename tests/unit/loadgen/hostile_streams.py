@@ -24,13 +24,10 @@ from hostile_wire import (
 def events() -> Iterator[Row]:
     rest = TOKEN + usage() + DONE
     yield streams("a byte order mark", "ok", b"\xef\xbb\xbf" + STREAM)
-    yield says("a byte order mark, cut", "ok", *bytewise(sized(b"\xef\xbb\xbf" + STREAM)))
     yield streams("comments", "ok", b": hi\n\n: a\n" + TOKEN + b":\n\n" + rest)
-    yield streams("2 MB of comments", "ok", 250_000 * b": ping\n\n" + STREAM, cheap=False)
     yield streams("2 MB of comment lines", "ok", 300_000 * b": ping\n" + STREAM, cheap=False)
     yield streams("JSON over several lines", "ok", b'data: {"choices":\ndata: [{"text":"x"}]}\n\n' + rest)
     yield streams("other fields", "ok", b"event: m\nid: 1\nretry: 5\n" + TOKEN + b"id: 2\n" + rest)
-    yield streams("data without a blank", "ok", STREAM.replace(b"data: ", b"data:"))
     yield streams("data with many blanks", "ok", STREAM.replace(b"data: ", b"data:    "))
     yield streams("blanks around every mark", "ok", STREAM.replace(b'"choices":[{', b'"choices" : [ {'))
     yield streams("an event that is no JSON", "malformed", TOKEN + data(b"{broken") + DONE)
@@ -40,31 +37,23 @@ def events() -> Iterator[Row]:
         TOKEN + data(b'{"choices":[{"text":"a" b}]}') + usage() + DONE,
     )
     yield streams("no UTF-8, first", "malformed", data(b'{"choices":[{"text":"\xff\xfe"}]}') + rest)
-    yield streams(
-        "no UTF-8, later", "malformed", TOKEN + data(b'{"choices":[{"text":"\xff\xfe"}]}') + usage() + DONE
-    )
-    yield streams(
-        "a NUL in a token", "malformed", TOKEN + data(b'{"choices":[{"text":"\0"}]}') + usage() + DONE
-    )
-    yield streams("100,000 brackets", "malformed", TOKEN + data(100_000 * b"["))
-    yield streams("choices of numbers", "malformed", data(b'{"choices":[5]}') + rest)
+    # In a frame of its own, where no parser of HTTP catches what the decoder raises.
+    for event in (b'{"choices":[{"text":"\xff\xfe"}]}', 100_000 * b"[", b'{"choices":[5]}'):
+        frames = (CHUNKED + chunk(TOKEN), chunk(data(event)), chunk(usage() + DONE) + b"0\r\n\r\n")
+        yield says(f"{event[:20]!r} in a frame", "malformed", *frames)
     for name, heartbeat in {
         "nothing": b"data:\n\n",
-        "a blank": b"data: \n\n",
         "two empty lines of data": b"data:\ndata:\n\n",
         "data without a colon": b"data\n\n",
         "an empty object": data(b"{}"),
-        "an object with a type": data(b'{"type":"keepalive","sequence_number":1}'),
         "choices that are null": data(b'{"choices":null}'),
         "no error": data(b'{"error":null}'),
         "an event of another name": b"event: ping\n" + data(b"{"),
         "half a surrogate pair": data(b'{"type":"\\ud83d"}'),
         "NaN": data(b'{"load":NaN}'),
     }.items():
-        for end in (b"\n", b"\r\n", b"\r"):
-            beat = heartbeat.replace(b"\n", end)
-            body = beat + TOKEN + beat + TOKEN + beat + usage() + beat + DONE
-            yield streams(f"a heartbeat: {name}, {end!r}", "ok", body)
+        body = heartbeat + TOKEN + heartbeat + TOKEN + heartbeat + usage() + heartbeat + DONE
+        yield streams(f"a heartbeat: {name}", "ok", body)
     yield streams("a list", "malformed", data(b"[1,2]") + rest)
     yield streams(
         "a token of 8 MB",
@@ -82,7 +71,6 @@ def events() -> Iterator[Row]:
 
 def ends() -> Iterator[Row]:
     yield streams("[DONE] without a blank line", "ok", STREAM[:-1])
-    yield streams("[DONE] without a line's end", "ok", STREAM[:-2])
     yield streams("[done]", "malformed", STREAM.replace(b"DONE", b"done"))
     yield streams("no [DONE]", "truncated", TOKEN + TOKEN + usage())
     yield streams("[DONE] first", "malformed", DONE + TOKEN + TOKEN + usage())
@@ -99,12 +87,9 @@ def usages() -> Iterator[Row]:
     oddities = {
         "null": b"null",
         "a list": b"[1]",
-        "a number": b"7",
-        "text": b'"8 and 2"',
         "empty": b"{}",
         "negative": b'{"prompt_tokens":-8,"completion_tokens":2}',
         "fractions": b'{"prompt_tokens":8.0,"completion_tokens":2.0}',
-        "texts": b'{"prompt_tokens":"8","completion_tokens":"2"}',
         "truths": b'{"prompt_tokens":true,"completion_tokens":true}',
         "NaN": b'{"prompt_tokens":NaN,"completion_tokens":2}',
         "huge": b'{"prompt_tokens":8,"completion_tokens":18446744073709551616}',
@@ -132,14 +117,14 @@ def broken_off() -> Iterator[Row]:
     for name, before in {"first": b"", "later": TOKEN}.items():
         yield streams(f"an error, {name}", "stream_error", before + data(b"{" + error + b"}") + DONE)
         yield streams(f"an error beside choices, {name}", "stream_error", before + beside + usage() + DONE)
-        for reason in (b'"error"', b'"abort"', b'"who knows"', b'"STOP"', b"7", b'{"type":"abort"}'):
+        for reason in (b'"abort"', b'"who knows"', b"7"):
             finished = data(b'{"choices":[{"index":0,"text":"","finish_reason":' + reason + b"}]}")
             yield streams(
                 f"finished by {reason.decode()}, {name}",
                 "stream_error",
                 before + TOKEN + finished + usage() + DONE,
             )
-    for reason in (b'""', b"null", b'"stop"', b'"length"', b'"tool_calls"', b'"content_filter"'):
+    for reason in (b'""', b'"stop"', b'"length"', b'"tool_calls"', b'"content_filter"'):
         finished = data(b'{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":' + reason + b"}]}")
         yield streams(f"finished by {reason.decode()}", "ok", TOKEN + finished + usage() + DONE)
     yield says(
@@ -156,11 +141,6 @@ def broken_off() -> Iterator[Row]:
     )
     yield streams("event: error", "stream_error", TOKEN + b"event: error\ndata: engine died\n\n" + DONE)
     yield streams(
-        "event: error, with JSON",
-        "stream_error",
-        TOKEN + b"event: error\n" + data(b'{"message":"m"}') + DONE,
-    )
-    yield streams(
         "an error of 4 MB", "stream_error", data(b'{"error":"' + 4 * MIB * b"e" + b'"}'), cheap=False
     )
 
@@ -170,16 +150,12 @@ def token_ids() -> Iterator[Row]:
         "a number": b"5",
         "text": b'"ab"',
         "nulls": b"[null,null]",
-        "texts": b'["a","b"]',
         "lists": b"[[1],[2]]",
-        "an object": b'{"a":1,"b":2}',
         "fractions": b"[1.5,2.5]",
         "huge": b"[1e30,2]",
-        "beyond 64 bits": b"[99999999999999999999,1]",
         "beyond 63 bits": b"[18446744073709551615,1]",
         "negative": b"[-1,-2]",
         "truths": b"[true,false]",
-        "ragged": b"[[1,2],3]",
         "too many": b"[1,2,3]",
         "too few": b"[1]",
         "null": b"null",
@@ -208,10 +184,10 @@ def whole_answers() -> Iterator[Row]:
         "null": ("malformed", b"null"),
         "empty choices": ("malformed", WHOLE.replace(b'{"text":"xx"}', b"")),
     }
-    for reason in (b'"stop"', b'"length"', b"null", b'"function_call"'):
+    for reason in (b'"stop"', b"null", b'"function_call"'):
         end = b'"finish_reason":' + reason + b"}"
         bodies[f"finished by {reason.decode()}"] = ("ok", WHOLE.replace(b"}", b"," + end, 1))
-    for reason in (b'"error"', b'"abort"', b'"who knows"', b"[]", b"7"):
+    for reason in (b'"abort"', b"7"):
         end = b'"finish_reason":' + reason + b"}"
         bodies[f"finished by {reason.decode()}"] = ("stream_error", WHOLE.replace(b"}", b"," + end, 1))
         chat = WHOLE.replace(b'"text":"xx"}', b'"message":{"role":"assistant","content":"xx"},' + end)
@@ -222,12 +198,8 @@ def whole_answers() -> Iterator[Row]:
     yield says("whole: until close", "ok", json + b"\r\n" + WHOLE, then="close", stream=False)
     yield says("whole: a length too long", "ok", sized(WHOLE, json, length=999), then="close", stream=False)
     for then in ("close", "reset"):
-        yield says(
-            f"whole: {then} in the middle", "truncated", sized(WHOLE[:40], json, 99), then=then, stream=False
-        )
-        yield says(
-            f"whole: {then}, no length", "truncated", json + b"\r\n" + WHOLE[:40], then=then, stream=False
-        )
+        cut = json + b"\r\n" + WHOLE[:40]
+        yield says(f"whole: {then}, no length", "truncated", cut, then=then, stream=False)
     yield says(
         "whole: gzip",
         "malformed",
