@@ -183,6 +183,9 @@ def test_answers_that_come_whole_are_counted() -> None:
     whole = round(MAX_WHOLE_SHARE * REQUESTS)
     assert said(cell(lambda seq: request(seq, whole=seq < whole))) == []
     assert said(cell(lambda seq: request(seq, whole=seq < whole + 1))) == ["not streamed"]
+    # An engine that guesses ahead makes four tokens in one step.
+    short = cell(lambda seq: replace(request(seq, whole=True), completion_tokens=4))
+    assert health(SPEC, short).whole_answer_share is None
 
 
 def test_requests_that_were_sent_again_are_counted() -> None:

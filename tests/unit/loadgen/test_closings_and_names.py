@@ -30,6 +30,7 @@ from hostile_wire import (
 from one_answer import Answer, recorded
 
 from connector_tax.base.records.target import RequestForm, Target
+from connector_tax.run.loadgen import http_issuer
 from connector_tax.run.loadgen.connection import Connection
 from connector_tax.run.loadgen.http_issuer import HttpIssuer
 from connector_tax.run.loadgen.issuer import Flight, SampleEventHandler
@@ -172,6 +173,26 @@ def test_a_server_that_closes_at_once_is_not_asked_for_spares_without_end() -> N
         return accepted
 
     assert uvloop.run(run()) <= 8
+
+
+def test_a_connection_that_does_not_come_about_is_given_up_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket that listens and never accepts, its queue full: what waits for a connection has an end."""
+    monkeypatch.setattr(http_issuer, "FIRST_WITHIN_S", 0.1)
+
+    async def run(port: int) -> list[str | None]:
+        issuer = HttpIssuer(Target("127.0.0.1", port, "m"), RequestForm(timeout_s=0.2))
+        ended: asyncio.Queue[Flight] = asyncio.Queue()
+        await issuer.start(ended.put_nowait)
+        for seq in range(8):
+            issuer.issue(Flight(seq, 0, 0), ASKED)
+        found = [(await asyncio.wait_for(ended.get(), 10)).status for _ in range(8)]
+        issuer.shutdown()
+        return found
+
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        assert set(uvloop.run(run(full.getsockname()[1]))) == {"timeout"}
 
 
 ERROR = data(b'{"error":{"message":"engine died"}}')
