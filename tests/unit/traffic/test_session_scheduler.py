@@ -111,13 +111,6 @@ def test_workers_divide_sessions_and_not_their_turns() -> None:
         assert all(seq % 2 == index and session % 2 == index for _, seq, session, _ in found)
 
 
-def test_a_trace_begins_when_it_says_and_ends() -> None:
-    trace = tuple(Session((Turn(1, 1),), arrival_s=t) for t in (0.0, 0.03, 0.7))
-    scheduler = SessionScheduler(SPEC, Share(), trace)
-    assert [next_one(scheduler)[0] for _ in range(3)] == [0, 30, 700]
-    assert scheduler.next_due_ns() is None
-
-
 @pytest.mark.parametrize(("arrival", "drops"), [("fixed", True), ("poisson", True), ("concurrency", False)])
 def test_only_sessions_that_arrive_by_themselves_meet_the_cap(arrival: str, drops: bool) -> None:
     """Of a fixed number of sessions none is dropped: the next one would be due at once, and dropped, and so for ever."""
@@ -161,26 +154,21 @@ def test_a_session_of_which_nothing_can_be_said_is_over() -> None:
     assert (scheduler.cancelled, next_one(scheduler)[2:]) == (1, (1, 0))
 
 
-def test_a_join_that_says_on_from_both_branches_needs_both() -> None:
-    scheduler = kept(Turn(9, 3), Turn(2, 3, (0,), (0,)), Turn(2, 3, (0,), (0,)), Turn(2, 3, (1, 2), (1, 2)))
-    next_one(scheduler)
-    scheduler.ended(0, True, 0)
-    branches = {next_one(scheduler)[3]: seq for seq in (1, 2)}
-    scheduler.ended(branches[1], False, 5 * MS)
-    scheduler.ended(branches[2], True, 6 * MS)
-    assert (scheduler.cancelled, next_one(scheduler)[2:]) == (1, (1, 0))
-
-
-def test_a_branch_whose_history_was_answered_goes_on_after_a_join_that_failed() -> None:
-    """Of two branches one failed; the join waited for both and says on from the other."""
-    scheduler = kept(Turn(9, 3), Turn(2, 3, (0,), (0,)), Turn(2, 3, (0,), (0,)), Turn(2, 3, (1, 2), (2,)))
+@pytest.mark.parametrize(("history", "goes_on"), [((2,), True), ((1, 2), False)])
+def test_a_branch_whose_history_was_answered_goes_on_after_a_join_that_failed(
+    history: tuple[int, ...], goes_on: bool
+) -> None:
+    """Of two branches one failed; the join waited for both, and says on from the other one or from both."""
+    branch = Turn(2, 3, (0,), (0,))
+    scheduler = kept(Turn(9, 3), branch, branch, Turn(2, 3, (1, 2), history))
     next_one(scheduler)
     scheduler.ended(0, True, 0)
     branches = {next_one(scheduler)[3]: seq for seq in (1, 2)}
     scheduler.ended(branches[1], False, 5 * MS)
     assert scheduler.next_due_ns() is None
     scheduler.ended(branches[2], True, 6 * MS)
-    assert next_one(scheduler)[3] == 3
+    assert next_one(scheduler)[2:] == ((0, 3) if goes_on else (1, 0))
+    assert scheduler.cancelled == (not goes_on)
 
 
 def test_sessions_that_fail_one_after_the_other_begin_later_and_later() -> None:
@@ -213,9 +201,9 @@ def test_a_fixed_number_of_sessions_is_over_when_their_last_turn_has_ended(
 
 
 def test_a_trace_is_exhausted_when_its_last_session_is_over() -> None:
-    trace = tuple(replace(Session((Turn(1, 1),)), arrival_s=float(k)) for k in range(2))
+    trace = tuple(Session((Turn(1, 1),), arrival_s=t) for t in (0.0, 0.03))
     scheduler = SessionScheduler(SPEC, Share(), trace)
-    assert [next_one(scheduler)[0] for _ in range(2)] == [0, 1000]
+    assert [next_one(scheduler)[0] for _ in range(2)] == [0, 30]
     assert scheduler.next_due_ns() is None and not scheduler.exhausted
     scheduler.ended(0, True, 0)
     scheduler.ended(1, False, 0)

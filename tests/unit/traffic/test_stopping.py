@@ -137,10 +137,6 @@ def test_looks_that_passed_at_once_are_one() -> None:
     assert looks(rule) == [80]
 
 
-def test_without_a_rule_there_is_none() -> None:
-    assert rule_of(spec(stop_half_width=None, max_completed=None)) is None
-
-
 @pytest.mark.parametrize(("deviation", "n"), [(0.01, 40), (1.0, 320)])
 def test_a_cell_ends_when_the_rule_says_and_not_before_its_time(deviation: float, n: int) -> None:
     cell = CellProtocol(spec(duration_s=1.0), 0, rule_of(spec()))
