@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 from scipy import stats
-from virtual_gpu import INPUT_TOKENS, OUTPUT_TOKENS, RATE_PER_S
 
 from connector_tax.base.artifacts.layout import DEVICE_CLOCK
 from connector_tax.base.config import CampaignConfig, load_campaign
@@ -31,6 +30,7 @@ from connector_tax.run.loadgen.cell import measure_cell
 
 MODES = {"async": "virtual-gpu.yaml", "sync": "virtual-gpu-sync.yaml"}
 BAR = 0.005
+RATE_PER_S, INPUT_TOKENS, OUTPUT_TOKENS = 8.0, 1024, 64
 
 
 def tpot_p50_ms(
