@@ -31,6 +31,12 @@ def token_events(draw: st.DrawFn) -> bytes:
     return b"data: " + json.dumps(value, separators=separators).encode()
 
 
+def naive_tokens(event: bytes) -> int:
+    """By the book: decode every event."""
+    data = b"\n".join(line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:"))
+    return int(bool(data and json.loads(data)["choices"]))
+
+
 others = st.sampled_from(
     [
         b": keep-alive",
@@ -39,32 +45,6 @@ others = st.sampled_from(
         b'data: {"choices":[\ndata: {"text":"two lines"}]}',
     ]
 )
-ROLE = b'data: {"choices":[{"delta":{"role":"assistant"}}]}'
-
-
-@st.composite
-def streams(draw: st.DrawFn) -> tuple[bytes, int]:
-    """A well-formed answer, and how many tokens it has."""
-    events = draw(st.lists(st.one_of(token_events(), token_events(), others), max_size=12))
-    if draw(st.booleans()):
-        events.insert(0, ROLE)  # a chat endpoint begins with it, and only there is it looked for
-    tokens = sum(naive_tokens(event) for event in events)
-    usage = {"prompt_tokens": 8, "completion_tokens": tokens}
-    events += [b"data: " + json.dumps({"choices": [], "usage": usage}).encode(), b"data: [DONE]"]
-    end = draw(st.sampled_from([b"\n", b"\r\n", b"\r"]))
-    return b"".join(event.replace(b"\n", end) + end + end for event in events), tokens
-
-
-def naive_tokens(event: bytes) -> int:
-    """By the book: decode every event."""
-    data = b"\n".join(line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:"))
-    choices = json.loads(data)["choices"] if data else []
-    role_only = bool(choices) and "role" in choices[0].get("delta", {})
-    return int(bool(choices) and not role_only)
-
-
-def chunked(parts: list[bytes]) -> bytes:
-    return b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in parts) + b"0\r\n\r\n"
 
 
 def read(reads: list[bytes], *, times: bool = False) -> tuple[list[Flight], Flight]:
@@ -89,20 +69,6 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 cuts = st.lists(st.integers(0, 5000), max_size=20)
-
-
-@given(stream=streams(), in_chunks=cuts, in_reads=cuts)
-@settings(max_examples=150, deadline=None)
-def test_a_connection_reads_the_same_however_the_bytes_come(
-    stream: tuple[bytes, int], in_chunks: list[int], in_reads: list[int]
-) -> None:
-    body, tokens = stream
-    wire = HEAD + chunked(pieces(body, in_chunks))
-    ended, flight = read(pieces(wire, in_reads))
-    assert ended == [flight]
-    assert flight.status == "ok"
-    assert (flight.prompt_tokens, flight.completion_tokens) == (8, tokens)
-    assert (flight.t_first_token_ns is None) == (tokens == 0)
 
 
 @given(st.binary(max_size=400), cuts, st.booleans())
@@ -158,28 +124,6 @@ def test_every_token_has_the_time_of_the_read_that_completed_it(data: Any, event
     expected = [next(k for k, at in enumerate(read_ends, start=1) if at >= e) for e in ends]
     assert list(flight.token_ns or []) == expected
     assert flight.t_last_token_ns == (expected[-1] if expected else None)
-
-
-def test_a_frame_is_no_frame_in_the_middle_of_a_chunk() -> None:
-    """One chunk of two reads, the second of which looks like a chunk with a token: it is the first one's content."""
-    inner = event(1)
-    start = b'data: {"choices":[{"text":"a"}]}\n\n'
-    outer = b"%x\r\n%b" % (len(start) + len(inner), start)
-    _, flight = read([HEAD, outer, inner, b"\r\n", event(2), end(3)])
-    assert flight.status == "malformed" or flight.t_last_token_ns == 5
-
-
-def test_usage_that_comes_before_the_end_is_no_token() -> None:
-    """vLLM's usage event ends as a token's does and is put aside with them; its time is not the last token's."""
-    whole = end(2)
-    cut = whole.index(b"e\r\ndata: [DONE]")
-    _, flight = read([HEAD, event(0), event(1), whole[:cut], whole[cut:]])
-    assert (flight.t_last_token_ns, flight.status) == (3, "ok")
-
-
-def test_an_answer_that_breaks_off_tells_its_last_token() -> None:
-    _, flight = read([HEAD, event(0), event(1), event(2)])
-    assert (flight.t_last_token_ns, flight.status) == (4, "truncated")
 
 
 @pytest.mark.parametrize(

@@ -54,18 +54,12 @@ GOES_ON = [{"index": 0, "text": "x", "finish_reason": None}]
 ROLE_ONLY = [{"index": 0, "delta": {"role": "assistant", "content": ""}}]
 PLAIN = b'data: {"choices":[{"index":0,"text":"x","finish_reason":null}],"usage":null}\n\n'
 RUNNING = {
-    "in every event": [with_usage(n, GOES_ON) for n in range(1, 9)],
     "in every event, before choices": [with_usage(n, GOES_ON, first=True) for n in range(1, 9)],
     "in every event, with spaces": [with_usage(n, GOES_ON, loose=True) for n in range(1, 9)],
     "0 with the role, then in the last token": [
         with_usage(0, ROLE_ONLY),
         *7 * [PLAIN],
         with_usage(8, GOES_ON),
-    ],
-    "0 with the role, then in an event of its own": [
-        with_usage(0, ROLE_ONLY),
-        *8 * [PLAIN],
-        with_usage(8, []),
     ],
     "in every event, and in one of its own": [
         *(with_usage(n, GOES_ON) for n in range(7)),

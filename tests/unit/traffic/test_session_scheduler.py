@@ -101,16 +101,6 @@ def test_what_is_due_of_a_failed_session_is_not_sent() -> None:
     assert forgotten == waiting
 
 
-def test_workers_divide_sessions_and_not_their_turns() -> None:
-    parts = [SessionScheduler(SPEC, Share(index, 2), (CHAIN,)) for index in range(2)]
-    for index, part in enumerate(parts):
-        due_ms, seq, session, turn = next_one(part)
-        assert (due_ms, seq, session, turn) == (index * 100, index, index, 0)
-        part.ended(seq, True, 200 * MS)
-        found = [next_one(part) for _ in range(6)]
-        assert all(seq % 2 == index and session % 2 == index for _, seq, session, _ in found)
-
-
 @pytest.mark.parametrize(("arrival", "drops"), [("fixed", True), ("poisson", True), ("concurrency", False)])
 def test_only_sessions_that_arrive_by_themselves_meet_the_cap(arrival: str, drops: bool) -> None:
     """Of a fixed number of sessions none is dropped: the next one would be due at once, and dropped, and so for ever."""
@@ -120,31 +110,6 @@ def test_only_sessions_that_arrive_by_themselves_meet_the_cap(arrival: str, drop
 def kept(*turns: Turn) -> SessionScheduler:
     one = replace(SPEC, arrival="concurrency", concurrency=1)
     return SessionScheduler(one, Share(), (Session(turns),), cancel_on_failure=False)
-
-
-def test_what_would_follow_on_a_missing_answer_is_not_sent() -> None:
-    """Turn 0 failed: 1 and, through it, 2 have no history. 3 only waits, so it goes on, and 4 has 3's answer."""
-    scheduler = kept(
-        Turn(9, 3),
-        Turn(2, 3, (0,), (0,)),
-        Turn(2, 3, (1,), (1,)),
-        Turn(5, 3, (2,), (), 0.5),
-        Turn(2, 3, (0, 3), (3,)),
-    )
-    over: list[int] = []
-    scheduler.on_over = over.append
-    assert next_one(scheduler)[2:] == (0, 0)
-    scheduler.ended(0, False, 10 * MS)
-    assert scheduler.cancelled == 2
-    due_ms, seq, session, turn = next_one(scheduler)
-    assert (due_ms, session, turn) == (510, 0, 3)
-    scheduler.ended(seq, True, 600 * MS)
-    _, seq, session, turn = next_one(scheduler)
-    assert (session, turn) == (0, 4)
-    assert over == []
-    scheduler.ended(seq, True, 700 * MS)
-    assert over == [0]
-    assert next_one(scheduler)[2:] == (1, 0)
 
 
 def test_a_session_of_which_nothing_can_be_said_is_over() -> None:
