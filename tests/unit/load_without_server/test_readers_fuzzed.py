@@ -2,22 +2,16 @@
 
 import json
 import sys
-from array import array
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connector_tax.run.loadgen import connection as connection_module
-from connector_tax.run.loadgen.connection import Connection
-from connector_tax.run.loadgen.issuer import Flight
-
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from one_answer import Line, Pool
+from one_answer import Answer, recorded
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -47,22 +41,6 @@ others = st.sampled_from(
 )
 
 
-def read(reads: list[bytes], *, times: bool = False) -> tuple[list[Flight], Flight]:
-    """Feed ``reads``, the k-th at time k + 1, then close; the flight's stamps are numbers of reads."""
-    now = [0]
-    pool, flight = Pool(), Flight(0, 0, 0)
-    flight.token_ns = array("q") if times else None
-    with mock.patch.object(connection_module, "monotonic_ns", lambda: now[0]):
-        connection = Connection(pool)
-        connection.connection_made(Line())
-        connection.send(flight, b"request")
-        for now[0], data in enumerate(reads, start=1):
-            connection.data_received(data)
-        now[0] = len(reads) + 1
-        connection.connection_lost(None)
-    return pool.ended, flight
-
-
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     edges = [0, *sorted(c % (len(data) + 1) for c in cuts), len(data)]
     return [data[a:b] for a, b in pairwise(edges) if b > a]
@@ -77,26 +55,13 @@ def test_a_connection_takes_any_bytes_and_reports_its_flight_once(
     data: bytes, where: list[int], with_head: bool
 ) -> None:
     wire = HEAD + data if with_head else data
-    ended, flight = read(pieces(wire, where))
-    assert ended == [flight]
-
-
-def event(n: int) -> bytes:
-    payload = b'data: {"choices":[{"text":"%d"}]}\n\n' % n
-    return b"%x\r\n%b\r\n" % (len(payload), payload)
+    recorded(Answer(wire), pieces(wire, where))
 
 
 def end(tokens: int) -> bytes:
     usage = b'data: {"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":%d}}\n\n' % tokens
     done = b"data: [DONE]\n\n"
     return b"%x\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(usage), usage, len(done), done)
-
-
-@pytest.mark.parametrize("n", [1, 2, 17, 40])
-def test_the_last_token_has_the_time_of_its_own_read(n: int) -> None:
-    """Token k comes with read k + 1, the end with a later one: reads put aside keep their times."""
-    _, flight = read([HEAD, *(event(k) for k in range(n)), end(n)])
-    assert (flight.t_first_token_ns, flight.t_last_token_ns, flight.t_end_ns) == (2, n + 1, n + 2)
 
 
 @given(
@@ -118,12 +83,13 @@ def test_every_token_has_the_time_of_the_read_that_completed_it(data: Any, event
     left_out = data.draw(st.sets(st.sampled_from(boundaries), max_size=4))
     where = sorted({*boundaries, *odd} - left_out | {len(wire)})
     reads = [wire[a:b] for a, b in pairwise([0, *where]) if a < b]
-    _, flight = read([*reads, end(tokens)], times=True)
-    assert flight.status == "ok"
+    found = recorded(Answer(wire), [*reads, end(tokens)])
+    assert (found.status, found.completion_tokens) == ("ok", tokens)
     read_ends = [sum(map(len, reads[: k + 1])) for k in range(len(reads))]
     expected = [next(k for k, at in enumerate(read_ends, start=1) if at >= e) for e in ends]
-    assert list(flight.token_ns or []) == expected
-    assert flight.t_last_token_ns == (expected[-1] if expected else None)
+    first, last, _, *stamps = found.stamps
+    assert stamps == expected
+    assert [first, last] == ([expected[0], expected[-1]] if expected else [None, None])
 
 
 @pytest.mark.parametrize(
@@ -136,15 +102,11 @@ def test_every_token_has_the_time_of_the_read_that_completed_it(data: Any, event
     ids=["error", "no stream", "no event"],
 )
 @pytest.mark.parametrize("kept", [200, 2000])
-def test_of_a_known_secret_no_half_is_kept(
-    head: bytes,
-    kept: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_a_known_secret_no_half_is_kept(head: bytes, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server may repeat the key that it refused where its answer is cut."""
     secret = "Zq8vT2xLk9Rw4nBd7fHsQ1"
     monkeypatch.setenv("VLLM_API_KEY", secret)
     said = b"data: {" + b"m" * (kept - 19) + b" " + secret.encode() + b" was refused\n\n"
     wire = head + b"content-length: %d\r\n\r\n" % len(said) + said
-    _, flight = read([wire])
-    assert flight.error is not None and "mmm" in flight.error and secret[:4] not in flight.error
+    error = recorded(Answer(wire), [wire]).error
+    assert error is not None and "mmm" in error and secret[:4] not in error
