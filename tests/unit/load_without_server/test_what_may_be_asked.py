@@ -48,6 +48,8 @@ def asked(tmp_path: Path, *arguments: str, url: str = "http://127.0.0.1:1") -> L
             ["--find-rate", "1:2", "--slo", "e2e_p90=1s", "--shapes", "8x4,16x4"],
             "one shape, given as --shape",
         ),
+        (["--find-rate", "1:2", "--slo", ""], "slo"),
+        (["--rate", "5", "--goodput", ""], "goodput"),
         (["--rate", "5", "--shapes", "10x2,10x2"], "are the same load"),
         (["--rate", "5", "--shapes", "10x2,10x4", "--output-length", "30"], "are the same load"),
         (["--rate", "5", "--shape", f"{10**30},2"], "INPUTxOUTPUT"),
