@@ -17,6 +17,7 @@ from msgspec import UNSET
 from connector_tax.base.documents.load import Demand, Level, LoadCell, RequestLimit
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.records.target import RequestForm
 from connector_tax.load.demand import falls_short, unserved
 from connector_tax.load.measured import result_of
 from connector_tax.load.page import page, picture
@@ -84,6 +85,8 @@ def test_numbers_of_answers_without_tokens_agree_with_one_another() -> None:
     assert cell.latencies["e2e_ms"]["p50"].point == pytest.approx(100.0)
     assert cell.latencies["ttft_ms"]["p50"].point is None
     assert "  no TTFT, TPOT: " in cell_text(cell)
+    whole = cell_of(spec_of(form=RequestForm(stream=False)), steady(t_first_token_ns=None))
+    assert "no TTFT, TPOT, ITL: answers in one piece" in cell_text(whole)
 
 
 def test_throughput_of_a_fixed_number_counts_the_time_of_requests_that_failed() -> None:
