@@ -1,2 +1,1 @@
-"""What both wings stand on: files, clocks, records, config, plan, statistics, a model of vLLM. Nothing here
-measures or judges."""
+"""Shared foundations: files, clocks, records, config, plan, statistics and a model of vLLM."""

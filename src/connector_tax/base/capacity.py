@@ -1,5 +1,4 @@
-"""How many requests of a shape an engine whose steps cost so much can complete per second, and at which rate
-it is said to hold them."""
+"""Estimates how many requests per second an engine can complete, and up to which rate it keeps up."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -8,27 +7,27 @@ from typing import Any
 
 from connector_tax.base.records.cell import Shape
 
-# Beyond this share of its capacity a configuration is not said to hold a shape: fits are off by some per
-# cent, and a queue close to the capacity is long.
+# Above this share of its capacity a configuration is not expected to keep up: fits are off by a few per cent,
+# and queues near the capacity are long.
 HOLDS_BELOW = 0.85
-# With random arrivals a queue forms at any load: at half the capacity it is short, at two thirds it is not.
+# With random arrivals a queue forms at any load: it is short at half the capacity, not at two thirds.
 HOLDS_BELOW_RANDOM = 0.5
-# Where the engine did not say what it resolved: vLLM's defaults, and memory that never runs out.
+# vLLM's defaults and unlimited memory, for settings that the engine did not report.
 DEFAULTS = {
     "scheduler_config.max_num_seqs": 256,
     "scheduler_config.max_num_batched_tokens": 2048,
     "cache_config.num_gpu_blocks": 1 << 40,
     "cache_config.block_size": 16,
 }
-# 200 arrivals of these are as many give or take 7 %, and TTFT p90 grows by half while the engine keeps up.
+# Over 200 such arrivals the rate varies by about 7 %, and TTFT p90 grows by half while the engine keeps up.
 RANDOM_ARRIVALS = ("poisson", "gamma")
-# 2^-20 of a reference rate is a request in days: something else is wrong then.
+# 2^-20 of a reference rate is one request in days: then something else is wrong.
 SMALLEST_FRACTION = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Of a step, in microseconds."""
+    """The costs of a scheduler step, in microseconds."""
 
     base_us: float
     per_prefill_token_us: float
@@ -39,13 +38,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds a batch.
-
-    Attributes:
-        in_flight: sequences at most, by the engine and by the client's cap.
-        kv_tokens: that the KV cache holds.
-        batched_tokens: of one step.
-    """
+    """The bounds of a batch; ``in_flight`` is the lower of the engine's and the client's limit."""
 
     in_flight: int
     kv_tokens: int
@@ -53,7 +46,7 @@ class Limits:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], inflight_cap: int) -> "Limits":
-        """``settings``: what the engine resolved, by the names of ``DEFAULTS``."""
+        """Return the limits from ``settings`` as the engine resolved them, named as in ``DEFAULTS``."""
         found = {name: int(settings.get(name) or default) for name, default in DEFAULTS.items()}
         return cls(
             min(inflight_cap, found["scheduler_config.max_num_seqs"]),
@@ -62,13 +55,12 @@ class Limits:
         )
 
     def together(self, shape: Shape) -> int:
-        """Sequences of one shape that decode together at most."""
+        """Return how many sequences of ``shape`` can decode together."""
         return max(1, min(self.in_flight, self.kv_tokens // (shape.input_tokens + shape.output_tokens)))
 
 
 def busy_s(costs: Costs, limits: Limits, shape: Shape) -> tuple[float, float]:
-    """Seconds of the engine that one request's prompt and its answer take where as many as can are in
-    flight."""
+    """Return the engine's seconds for one request's prompt and for its answer, at the fullest batch."""
     n = limits.together(shape)
     pieces = math.ceil(shape.input_tokens / limits.batched_tokens)
     looked_back = limits.batched_tokens * pieces * (pieces - 1) / 2
@@ -77,7 +69,7 @@ def busy_s(costs: Costs, limits: Limits, shape: Shape) -> tuple[float, float]:
         + costs.per_context_token_us * looked_back
         + costs.per_prompt_us
     )
-    # A step with a piece of a prompt decodes for everybody else as well.
+    # A step with a prompt chunk also decodes for all others.
     steps = max(shape.output_tokens / n, pieces)
     answer_us = steps * costs.base_us + shape.output_tokens * (
         costs.per_decode_seq_us + costs.per_context_token_us * (shape.input_tokens + shape.output_tokens / 2)
@@ -88,28 +80,26 @@ def busy_s(costs: Costs, limits: Limits, shape: Shape) -> tuple[float, float]:
 def rate_under_load(
     load_per_s: float, safe_per_s: float, use: Callable[[float], float | None], most: float
 ) -> float | None:
-    """Return the rate of a shape in Phase B': ref_load or twice Phase B's, the first that plain holds; None
-    where it holds neither.
+    """Return a shape's rate in Phase B': ref_load, else twice Phase B's rate; None if plain holds neither.
 
     Args:
-        safe_per_s: of Phase B at this shape.
-        use: rate -> share of plain's capacity; None where that is not known.
+        safe_per_s: the shape's rate in Phase B.
+        use: rate -> share of plain's capacity; None if unknown.
     """
     held = (r for r in (load_per_s, 2 * safe_per_s) if (share := use(r)) is None or share <= most)
     return next(held, None)
 
 
 def held_up_to(arrival: str) -> float:
-    """The share of its capacity up to which a configuration is said to hold a rate."""
+    """Return the share of its capacity up to which a configuration is expected to keep up."""
     return HOLDS_BELOW_RANDOM if arrival in RANDOM_ARRIVALS else HOLDS_BELOW
 
 
 def held_fraction(uses: Mapping[str, float | None], allowed: float, most: float) -> float:
-    """The highest power of two below 1 at which plain uses no more than ``allowed`` and everyone no more than
-    ``most``.
+    """Return the highest 2**-k below 1 at which plain uses at most ``allowed``, the others at most ``most``.
 
     Args:
-        uses: at the reference rate; None where a capacity is not known, which then has no say.
+        uses: share of capacity at the reference rate; None if unknown, which sets no limit.
     """
     limits = {c: allowed if c == "plain" else most for c in uses}
     for k in range(1, SMALLEST_FRACTION):

@@ -1,5 +1,4 @@
-"""A command: what it takes, and the function that does it. One form for ``connector-tax NAME`` and for its
-script."""
+"""A command: its arguments and its function, in one form for ``connector-tax NAME`` and for its script."""
 
 import argparse
 import re
@@ -17,14 +16,12 @@ from connector_tax.base.units import ratio_of
 
 
 def one_or_more(text: str) -> int:
-    """The type of an argument that counts."""
     if (value := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"{text}: give 1 or more")
     return value
 
 
 def ratio(text: str) -> float:
-    """The type of an argument that is one."""
     try:
         return ratio_of(text)
     except ValueError as error:
@@ -32,11 +29,11 @@ def ratio(text: str) -> float:
 
 
 def add_options(parser: Any, *options: tuple[Any, ...]) -> None:
-    """Add options to a parser or a group of it.
+    """Add options to a parser or an argument group.
 
     Args:
-        options: names=METAVAR; the type, the choices, or bool for a switch; help; the default where there is
-            one, [] for what may be repeated, and ... for what has to be given.
+        options: (names=METAVAR, kind, help, default). The kind is a type, the choices, or bool for a switch.
+            The default may be absent, [] for a repeatable option, or ... for a required one.
     """
     for names, kind, about, *given in options:
         flags, _, metavar = names.partition("=")
@@ -52,7 +49,7 @@ def add_options(parser: Any, *options: tuple[Any, ...]) -> None:
 
 
 class Parser(argparse.ArgumentParser):
-    """One that says what is wrong in one line, and names what was probably meant."""
+    """A parser that reports an error in one line and suggests the option that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         remedy = f"{self.prog} --help says what it takes."
@@ -66,19 +63,16 @@ class Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command.
+    """A command of ``connector-tax``.
 
     Attributes:
-        about: stands above its help.
-        arguments: adds what the command takes to a parser.
-        run: does it; returns the exit code.
-        usage: what stands behind its name in the first line of its help, where that is no list of all
-            options.
-        brief: of a command with many options those that ``--help`` lists; ``--help-all`` lists the others,
-            too.
-        hands_on: whether what follows ``--`` is another program's: ``args.behind``.
-        epilog: stands below its help, line by line as it is.
-        interrupted: what is said on Ctrl-C of what is kept.
+        about: stands above its help, ``epilog`` below, with its line breaks.
+        arguments: adds its arguments to a parser.
+        run: does the work and returns the exit code.
+        usage: replaces the list of all options in the help's first line.
+        brief: the options that ``--help`` lists, if not all; ``--help-all`` lists all.
+        hands_on: pass arguments after ``--`` on to another program, in ``args.behind``.
+        interrupted: the message on Ctrl-C about what is kept.
     """
 
     about: str | None
@@ -91,11 +85,11 @@ class Command:
     interrupted: str = "what was finished is kept"
 
     def parser(self, prog: str | None = None, *, whole: bool = False) -> argparse.ArgumentParser:
-        """Its command line.
+        """Return the parser.
 
         Args:
             prog: its name in messages, by default the script's.
-            whole: whether its help lists all that it takes.
+            whole: list all options in the help.
         """
         parser = Parser(
             prog=prog,
@@ -104,7 +98,7 @@ class Command:
             formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=34),
         )
         self.arguments(parser)
-        # Set behind the arguments, since names of subcommands are made of it.
+        # Set after the arguments, because argparse derives the names of subcommands from it.
         parser.usage = self.usage and f"%(prog)s {self.usage}"
         if self.brief and not whole:
             for action in parser._actions:
@@ -114,7 +108,7 @@ class Command:
         return parser
 
     def call(self, argv: Sequence[str], prog: str | None = None) -> int:
-        """Do what ``argv`` says; the exit code. What a person can mend is raised."""
+        """Run the command on ``argv`` and return the exit code; raise errors that a person can fix."""
         if self.brief and "--help-all" in argv:
             print(self.parser(prog, whole=True).format_help(), end="")
             return 0
@@ -125,8 +119,7 @@ class Command:
         return self.run(args)
 
     def main(self, argv: Sequence[str] | None = None, prog: str | None = None) -> None:
-        """Do it as a process's own work and exit: 2 for what a person can mend, 70 for a bug, else as ``run``
-        says."""
+        """Run the command and exit: 2 if a person can fix the error, 70 for a bug, else ``run``'s code."""
         arguments = sys.argv[1:] if argv is None else argv
 
         def do() -> None:

@@ -1,7 +1,6 @@
-"""Words by which an engine's log says that its connector is off or runs on a fallback; the cache counter that
-proves it on.
+"""Detects in an engine's log that its connector is off or on a fallback; names the counter that proves it on.
 
-Preflight asks them of the engine that it tries, the analysis of every launch that was measured.
+Preflight checks the engine that it tries, the analysis every measured launch.
 """
 
 import re
@@ -11,8 +10,8 @@ from typing import Literal
 Said = Literal["off", "fallback"]
 
 EXTERNAL_QUERIES = "external_prefix_cache_queries"
-# Lines of LMCache, vLLM and Mooncake. A fallback is LMCache on torch operations where its own are compiled
-# for another CUDA.
+# Lines of LMCache, vLLM and Mooncake. On a fallback LMCache runs torch operations, because its own were
+# compiled for another CUDA.
 _WORDS: dict[Said, re.Pattern[str]] = {
     "off": re.compile(
         r"degraded mode|no supported \w+ connector|connector (is |was )?(disabled|inactive|switched off)"
@@ -25,7 +24,7 @@ MOST_SAID_CHARS = 300
 
 
 def said_in(lines: Iterable[str]) -> tuple[Said, str] | None:
-    """What the log says first, and its line; None where it says nothing of the kind."""
+    """Return the first finding in the log and its line; None without one."""
     for line in lines:
         for said, words in _WORDS.items():
             if words.search(line):

@@ -1,9 +1,8 @@
-"""HTTP straight to an engine: no proxy, no ``~/.netrc``, whatever the environment names.
+"""HTTP straight to an engine: no proxy and no ``~/.netrc``, whatever the environment says.
 
-``httpx`` goes by ``http_proxy``, ``HTTPS_PROXY`` and ``ALL_PROXY`` unless it is told not to. A proxy does not
-reach this host's loopback addresses, or reaches another engine there; and the load itself goes through bare
-sockets, past any proxy. The engine's own environment keeps these variables: it may need them for the model
-hub.
+``httpx`` follows ``http_proxy``, ``HTTPS_PROXY`` and ``ALL_PROXY`` by default. A proxy cannot reach this
+host's loopback addresses, or reaches another engine there. The load itself uses bare sockets, past any proxy.
+The engine's own environment keeps these variables, since it may need them for the model hub.
 """
 
 import ssl
@@ -15,15 +14,14 @@ from time import monotonic
 import httpx
 
 Headers = Mapping[str, str] | None
-# No list of models and no metrics are longer.
+# Lists of models and metrics are shorter.
 MOST_ANSWER_BYTES = 16 << 20
-# Engines speak plain HTTP. httpx would otherwise load the system's certificates for each client, which takes
-# 30 to 100 ms.
+# Engines speak plain HTTP. By default each httpx client loads the system's certificates, in 30 to 100 ms.
 _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Client(httpx.Client):
-    """Keeps its connection from one question to the next."""
+    """A client that keeps its connection between requests."""
 
     def __init__(
         self,
@@ -43,9 +41,10 @@ class Client(httpx.Client):
 
 
 def get(url: str, *, timeout_s: float) -> httpx.Response:
-    """
+    """Send one GET request and return the whole answer.
+
     Raises:
-        httpx.HTTPError: no answer; or none that is whole in that time.
+        httpx.HTTPError: no whole answer within ``timeout_s``.
     """
     with Client(timeout_s=timeout_s) as asking:
         return whole(asking, "GET", url, within_s=timeout_s)
@@ -54,11 +53,12 @@ def get(url: str, *, timeout_s: float) -> httpx.Response:
 def whole(
     client: httpx.Client, method: str, url: str, *, within_s: float, json: object = None
 ) -> httpx.Response:
-    """An answer with all of its body. httpx's own time-out is of each read, so that an answer may trickle, or
-    flow, for ever.
+    """Return an answer with its whole body.
+
+    httpx's own time-out applies per read, so that an answer may trickle forever.
 
     Raises:
-        httpx.HTTPError: no answer; or one without an end after ``within_s`` or ``MOST_ANSWER_BYTES``.
+        httpx.HTTPError: no answer, or one that does not end within ``within_s`` or ``MOST_ANSWER_BYTES``.
     """
     found: Future[httpx.Response] = Future()
 
@@ -68,7 +68,7 @@ def whole(
         except BaseException as error:  # noqa: BLE001 - a thread's outermost frame; raised where it is waited for
             found.set_exception(error)
 
-    # A handshake or a head that trickles is waited for inside of httpx, and nothing else ends that.
+    # A thread, since httpx offers no other way to end a handshake or header that trickles in.
     threading.Thread(target=ask, daemon=True).start()
     try:
         return found.result(within_s)
@@ -81,7 +81,7 @@ def _whole(client: httpx.Client, method: str, url: str, within_s: float, json: o
     body = bytearray()
     with client.stream(method, url, json=json) as answer:
         if len(codings := answer.headers.get_list("Content-Encoding", split_commas=True)) > 1:
-            # A read of 64 KiB becomes 64 MiB at most, and 64 GiB where it was compressed twice.
+            # A read of 64 KiB unpacks to at most 64 MiB, but to 64 GiB if it was compressed twice.
             raise httpx.DecodingError(f"an answer that is compressed {len(codings)} times")
         for piece in answer.iter_bytes():
             body += piece
@@ -89,8 +89,7 @@ def _whole(client: httpx.Client, method: str, url: str, within_s: float, json: o
                 raise httpx.ReadError(f"an answer without an end after {MOST_ANSWER_BYTES >> 20} MiB")
             if monotonic() > deadline_s:
                 raise httpx.ReadTimeout(f"an answer without an end after {within_s:g} s")
-    # What was compressed is not any more. And a text is UTF-8, whatever its charset: some names are none
-    # (hex, zip), and raise.
+    # The body is unpacked by now. Text is read as UTF-8, since some charsets (hex, zip) raise.
     headers = [
         (k, v)
         for k, v in answer.headers.multi_items()
@@ -100,7 +99,7 @@ def _whole(client: httpx.Client, method: str, url: str, within_s: float, json: o
 
 
 def served_models(answer: httpx.Response) -> list[str] | None:
-    """What an answer to ``/v1/models`` names; None where it is no such answer, whatever else it is."""
+    """Return the models in an answer to ``/v1/models``; None for any other answer."""
     if answer.status_code != 200:
         return None
     try:

@@ -1,8 +1,7 @@
-"""How a script begins and ends: its words hold no secret and also go to a log, a person's mistake is one
-message.
+"""Runs a script: masks secrets in its output, copies the output to a log, and reports errors.
 
-Measuring scripts write their log themselves, since a pipe through ``tee`` would put a shell between them
-and Snakemake, and the shell would not die with it.
+An error that a person can fix is one message. Measuring scripts write their log themselves: a pipe through
+``tee`` would put a shell between them and Snakemake, and the shell would not die with it.
 """
 
 import errno
@@ -20,33 +19,32 @@ from connector_tax.base.errors import IN_THE_WAY, OF_THE_DISK, ConnectorTaxError
 from connector_tax.base.files import writing_failed
 from connector_tax.base.secrets import masked
 
-# ``EX_SOFTWARE`` of sysexits.h. Not Python's own 1, by which scripts that judge say that a limit was passed.
+# ``EX_SOFTWARE`` of sysexits.h. Not Python's 1, by which judging scripts report an exceeded limit.
 BUG = 70
 
 
-# As for other mistakes that a person can mend.
+# The same code as for other errors that a person can fix.
 UNSAID = 2
-# Of a process that was told to end and did so in order, its ``finally`` blocks run.
+# Exit codes of a process that was told to end and did so in order, with its ``finally`` blocks run.
 TOLD_TO_END = (128 + signal.SIGTERM, 128 + signal.SIGHUP)
 
 
 def nobody_reads(stream: TextIO) -> NoReturn:
-    """End as a process does that SIGPIPE ends: what it was piped into (``head``) has read enough."""
+    """Exit as SIGPIPE would: the pipe's reader (``head``) has read enough."""
     _to_nowhere(stream)
     sys.exit(128 + signal.SIGPIPE)
 
 
 def _to_nowhere(stream: TextIO) -> None:
-    """What is still buffered would fail once more while the interpreter ends."""
+    """Redirect the stream to /dev/null, since flushing its buffer at exit would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class _Words:
-    """A text stream without secrets that may also go to a log; a log that cannot be written any more is given
-    up, in words.
+    """A text stream that masks secrets and may also write a log, which it gives up with a message on failure.
 
     Attributes:
-        unsaid: why the stream cannot be written any more, as on a disk that is full; None where it can.
+        unsaid: why the stream can no longer be written, as on a full disk; None if it can.
     """
 
     def __init__(self, stream: TextIO, log: FileIO | None = None) -> None:
@@ -55,8 +53,8 @@ class _Words:
         self.unsaid: OSError | None = None
 
     def write(self, text: str) -> int:
-        # A path or variable may hold what is no text, and a server's words what the stream's encoding does
-        # not have.
+        # A path or variable may hold bytes that are no text, and a server's message characters that the
+        # stream cannot encode.
         text = masked(text).encode(errors="backslashreplace").decode()
         encoding = self._stream.encoding or "utf-8"
         with self._giving_up():
@@ -85,7 +83,7 @@ class _Words:
         except BrokenPipeError:
             nobody_reads(self._stream)
         except OSError as error:
-            # What is measured goes on, and its files say the same.
+            # The measurement goes on, and its files hold the same facts.
             self.unsaid = error
             _to_nowhere(self._stream)
 
@@ -94,49 +92,47 @@ class _Words:
 
 
 def log_to(path: Path | None) -> None:
-    """From now on everything printed also goes to ``path``; an earlier log is kept and continued."""
+    """Also write all further output to ``path``; an earlier log is continued."""
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Unbuffered: what a full disk refused must not be tried again while the interpreter ends.
+    # Unbuffered: what a full disk refused must not be written again at exit.
     log = FileIO(path, "a")
     sys.stdout = _Words(sys.stdout, log)
     sys.stderr = _Words(sys.stderr, log)
 
 
 def end_in_log() -> None:
-    """Say no more but to the log: whoever started this process reads there why it ended, and says it once."""
+    """Write only to the log from now on; the parent process reads there why this one ended and reports it."""
     _to_nowhere(sys.stderr)
 
 
 def _there(stream: TextIO | None) -> TextIO:
-    """``stream``; what is said goes nowhere where it was closed before this process began (``>&-``)."""
+    """Return ``stream``, or /dev/null if it was closed at the start (``>&-``)."""
     return open(os.devnull, "w", encoding="utf-8") if stream is None else stream
 
 
 def _open_standard_files() -> None:
-    """Whoever is started from here inherits 0, 1 and 2. One that is closed would become a socket there, which
-    libuv does not survive."""
+    """Make 0, 1 and 2 open and inheritable; a closed one becomes a socket in a child, which breaks libuv."""
     for fd in range(3):
         try:
             os.set_inheritable(fd, True)
         except OSError:
-            # It is the lowest that is free.
+            # open() returns the lowest free number, which is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def run_door(main: Callable[[], None], *, interrupted: str = "what was finished is kept") -> None:
-    """Run a script's ``main`` and exit: 2 for what a person can mend, a traceback and 70 for what is a bug.
+    """Run a script's ``main`` and exit: 2 for an error that a person can fix, 70 and a traceback for a bug.
 
-    What cannot be said, as on a disk that is full, is a person's to mend: it ends nothing, and is said on the
-    other stream at the end.
+    A stream that cannot be written, as on a full disk, does not end the run. It is reported on the other
+    stream at the end, with exit code 2.
 
     Args:
-        interrupted: what is said on Ctrl-C of what is kept, and to a log also where the process was told to
-            end.
+        interrupted: the message on Ctrl-C about what is kept; also logged if the process was told to end.
     """
     _open_standard_files()
-    # To the end of the process: a traceback is printed after everything else.
+    # Kept to the end of the process: a traceback is printed after everything else.
     out, err = _Words(_there(sys.stdout)), _Words(_there(sys.stderr))
     sys.stdout, sys.stderr = out, err
     try:
@@ -145,14 +141,14 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
         if ended.code in (None, 0, 1):
             _end_if_unsaid(out, err)
         if ended.code in TOLD_TO_END and isinstance(sys.stderr, _Words) and sys.stderr.logs:
-            # Whoever reads the log has no exit code.
+            # Readers of the log do not see the exit code.
             print(f"interrupted; {interrupted}", file=sys.stderr)
         raise
     except ConnectorTaxError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        # Nothing is left that another one could end.
+        # Nothing is left that another signal could end.
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, signal.SIG_IGN)
         print(f"interrupted; {interrupted}", file=sys.stderr)
@@ -170,7 +166,7 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
 
 
 def _of_a_file(error: OSError) -> str:
-    """What a file system refused, and what to do."""
+    """Return what the file system refused, and a remedy."""
     where = error.filename2 or error.filename or "a file"
     place = os.fsdecode(where) if isinstance(where, (str, bytes)) else str(where)
     if error.errno in (*OF_THE_DISK, *IN_THE_WAY):

@@ -27,24 +27,22 @@ import msgspec
 from connector_tax.base.errors import IN_THE_WAY, ArtifactError, ConfigError
 from connector_tax.base.secrets import masked, masked_values
 
-# Opening files of results: regular ones of at most one size, and names that stay in their folder.
+# Opening result files: regular files of limited size, under names that stay in their folder.
 
-# Of any file, and of what a packed one holds. 15 minutes of step records of the fastest engine seen are 0.2
-# GB.
+# Per file, also when unpacked. 15 minutes of step records of the fastest engine seen are 0.2 GB.
 MOST_BYTES = 4 << 30
-# File systems take no longer name.
+# The longest name that file systems allow.
 MOST_NAME_BYTES = 255
-# Of TMPDIR, below which a socket's path has ``/ct-xxxxxxxx/`` and up to 77 bytes, as LMCache 0.4's have.
+# The longest TMPDIR: a socket's path adds ``/ct-xxxxxxxx/`` and up to 77 bytes, as with LMCache 0.4.
 MOST_FOLDER_BYTES = 17
-# Of a published campaign's streams.
+# Suffix of a published campaign's packed streams.
 PACKED = ".gz"
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CAMPAIGN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def is_bare(name: object) -> bool:
-    """Whether ``name`` names something in a folder and nothing beyond it: no separator, no dot in front, all
-    printable."""
+    """Return whether ``name`` stays in its folder: no separator, no leading dot, printable."""
     return (
         isinstance(name, str)
         and bool(name)
@@ -56,7 +54,7 @@ def is_bare(name: object) -> bool:
 
 
 def bare(name: object, what: str) -> str:
-    """``name``, if it is bare.
+    """Return ``name``, if it is bare.
 
     Args:
         what: whose name it is, for messages.
@@ -73,7 +71,7 @@ def bare(name: object, what: str) -> str:
 
 
 def is_date(text: object) -> bool:
-    """``YYYY-MM-DD`` of a day that there is."""
+    """Return whether ``text`` is an existing day, ``YYYY-MM-DD``."""
     if not isinstance(text, str) or not _DATE.fullmatch(text):
         return False
     try:
@@ -84,26 +82,24 @@ def is_date(text: object) -> bool:
 
 
 def is_campaign_name(text: object) -> bool:
-    """As ``workflow/schemas/config.schema.yaml`` has it."""
+    """Check a campaign's name, as ``workflow/schemas/config.schema.json`` does."""
     return isinstance(text, str) and is_bare(text) and _CAMPAIGN.fullmatch(text) is not None
 
 
 def shown(value: object, limit: int = 80) -> str:
-    """``repr``, which escapes what is not printable, cut to about ``limit`` characters."""
+    """Return ``repr(value)``, which escapes unprintable characters, cut to about ``limit`` characters."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
 
 
 def printable(text: str, most: int = 2000) -> str:
-    """``text`` for a terminal or a page: what is not printable becomes a blank, what is over ``most``
-    characters is cut."""
+    """Return ``text`` for a terminal or a page: blanks for unprintable characters, cut after ``most``."""
     line = "".join(c if c.isprintable() else " " for c in text[:most])
     return line if len(text) <= most else f"{line}... ({len(text)} characters)"
 
 
 def is_regular(path: Path) -> bool:
-    """As ``Path.is_file``, which raises where its folder may not be entered: there is nothing to be read
-    then."""
+    """Return ``path.is_file()``, but False instead of an error if its folder may not be entered."""
     try:
         return path.is_file()
     except PermissionError:
@@ -111,14 +107,14 @@ def is_regular(path: Path) -> bool:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open ``path`` for reading, if it is a regular file of at most ``MOST_BYTES``.
+    """Open a regular file of at most ``MOST_BYTES`` for reading.
 
     Raises:
-        FileNotFoundError: there is nothing.
+        FileNotFoundError: nothing is there.
         ArtifactError: it is something else, larger, or cannot be opened.
     """
     try:
-        found = path.stat()  # looked at first: a pipe would never be open
+        found = path.stat()  # first, since opening a pipe would block
         if not stat.S_ISREG(found.st_mode):
             raise ArtifactError(f"{path}: cannot be read: it is no regular file.")
         if found.st_size > MOST_BYTES:
@@ -137,10 +133,10 @@ def open_regular(path: Path) -> BinaryIO:
 
 @contextmanager
 def open_stream(path: Path) -> Iterator[BinaryIO]:
-    """As ``open_regular``; what a name ending in ``.gz`` holds is unpacked while it is read.
+    """Open a file as ``open_regular`` does; a name that ends in ``.gz`` is unpacked during the read.
 
     Raises:
-        ArtifactError: also where it is packed and damaged.
+        ArtifactError: also for damaged packed content.
     """
     with open_regular(path) as file:
         if path.suffix != PACKED:
@@ -154,16 +150,14 @@ def open_stream(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_whole(path: Path) -> bytes:
-    """Return everything in ``path``; refuses as ``open_regular`` does."""
     with open_regular(path) as handle:
         return handle.read()
 
 
 def lines_of(content: bytes) -> list[str]:
-    """Of JSONL or a log: only a line feed ends a line. U+2028 and its like, at which ``str.splitlines`` cuts,
-    are text.
+    """Return the lines of JSONL or a log, with U+FFFD for bytes that are not UTF-8.
 
-    Bytes that are no UTF-8 become U+FFFD.
+    Only a line feed ends a line. U+2028 and its like, at which ``str.splitlines`` cuts, are text.
     """
     lines = content.decode("utf-8", errors="replace").split("\n")
     return lines if lines[-1] else lines[:-1]
@@ -173,7 +167,7 @@ def each_line_of(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file without their line feeds; refuses as ``open_stream`` does.
 
     Raises:
-        ArtifactError: also where it holds more than ``MOST_BYTES``.
+        ArtifactError: also if it holds more than ``MOST_BYTES``.
     """
     left = MOST_BYTES
     with open_stream(path) as handle:
@@ -185,7 +179,7 @@ def each_line_of(path: Path) -> Iterator[bytes]:
 
 
 def is_folder(path: Path) -> bool:
-    """No name too long is an error, as it is to ``Path.is_dir``: there is no such folder."""
+    """Return ``path.is_dir()``, but False instead of an error for too long a name."""
     try:
         return path.is_dir()
     except OSError:
@@ -193,8 +187,7 @@ def is_folder(path: Path) -> bool:
 
 
 def in_the_way(path: Path) -> str:
-    """What lies where ``path`` was to be made, in words. An error says so of files and folders alike,
-    whichever was wanted."""
+    """Return in words what lies in the place of ``path``, which the error does not tell."""
     other = next(
         (p for p in (*reversed(path.parents), path) if os.path.lexists(p) and not is_folder(p)), None
     )
@@ -207,21 +200,23 @@ T = TypeVar("T")
 
 
 def socket_folder() -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder for sockets that only this user may enter: whose path with one has at most 107
-    bytes, whatever TMPDIR is."""
+    """Make a private temporary folder for sockets.
+
+    A socket's path in it has at most 107 bytes, whatever TMPDIR is.
+    """
     short = len(os.fsencode(tempfile.gettempdir())) <= MOST_FOLDER_BYTES
     return tempfile.TemporaryDirectory(prefix="ct-", dir=None if short else "/tmp")  # nosec B108  # made by mkdtemp
 
 
 class Document(str):
-    """JSON of ``to_json``, whose texts are masked already; its numbers and keys are to stay."""
+    """JSON text of ``to_json`` with its strings masked already; its numbers and keys must stay."""
 
 
 def write_text(path: Path, text: str) -> None:
-    """``write_bytes`` of ``text`` in UTF-8, without the secrets in it.
+    """Write ``text`` in UTF-8 with its secrets masked, as ``write_bytes`` does.
 
-    Python has bytes of the environment and of paths that are no UTF-8 as lone surrogates; they are written
-    ``\\udcff``. That is also JSON's own word for them, so a document reads back as it was.
+    Python represents bytes of the environment and of paths that are not UTF-8 as lone surrogates. They are
+    written as ``\\udcff``, which is also JSON's escape, so a document reads back unchanged.
     """
     write_bytes(path, _stored(text))
 
@@ -236,10 +231,10 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_named(path: Path, text: str) -> None:
-    """Put ``text`` where a user said, as a shell's ``>`` does: into a pipe or a terminal, and through a link.
+    """Write ``text`` where a user said, as a shell's ``>`` does: into a pipe or terminal, and through a link.
 
     Raises:
-        ArtifactError: the disk is full or the folder cannot be written.
+        ArtifactError: as ``write_bytes``.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -249,16 +244,16 @@ def write_named(path: Path, text: str) -> None:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Put ``lines`` at ``path``, all of them or none, as they are.
+    """Put ``lines`` at ``path`` unmasked, all of them or none.
 
     Raises:
-        ArtifactError: the disk is full or the folder cannot be written.
+        ArtifactError: as ``write_bytes``.
     """
     write_pieces(path, (f"{line}\n".encode(errors="backslashreplace") for line in lines))
 
 
 def write_pieces(path: Path, content: Iterable[bytes], mode: int = 0o644) -> None:
-    """``write_bytes`` of what is too large to be in memory at once."""
+    """Write content that is too large for memory, as ``write_bytes`` does."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -270,7 +265,7 @@ def write_pieces(path: Path, content: Iterable[bytes], mode: int = 0o644) -> Non
             os.replace(temporary, path)
         sync_folder(path.parent)
     except BaseException as error:
-        # Also after an interrupt. The reason why it failed may keep us from removing it, too.
+        # Also after an interrupt. Removal may fail for the same reason as the write.
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
@@ -281,21 +276,20 @@ def write_pieces(path: Path, content: Iterable[bytes], mode: int = 0o644) -> Non
 
 @contextmanager
 def _held(temporary: Path) -> Iterator[BinaryIO]:
-    """A new file with a lock on it, by which others see that its writer lives."""
+    """Open a new file with a lock on it, which shows that its writer lives."""
     while True:
         with open(temporary, "wb") as handle:
-            # A file system that does not lock keeps what a killed writer left.
+            # Without file locks the leftovers of killed writers stay.
             with suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_EX)
-            # Between the two somebody may have taken it for a half that nobody writes.
+            # Between open and lock another process may have removed it as a leftover.
             if temporary.exists():
                 yield handle
                 return
 
 
 def _remove_halves(path: Path) -> None:
-    """What writers of ``path`` left that were killed; whoever still writes holds a lock. What cannot be
-    removed is in nobody's way."""
+    """Remove what killed writers of ``path`` left, if possible; living writers hold a lock."""
     name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.tmp")
     with suppress(OSError):
         for entry in [e for e in os.scandir(path.parent) if name.fullmatch(e.name)]:
@@ -306,13 +300,13 @@ def _remove_halves(path: Path) -> None:
 def _remove_half(file: Path) -> None:
     with suppress(OSError), open(os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Its writer may have made the name again, where somebody else cleans as well.
+        # The name may belong to a new file, if another process cleans up as well.
         if os.path.samestat(os.fstat(handle.fileno()), os.lstat(file)):
             file.unlink()
 
 
 def write_text_if_changed(path: Path, text: str) -> bool:
-    """Like ``write_text``, but leaves a file with this very content (and its mtime) alone."""
+    """Write as ``write_text``, unless the file has this content; return whether it was written."""
     content = _stored(text)
     unchanged = (
         path.is_file()
@@ -331,7 +325,7 @@ def _stored(text: str) -> bytes:
 
 
 def to_json(value: Any) -> Document:
-    """Indented JSON with a final newline, without the secrets in it; refuses NaN, which JSON has no word for.
+    """Return indented JSON with a final newline and masked secrets; refuse NaN, which JSON cannot express.
 
     Args:
         value: JSON, or a document of ``base/documents``.
@@ -349,8 +343,8 @@ def read_json(path: Path) -> Any:
     """Parse one JSON file.
 
     Raises:
-        ArtifactError: missing, no regular file, too large, or not JSON as ``parse_json`` has it; names file
-            and place.
+        ArtifactError: missing, not a regular file, too large, or not JSON by ``parse_json``; names file and
+            place.
     """
     try:
         return parse_json(read_whole(path))
@@ -369,7 +363,7 @@ def parse_json(content: bytes) -> Any:
     """Parse JSON.
 
     Raises:
-        ValueError: not JSON, a number that is none, or nested too deep.
+        ValueError: not JSON, an invalid number, or nested too deep.
     """
     try:
         return msgspec.json.decode(content)
@@ -378,7 +372,7 @@ def parse_json(content: bytes) -> Any:
 
 
 def append_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write ``lines`` to a file of a folder that is still under its temporary name."""
+    """Append ``lines`` to a file in a folder that still has its temporary name."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a", encoding="utf-8", errors="backslashreplace") as handle:
@@ -390,17 +384,16 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 class Lines:
-    """A file that grows by whole lines while others read it; one that an earlier writer left torn is ended
-    first.
+    """A file that grows by whole lines while others read it; a torn last line is ended first.
 
-    Nothing is buffered: what a full disk refused must not be tried again, behind half of itself, when the
-    file is closed.
+    Unbuffered: what a full disk refused must not be written again on close, after a part of itself.
     """
 
     def __init__(self, path: Path) -> None:
-        """
+        """Open ``path`` for appending.
+
         Raises:
-            ArtifactError: the file cannot be written.
+            ArtifactError: it cannot be written.
         """
         self._path = path
         try:
@@ -413,10 +406,7 @@ class Lines:
             self._append(b"\n")
 
     def write(self, line: str) -> None:
-        """
-        Raises:
-            ArtifactError: it cannot be written, or not whole.
-        """
+        """Append one line; raise ArtifactError if it cannot be written whole."""
         self._append(line.encode(errors="backslashreplace") + b"\n")
 
     def _append(self, content: bytes) -> None:
@@ -434,10 +424,10 @@ class Lines:
 
 
 def publish_folder(temporary: Path, final: Path) -> None:
-    """Rename a complete folder into place; an older folder of that name is replaced.
+    """Rename a complete folder into place, replacing an older one of that name.
 
-    The older one is moved aside first and deleted last, so a crash in between leaves either the
-    old or the new folder, never a mixture.
+    The older one is moved aside first and deleted last, so a crash in between leaves either folder, never a
+    mixture.
     """
     try:
         sync_beneath(temporary)
@@ -452,7 +442,7 @@ def publish_folder(temporary: Path, final: Path) -> None:
 
 
 def sync_beneath(folder: Path) -> None:
-    """Files, then the folders that name them, then the folder's own name: what is durable is whole."""
+    """Make a folder durable: its files, then the folders that name them, then its own name."""
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir():
             sync_folder(path)
@@ -463,7 +453,7 @@ def sync_beneath(folder: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Of a regular file; refuses others as ``open_regular`` does."""
+    """Return the checksum of a regular file; refuses others as ``open_regular`` does."""
     digest = hashlib.sha256()
     with open_regular(path) as handle:
         while block := handle.read(1 << 20):
@@ -472,7 +462,7 @@ def sha256_of(path: Path) -> str:
 
 
 def hash_of(value: Any) -> str:
-    """First 16 hex digits of the SHA-256 of the canonical JSON of ``value``."""
+    """Return the first 16 hex digits of the SHA-256 of the canonical JSON of ``value``."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -489,7 +479,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def writing_failed(path: Path, error: OSError) -> ArtifactError:
-    """The message for a failed write: what is in the way, or the free space, which is the usual reason."""
+    """Return the error for a failed write; it names what is in the way, or the free space."""
     if error.errno in IN_THE_WAY:
         return ArtifactError(
             f"{path}: cannot write ({error.strerror}): {in_the_way(path)}. Move it away or name another"
@@ -504,7 +494,7 @@ def writing_failed(path: Path, error: OSError) -> ArtifactError:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make durable what its files are called."""
+    """Make the names of its files durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -513,17 +503,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def parse_lines(path: Path, parse: Callable[[Any], T], wanted: str) -> tuple[T, ...]:
-    """Every line of a JSONL file that a person wrote, parsed; empty lines are left out.
+    """Return the parsed lines of a JSONL file that a person wrote; empty lines are skipped.
 
     Args:
-        parse: raises ValueError, TypeError or LookupError for a value that is none.
+        parse: raises ValueError, TypeError or LookupError for an invalid value.
         wanted: what a line should hold, for messages.
 
     Raises:
-        ConfigError: unreadable, empty, or a line that is not wanted; names the line and what is wrong.
+        ConfigError: unreadable, empty, or with an invalid line; names the line and what is wrong.
     """
     try:
-        # Only a line feed ends a line of JSONL: texts may hold U+2028, at which str.splitlines cuts.
+        # U+2028 ends no line, as in ``lines_of``.
         lines = path.read_bytes().decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
@@ -542,13 +532,11 @@ def parse_lines(path: Path, parse: Callable[[Any], T], wanted: str) -> tuple[T, 
     return tuple(found)
 
 
-# JSON to a document's type. What does not fit is told in the words of msgspec, with the file, the place and
-# what would do.
+# JSON to a document's type. Errors quote msgspec and name the file, the place and a remedy.
 
 
 class _Document(Protocol):
-    """A type with ``schema: Literal[1]``, whose numbers are the versions that are read; a part of a document
-    has none."""
+    """A document type; its field ``schema: Literal[...]`` lists the versions that are read, if any."""
 
     REMEDY: ClassVar[str]
 
@@ -557,17 +545,17 @@ D = TypeVar("D", bound=_Document)
 
 
 def read_document(path: Path, kind: type[D]) -> D:
-    """The document at ``path``.
+    """Read the document at ``path``.
 
     Raises:
-        ArtifactError: missing, not JSON, of an unknown version or of another form; names the place and what
-            would do.
+        ArtifactError: missing, not JSON, of an unknown version or of another form; names the place and a
+            remedy.
     """
     return document_of(read_json(path), kind, str(path))
 
 
 def document_of(value: Any, kind: type[D], where: str) -> D:
-    """``value``, JSON that was parsed, as a ``kind``.
+    """Convert ``value``, parsed JSON, to a ``kind``.
 
     Args:
         where: the file, for messages.
@@ -576,7 +564,7 @@ def document_of(value: Any, kind: type[D], where: str) -> D:
         ArtifactError: as ``read_document``.
     """
     known = _versions(kind)
-    # One without a number is of the first version.
+    # Without a number it is version 1.
     if known and isinstance(value, dict) and value.get("schema", 1) not in known:
         raise ArtifactError(
             f"{where}: schema {value.get('schema')!r}, and this version of connector-tax reads"
@@ -589,7 +577,7 @@ def document_of(value: Any, kind: type[D], where: str) -> D:
 
 
 def as_json(document: Any) -> Any:
-    """A document that was read, or a part of one, as parsed JSON again."""
+    """Return a document, or a part of one, as parsed JSON."""
     return msgspec.json.decode(msgspec.json.encode(document))
 
 

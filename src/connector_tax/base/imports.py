@@ -1,9 +1,8 @@
-"""Entry files to everything of this project that they can come to run or read, found without running any of
-it.
+"""Entry files -> every file of this project that they can run or read, without running any of it.
 
-Followed are imports, wherever in a file they stand, and the quoted dotted names of our modules, since
-processes are started by ``-m``. Data count where a module names them: the quoted name of a file beside it, or
-a path from ``PROJECT_ROOT`` that is written out, with everything below where it is a folder.
+Followed are imports anywhere in a file, and quoted dotted names of our modules, since processes are started
+by ``-m``. Data files count if a module names them: the quoted name of a file beside it, or a literal path
+from ``PROJECT_ROOT``, with everything below a folder.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 NAME = PACKAGE.name
-# The checkout; a wheel has what setup.py puts into the package.
+# In a checkout; a wheel has the files that setup.py puts into the package.
 IN_CHECKOUT = (PACKAGE.parents[1] / "Snakefile").is_file()
 PROJECT = PACKAGE.parents[1] if IN_CHECKOUT else PACKAGE / "project"
 _OURS = re.compile(rf"{NAME}(\.\w+)*")
@@ -28,10 +27,10 @@ _PROJECT_PATH = re.compile(r'\bPROJECT_ROOT((?:\s*/\s*"[^"]+")+)(?!\s*/)')
 
 
 def closure(*entries: str | Path) -> list[Path]:
-    """The files behind ``entries``, those included; absolute, sorted.
+    """Return the files behind ``entries``, including those; absolute, sorted.
 
     Args:
-        entries: dotted names of our modules, or paths of Python files, relative to the project's root.
+        entries: dotted names of our modules, or paths of Python files in the project.
 
     Raises:
         FileNotFoundError: an entry is neither.
@@ -48,7 +47,7 @@ def closure(*entries: str | Path) -> list[Path]:
 
 
 def sha256_of_code(files: Iterable[Path]) -> str:
-    """Over names, relative to the project's root, and contents."""
+    """Hash the files' names, relative to the project's root, and contents."""
     digest = hashlib.sha256()
     for path in files:
         digest.update(os.path.relpath(path, PROJECT).encode() + b"\0" + path.read_bytes() + b"\0")
@@ -72,7 +71,7 @@ def _entry(entry: str | Path) -> Iterator[Path]:
 
 @cache
 def _needed(path: Path) -> tuple[Path, ...]:
-    """What one Python file imports, starts or reads, one step deep."""
+    """Return what one Python file imports, starts or reads, one step deep."""
     source = path.read_text(encoding="utf-8")
     found: set[Path] = set()
     for name in (*_imported(source), *_MODULE_NAMED.findall(source)):
@@ -84,8 +83,7 @@ def _needed(path: Path) -> tuple[Path, ...]:
 
 
 def _imported(source: str) -> Iterator[str]:
-    """Yield modules of ours, and names in them, that a file imports. A parse would take ten times as long, in
-    each start."""
+    """Yield our modules, and names in them, that a file imports; a parser would take ten times as long."""
     for module, names, whole in _IMPORT.findall(_COMMENT.sub("", source)):
         yield module or whole
         yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
@@ -93,8 +91,7 @@ def _imported(source: str) -> Iterator[str]:
 
 @cache
 def _module(name: str) -> tuple[Path, ...]:
-    """The files that importing ``name`` runs, its packages' included; none where it is not a module of
-    ours."""
+    """Return the files that importing ``name`` runs, with its packages'; none if it is not our module."""
     parts = name.split(".")
     if parts[0] != NAME:
         return ()

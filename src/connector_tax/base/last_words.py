@@ -1,5 +1,7 @@
-"""What the jobs of one start said last, of their logs. A measuring job goes on with the log of earlier
-starts, whose words are not this one's."""
+"""Finds why the jobs of one start ended, in their logs.
+
+A measuring job continues the log of earlier starts, whose messages do not count.
+"""
 
 import re
 import shlex
@@ -12,30 +14,29 @@ from typing import Any
 from connector_tax.base.errors import ConnectorTaxError
 from connector_tax.base.files import lines_of, open_regular, printable
 
-# What `connector-tax run` tells the Snakefile: the command that goes on, and that Snakemake is not to be
-# heard.
+# Set by `connector-tax run` for the Snakefile: the command that resumes, and that Snakemake is to be quiet.
 COMMAND_VARIABLE, QUIET_VARIABLE = "CONNECTOR_TAX_COMMAND", "CONNECTOR_TAX_QUIET"
 
-# How a line of a job's log begins that says why the job ended.
+# Beginnings of log lines that say why a job ended.
 INTERRUPTED = "interrupted; "
 KILLED = "killed by "
 LAST_WORDS = ("error: ", "not begun: ", INTERRUPTED)
-# Behind such a line no part of it: a line of progress, as of a job that began again, or what Python warns of
-# at its end.
+# Lines that do not continue such a message: progress, as of a job that began again, or Python's warnings at
+# exit.
 _NO_PART = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |.*:\d+: \w*Warning: ")
-# Of a log: by its last bytes one that was continued is told from one that was written anew.
+# The log's last bytes tell whether it was continued or written anew.
 _END_BYTES = 4096
-# What a job said last stands at the end, however long its log became.
+# The last message stands at the end, however long the log is.
 _MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A log as it was when a start began.
+    """The state of a log when a start began.
 
     Attributes:
-        changed_ns: by the clock of its file system, which need not be this host's.
-        end: its last bytes; None where it could not be read.
+        changed_ns: by its file system's clock, which need not be this host's.
+        end: its last bytes; None if unreadable.
     """
 
     changed_ns: int
@@ -44,13 +45,11 @@ class Mark:
 
 
 def marks_of(folder: Path) -> dict[Path, Mark]:
-    """Of every log in ``folder``."""
     return {log: mark for log in folder.glob("*.log") if (mark := _mark(log)) is not None}
 
 
 def last_words(folder: Path, before: Mapping[Path, Mark]) -> dict[Path, list[str]]:
-    """Why jobs ended, of each log in ``folder`` that says it: that line with the log's name, and those that
-    it goes on into.
+    """Return per log in ``folder`` why its job ended: the message with the log's name, and its further lines.
 
     Args:
         before: marks of the logs when the start began.
@@ -82,14 +81,13 @@ def last_words(folder: Path, before: Mapping[Path, Mark]) -> dict[Path, list[str
 def without_a_word(
     failed: Iterable[Any], said: Collection[Path], before: Mapping[Path, Mark], told: str
 ) -> dict[Path, list[str]]:
-    """How those jobs ended that say nothing of it in their logs, as one that is killed. Of a group that is
-    one job: its others never began.
+    """Return how jobs ended whose logs do not say it, as after a kill; a group counts as one job.
 
     Args:
-        failed: Snakemake's jobs, also groups of them.
-        said: logs that say it.
+        failed: Snakemake's jobs and groups; a failed group's other members never began.
+        said: logs that say why their job ended.
         before: as above.
-        told: what Snakemake wrote, which names the command and its exit code where it ran the job itself.
+        told: Snakemake's output, which names command and exit code of jobs that it ran itself.
     """
     found: dict[Path, list[str]] = {}
     for job in failed:
@@ -104,7 +102,7 @@ def without_a_word(
 
 
 def _finished(job: Any, told: str) -> bool:
-    """Whether it did not fail by itself: Snakemake misses a file of it, and says which."""
+    """Return whether the job succeeded, but Snakemake reports a missing file."""
     return re.search(rf"^Job {job.jobid} .*completed successfully, but", told, re.MULTILINE) is not None
 
 
@@ -120,7 +118,7 @@ def _ending(log: Path, told: str, *, begun: bool) -> str:
 
 
 def _signal_of(code: int) -> str:
-    """By the exit code that a shell gives what a signal ended; nothing of every other."""
+    """Return the signal behind a shell's exit code; empty for other codes."""
     try:
         return signal.Signals(code - 128).name
     except ValueError:
@@ -128,7 +126,7 @@ def _signal_of(code: int) -> str:
 
 
 def _mark(log: Path) -> Mark | None:
-    """None where there is nothing, as behind a link that leads nowhere."""
+    """Return a log's mark; None if it does not exist, as behind a dangling link."""
     try:
         found = log.stat()
     except OSError:
@@ -141,8 +139,7 @@ def _mark(log: Path) -> Mark | None:
 
 
 def _since(log: Path, size: int, before: Mark | None) -> bytes:
-    """What was written into it since ``before``, or all of it where it was written anew; of that the last
-    ``_MOST_BYTES``."""
+    """Return what was written since ``before``, or all if written anew; at most the last ``_MOST_BYTES``."""
     begin = 0
     if before is not None and before.end is not None and before.size < size:
         continued = _bytes(log, before.size - len(before.end), before.size) == before.end

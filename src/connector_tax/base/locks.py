@@ -1,8 +1,7 @@
-"""Lock files: who holds one, and one message where a file system has none to give.
+"""Lock files: who holds one, and one message where the file system offers none.
 
-``flock`` locks drop with their holder, however that ended. A file that cannot be opened (read-only, another
-user's), or that cannot be locked (NFS without its lock service says ENOLCK), is no lock that somebody else
-holds.
+``flock`` locks end with their holder, however it ended. A file that cannot be opened (read-only, another
+user's) or locked (NFS without its lock service says ENOLCK) is an error, not a lock held by another.
 """
 
 import fcntl
@@ -18,10 +17,10 @@ from connector_tax.base.files import in_the_way
 
 
 def cache_folder() -> Path:
-    """Where engines and locks live, outside any checkout: several checkouts share a GPU.
+    """Return the folder of engines and locks, outside any checkout, since checkouts share a GPU.
 
-    A user without a home (HOME unset, no entry in passwd, as in a container with a number for a user) has it
-    under TMPDIR.
+    A user without a home (HOME unset and no passwd entry, as in a container with a numeric user) has it under
+    TMPDIR.
     """
     given = os.environ.get("CONNECTOR_TAX_CACHE")
     if given:
@@ -33,27 +32,27 @@ def cache_folder() -> Path:
 
 
 def open_lock(path: Path, what: str) -> TextIO:
-    """The lock file at ``path``, made where it is missing; not locked yet.
+    """Open the lock file at ``path``, creating it if missing, without locking it.
 
     Args:
-        what: it stands for, in messages.
+        what: what it protects, for messages.
 
     Raises:
         EngineError: it cannot be opened for writing.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A path in the holder's words may hold bytes that are no text.
+        # The holder's text may contain a path that is not UTF-8.
         return open(path, "a+", encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise _no_lock(path, what, error) from error
 
 
 def take_lock(lock: TextIO, what: str, *, shared: bool = False) -> bool:
-    """Lock it for this process; False where somebody else holds it.
+    """Lock the file for this process; return False if another process holds it.
 
     Args:
-        shared: others may hold it meanwhile who share it, too.
+        shared: allow other shared holders.
 
     Raises:
         EngineError: its file system does not lock files.
@@ -68,13 +67,13 @@ def take_lock(lock: TextIO, what: str, *, shared: bool = False) -> bool:
 
 
 def holder_of(lock: TextIO) -> str:
-    """What its holder wrote into it, or several who share it at the same instant."""
+    """Return what the holder wrote into the lock; several if they share it and wrote at the same instant."""
     lock.seek(0)
     return " and process ".join(lock.read().splitlines()) or "unknown"
 
 
 def name_holder(lock: TextIO, what: str, holder: str) -> None:
-    """Write into a lock that is held by whom.
+    """Write ``holder`` into a lock that is held.
 
     Raises:
         EngineError: the disk is full.
@@ -89,10 +88,10 @@ def name_holder(lock: TextIO, what: str, holder: str) -> None:
 
 @contextmanager
 def started_once(path: Path, name: str, what: str = "campaign") -> Iterator[None]:
-    """Hold the lock of one start of a campaign or a sweep: two would remove each other's receipts.
+    """Hold the lock of a campaign's or sweep's only start: two starts would remove each other's receipts.
 
     Raises:
-        EngineError: another start holds it, or there is none to be had.
+        EngineError: another start holds it, or files cannot be locked.
     """
     what = f"{what} {name}"
     with open_lock(path, what) as lock:

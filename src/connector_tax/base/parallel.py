@@ -1,4 +1,4 @@
-"""One function over many items, in several processes or in this one; what comes out is the same."""
+"""Maps a function over items in several processes or in this one, with equal results."""
 
 import multiprocessing
 import os
@@ -16,26 +16,25 @@ from connector_tax.base.errors import AnalysisError
 T = TypeVar("T")
 R = TypeVar("R")
 
-# More would be busy reading one disk, and each holds a cell's records.
+# More would wait for one disk, and each holds a cell's records.
 MOST = 4
 
 
 class Each(Protocol):
-    """Results in the order of the items, like ``map``."""
+    """Like ``map``: results in the order of the items."""
 
     def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> Iterator[R]: ...
 
 
 def cores() -> int:
-    """How many this process may use, at most ``MOST``."""
     return min(MOST, len(os.sched_getaffinity(0)))
 
 
 @contextmanager
 def each_in(processes: int) -> Iterator[Each]:
-    """``map`` itself for one process, else a pool of so many.
+    """Yield ``map`` for one process, else the ``map`` of a pool.
 
-    Functions and items must be picklable; a function that raises ends the whole.
+    Functions and items must be picklable; a function that raises ends the pool.
 
     Raises:
         AnalysisError: a process was killed.
@@ -43,7 +42,7 @@ def each_in(processes: int) -> Iterator[Each]:
     if processes < 2:
         yield map
         return
-    # Spawn, not fork: a copy of a process in which Arrow's threads run may hold a lock for ever.
+    # Spawn, not fork: a fork may copy a lock that one of Arrow's threads holds, which is never released.
     pool = ProcessPoolExecutor(
         processes, mp_context=multiprocessing.get_context("spawn"), initializer=begin_in_pool
     )
@@ -59,10 +58,10 @@ def each_in(processes: int) -> Iterator[Each]:
 
 
 def begin_in_pool() -> None:
-    """Of a process of a pool: it ends with the one that it works for, also where that is killed outright.
+    """Set up a pool's process to end with its parent, even if the parent is killed.
 
-    It would wait for work for ever, and hold open whatever it inherited: a pipe into a log, and whoever waits
-    for its end. Ctrl-C reaches every process of a terminal; the first one ends the others.
+    It would wait for work forever and hold inherited pipes open, such as a log's, whose reader waits for the
+    end. Ctrl-C reaches all processes of a terminal; the parent ends the others.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

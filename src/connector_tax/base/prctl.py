@@ -5,12 +5,13 @@ import signal
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-# Loaded here, since between fork and exec another thread's lock on the loader would be held for ever.
+# Loaded here: between fork and exec the loader's lock, held by another thread, would never be released.
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def prctl(option: int, value: int) -> None:
-    """
+    """Set one option of this process or thread.
+
     Raises:
         OSError: the kernel refused.
     """
@@ -19,6 +20,5 @@ def prctl(option: int, value: int) -> None:
 
 
 def killed_with_parent() -> None:
-    """In a child, before its command: the kernel kills it when the thread that started it is gone, however
-    that ended. It inherits to nobody."""
+    """Have this child killed when the thread that started it ends; called before exec, not inherited."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

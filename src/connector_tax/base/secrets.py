@@ -1,8 +1,7 @@
-"""Secrets: which names and values are some, and texts with the known ones masked.
+"""Recognizes secrets by name and value, and masks the known ones in texts.
 
-A secret comes into a campaign by ``${NAME}`` in its config or as a variable of the environment. Its value is
-known by that, and is masked wherever it stands. What is no value of such a variable stays as it is: nothing
-is guessed from the words of a text.
+A secret enters a campaign by ``${NAME}`` in its config or as an environment variable. Its value is then known
+and is masked wherever it occurs. Other text stays as it is: nothing is guessed from its words.
 """
 
 import json
@@ -14,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 MASKED = "<redacted>"
-# Names of variables that configs refer to. Whoever launches engines inherits it.
+# Holds the names of variables that configs refer to; processes that launch engines inherit it.
 REFERRED_VARIABLE = "CONNECTOR_TAX_REFERENCES"
 REFERENCE = re.compile(r"\$\{(\w+)\}")
 
@@ -24,18 +23,18 @@ _NAMES = re.compile(
     r"|(api|access|account|auth|client|db|encryption|hmac|master|private|service|signing|ssh|storage|openai|hf|wandb)_?key(?!word|file|path)"
 )
 _LAST_WORDS = re.compile(r"(^|_)(auth|bearer|[a-z]*cookie|creds|jwt|pw|pass|(?<=_)pwd|token)$")
-# A piece of text, and no secret.
+# Tokens of text, which are no secrets.
 _TOKENS_OF_TEXT = re.compile(
     r"(^|_)(audio|bos|cls|content|draft|end|eos|first|image|input|last|mask|max|min|next|num|output|pad|per|placeholder|prefix|sep|speech|spec"
     r"|special|start|stop|text|think|tool|unk|video|vision)_token$"
 )
-# A name that ends so speaks about a secret and holds none.
+# Names with these endings describe a secret and hold none.
 _ABOUT = re.compile(
     r"(count|dir|directory|enabled|endpoint|env|file|folder|header|home|host|length|limit|method|mode|name|path|port|provider|scheme|size|sock|socket"
     r"|timeout|ttl|type|uri|url|user)$"
 )
-# Sources: detect-secrets 1.5 and the default rules of gitleaks 8, and what the services document. None asks
-# for entropy, since checksums have it, too.
+# Sources: detect-secrets 1.5, the default rules of gitleaks 8, the services' documentation. No entropy test,
+# which checksums would meet, too.
 _FORMATS = {
     "a private key": r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY",
     "a password in a URL": r"://[^\s/?#@:\"']*:[^\s/?#@\"']+@",
@@ -61,17 +60,16 @@ _FORMATS = {
     "a SendGrid key": r"\bSG\.[\w-]{22}\.[\w-]{43}",
 }  # fmt: skip
 _PARTS = re.compile(r"://[^\s/?#@:]*:([^\s/?#@]+)@|^(?:Bearer|Basic) (\S+)$", re.IGNORECASE)
-# What is shorter stands in any text as a number or a word: of letters alone, mixed with others, and of digits
-# and letters.
+# Minimum lengths, since shorter values occur in any text: words only, other values, digits mixed with
+# letters.
 _LEAST_WORDS, _LEAST, _LEAST_MIXED = 16, 8, 6
-# What was drawn by chance and is this long is masked within a longer word, too.
+# Random values of this length are masked within longer words, too.
 _LEAST_WITHIN = 12
 
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Say whether ``name``, of an argument, a variable or a key, tells that what stands under it is
-    secret."""
+    """Return whether the name of an argument, a variable or a key marks its value as secret."""
     words = "_".join(_WORDS.findall(name)).lower()
     if _ABOUT.search(words):
         return False
@@ -79,21 +77,19 @@ def is_secret_name(name: str) -> bool:
 
 
 def format_in(text: str) -> str | None:
-    """Return which known format of a secret stands in ``text``."""
+    """Return which known secret format ``text`` contains, if any."""
     return next((what for what, pattern in _FORMATS.items() if re.search(pattern, text)), None)
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Say whether a variable holds a secret, by its name or the format of its value."""
     return is_secret_name(name) or format_in(value) is not None
 
 
 def know_references(config: Any) -> None:
-    """Have the variables that ``config`` refers to known as secrets, to this process and to those that it
-    starts.
+    """Register the variables that ``config`` refers to as secrets, for this process and its children.
 
-    One that is not set is none: a config may be read where its engine cannot run, and another one may set it
-    to a path.
+    Unset variables do not count: a config may be read where its engine cannot run, and another config may set
+    the variable to a path.
     """
     known = os.environ.get(REFERRED_VARIABLE, "").split()
     referred = {name for name in REFERENCE.findall(json.dumps(config)) if name in os.environ}
@@ -102,38 +98,37 @@ def know_references(config: Any) -> None:
 
 
 def secrets_of(environment: Mapping[str, str]) -> frozenset[str]:
-    """Return the secrets among the variables of a process, and what of each is one by itself, as the password
-    of a URL."""
+    """Return the secrets in an environment, and secret parts of them such as a URL's password."""
     referred = environment.get(REFERRED_VARIABLE, "").split()
     values = {value for name, value in environment.items() if name in referred or is_secret(name, value)}
     parts = {part for value in values for found in _PARTS.finditer(value) for part in found.groups() if part}
-    # Of a text with a token in it, the token.
+    # A token inside a longer value counts by itself.
     parts |= {m[0] for v in values for p in _FORMATS.values() for m in re.finditer(p, v) if m[0][0] != "-"}
     return frozenset(values | parts)
 
 
 def without(text: str, secrets: frozenset[str]) -> str:
-    """Return ``text`` without any of ``secrets``, also where it writes them as JSON, Python or a URL does, or
-    line by line."""
+    """Return ``text`` without ``secrets``, also as JSON, Python or a URL escapes them, or line by line."""
     pattern = _any_of(secrets)
     return pattern.sub(MASKED, text) if pattern is not None else text
 
 
 def masked(text: str) -> str:
-    """Return ``text`` without the secrets of this process's environment."""
+    """Return ``text`` without the secrets in this process's environment."""
     return without(text, _secrets_here())
 
 
 def masked_values(value: Any) -> Any:
-    """Return a document with the texts in it masked. Keys and numbers stay: a password may read as a
-    connector's id or a count of bytes."""
+    """Return a document with its texts masked.
+
+    Keys and numbers stay: a password may equal a connector's id or a byte count.
+    """
     pattern = _any_of(_secrets_here())
     return value if pattern is None else _masked_values(value, pattern)
 
 
 def excerpt(text: str | bytes, chars: int) -> str:
-    """Return the beginning of what somebody else said, for a message. It is masked before it is cut: half of
-    a secret is known by nothing."""
+    """Return the beginning of a foreign text; masked first, since a cut secret would not be recognized."""
     return masked(text.decode(errors="replace") if isinstance(text, bytes) else text)[:chars]
 
 
@@ -163,8 +158,7 @@ def _any_of(secrets: frozenset[str]) -> re.Pattern[str] | None:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Yield how texts write ``secret``; nothing where it is too short to be told from other words and
-    numbers."""
+    """Yield how texts spell ``secret``; nothing if it is too short to differ from words and numbers."""
     is_words = re.fullmatch(r"[A-Za-z]+(?:[_-][A-Za-z]+)*", secret)
     least = _LEAST_WORDS if is_words else _LEAST_MIXED if _is_mixed(secret) else _LEAST
     if len(secret) >= least and not REFERENCE.fullmatch(secret):
@@ -181,8 +175,7 @@ def _is_mixed(text: str) -> bool:
 
 
 def _whole(form: str) -> str:
-    """Return a pattern of ``form`` where it is no part of a longer word; an escape such as ``\\n`` or ``%3A``
-    may stand before it."""
+    """Return a pattern of ``form``, a whole word unless long and random; ``\\n`` or ``%3A`` may precede."""
     pattern = re.escape(form)
     if len(form) >= _LEAST_WITHIN and _is_mixed(form):
         return pattern

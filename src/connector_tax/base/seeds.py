@@ -1,7 +1,7 @@
-"""Named random streams: the name is the stream.
+"""Named random streams.
 
-A stream is derived by hashing a path such as ``(campaign seed, "prompts", "a", "r4_4096x256")``, so
-adding a consumer never shifts what another one draws.
+Each is derived by hashing a path such as ``(campaign seed, "prompts", "a", "r4_4096x256")``, so adding a
+consumer never changes what another one draws.
 """
 
 import hashlib
@@ -10,11 +10,11 @@ import numpy as np
 
 
 def derive_seed(root: int, *path: str | int) -> int:
-    """A 63-bit seed for the stream that ``path`` names under ``root``."""
+    """Return a 63-bit seed for the stream ``path`` under ``root``."""
     text = "\x1f".join([str(root), *(str(part) for part in path)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def stream(root: int, *path: str | int) -> np.random.Generator:
-    """An independent generator for the stream that ``path`` names under ``root``."""
+    """Return an independent generator for the stream ``path`` under ``root``."""
     return np.random.default_rng(derive_seed(root, *path))

@@ -1,4 +1,4 @@
-"""Templates: the words around facts, in Jinja files beside the code that has the facts."""
+"""Templates: the text around facts, in Jinja files beside the code that provides the facts."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -13,7 +13,7 @@ MOST_CHARACTERS = 20_000
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines whose columns are as wide as they have to be."""
+    """Return rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
@@ -25,7 +25,7 @@ def _one_line(value: Any) -> Any:
 
 @cache
 def template(path: Path) -> Template:
-    """Return a template; every value in it is one printable line, and in HTML escaped."""
+    """Return a template; every value in it is one printable line, escaped in HTML."""
     environment = Environment(  # nosec B701  # text that is no HTML is not escaped
         loader=FileSystemLoader(path.parent),
         autoescape=path.name.endswith(".html.j2"),

@@ -1,7 +1,7 @@
-"""A timer of nanosecond deadlines on an event loop.
+"""A timer with nanosecond deadlines on an event loop.
 
-asyncio's own timers have whole milliseconds in uvloop, and a spinning thread would hold the GIL and
-delay every stamp. A timerfd does neither: the kernel wakes the loop at an absolute time.
+uvloop's timers have whole milliseconds, and a spinning thread would hold the GIL and delay every stamp. A
+timerfd does neither: the kernel wakes the loop at an absolute time.
 """
 
 import asyncio
@@ -19,8 +19,7 @@ now_ns = time.monotonic_ns
 
 
 def asleep_ns() -> int:
-    """How long this host has been suspended since it was booted: CLOCK_MONOTONIC stands still meanwhile,
-    CLOCK_BOOTTIME does not."""
+    """Return the time suspended since boot: CLOCK_BOOTTIME counts it, CLOCK_MONOTONIC does not."""
     before = time.monotonic_ns()
     booted = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     return booted - (before + time.monotonic_ns()) // 2
@@ -37,8 +36,8 @@ class ClockPair:
 def read_clock_pair() -> ClockPair:
     """Read both clocks within about a microsecond of each other.
 
-    The tightest of five bracketed readings is kept, so one preemption between the two reads does
-    not shift wall time by a scheduling quantum.
+    The tightest of five bracketed readings counts, so one preemption does not shift wall time by a scheduling
+    quantum.
     """
     best: tuple[int, ClockPair] | None = None
     for _ in range(5):
@@ -69,7 +68,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class DeadlineFd:
-    """A timerfd: readable from the deadline last given to ``arm`` until ``clear``."""
+    """A timerfd, readable from the deadline last given to ``arm`` until ``clear``."""
 
     def __init__(self) -> None:
         self.fd: int = _libc.timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
@@ -78,14 +77,14 @@ class DeadlineFd:
 
     def arm(self, deadline_ns: int) -> None:
         """Set the deadline, CLOCK_MONOTONIC nanoseconds; one in the past is due at once."""
-        # A value of zero would disarm the timer.
+        # Zero would disarm the timer.
         seconds, nanoseconds = divmod(max(deadline_ns, 1), NS_PER_S)
         spec = _Itimerspec(_Timespec(0, 0), _Timespec(seconds, nanoseconds))
         if _libc.timerfd_settime(self.fd, TFD_TIMER_ABSTIME, ctypes.byref(spec), None) != 0:
             raise OSError(ctypes.get_errno(), "timerfd_settime failed")
 
     def clear(self) -> bool:
-        """Make it unreadable; False if it was armed anew between the wake-up and now."""
+        """Make it unreadable; return False if it was armed again since the wake-up."""
         try:
             os.read(self.fd, 8)
         except BlockingIOError:
@@ -99,7 +98,7 @@ class DeadlineFd:
 
 
 class DeadlineTimer:
-    """Calls ``on_due()`` on the loop's thread when the deadline last given to ``arm`` has come."""
+    """Calls ``on_due()`` on the loop's thread at the deadline last given to ``arm``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_due: Callable[[], None]) -> None:
         self._loop = loop

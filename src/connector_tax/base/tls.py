@@ -1,4 +1,4 @@
-"""A server that speaks TLS: whose certificates are taken, and which one the client shows."""
+"""TLS to a server: which certificates are trusted, and which one the client presents."""
 
 import ssl
 
@@ -7,10 +7,10 @@ from connector_tax.base.records.target import Target
 
 
 def tls_context(target: Target) -> ssl.SSLContext | None:
-    """None for a server without TLS.
+    """Return the context for a server; None without TLS.
 
     Raises:
-        ConfigError: a file of certificates holds none, or no key that fits.
+        ConfigError: a certificate file holds none, or no matching key.
     """
     if not target.tls:
         return None
@@ -25,7 +25,7 @@ def tls_context(target: Target) -> ssl.SSLContext | None:
         context.verify_mode = ssl.CERT_NONE
     if target.client_cert is not None:
         try:
-            # For a key with a password OpenSSL would ask the terminal; this one is empty.
+            # With an encrypted key OpenSSL would prompt on the terminal; this password is empty.
             context.load_cert_chain(target.client_cert, target.client_key, password=str)
         except OSError as error:
             raise ConfigError(

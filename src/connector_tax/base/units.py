@@ -1,16 +1,16 @@
-"""Conversions between the one internal unit (integer nanoseconds) and what people read."""
+"""Converts between the internal unit (integer nanoseconds) and what people read."""
 
 import re
 
 LAST_PORT = 65535
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
-# 146 years: beyond it nothing is a time, and what is below can be added and subtracted in 64 bits.
+# 146 years: no time is longer, and sums of two smaller ones fit in 64 bits.
 MOST_NS = 2**62
 
 
 def how_many(number: int, of: str) -> str:
-    """``1 problem``, ``8 problems``."""
+    """Return ``1 problem``, ``8 problems``."""
     return f"{number} {of}" if number == 1 else f"{number} {of}s"
 
 
@@ -18,17 +18,17 @@ def s_to_ns(seconds: float) -> int:
     return round(seconds * NS_PER_S)
 
 
-# Of a number that an engine is given; what is written down with it is read again (``records/bounds.py``).
+# Most tokens in an engine's settings; documents with them are read again (``records/bounds.py``).
 MOST_TOKENS = 10**12
-# As vLLM's command line has them (``human_readable_int``): small letters are decimal, capitals binary.
+# As in vLLM's command line (``human_readable_int``): small letters are decimal, capitals binary.
 _SUFFIXES = {letter: 1000**k for k, letter in enumerate("kmgt", 1)}
 _SUFFIXES |= {letter.upper(): 1024**k for k, letter in enumerate("kmgt", 1)}
 
 
 def token_count(value: object) -> int | None:
-    """A number of tokens as vLLM takes it: 32768, ``"32k"`` (32,000), ``"25.6k"``, ``"32K"`` (32,768).
+    """Return a number of tokens as vLLM reads it: 32768, ``"32k"`` (32,000), ``"25.6k"``, ``"32K"`` (32,768).
 
-    None for what leaves it to the engine: None, -1, ``"auto"``.
+    None if left to the engine: None, -1, ``"auto"``.
 
     Raises:
         ValueError: anything else, and more than ``MOST_TOKENS``.
@@ -40,7 +40,7 @@ def token_count(value: object) -> int | None:
     if match is None or isinstance(value, bool):
         raise ValueError(f"{value!r} is no number of tokens")
     number, factor = float(match[1]), _SUFFIXES.get(match[2], 1)
-    # Decimals go with decimal suffixes only; YAML may write a whole number with a point.
+    # Decimals need a decimal suffix; YAML may write a whole number with a point.
     if "." in match[1] and not match[2].islower() and not number.is_integer():
         raise ValueError(f"{value!r} is no whole number of tokens")
     if number * factor > MOST_TOKENS:
@@ -49,10 +49,10 @@ def token_count(value: object) -> int | None:
 
 
 def ratio_of(text: str) -> float:
-    """``"2%"`` and ``"0.02"`` are 0.02.
+    """Return 0.02 for ``"2%"`` and ``"0.02"``.
 
     Raises:
-        ValueError: no number, or none from 0 to below 1; a bare 2 is rather meant as 2 %.
+        ValueError: not a number from 0 to below 1; a bare 2 probably means 2 %.
     """
     number, percent = (text.strip().removesuffix("%").strip(), text.strip().endswith("%"))
     try:
@@ -65,13 +65,12 @@ def ratio_of(text: str) -> float:
 
 
 def is_number(text: str) -> bool:
-    """Whether ``int`` takes it and it is written in plain digits: a superscript two passes
-    ``str.isdigit``."""
+    """Return whether ``text`` is plain digits for ``int``; ``str.isdigit`` also passes a superscript two."""
     return text.isascii() and text.isdecimal()
 
 
 def exact_duration(seconds: int) -> str:
-    """``3725`` -> ``"1 h 02 min 05 s"``: sums of such texts add up."""
+    """``3725`` -> ``"1 h 02 min 05 s"``, to the second, so that sums of such texts add up."""
     minutes, rest = divmod(seconds, 60)
     if seconds < 60:
         return f"{rest} s"

@@ -1,9 +1,8 @@
-"""A connector's cost on a clock that counts the engine thread's CPU time: the device and idle waits are
-jumps.
+"""Measures a connector on a virtual clock: it counts the engine thread's CPU time and jumps over the device.
 
-One process has one real EngineCore on the virtual GPU (``launch/plugins/virtual_time``). ``engines`` starts
-them and has them take turns, ``cells`` runs them on pairs of them, ``estimate`` makes ratios and intervals of
-the cells, ``result`` is what comes out.
+Each process runs one real EngineCore on the virtual GPU (``launch/plugins/virtual_time``). ``engines`` starts
+them and interleaves their turns, ``cells`` runs cells on them, ``estimate`` turns cells into ratios with
+intervals, ``result`` has the types of the outcome.
 """
 
 from connector_tax.virtual_time.cells import Load, Measured, measure_many

@@ -1,4 +1,4 @@
-"""A comparison in virtual time: engines started together, cells in turns, and again with fresh engines."""
+"""A comparison in virtual time: starts engines together, interleaves their cells, repeats afresh."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -25,24 +25,24 @@ from connector_tax.virtual_time.engines import (
     interleaved,
 )
 
-# About 10 ms. Neighbours' bursts last longer, and shorter slices are mostly of cold caches:
+# About 10 ms. Bursts of neighbours last longer, and shorter slices run mostly on cold caches:
 # tests/perf/virtual_time.py.
 SLICE_STEPS = 40
 WARMUP_REQUESTS = 200
-# The recorded cell, for hooks.
+# In the cell that records hooks.
 RECORDED_REQUESTS = 400
-# For an interval.
+# The fewest for an interval.
 ENOUGH_STARTS = 2
-# CPU time a step of other threads below which a second cell that charges it would show nothing.
+# With less CPU time of other threads per step, a second cell that charges it would show nothing.
 NO_OTHERS_US = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests at random times (Poisson), to each engine the same.
+    """Poisson arrivals, the same for each engine.
 
     Attributes:
-        requests: to each engine of each start.
+        requests: per engine and start.
         seed: of arrivals and prompts.
     """
 
@@ -55,14 +55,14 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What one engine made of the requests of one cell; arrays by request, ns from the cell's beginning.
+    """One engine's times of one cell; arrays per request, ns from the start of the cell.
 
     Attributes:
-        before_ns: from the engine's look before the one at which it took the request; 0 where it waited for
-            work.
-        engine_ns: charged to the engine's thread; ``others_ns`` spent by Python's other threads beside that.
-        work_ns: medians of the reference works: in the core's own caches, and beyond.
-        ran_ns, wall_ns: CPU and real time of the engine's thread while its time went on, without waits.
+        looked_ns: when the engine polled its input queue and took the request.
+        before_ns: time between that poll and the previous one; 0 if the engine was idle.
+        engine_ns: CPU charged to the engine's thread; ``others_ns``: CPU of other Python threads beside it.
+        work_ns: medians of two reference computations: within the core's own caches, and beyond them.
+        ran_ns, wall_ns: CPU and real time of the engine's thread while its virtual clock ran, without waits.
     """
 
     arrivals_ns: Any
@@ -85,9 +85,9 @@ class Start:
     """One engine of one start.
 
     Attributes:
-        with_others: the same requests, with other threads' CPU time charged; ``charged`` where they spend
+        with_others: the same requests with other threads' CPU time charged; equals ``charged`` if they spend
             none.
-        recorded: steps of a connector's engine; None of plain's.
+        recorded: recorded steps of a connector's engine; None for plain.
     """
 
     charged: Cell
@@ -100,9 +100,8 @@ class Measured:
     """All starts of one engine.
 
     Attributes:
-        facts: ``vllm``; ``settings`` and ``async_scheduling``, as the engine resolved them; ``spinning``,
-            cores by thread.
-        died: of what an engine of a later start died; its starts are those before.
+        facts: ``vllm``, the resolved ``settings`` and ``async_scheduling``; ``spinning``: thread -> cores.
+        died: why an engine of a later start died; ``starts`` then has the earlier ones.
     """
 
     spec: EngineSpec
@@ -124,15 +123,15 @@ def measure_many(
     stop: Event | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Measured]:
-    """Measure engines against each other: those of one start run side by side, a slice of each in turn.
+    """Measure engines against each other: engines of one start take turns, one slice each.
 
     Args:
         scheduling: ``sync`` or ``async``.
-        stop: once it is set, what is known is returned.
+        stop: once set, the finished starts are returned.
 
     Raises:
-        EngineError: an engine cannot be started or died, and there are not starts enough for an interval; or
-            nothing was known when it was time to stop.
+        EngineError: an engine cannot start or died before there were enough starts for an interval, or
+            ``stop`` was set before the first start ended.
     """
     begun_s = time.monotonic()
 
@@ -221,7 +220,7 @@ def _cell(load: Load, requests: int, name: str, *, charges_others: bool, observe
         "arrivals_ns": np.cumsum(gaps).astype(np.int64).tolist(),
         "input_tokens": load.input_tokens,
         "output_tokens": load.output_tokens,
-        # Other prompts with the same arrivals: a connector's store may hold what it has seen.
+        # The second cell has other prompts with the same arrivals: a connector's store may hold the first.
         "seed": derive_seed(load.seed, "virtual_time", "prompts", f"{name} {charges_others}"),
         "name": f"{name} {charges_others}",
         "slice_steps": SLICE_STEPS,
@@ -231,9 +230,10 @@ def _cell(load: Load, requests: int, name: str, *, charges_others: bool, observe
 
 
 def _read(cell: Foreign, found: Foreign, spec: EngineSpec) -> Cell:
-    """
+    """Decode a cell's result.
+
     Raises:
-        EngineFailed: requests ended early, and whatever is taken over all of them would flatter.
+        EngineFailed: requests ended early, which would flatter every number of the cell.
     """
     wanted = cell["output_tokens"]
     if early := sum(n != wanted for n in found["tokens"]):

@@ -1,5 +1,4 @@
-"""Engines in virtual time: started, told what to do over a Unix socket, taking turns, and ended with whoever
-started them."""
+"""Engines in virtual time: starts them, commands them over Unix sockets, takes turns, ends them."""
 
 import hashlib
 import json
@@ -31,20 +30,20 @@ from connector_tax.run.engine.supervised import Supervisor, start_supervised, st
 from connector_tax.run.engine.virtual_gpu import VARIABLE
 
 START_TIMEOUT_S = 300.0
-# Of one slice: some 10 ms of CPU, on however busy a host.
+# For one slice, which takes about 10 ms of CPU, on a host of any load.
 ANSWER_TIMEOUT_S = 180.0
 POLL_S = 0.2
 GRACE_S = 1.0
-# The recorder's own thread would write while steps are timed; the engine writes after each cell.
+# The recorder's thread must not write while steps are timed, so the engine flushes after each cell.
 NEVER_S = 1e6
 LOG = "engine.log"
 
 
 class EngineFailed(EngineError):
-    """Engines did not start, or one died; says why.
+    """Engines did not start, or died.
 
     Attributes:
-        reasons: whose engines, and why of each.
+        reasons: (engine, its reason) of each.
     """
 
     def __init__(self, *reasons: tuple["EngineSpec", str]) -> None:
@@ -53,7 +52,7 @@ class EngineFailed(EngineError):
 
 
 class Stopped(Exception):
-    """The deadline has come, or the caller wants no more."""
+    """The deadline has passed, or the caller asked to stop."""
 
 
 # Called between slices and while engines start; raises ``Stopped``.
@@ -65,11 +64,11 @@ class EngineSpec:
     """One engine of a comparison.
 
     Attributes:
-        python: the interpreter that has vLLM.
+        python: an interpreter that has vLLM.
         model: a folder with ``config.json``; weights are not needed.
-        virtual_gpu: what the device's clock goes by.
-        args: engine arguments as in a campaign.
-        side_ports: those that the connector listens on; each engine is given free ones.
+        virtual_gpu: step times of the virtual device.
+        args: engine arguments, as in a campaign.
+        side_ports: ports that the connector listens on; each engine gets free ones.
     """
 
     label: str
@@ -83,21 +82,22 @@ class EngineSpec:
 
 
 class Importer:
-    """A process that has imported vLLM and forks engines: an import takes longer than all else of a start."""
+    """A process that imports vLLM once and forks engines, since the import is most of a start."""
 
     def __init__(self, folder: Path, supervisor: Supervisor, listener: socket.socket) -> None:
         self._folder, self._supervisor, self._listener = folder, supervisor, listener
         self._control: socket.socket | None = None
 
     def fork(self, what: Foreign, check: Check) -> None:
-        """
+        """Fork an engine from this process.
+
         Raises:
             EngineError: the interpreter cannot import vLLM, or this vLLM cannot be driven.
-            Stopped: as ``check``.
+            Stopped: by ``check``.
         """
         if self._control is None:
             self._control = self.accept(self._listener, check)
-        with suppress(BrokenPipeError):  # it has died, and ``look`` will say of what
+        with suppress(BrokenPipeError):  # the process died; ``look`` reports why
             self._control.sendall(json.dumps(what).encode() + b"\n")
 
     def accept(self, listener: socket.socket, check: Check) -> socket.socket:
@@ -112,9 +112,10 @@ class Importer:
             self.look("the interpreter", deadline_s)
 
     def look(self, whose: str, deadline_s: float) -> None:
-        """
+        """Check that the process runs and that the deadline has not passed.
+
         Raises:
-            EngineError: the process, and with it every engine, has ended; or it is too late for an answer.
+            EngineError: the process and so every engine has ended, or the deadline has passed.
         """
         if (code := self._supervisor.poll()) is not None:
             raise EngineError(f"{whose}: {_end(self._folder / LOG, code)}")
@@ -128,8 +129,8 @@ class Engine:
     """One running engine.
 
     Attributes:
-        facts: what it resolved, once it is ready.
-        cpu_s: of its process, as of its last cell.
+        facts: its resolved settings, once it is ready.
+        cpu_s: CPU time of its process up to its last cell.
     """
 
     def __init__(self, spec: EngineSpec, folder: Path, importer: Importer, channel: socket.socket) -> None:
@@ -139,27 +140,27 @@ class Engine:
         self._importer, self._channel, self._read = importer, channel, b""
 
     def pause(self) -> None:
-        """Stop all its threads: those that spin while nobody asks would take a core from the engine whose
-        turn it is."""
+        """Stop all its threads: spinning ones would take a core from the engine whose turn it is."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):  # it has died, and ``hear`` will say of what
+        with suppress(ProcessLookupError):  # the process died; ``hear`` reports why
             os.kill(self.facts["pid"], number)
 
     def tell(self, what: Foreign | None) -> None:
-        """A cell, or None for its next slice."""
-        with suppress(BrokenPipeError):  # it has died, and the answer will say of what
+        """Send a cell, or None for the next slice of the current one."""
+        with suppress(BrokenPipeError):  # the process died; ``hear`` reports why
             self._channel.sendall(json.dumps(what).encode() + b"\n")
 
     def hear(self, check: Check, timeout_s: float = ANSWER_TIMEOUT_S) -> Foreign:
-        """
+        """Return the engine's next answer.
+
         Raises:
-            EngineError: it has died, or does not answer; with its root cause.
-            Stopped: as ``check``.
+            EngineError: it has died, with its root cause, or it does not answer.
+            Stopped: by ``check``.
         """
         deadline_s = time.monotonic() + timeout_s
         while b"\n" not in self._read:
@@ -188,12 +189,10 @@ def _end(log: Path, code: int | None) -> str:
 
 
 class Engines:
-    """The engines of one start, all to end with the body of ``with``, and with this process, however that
-    ends.
+    """The engines of one start. They end with the ``with`` block, and with this process however it ends.
 
-    Imports begin at once, so that those of a next start can run while this one measures. Engines of one
-    interpreter and environment are forked from one import, and have its hash seed and addresses; another
-    start has its own.
+    Imports begin at once, so those of the next start run while this one measures. Engines of one interpreter
+    and environment are forked from one import and share its hash seed and addresses; each start has its own.
     """
 
     def __init__(self, specs: Sequence[EngineSpec], scheduling: str, start: int, check: Check) -> None:
@@ -203,7 +202,7 @@ class Engines:
         self._n = 0
 
     def __enter__(self) -> "Engines":
-        with self._stack as stack:  # in case of an error on the way
+        with self._stack as stack:  # closed if a later step raises
             self._folder = Path(stack.enter_context(socket_folder()))
             for spec in self._specs:
                 self._importer(spec)
@@ -217,11 +216,11 @@ class Engines:
         self._stack.close()
 
     def started(self) -> list[Engine]:
-        """One engine of each, started at the same time.
+        """Return one engine per spec, all started at the same time.
 
         Raises:
-            EngineFailed: some cannot be started, or resolve to another way of scheduling.
-            Stopped: as ``check``.
+            EngineFailed: engines cannot start, or resolve to the other scheduling mode.
+            Stopped: by ``check``.
         """
         running = []
         for place, spec in enumerate(self._specs):
@@ -255,13 +254,13 @@ class Engines:
         write_json(folder / VIRTUAL_GPU, GpuFile(**document, clock_log=str(folder / "clock.jsonl")))
         listener.bind(str(folder / "socket"))
         listener.listen(1)
-        # vLLM's own, where it looks for a free one that another engine looks for as well.
+        # VLLM_PORT too: two engines that search for a free port themselves would find the same one.
         wanted_ports = ("VLLM_PORT", *(p.env for p in spec.side_ports if p.listens))
         ports = {env: str(api_port(0, place, of)) for env in wanted_ports if env not in spec.env}
         wanted = {
             "model": str(spec.model),
             "kv_transfer_config": with_references(spec.kv_transfer_config, spec.label),
-            # Asynchronous scheduling is what an engine resolves to by itself where it can.
+            # Engines choose asynchronous scheduling by themselves where they can.
             "args": {
                 **with_references(spec.args, spec.label),
                 **({"async_scheduling": False} if self._scheduling == "sync" else {}),
@@ -300,13 +299,13 @@ def _importer(spec: EngineSpec, start: int, folder: Path) -> Iterator[Importer]:
         "OMP_NUM_THREADS": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "HF_HUB_OFFLINE": "1",
-        # Releases overwrite each other's notes on models there, and an engine without them imports vLLM once
-        # more to look.
+        # One folder per interpreter: releases overwrite each other's model information there, and an engine
+        # without it imports vLLM a second time.
         "VLLM_CACHE_ROOT": str(
             cache_folder() / "vllm" / hashlib.sha256(spec.python.encode()).hexdigest()[:12]
         ),
         **os.environ,
-        # vLLM leaves a file of each engine there.
+        # vLLM leaves a file per engine in TMPDIR.
         "TMPDIR": str(folder),
         **with_references(dict(spec.env), spec.label),
         "PYTHONHASHSEED": str(start),
@@ -336,14 +335,14 @@ def _importer(spec: EngineSpec, start: int, folder: Path) -> Iterator[Importer]:
 
 
 def interleaved(running: Sequence[Engine], cell: Foreign, check: Check) -> list[Foreign]:
-    """One cell on each engine, a slice of each in turn; the cells' results.
+    """Run one cell on every engine, slice by slice in turn, and return the cells' results.
 
-    Each turn begins with the next engine (ABBA, or ABC BCA CAB): whoever follows itself has warm caches, so
-    all must as often.
+    Each round begins with the next engine (ABBA, or ABC BCA CAB). An engine that follows itself has warm
+    caches, so each must do so equally often.
 
     Raises:
-        EngineError: as ``Engine.hear``.
-        Stopped: as ``check``.
+        EngineError: see ``Engine.hear``.
+        Stopped: by ``check``.
     """
     found: dict[Engine, Foreign] = {}
     told: Any = cell

@@ -1,10 +1,9 @@
-"""What cells in virtual time say of a connector: ratios and differences of pairs of starts, and their
-intervals.
+"""Cells in virtual time to taxes: ratios and differences over pairs of starts, with intervals.
 
-*Phase averaging.* A request waits for the engine's next look, up to a whole step. Where in a step it arrives
-is chance, and a microsecond more a step draws that chance anew for all requests; it is most of TTFT's noise
-where prompts are short. So each request counts with every wait that it could have had, evenly over the
-interval between the two looks, in place of the one that it had.
+*Phase averaging.* A request waits until the engine polls its queue again, for up to a whole step. The phase
+of its arrival within a step is chance, and one microsecond more per step redraws it for all requests. With
+short prompts this is most of TTFT's noise. So each request counts with every wait that it could have had,
+uniform over the interval between the two polls, instead of the one that it had.
 Source: Casella & Robert 1996, Rao-Blackwellisation of sampling schemes.
 """
 
@@ -24,10 +23,10 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 PHASES = (np.arange(20) + 0.5) / 20
 NULL_HOOK = "scheduler/null_hook"
-# A hook whose wall time in the median step is over so many times its charge, and that much more, waits for
-# what has no CPU time here.
+# A hook waits for something without CPU time in this process if its wall time in the median step exceeds its
+# CPU time by this factor plus this many microseconds.
 FAR_EXCEEDS, FAR_EXCEEDS_US = 3.0, 100.0
-# So much of a step that nobody is charged for makes a tax another one, whichever steps it lies in.
+# More uncharged time per step than this would change a tax, whichever steps it falls into.
 UNSEEN_US = 50.0
 
 
@@ -36,7 +35,7 @@ def ttft_ms(cell: Cell) -> Floats:
 
 
 def phase_averaged_ttft_ms(cell: Cell) -> Floats:
-    """TTFT under every phase at which each request could have arrived; shape (requests x phases,)."""
+    """Return TTFT for every phase at which each request could have arrived; shape (requests x phases,)."""
     after_look = (cell.first_ns - cell.looked_ns)[:, None]
     return np.asarray((after_look + cell.before_ns[:, None] * PHASES).ravel() / 1e6)
 
@@ -55,7 +54,7 @@ METRICS: dict[str, Callable[[Cell], float]] = {
 
 
 def ratio(of: Sequence[float], over: Sequence[float]) -> Interval:
-    """The mean ratio of pairs, less one."""
+    """Return the geometric mean ratio of pairs, minus one."""
     logs = np.log(np.asarray(of) / np.asarray(over))
     if logs.size < 2:
         return Interval(float(np.expm1(logs.mean())), None, None)
@@ -70,7 +69,7 @@ def mean(values: Sequence[float]) -> Interval:
 
 
 def compare(plain: Measured, connector: Measured) -> VirtualTime:
-    """A connector against plain, engines of the same starts of ``measure_many``."""
+    """Compare a connector with plain, measured together by ``measure_many``."""
     pairs = list(zip(plain.starts, connector.starts, strict=True))
     charged = [(p.charged, c.charged) for p, c in pairs]
     with_others = [(p.with_others, c.with_others) for p, c in pairs]
@@ -115,7 +114,7 @@ def compare(plain: Measured, connector: Measured) -> VirtualTime:
 
 
 def engine_us(cell: Cell) -> float:
-    """Charged to the engine's thread, a step."""
+    """Return the CPU charged to the engine's thread per step."""
     return cell.engine_ns / 1e3 / cell.steps
 
 
@@ -124,8 +123,11 @@ def others_us(cell: Cell) -> float:
 
 
 def _unseen_us(plain: Cell, connector: Cell) -> float:
-    """Off its core a step, beyond what the host took from plain's thread in the same turns, and other threads
-    by the interpreter's lock."""
+    """Return the connector thread's time off its core per step.
+
+    Time that the host took from plain's thread in the same turns does not count, nor time of other threads
+    that held the GIL.
+    """
     host = plain.wall_ns / (plain.ran_ns + plain.others_ns)
     return (connector.wall_ns - host * (connector.ran_ns + connector.others_ns)) / 1e3 / connector.steps
 
@@ -146,7 +148,7 @@ def _tax(metric: str, charged: Sequence[tuple[Cell, Cell]], with_others: Sequenc
 
 
 def _hooks(starts: Sequence[Start]) -> tuple[tuple[HookCpu, ...], float]:
-    """CPU of each hook that was called, and the null hook's, microseconds a call."""
+    """Return the CPU of each called hook, and the null hook's microseconds per call."""
     tables = [s.recorded for s in starts if s.recorded is not None]
     if not tables:
         return (), 0.0
@@ -168,14 +170,16 @@ def _hooks(starts: Sequence[Start]) -> tuple[tuple[HookCpu, ...], float]:
 
 
 def null_hook_us(table: StepTable) -> float:
-    """A call of a hook that does nothing, as it is observed."""
+    """Return the observed CPU of one call of a hook that does nothing."""
     column = table.hooks.names.index(NULL_HOOK)
     return float(np.nansum(table.hooks.cpu_us[:, column]) / table.hooks.calls[:, column].sum())
 
 
 def _hook(table: StepTable, name: str) -> tuple[float, ...]:
-    """Calls, CPU and wall us a step; wall and CPU us of the median step that called it, since a busy host
-    takes the core away."""
+    """Return a hook's calls, CPU and wall us per step; wall and CPU us of the median step that called it.
+
+    The median, because a busy host takes the core away in some steps.
+    """
     column = table.hooks.names.index(name)
     wall, cpu, calls = (
         values[:, column] for values in (table.hooks.us, table.hooks.cpu_us, table.hooks.calls)

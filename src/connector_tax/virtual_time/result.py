@@ -1,10 +1,10 @@
-"""A comparison in virtual time, as it is written down: intervals are 95 % over pairs of engine starts."""
+"""The documents of a comparison in virtual time; intervals are 95 % over pairs of engine starts."""
 
 import msgspec
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """An estimate and its interval; ``low`` and ``high`` are None where there are too few starts."""
+    """An estimate and its interval; ``low`` and ``high`` are None with too few starts."""
 
     point: float | None
     low: float | None
@@ -12,11 +12,11 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """Two readings of one cell: an engine's thread may or may not wait for what other threads do.
+    """Two values of one quantity: the engine's thread may or may not wait for other threads' work.
 
     Attributes:
-        charged: the engine's thread, and other Python threads while it waits for them.
-        with_others: the same, plus all that other Python threads of the process spent.
+        charged: CPU of the engine's thread, and of other Python threads while it waits for them.
+        with_others: the same plus all CPU of other Python threads of the process.
     """
 
     charged: Interval
@@ -24,11 +24,11 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Tax(msgspec.Struct, frozen=True):
-    """One metric of the connector over plain's.
+    """One metric of the connector relative to plain's.
 
     Attributes:
         metric: ``ttft_p50``, ``ttft_p90`` (phase averaged), ``ttft_p90_raw``, ``tpot_p50``, ``tpot_p90``.
-        ratio: less one, so 0.01 is a tax of 1 %.
+        ratio: minus one, so 0.01 is a tax of 1 %.
     """
 
     metric: str
@@ -39,13 +39,13 @@ class Tax(msgspec.Struct, frozen=True):
 
 
 class HookCpu(msgspec.Struct, frozen=True):
-    """CPU time of one connector hook, with the null hook's subtracted.
+    """CPU time of one connector hook, minus the null hook's.
 
     Attributes:
         side: ``scheduler`` or ``worker``.
-        hook: its name; of a connector's child ``0:NixlConnector/get_finished``.
-        in_virtual_time: False where its wall time far exceeds its charge: it waits for what takes no CPU time
-            here.
+        hook: its name; for a child of a multi-connector ``0:NixlConnector/get_finished``.
+        in_virtual_time: False if its wall time far exceeds its CPU time: it waits for something that uses no
+            CPU in this process.
     """
 
     side: str
@@ -57,22 +57,23 @@ class HookCpu(msgspec.Struct, frozen=True):
 
 
 class VirtualTime(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One connector against plain, in one way of scheduling.
+    """One connector compared with plain, in one scheduling mode.
 
     Attributes:
         scheduling: ``sync`` or ``async``.
         starts: pairs of engines that were started.
-        requests: of all starts of one side.
+        requests: of one side, over all starts.
         engine_us_per_step: CPU of the engine's thread, under ``plain`` and ``connector``.
         others_us_per_step: CPU of the process's other Python threads.
         waits_per_step: how often the engine's thread waited for another thread.
-        step_us: the connector's step less plain's.
-        null_hook_us: what a wrapped hook that does nothing costs, observer included.
-        unseen_us: how long the connector's thread was off its core in a step beyond what plain's was beside
-            it: a disk, a socket, another process.
-        died: of what an engine of a later start died, which is not among ``starts``.
-        work_ratio: reference work beside the connector over that beside plain, less one: how alike the core's
-            speed was; ``wide_work_ratio``: of a work that does not fit into the core's own caches.
+        step_us: the connector's step minus plain's.
+        null_hook_us: cost of a wrapped hook that does nothing, observer included.
+        unseen_us: time per step that the connector's thread was off its core beyond plain's: waiting for a
+            disk, a socket, another process.
+        died: why an engine of a later start died; that start does not count in ``starts``.
+        work_ratio: time of a reference computation beside the connector over that beside plain, minus one,
+            which shows whether the core's speed was equal; ``wide_work_ratio``: of a computation that exceeds
+            the core's own caches.
     """
 
     scheduling: str

@@ -63,7 +63,7 @@ def test_every_part_is_there_and_is_asked_for() -> None:
 def test_words_of_docstrings_stand_beside_their_keys() -> None:
     blocks = json.loads(SCHEMA.read_text())["$defs"]["TaxPart"]["properties"]["n_blocks"]
     assert blocks == {
-        "description": "of the taxes that entered the number, the fewest; null where the number is unavailable, or where nothing was measured.",
+        "description": "the fewest blocks of the taxes in it; null if the number is unavailable, or nothing was measured.",
         "anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}],
     }
 

@@ -1,1 +1,1 @@
-"""Names and forms of everything under ``results/``: where the running and the reading wing meet."""
+"""Names and forms of everything under ``results/``, shared by measurement and analysis."""

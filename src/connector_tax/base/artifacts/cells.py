@@ -1,7 +1,7 @@
-"""Cells on disk: written under a temporary name, renamed when complete, read back with checks.
+"""Cells on disk: written under a temporary name, renamed when complete, checked when read.
 
-A folder under its final name is complete by construction; whatever an interruption left under a
-temporary name is thrown away and measured again.
+A folder under its final name is complete by construction. What an interruption left under a temporary name is
+deleted and measured again.
 """
 
 import shutil
@@ -28,7 +28,7 @@ from connector_tax.base.secrets import masked
 
 
 def open_cell(folder: CellFolder) -> CellFolder:
-    """An empty temporary folder for a cell that is about to be measured."""
+    """Create an empty temporary folder for a cell."""
     temporary = folder.temporary
     shutil.rmtree(temporary.path, ignore_errors=True)
     try:
@@ -39,11 +39,10 @@ def open_cell(folder: CellFolder) -> CellFolder:
 
 
 def publish_cell(folder: CellFolder, requests: Iterable[RequestRecord], document: CellDocument) -> None:
-    """Complete the temporary folder (requests, then ``cell.json`` with a checksum of each file) and rename
-    it.
+    """Complete the temporary folder (requests, then ``cell.json`` with checksums) and rename it.
 
     Args:
-        document: what ``cell.json`` holds beside ``files``.
+        document: the contents of ``cell.json`` except ``files``.
     """
     temporary = folder.temporary
     append_lines(temporary.requests, (_published(r).to_line() for r in requests))
@@ -53,7 +52,7 @@ def publish_cell(folder: CellFolder, requests: Iterable[RequestRecord], document
 
 
 def _published(request: RequestRecord) -> RequestRecord:
-    """What a server says of a request that failed may repeat what it was sent."""
+    """Mask a failed request's error, which may repeat the request."""
     return replace(request, error=masked(request.error)) if request.error else request
 
 
@@ -62,7 +61,7 @@ def file_entry(path: Path) -> FileEntry:
 
 
 def read_cell(folder: CellFolder) -> CellDocument:
-    """``cell.json`` of a finished cell.
+    """Read ``cell.json`` of a finished cell.
 
     Raises:
         ArtifactError: missing, not JSON, of an unknown version or of another form.
@@ -71,12 +70,10 @@ def read_cell(folder: CellFolder) -> CellDocument:
 
 
 def damage(folder: CellFolder, files: Mapping[str, FileEntry], *, contents: bool = False) -> str | None:
-    """What of a finished cell is not on disk as ``files`` lists it; None where all is.
-
-    A cell on disk is a folder: a link is followed by nobody.
+    """Return how a finished cell on disk differs from ``files``; None if it does not.
 
     Args:
-        contents: whether checksums are compared beside sizes.
+        contents: also compare checksums.
     """
     if not folder.path.is_dir():
         return "is not there"
@@ -92,7 +89,7 @@ def damage(folder: CellFolder, files: Mapping[str, FileEntry], *, contents: bool
 
 
 def reusable(folder: CellFolder, spec_hash: str) -> bool:
-    """Whether a whole cell of exactly this specification lies on disk.
+    """Return whether a complete cell of exactly this specification is on disk.
 
     Raises:
         ArtifactError: another version wrote it.

@@ -1,4 +1,4 @@
-"""Where things lie under ``results/<campaign>/``; the only place that spells these names."""
+"""The paths under ``results/<campaign>/``; the only place that spells these names."""
 
 import os
 from collections.abc import Iterable
@@ -9,18 +9,18 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import PACKED, bare, is_bare, is_date, is_regular, shown
 from connector_tax.base.records.cell import Phase, is_phase, phase_label
 
-# What an engine prints itself, secrets among it until somebody has gone through it when the launch is over.
+# The engine's own output. It may hold secrets until it is masked after the launch.
 LOGS = ("vllm_stdout.log", "vllm_stderr.log")
 RUN_FILES = ("config.json", "launch.sh", *LOGS, "env.txt", "summary.json")
 RECEIPT = "receipt.json"
-# Of a launch on a virtual GPU: what its clock goes by; and, until the run is done, what the clock says of
+# A launch on a virtual GPU: the parameters of its clock, and, until the run is done, the clock's record of
 # every step.
 VIRTUAL_GPU = "virtual_gpu.json"
 DEVICE_CLOCK = Path("steps") / "device_clock.jsonl"
 
 
 class _At:
-    """What lies in a folder under a name."""
+    """A descriptor: the path of a name in its owner's folder."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -38,16 +38,16 @@ class CampaignFolder:
     campaign_file = _At("campaign.json")
     preflight = _At("preflight")
     preflight_status = _At("preflight/preflight_status.json")
-    # How long each preflight took.
+    # The duration of each preflight.
     preflight_launches = _At("preflight/launches.json")
-    # Held by the Snakemake process that works on the campaign; holds its pid.
+    # Held by the Snakemake process that works on the campaign; contains its pid.
     start_lock = _At(".start.lock")
-    # Held by whoever measures; shared where several engines may run.
+    # Held while measuring; shared if several engines may run.
     lock = _At(".lock")
-    # Held by who ends what killed measurements left, where several engines may run.
+    # Held while leftovers are ended, if several engines may run.
     clearing_lock = _At(".locks/clearing.lock")
     reference_rates = _At("reference_rates.json")
-    # What the model of the embedded engine gives; of campaigns on that engine alone.
+    # The taxes that the embedded engine's model injects; only on that engine.
     put_in = _At("put_in.json")
     aggregate = _At("aggregate.json")
     aggregate_csv = _At("aggregate.csv")
@@ -63,11 +63,12 @@ class CampaignFolder:
         return self.root
 
     def run_lock(self, run: "RunFolder") -> Path:
-        """Held by who measures ``run``, where several engines may run."""
+        """Return the lock held while ``run`` is measured, if several engines may run."""
         return self.root / ".locks" / f"{run.path.parent.name}_{run.path.name}.lock"
 
     def run(self, date: str, connector_id: str, phase: Phase) -> "RunFolder":
-        """
+        """Return one run's folder.
+
         Raises:
             ArtifactError: a part of the path would lead out of the folder.
         """
@@ -78,11 +79,11 @@ class CampaignFolder:
         return RunFolder(self.root / f"{date}_{connector_id}" / f"phase_{phase}", connector_id, phase)
 
     def engine_settings(self, connector_id: str) -> Path:
-        """What the engine of a configuration resolved, as preflight saw it."""
+        """Return the file of an engine's resolved settings in preflight."""
         return self.preflight / bare(connector_id, "configuration") / "engine_settings.json"
 
     def runs(self) -> list["RunFolder"]:
-        """Every run folder on disk, in name order, finished or not."""
+        """Return every run folder on disk, finished or not, sorted by name."""
         found = []
         for folder in sorted(self.root.glob("????-??-??_*/phase_*")):
             phase = folder.name.removeprefix("phase_")
@@ -92,16 +93,18 @@ class CampaignFolder:
         return found
 
     def measured_on(self) -> str | None:
-        """The date that its runs are named by, where ``campaign.json`` is gone: with another one all would be
-        measured again."""
+        """Return the date in the names of its runs, if any.
+
+        It replaces a lost ``campaign.json``'s: under another date everything would be measured again.
+        """
         runs = self.root.glob("????-??-??_*") if self.root.is_dir() else ()
         return max((p.name[:10] for p in runs if is_date(p.name[:10])), default=None)
 
     def refuse_what_is_no_folder(self, runs: Iterable["RunFolder"]) -> None:
-        """Before anything is launched.
+        """Refuse anything that lies in the place of a folder, before the first launch.
 
         Args:
-            runs: all of the campaign, there or not; none where it is only read.
+            runs: all of the campaign, existing or not; none for reading.
 
         Raises:
             ArtifactError: something else lies where a folder belongs.
@@ -124,14 +127,14 @@ def _is_run_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """``<date>_<connector>/phase_<p>/``: what one configuration left behind in one phase."""
+    """``<date>_<connector>/phase_<p>/``: the files of one configuration in one phase."""
 
     path: Path
     connector_id: str
     phase: Phase
 
     receipt = _At(RECEIPT)
-    # How long each launch of this run took.
+    # The duration of each launch of this run.
     launches = _At("launches.json")
     config = _At("config.json")
     launch_sh = _At("launch.sh")
@@ -139,23 +142,24 @@ class RunFolder:
     stderr = _At("vllm_stderr.log")
     env = _At("env.txt")
     summary = _At("summary.json")
-    # The accuracy pass of this run.
+    # The run's accuracy pass.
     outputs = _At("accuracy.json")
-    # What AGENTIC_STEP_LOG_PATH is set to; each engine process adds its own name to it.
+    # The value of AGENTIC_STEP_LOG_PATH; each engine process appends its own name.
     step_log = _At("steps/engine_step.jsonl")
-    # Samples of the whole launch; each cell gets its share.
+    # Samples of the whole launch, later divided among its cells.
     raw_metrics = _At("steps/metrics.jsonl")
     cells = _At("cells")
 
     def cell(self, cell_id: str) -> "CellFolder":
-        """
+        """Return one cell's folder.
+
         Raises:
             ArtifactError: ``cell_id`` is no bare name.
         """
         return CellFolder(self.cells / bare(cell_id, "cell"), self.phase, cell_id)
 
     def finished_cells(self) -> list["CellFolder"]:
-        """Cells that were renamed into place; temporary ones start with a dot and do not count."""
+        """Return the cells in their final place; temporary ones start with a dot."""
         if not self.cells.is_dir():
             return []
         names = sorted(p.name for p in self.cells.iterdir() if p.is_dir())
@@ -164,7 +168,7 @@ class RunFolder:
 
 @dataclass(frozen=True, slots=True)
 class CellFolder:
-    """``cells/<cell_id>/``; also the temporary folder that becomes it."""
+    """``cells/<cell_id>/``, or the temporary folder that becomes it."""
 
     path: Path
     phase: Phase
@@ -193,7 +197,7 @@ class CellFolder:
         return self._stream("device_clock")
 
     def _stream(self, kind: str) -> Path:
-        """In a published campaign it may be packed."""
+        """Return a stream's path; in a published campaign it may be packed."""
         plain = self.path / f"{kind}_{phase_label(self.phase)}_{self.cell_id}.jsonl"
         packed = plain.with_name(plain.name + PACKED)
         return packed if is_regular(packed) and not is_regular(plain) else plain

@@ -1,9 +1,9 @@
-"""A campaign as one archive: packed where a sitting measured it, taken over here.
+"""A campaign as one archive: packed on the host that measured it, and merged into the folder here.
 
-The units are a campaign's documents and its run folders; what is made of them by reading is none. A unit that
-is taken replaces the one here whole, so that no file of an earlier launch is left between those of a later
-one. A run that went on here since is newer than the archive's and stays. Raw step logs and samples of a
-launch under way stay where they are: each finished cell has its share of them.
+The units are a campaign's documents and its run folders, without what the analysis makes of them. A unit from
+the archive replaces the one here as a whole, so that files of different launches never mix. A run that has
+continued here since is newer than the archive's and stays. Raw step logs and samples of a running launch are
+not packed, since each finished cell has its share of them.
 """
 
 import filecmp
@@ -22,16 +22,16 @@ from connector_tax.base.config.model import without_free_keys
 from connector_tax.base.errors import OF_THE_DISK, ArtifactError
 from connector_tax.base.files import MOST_BYTES, read_json, read_whole, shown, sync_beneath, writing_failed
 
-# Of a run; those of a preflight are what later cells are held against.
+# Left out of runs only: later cells are compared with the steps of a preflight.
 _UNDER_WAY = "steps"
-# How a folder begins that an archive is unpacked into.
+# Prefix of a folder into which an archive is unpacked.
 _TAKEN = ".taken."
-# How the name of a unit ends that another is put in place of.
+# Suffix of a unit that is being replaced.
 _ASIDE = ".replaced"
 
 
 def pack(folder: CampaignFolder, archive: Path) -> list[str]:
-    """Write every unit into ``archive``; returns their names.
+    """Write every unit into ``archive`` and return their names.
 
     Raises:
         ArtifactError: the archive cannot be written.
@@ -57,13 +57,12 @@ def pack(folder: CampaignFolder, archive: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """
+    """The result of ``take``.
+
     Attributes:
-        units: that are those of the archive now.
-        kept: of the archive, runs and ``preflight`` that went on here since, and what is here and made of
-            these: they are as they were.
-        removed: what was made of a Phase A that is not the one here any more, and is not in the archive
-            either.
+        units: those that are now the archive's.
+        kept: not taken: runs and ``preflight`` that have continued here since, and documents made of them.
+        removed: documents of a Phase A that is no longer here, without a replacement in the archive.
     """
 
     units: list[str]
@@ -72,12 +71,13 @@ class Taken:
 
 
 def take(archive: Path, folder: CampaignFolder) -> Taken:
-    """Put the units of ``archive`` in place of those in ``folder``, but for runs that went on here since. One
-    at a time takes into a folder.
+    """Replace the units in ``folder`` by those of ``archive``, except runs that have continued here since.
+
+    Only one process at a time may take into a folder.
 
     Raises:
-        ArtifactError: it is no such archive, or of another campaign or date; or a run was measured on both
-            hosts, so that cells would be lost. Nothing is replaced then.
+        ArtifactError: it is no such archive, or of another campaign or date, or both hosts measured a run, so
+            that cells would be lost. Nothing is replaced then.
     """
     folder.root.mkdir(parents=True, exist_ok=True)
     put_back(folder)
@@ -106,11 +106,10 @@ def take(archive: Path, folder: CampaignFolder) -> Taken:
 
 
 def put_back(folder: CampaignFolder) -> None:
-    """What a ``take`` left that was killed: what it unpacked, and what it had put aside, which belongs back
-    where nothing took its place.
+    """Undo what a killed ``take`` left: delete what it unpacked, and restore units that were not replaced.
 
-    Before anything is measured: what is measured in that place would pass for what was taken. Only who holds
-    the campaign's start may.
+    Call it before measuring, since a new unit in the place of an old one would pass for a taken one. The
+    caller must hold the campaign's start lock.
     """
     root = folder.root
     for aside in [*root.glob(f".*{_ASIDE}"), *root.glob(f"*/.*{_ASIDE}")]:
@@ -124,7 +123,7 @@ def put_back(folder: CampaignFolder) -> None:
 
 
 def _decide(archive: Path, there: CampaignFolder, folder: CampaignFolder) -> Taken:
-    """Return what of ``there``, which was unpacked, is taken."""
+    """Return which units of the unpacked ``there`` are taken."""
     ours = {_name(run, folder): run for run in folder.runs()}
     theirs = {_name(run, there): run for run in there.runs()}
     names = _units(there)
@@ -137,7 +136,7 @@ def _decide(archive: Path, there: CampaignFolder, folder: CampaignFolder) -> Tak
     new_a = any(n not in kept and not _is_same(there.root / n, folder.root / n) for n in phase_a)
     made = _made_of_phase_a(folder)
     here = [n for n in made if (folder.root / n).exists()]
-    # Those here are of another Phase A, and so are the archive's where some of it was kept.
+    # Those here belong to another Phase A, and so do the archive's if part of its Phase A was not taken.
     removed = [n for n in here if new_a and (kept_a or n not in names)]
     documents += made if kept_a else [] if new_a else here
     units = [n for n in names if n not in (*kept, *documents)]
@@ -151,16 +150,15 @@ def _differs(there: CampaignFolder, folder: CampaignFolder, name: str) -> bool:
 
 
 def _stays(ours: RunFolder, theirs: RunFolder, where: str) -> bool:
-    """Whether the run here has all that the archive's has, and more; False where the archive's may take its
-    place.
+    """Return whether the run here stays, because it has all of the archive's and more.
 
     Raises:
-        ArtifactError: each has a cell that the other has not.
+        ArtifactError: each has a cell that the other lacks.
     """
     own, its = _cells(ours), _cells(theirs)
     lost = sorted(cell_id for cell_id, content in own.items() if its.get(cell_id) != content)
     if not lost:
-        # Of two with the same cells the one that ended, or was launched more often, is the later.
+        # With equal cells the later run is the one that ended, or was launched more often.
         return own == its and _progress(ours) > _progress(theirs)
     if its.items() <= own.items():
         return True
@@ -183,7 +181,7 @@ def _launches(file: Path) -> int:
 
 
 def _put_in_place(archive: Path, there: CampaignFolder, folder: CampaignFolder, taken: Taken) -> None:
-    """In an order in which no half of it, where this is killed, passes for a whole."""
+    """Replace the units in an order in which no part passes for the whole if this process is killed."""
     made = _made_of_phase_a(folder)
     first, last = [folder.campaign_file.name], [folder.logs.name, *made]
     changed = [n for n in taken.units if not _is_same(there.root / n, folder.root / n)]
@@ -191,8 +189,8 @@ def _put_in_place(archive: Path, there: CampaignFolder, folder: CampaignFolder, 
     if order or taken.removed:
         for name in [n for n in made if n in (*taken.removed, *order)]:
             (folder.root / name).unlink(missing_ok=True)
-        # Receipts bring the other host's times, by which what was made before of others would pass for new. 0
-        # is no time to Snakemake.
+        # Receipts keep the other host's time stamps, beside which older results would seem up to date.
+        # Snakemake does not accept 0 as a time.
         for read in (folder.aggregate, folder.aggregate_csv, folder.manifest):
             if read.exists():
                 os.utime(read, (1, 1))
@@ -207,7 +205,7 @@ def _put_in_place(archive: Path, there: CampaignFolder, folder: CampaignFolder, 
 
 
 def _units(folder: CampaignFolder) -> list[str]:
-    """What is there of documents, ``preflight`` and ``logs``, and of each phase of each configuration."""
+    """Return the existing documents, ``preflight``, ``logs``, and the runs."""
     documents = [
         folder.campaign_file,
         folder.engine_diff,
@@ -271,8 +269,7 @@ def _check_same_campaign(archive: Path, there: CampaignFolder, here: CampaignFol
 
 
 def _asked(document: Any) -> dict[str, Any]:
-    """``campaign.json`` without what may be another on another host: where its interpreter is, for
-    instance."""
+    """Return ``campaign.json`` without what may differ between hosts, such as the interpreter's path."""
     if not isinstance(document, dict) or not isinstance(document.get("config"), dict):
         raise ArtifactError(
             "campaign.json of the archive or of this folder has another form. Nothing was taken."
@@ -281,7 +278,7 @@ def _asked(document: Any) -> dict[str, Any]:
 
 
 def _replace(new: Path, old: Path) -> None:
-    """Where this is killed, ``put_back`` knows by what is there whether ``new`` has taken the place."""
+    """Replace ``old`` by ``new`` so that ``put_back`` can tell from the files whether it was done."""
     old.parent.mkdir(parents=True, exist_ok=True)
     aside = old.with_name(f".{old.name}{_ASIDE}")
     if old.exists():

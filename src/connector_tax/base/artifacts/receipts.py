@@ -1,7 +1,7 @@
-"""``receipt.json``: the last word of one (configuration, phase), written last and atomically.
+"""``receipt.json``: the final state of one (configuration, phase), written last and atomically.
 
-It is the only Snakemake output of a measurement. It holds no time of writing: rewriting it after a
-resume that measured nothing gives the same bytes.
+It is the only Snakemake output of a measurement. It holds no time of writing, so that a resume that measured
+nothing writes the same bytes.
 """
 
 import re
@@ -29,18 +29,18 @@ from connector_tax.base.files import read_document, read_json, to_json, write_js
 from connector_tax.base.timer import now_ns, read_clock_pair
 from connector_tax.base.units import NS_PER_S
 
-# How long launches took: one entry per try, so that what an interruption or a resume adds up to can be told.
+# Durations of launches: one entry per attempt, so that interruptions and resumes can be added up.
 
 
 @contextmanager
 def timed_launch(file: Path, attempt: int | None = None) -> Iterator[Callable[[], None]]:
-    """From before the engine is started until it is gone, however that ends.
+    """Record the time from before the engine's start until it is gone, however it ends.
 
     Args:
-        attempt: which try of this run it is; None counts those before.
+        attempt: None: one more than earlier attempts.
 
     Yields:
-        To be called when the engine is told to end.
+        A function to call when the engine is told to end.
     """
     earlier = read_launches(file)
     begun_ns = now_ns()
@@ -65,10 +65,9 @@ def timed_launch(file: Path, attempt: int | None = None) -> Iterator[Callable[[]
 
 
 def write_failure(file: Path, cause: str) -> int:
-    """Add to the last launch why it failed; returns how many at the end of the file failed for the same
-    cause, this one among them.
+    """Add the reason of failure to the last launch; return how many launches in a row failed for it.
 
-    Numbers may differ: of processes, of ports, of bytes that were free.
+    Digits in reasons do not count: pids, ports and free bytes differ.
     """
     *earlier, last = read_launches(file)
     found = (*earlier, msgspec.structs.replace(last, failure=cause))
@@ -78,7 +77,7 @@ def write_failure(file: Path, cause: str) -> int:
 
 
 def read_launches(file: Path) -> tuple[Launch, ...]:
-    """Oldest first; empty where none was timed.
+    """Return the launches, oldest first; empty if none was timed.
 
     Raises:
         ArtifactError: the file is not JSON, or of another form.
@@ -87,7 +86,7 @@ def read_launches(file: Path) -> tuple[Launch, ...]:
 
 
 def elapsed_s(launches: tuple[Launch, ...]) -> float:
-    """Of those that ended."""
+    """Return the total over the launches that ended."""
     return sum(x.elapsed_s for x in launches if x.elapsed_s is not None)
 
 
@@ -101,10 +100,10 @@ def write_receipt(
     step_timing_available: bool = False,
     engine: EngineIdentity | None = None,
 ) -> None:
-    """Write the receipt of ``run``; the cells named must be finished.
+    """Write the receipt of ``run``, whose named cells must be finished.
 
     Raises:
-        ArtifactError: a cell named is not there.
+        ArtifactError: a named cell is missing.
     """
     receipt = Receipt(
         status=status,
@@ -133,7 +132,7 @@ def _cell(run: RunFolder, cell_id: str) -> ReceiptCell:
 
 
 def read_receipt(run: RunFolder) -> Receipt:
-    """The receipt of a finished run.
+    """Read a finished run's receipt.
 
     Raises:
         ArtifactError: missing, not JSON, of an unknown version or of another form.

@@ -1,9 +1,7 @@
-"""Which process looks after a run's engine: ``run.engine.pid.json``, there while it runs and after ``kill
--9``.
+"""Records the supervisor of a run's engine in ``run.engine.pid.json``, which ``kill -9`` leaves behind.
 
-A number alone names nobody for certain, since the kernel gives it to others later; with its start, in clock
-ticks since boot, and that boot it does. The record also names its folder, by device and inode: in a copy of a
-campaign it is of the original's engine, which is none of the copy's business.
+The kernel reuses pids, so the record also has the process's start, in clock ticks since boot, and that boot.
+It also has its folder's device and inode: in a copy of a campaign the record is about the original's engine.
 """
 
 from pathlib import Path
@@ -18,14 +16,14 @@ RECORD = "engine.pid.json"
 
 
 class Supervisor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who was recorded.
+    """The recorded supervisor.
 
     Attributes:
         start_ticks: None if it had ended before it was recorded.
-        mark: what the environment of everything that it launched holds; see ``run/engine/supervised.py``.
-        folder: device and inode of the one that it was written into.
-        cards: what it was launched on, by the names of their locks.
-        container: the runtime of the container that it was launched in; None without one.
+        mark: in the environment of all that it launched; see ``run/engine/supervised.py``.
+        folder: device and inode of the record's folder.
+        cards: of the launch, by the names of their locks.
+        container: the runtime of the launch's container, if any.
     """
 
     pid: int
@@ -54,7 +52,6 @@ def record_supervisor(
     cards: tuple[str, ...] = (),
     container: Runtime | None = None,
 ) -> None:
-    """Note in the run's folder which process looks after its engine."""
     folder.mkdir(parents=True, exist_ok=True)
     process = Supervisor(
         pid=pid,
@@ -69,8 +66,7 @@ def record_supervisor(
 
 
 def recorded_supervisor(folder: Path) -> Supervisor | None:
-    """None where no record lies, or one that is torn, of another version or of another folder: it names
-    nobody for certain."""
+    """Return the recorded supervisor; None if it is missing, torn, or of another version or folder."""
     try:
         found = msgspec.convert(parse_json(read_whole(folder / RECORD)), Supervisor)
     except (FileNotFoundError, ArtifactError, ValueError):  # msgspec.ValidationError is a ValueError
@@ -79,15 +75,15 @@ def recorded_supervisor(folder: Path) -> Supervisor | None:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot; None if it is gone or a zombie."""
+    """Return the start of a process in clock ticks since boot; None if it is gone or a zombie."""
     fields = process_stat(pid)
     return None if fields is None else int(fields[19])
 
 
 def process_stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat from the third on; None if it is gone or a zombie."""
+    """Return the fields of /proc/PID/stat from the third on; None if the process is gone or a zombie."""
     try:
-        # The name in parentheses may hold spaces and parentheses.
+        # The name, in parentheses, may contain spaces and parentheses.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
@@ -95,7 +91,7 @@ def process_stat(pid: int) -> list[str] | None:
 
 
 def _identity(folder: Path) -> tuple[int, int]:
-    """Device and inode, which a folder keeps when it is moved and a copy does not have."""
+    """Return device and inode, which a folder keeps when moved and a copy does not have."""
     found = folder.stat()
     return found.st_dev, found.st_ino
 

@@ -1,9 +1,9 @@
-"""A campaign made small enough to publish: what its numbers are made of is kept, by a rule that stands in it.
+"""Thins a campaign for publication: keeps what its numbers are made of, by a recorded rule.
 
-Requests, samples, documents, logs and receipts are kept whole. Step records and a virtual GPU's clock, which
-are nine tenths of a campaign, are kept whole where Phase A's load at a reference rate was measured (in Phases
-A and B), and left out elsewhere; what is kept of them is packed. What is made from raw results (tables,
-``aggregate.json``, figures, report) is left out: it is made again, from what is published.
+Requests, samples, documents, logs and receipts stay whole. Step records and a virtual GPU's clock, nine
+tenths of a campaign, stay (packed) in Phases A and B at the reference rates with Phase A's shape, and are
+left out elsewhere. Derived results (tables, ``aggregate.json``, figures, report) are left out, since they can
+be made again.
 """
 
 import gzip
@@ -42,7 +42,7 @@ _LARGE = ("engine_step", "device_clock")
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Loads whose cells keep their step records: every pair of these."""
+    """The loads whose cells keep their step records: all pairs of shape and rate."""
 
     shapes: frozenset[Shape]
     rates_per_s: frozenset[float]
@@ -52,16 +52,16 @@ NOTHING = _Kept(frozenset(), frozenset())
 
 
 def thin(source: Path, target: Path, left_out: Collection[tuple[str, str, str]] = ()) -> None:
-    """Write what is kept of the campaign at ``source`` to ``target``, a folder that does not exist.
+    """Write a thinned copy of the campaign at ``source`` to ``target``, a new folder.
 
     Args:
         left_out: configuration, phase and cell id of cells that do not count. They keep their step records,
-            which may be all that says why.
+            which may be the only evidence of the reason.
 
     Raises:
-        ArtifactError: ``target`` cannot be written, ``source`` is thinned already or no finished campaign, a
-            cell or a file of one is missing or is not the one it was, or a folder may not be read. What lies
-            in ``target`` then is a part.
+        ArtifactError: ``target`` cannot be written, ``source`` is thinned already or not finished, a cell or
+            a file of one is missing or was changed, or a folder may not be read. ``target`` is then
+            incomplete.
     """
     campaign = CampaignFolder(source)
     document = read_document(campaign.campaign_file, CampaignDocument)
@@ -92,19 +92,19 @@ def thin(source: Path, target: Path, left_out: Collection[tuple[str, str, str]] 
 
 
 def unfinished(campaign: CampaignFolder, document: CampaignDocument) -> list[tuple[str, str]]:
-    """(phase, configuration) of each planned run without a receipt, in order of launch.
+    """Return (phase, configuration) of each planned run without a receipt, in order of launch.
 
     Raises:
-        ArtifactError: the reference rates are there and cannot be read.
+        ArtifactError: the reference rates exist and cannot be read.
     """
     finished = {
         (run.phase, run.connector_id)
         for run in campaign.runs()
-        # A link is read by nobody, and goes into no archive.
+        # Links are never read and are not archived.
         if run.receipt.is_file() and not run.receipt.is_symlink()
     }
     known = campaign.reference_rates.is_file()
-    # Until the rates are known, nobody knows whether it is needed.
+    # The rates tell whether Phase B' is needed; until then it counts as planned.
     b_prime = not known or read_document(campaign.reference_rates, ReferenceRatesFile).b_prime_needed
     planned = [
         (phase, c)
@@ -116,7 +116,7 @@ def unfinished(campaign: CampaignFolder, document: CampaignDocument) -> list[tup
 
 
 def _refuse_unread(source: Path) -> None:
-    """A folder that may not be read looks empty to whoever lists it, and the copy whole."""
+    """Refuse folders that may not be read, which would look empty and the copy complete."""
 
     def refuse(error: OSError) -> None:
         raise ArtifactError(
@@ -142,7 +142,7 @@ def _thin_run(
         elif path.is_dir() and path.name.startswith("attempt_"):
             _copy_beneath(path, copy.path / path.name)
     receipt = read_receipt(run)
-    # What the thinned receipt says of a cell would hide an edit.
+    # Checked against the receipt, since a thinned receipt would hide an edit.
     listed = {cell.cell_id: cell.files for cell in receipt.cells}
     files = {}
     for cell_id in sorted({*listed, *(cell.cell_id for cell in run.finished_cells())}):
@@ -157,7 +157,7 @@ def _thin_run(
 
 
 def _thin_cell(cell: CellFolder, copy: CellFolder, kept: _Kept, *, whole: bool) -> dict[str, FileEntry]:
-    """Its files with their checksums, as a receipt lists them."""
+    """Copy one cell and return its files with their checksums, for the receipt."""
     document = read_cell(cell)
     is_kept = whole or (document.spec.shape in kept.shapes and document.spec.rate_per_s in kept.rates_per_s)
     files: dict[str, FileEntry] = {}
@@ -169,7 +169,7 @@ def _thin_cell(cell: CellFolder, copy: CellFolder, kept: _Kept, *, whole: bool) 
             files[name] = entry
         elif is_kept:
             packed = copy.path / f"{name}{PACKED}"
-            # Without a time, so that the same content gives the same bytes.
+            # Without a time stamp, so that equal content gives equal bytes.
             write_bytes(packed, gzip.compress(read_whole(source), mtime=0))
             files[packed.name] = file_entry(packed)
         else:
@@ -181,8 +181,7 @@ def _thin_cell(cell: CellFolder, copy: CellFolder, kept: _Kept, *, whole: bool) 
 
 
 def _without_home(written: Path) -> None:
-    """Whose home a campaign was measured in is nobody's business; a cell's streams hold no paths and are not
-    touched."""
+    """Replace the home folder by ``~``, for privacy; a cell's streams hold no paths and are not touched."""
     home = str(Path.home()).encode() + b"/"
     content = written.read_bytes()
     if len(home) > len(b"//") and home in content:
@@ -199,6 +198,6 @@ def _copy_beneath(source: Path, target: Path) -> None:
 
 
 def _checksum(campaign: CampaignFolder) -> dict[str, str]:
-    """Of what was thinned: each receipt holds the checksums of its cells."""
+    """Return the checksums of the thinned documents; receipts hold those of their cells."""
     documents = [campaign.campaign_file, *(run.receipt for run in campaign.runs() if run.receipt.is_file())]
     return {str(path.relative_to(campaign.root)): sha256_of(path) for path in documents}

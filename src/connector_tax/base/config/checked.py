@@ -1,4 +1,4 @@
-"""One YAML file to the type of what it describes: defaults filled in, or readable messages."""
+"""Converts one YAML file to its type, with defaults filled in, or reports what is wrong."""
 
 import math
 import re
@@ -20,17 +20,16 @@ from connector_tax.base.records.bounds import Foreign
 
 T = TypeVar("T")
 PROJECT_ROOT = PROJECT
-# A null byte ends what C takes for text; half of a surrogate pair is none in UTF-8.
+# A null byte ends a C string, and half of a surrogate pair has no UTF-8.
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
 
 
 class _Strict(yaml.SafeLoader):
-    """Refuses what PyYAML takes without a word: a key twice in one mapping, of which it keeps the last, and
-    an alias inside of what it stands for."""
+    """A loader that refuses what PyYAML accepts: a repeated key, and an alias inside its own anchor."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         node: Any = super().compose_node(parent, index)
-        if node.end_mark is None:  # it is being composed, so an alias stands for it
+        if node.end_mark is None:  # still being composed, so an alias points to it
             raise MarkedYAMLError(
                 problem="an alias stands inside of what it stands for", problem_mark=node.start_mark
             )
@@ -54,13 +53,13 @@ class _Strict(yaml.SafeLoader):
 
 
 def read_yaml(path: Path, example: str = "config/demo.yaml") -> Foreign:
-    """The mapping in ``path``.
+    """Read the mapping in ``path``.
 
     Args:
-        example: a file of that kind, which is named where there is none.
+        example: a file of that kind, for messages.
 
     Raises:
-        ConfigError: missing, unreadable, not YAML, a key twice in one mapping, or no mapping.
+        ConfigError: missing, unreadable, not YAML, with a repeated key, or not a mapping.
     """
     try:
         value = _Strict(path.read_text(encoding="utf-8")).get_single_data()
@@ -83,14 +82,13 @@ def read_yaml(path: Path, example: str = "config/demo.yaml") -> Foreign:
 
 
 def checked(value: Any, kind: type[T], where: str) -> T:
-    """``value`` as a ``kind``, defaults filled in.
+    """Convert ``value`` to a ``kind``, with defaults filled in.
 
     Args:
-        where: the file to name in messages.
+        where: the file, for messages.
 
     Raises:
-        ConfigError: a line for each of the first three mistakes: place, what was found there, and what would
-            do.
+        ConfigError: a line for each of the first three mistakes: place, value, and what is wanted.
     """
     for place, leaf in leaves(value):
         if isinstance(leaf, float) and not math.isfinite(leaf):
@@ -110,8 +108,7 @@ def checked(value: Any, kind: type[T], where: str) -> T:
 
 
 def _yaml_words(error: yaml.YAMLError) -> str:
-    """What and where; nothing of the text itself, since a password that begins with ``*`` or ``!`` is no
-    YAML."""
+    """Return place and problem without the text, which may be a password that begins with ``*`` or ``!``."""
     mark = getattr(error, "problem_mark", None)
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     problem = getattr(error, "problem", None) or type(error).__name__
@@ -119,7 +116,7 @@ def _yaml_words(error: yaml.YAMLError) -> str:
 
 
 def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield all that mappings and lists hold, keys as well, with its place."""
+    """Yield place and value of everything in mappings and lists, keys included."""
     if isinstance(value, dict):
         for key, part in value.items():
             yield f"{place} (one of its keys)", key
@@ -132,7 +129,7 @@ def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _mistakes(value: Any, kind: Any, at: str) -> Iterator[str]:
-    """Yield what keeps ``value`` from being a ``kind``, the innermost of it, a line each."""
+    """Yield one line per innermost mistake that keeps ``value`` from being a ``kind``."""
     try:
         msgspec.convert(value, kind)
         return
@@ -149,16 +146,16 @@ def _mistakes(value: Any, kind: Any, at: str) -> Iterator[str]:
         wanted = f"one of {', '.join(words)}"
     elif what.startswith("Expected "):
         wanted = what.removeprefix("Expected ").partition(", got ")[0]
-    else:  # of the type itself, which names the key; msgspec's own begins with a capital
+    else:  # from the type's own check, which names the key; msgspec's messages begin with a capital
         yield f"{at}{': ' if what[0].isupper() else '.'}{what}."
         return
-    # Whatever was written in place of a mapping may hold a secret anywhere.
+    # A text in place of a mapping may hold a secret anywhere.
     text = isinstance(value, str) and wanted.startswith(("`object", "`array"))
     yield f"{at}: {'a text' if text else shown(value)} is not allowed; wanted: {wanted}."
 
 
 def _inside(value: Any, kind: Any, at: str) -> Iterator[str]:
-    """Yield the mistakes in parts of ``value``; none where it is no such mapping or list."""
+    """Yield the mistakes in parts of ``value``; none if it is no such mapping or list."""
     parts = get_args(kind)
     if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
@@ -179,13 +176,13 @@ def _inside(value: Any, kind: Any, at: str) -> Iterator[str]:
 
 
 def meant(name: object, known: Iterable[str]) -> str:
-    """Return ``name`` with the known one that is probably meant."""
+    """Return ``name`` with the closest known one as a suggestion."""
     near = get_close_matches(str(name), known, 1)
     return f"{name!r}; did you mean {near[0]!r}?" if near else f"{name!r}."
 
 
 def _members(kind: Any) -> Iterator[Any]:
-    """Yield the types of a union, or the one that there is."""
+    """Yield the members of a union, or the type itself."""
     origin = get_origin(kind)
     if origin in (Annotated, Union, UnionType):
         for part in get_args(kind)[: 1 if origin is Annotated else None]:

@@ -1,4 +1,4 @@
-"""``engine.virtual_gpu`` and its file of ``config/gpus/`` to one ``VirtualGpu``."""
+"""Resolves ``engine.virtual_gpu`` and its file in ``config/gpus/`` to one ``VirtualGpu``."""
 
 import os
 from pathlib import Path
@@ -10,23 +10,23 @@ from connector_tax.base.config.model import GpuChoice
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.host import GpuProfile, HostCosts, OperatingPoint, VirtualGpu
 
-# Not a path that imports.py finds: profiles are data of a campaign, in its document and its hashes, and no
-# code of who reads results.
+# Written so that imports.py does not find it: profiles are a campaign's data, in its document and hashes, and
+# no code of the analysis.
 GPUS = PROJECT_ROOT.joinpath("config", "gpus")
 
-# vLLM's own default differs between releases (0.9, from 0.32 on 0.92), and the virtual GPU has to have the KV
-# cache of one.
+# vLLM's default differs between releases (0.9, from 0.32 on 0.92), but the virtual GPU needs one size of KV
+# cache.
 UTILIZATION = 0.9
 
 
 def virtual_gpu(value: GpuChoice, where: str) -> VirtualGpu:
-    """The profile that ``value.gpu`` names, with the campaign's own numbers in place of the profile's.
+    """Return the profile that ``value.gpu`` names, overridden by the campaign's own numbers.
 
     Args:
-        where: of the section, for messages.
+        where: the section, for messages.
 
     Raises:
-        ConfigError: there is no such profile, or it is none.
+        ConfigError: the profile is missing or invalid.
     """
     path = profile_path(value.gpu, f"{where}.gpu")
     profile = checked(read_yaml(path), GpuProfile, os.path.relpath(path))
@@ -48,8 +48,7 @@ def virtual_gpu(value: GpuChoice, where: str) -> VirtualGpu:
 
 
 def profile_path(gpu: str, where: str) -> Path:
-    """A bare name is one of ``config/gpus/``; anything else a path, from the project's root where it is
-    relative."""
+    """Return a profile's path: a bare name in ``config/gpus/``, or a path relative to the project's root."""
     path = PROJECT_ROOT / gpu if "/" in gpu or gpu.endswith((".yaml", ".yml")) else GPUS / f"{gpu}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in GPUS.glob("*.yaml")))

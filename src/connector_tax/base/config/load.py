@@ -1,5 +1,4 @@
-"""YAML files to a frozen ``CampaignConfig``; checks of what no single key says are here, the rest is in the
-types."""
+"""YAML files to a frozen ``CampaignConfig``; checks across keys are here, the others in the types."""
 
 import os
 from collections.abc import Collection
@@ -33,17 +32,16 @@ from connector_tax.base.records.sessions import read_sessions
 from connector_tax.base.secrets import know_references
 from connector_tax.base.units import token_count
 
-# vLLM's own on GPUs, where engine.args does not say.
+# vLLM's default on GPUs, unless engine.args sets it.
 BLOCK_SIZE = 16
-# In nobody's list; a campaign names them all the same. Not a path that imports.py finds, as in gpu.py.
+# Never listed, but a campaign may name them. Written so that imports.py does not find it, as in gpu.py.
 TEST_CONNECTORS = PROJECT_ROOT.joinpath("config", "test_connectors.yaml")
-# Where connectors are told to keep KV on disk. A folder that launches share makes one launch's KV the next
-# one's cache hits.
+# Settings for a KV folder on disk. If launches shared one, each would hit the KV of earlier launches.
 STORE_KEYS = ("shared_storage_path", "LMCACHE_LOCAL_DISK", "lmcache.local_disk")
 
 
 class KvTransferConfig(msgspec.Struct):
-    """What vLLM's mapping must have; the rest of it is the connector's."""
+    """The required part of vLLM's mapping; the rest is the connector's."""
 
     kv_connector: str
     kv_role: Literal["kv_producer", "kv_consumer", "kv_both"]
@@ -70,11 +68,11 @@ def load_campaign(path: Path) -> CampaignConfig:
 def parse_campaign(
     mapping: Foreign, where: str, known: dict[str, ConnectorEntry] | None = None
 ) -> CampaignConfig:
-    """Check a campaign that is a mapping already (Snakemake has read the YAML by then).
+    """Check a campaign that is already a mapping, as Snakemake has read the YAML.
 
     Args:
-        where: the file to name in messages.
-        known: connectors by their ids, in place of those of its ``connectors_file``.
+        where: the file, for messages.
+        known: connectors by id, in place of its ``connectors_file``.
     """
     allowed = mapping.get("allow_inline")
     allowed = allowed if isinstance(allowed, list) else ()
@@ -117,13 +115,13 @@ def parse_campaign(
 
 
 def read_connectors(file: Path, where: str, allowed: Collection[str] = ()) -> dict[str, ConnectorEntry]:
-    """Id -> entry.
+    """Read connector entries by id.
 
     Args:
-        allowed: keys under which what looks like a secret may stand.
+        allowed: keys whose values may look like secrets.
 
     Raises:
-        ConfigError: unreadable, or no valid entries; names key, value and remedy.
+        ConfigError: unreadable or invalid; names key, value and remedy.
     """
     value = read_yaml(file)
     refuse_inline(value, where, allowed)
@@ -137,7 +135,7 @@ def _connector(
 ) -> ConnectorSpec:
     file, target, entry = asked.connectors_file, None, known.get(connector_id)
     if connector_id.startswith(MATCHED):
-        # Plain vLLM; with which settings, preflight finds out.
+        # Plain vLLM, with settings that preflight finds out.
         target = connector_id.removeprefix(MATCHED)
         if target not in asked.connectors or target not in known:
             raise ConfigError(
@@ -165,15 +163,14 @@ def _connector(
         **{
             **asdict(entry),
             **_launched(entry, "kv_transfer_config"),
-            # Every configuration is launched and asked before it is measured, whether its entry says so or
-            # not.
+            # Preflight tries every configuration, whatever its entry says.
             "verify": "serve" if isinstance(entry.verify, bool) else entry.verify,
         },
     )
 
 
 def _launched(part: ConnectorEntry | EngineYaml, mapping: str) -> Foreign:
-    """What enters a command line or an environment, with the variables put in that hold no secret."""
+    """Return the parts for command line and environment, with references to non-secret variables resolved."""
     found = {k: without_harmless_references(getattr(part, k)) for k in (mapping, "env")}
     return {**found, "extra_args": tuple(without_harmless_references([*part.extra_args]))}
 
@@ -185,7 +182,7 @@ def _engine(value: EngineYaml, where: str) -> EngineConfig:
     args = {**({} if gpu is None else {"gpu_memory_utilization": UTILIZATION}), **launched["args"]}
     for name in COUNTED:
         try:
-            # What leaves it to the engine is said to the engine as it stands here.
+            # A value that leaves the choice to the engine is passed on as it is.
             count = token_count(args.get(name))
         except ValueError as error:
             raise ConfigError(
@@ -208,10 +205,10 @@ def _engine(value: EngineYaml, where: str) -> EngineConfig:
 
 
 def _container(value: str | ContainerConfig | None, where: str) -> ContainerConfig | None:
-    """A text is the image alone.
+    """Resolve the container; a text is the image alone.
 
     Raises:
-        ConfigError: a variable in it is not set.
+        ConfigError: it contains an unset variable.
     """
     if value is None:
         return None
@@ -223,7 +220,7 @@ def _container(value: str | ContainerConfig | None, where: str) -> ContainerConf
         raise ConfigError(
             f"{where}: {unset}: that environment variable is not set. Set it, or write the name itself."
         )
-    # The type saw the variables' names alone.
+    # The type checked only the variables' names.
     if not image or image.startswith("-"):
         raise ConfigError(f"{where}.image: {image!r}, of {given.image}, names no image.")
     for mount in mounts:
@@ -236,7 +233,7 @@ def _container(value: str | ContainerConfig | None, where: str) -> ContainerConf
 
 
 def _content_of(file: str, where: str) -> str:
-    """The checksum of a file of the project.
+    """Return the checksum of a file of the project.
 
     Raises:
         ConfigError: it cannot be read.
@@ -251,14 +248,14 @@ def _content_of(file: str, where: str) -> str:
 
 
 def _session_file(path: str) -> SessionFile:
-    """Described by what the plan needs; the path stays as given, relative to the project's root."""
+    """Describe a session file for the plan; its path stays relative to the project's root."""
     sessions = read_sessions(PROJECT_ROOT / path)
     turns = sum(len(s.turns) for s in sessions) / len(sessions)
     return SessionFile(path, sha256_of(PROJECT_ROOT / path), turns)
 
 
 def longest_request_tokens(config: CampaignConfig) -> int:
-    """Tokens of the campaign's longest request, prompt and output."""
+    """Return the tokens of the campaign's longest request, prompt plus output."""
     return max(
         [
             config.phase_a_shape.input_tokens + config.phase_a_shape.output_tokens,
@@ -286,8 +283,7 @@ def _check_lengths(config: CampaignConfig, where: str) -> None:
 
 
 def _check_levels(config: CampaignConfig, where: str) -> None:
-    """Refuse a Phase D that does not fit the engine and the client; how many blocks a card has room for is
-    known once the engine runs.
+    """Refuse a Phase D that does not fit engine and client; a card's KV blocks are known only at run time.
 
     Raises:
         ConfigError: names key, value and remedy.

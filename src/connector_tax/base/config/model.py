@@ -1,8 +1,6 @@
-"""A campaign: as a person writes it, and as frozen values. Types, bounds and defaults of every key stand here
-and nowhere else.
+"""A campaign as written and as frozen values; the only place with types, bounds and defaults of every key.
 
-The JSON Schemas of ``workflow/schemas`` are made of these types, with their docstrings, by
-``scripts/make_schemas.py``.
+``scripts/make_schemas.py`` makes the JSON Schemas of ``workflow/schemas`` from these types and docstrings.
 """
 
 from typing import Annotated, Any, Literal
@@ -27,18 +25,18 @@ from connector_tax.base.units import token_count
 
 ONLY_WHERE_SET = ("model_sha256", "virtual_gpu", "gpus", "mix_cards", "wait_for_card_s", "container", "costs")
 Runtime = Literal["podman", "docker"]
-# Keys that enter no hash, and may change at any time.
+# Keys that enter no hash and may change at any time.
 FREE = ("analysis",)
 FREE_OF_ENGINE = (
     *("python", "container", "costs", "gpu", "gpus", "mix_cards", "port", "wait_for_card_s"),
     *("ready_timeout_s", "stop_grace_s", "release_timeout_s", "release_tolerance_mib"),
 )
 
-# Arguments that count something; vLLM takes the first three with a suffix, ``32k``.
+# Arguments that count; vLLM accepts the first three with a suffix, ``32k``.
 COUNTED = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "num_gpu_blocks_override", "block_size")
 _Seconds = Annotated[float, Meta(ge=0, le=10**6)]
 _SomeSeconds = Annotated[float, Meta(gt=0, le=10**6)]
-# 4 and 4.0 stay as they are written: their text enters a hash.
+# 4 and 4.0 stay as written, since their text enters a hash.
 _AsWritten = Annotated[int, Meta(gt=0, le=10**6)] | Annotated[float, Meta(gt=0, le=10**6)]
 _AsWrittenOr0 = Annotated[int, Meta(ge=0, le=10**8)] | Annotated[float, Meta(ge=0, le=10**8)]
 _Count = Annotated[int, Meta(ge=1, le=10**6)]
@@ -54,7 +52,7 @@ _Rate = Annotated[float, Meta(ge=1e-6, le=10**6)]
 
 
 def without_free_keys(config: Foreign) -> Foreign:
-    """Return the config of a ``campaign.json`` without what may change at any time."""
+    """Return the config of a ``campaign.json`` without the keys that may change at any time."""
     engine = {key: value for key, value in config.get("engine", {}).items() if key not in FREE_OF_ENGINE}
     return {**{key: value for key, value in config.items() if key not in FREE}, "engine": engine}
 
@@ -63,9 +61,9 @@ class ContainerConfig(Strict, frozen=True):
     """The image that every engine of the campaign runs in (docs/containers.md).
 
     Attributes:
-        image: as podman and docker name it; it has to be on this host.
+        image: the name for podman or docker; it must be on this host.
         runtime: null: the first that is installed.
-        mounts: folders of this host that engines may read as well, under their own paths.
+        mounts: further folders of this host that engines may read, at the same paths.
     """
 
     image: _Image
@@ -74,14 +72,14 @@ class ContainerConfig(Strict, frozen=True):
 
 
 class GpuChoice(Strict, frozen=True):
-    """The device of kind virtual_gpu, and of no other.
+    """The device of kind virtual_gpu; for no other kind.
 
     Attributes:
-        gpu: a file of config/gpus/ by its name, or a path to one.
-        step: microseconds of a step in place of the profile's.
-        kv_cache_bytes: memory for keys and values, in place of what the profile leaves.
-        operating_point: where the roofline is taken to be linear; what is not given is the profile's.
-        host: busy time of the host in every step; what is not given is the profile's.
+        gpu: the name of a file in config/gpus/, or a path to one.
+        step: microseconds of a step, in place of the profile's.
+        kv_cache_bytes: memory of the KV cache, in place of what the profile leaves.
+        operating_point: where the roofline is made linear; the profile's values by default.
+        host: busy time of the host in every step; the profile's values by default.
     """
 
     gpu: Text
@@ -92,36 +90,36 @@ class GpuChoice(Strict, frozen=True):
 
 
 class _Engine(Strict, frozen=True, kw_only=True):
-    """How every server of the campaign is launched.
+    """The launch of every server of the campaign.
 
     Attributes:
-        kind: vllm; virtual_gpu (vLLM, with a clock in place of the model; docs/virtual-gpu.md); or emulator
+        kind: vllm; virtual_gpu (vLLM with a clock in place of the model; docs/virtual-gpu.md); or emulator
             (the embedded engine).
-        python: the engine's interpreter, in the image where there is one; ${NAME} is taken from the
-            environment. null means this one, or the image's python3.
+        python: the engine's interpreter, inside its image if any; ${NAME} is read from the environment. null:
+            this interpreter, or the image's python3.
         model: a model directory or hub id.
-        served_model_name: what requests ask for.
-        args: engine arguments, max_model_len: 200000 is --max-model-len 200000; true is a bare flag, false
-            its --no- form, null leaves it out. ${NAME} is taken from the environment.
-        extra_args: appended as they are.
-        env: variables of the engine; ${NAME} is taken from the environment.
+        served_model_name: the model name in requests.
+        args: engine arguments; max_model_len: 200000 is --max-model-len 200000, true a bare flag, false its
+            --no- form, null leaves it out. ${NAME} is read from the environment.
+        extra_args: appended unchanged.
+        env: environment variables of the engine; ${NAME} is read from the environment.
         model_file: cost model of the emulator (YAML).
-        costs: what plan and status take the engine's steps to cost, in place of those of the cost model;
-            enters no hash.
-        gpu: first card, in the order of the PCI bus, unless CUDA_VISIBLE_DEVICES is set already.
+        costs: assumed costs of the engine's steps for plan and status, in place of the cost model's; enters
+            no hash.
+        gpu: first card in PCI bus order, unless CUDA_VISIBLE_DEVICES is set already.
         gpus: in place of gpu, the first card of each engine that may run beside the others
             (docs/several-gpus.md).
-        mix_cards: whether launches that are compared with one another may run on different cards of one kind;
-            null: only where there are none.
-        wait_for_card_s: how long a card is waited for that somebody else measures on; null: 30 s with one
-            card, without end with several.
-        port: 0 takes a free port for each launch; of several engines each has the next one.
-        ready_timeout_s: how long a launch may take until it serves.
-        stop_grace_s: how long an engine that is told to end has before it is killed.
-        release_timeout_s: how long an ended engine's GPU memory is waited for.
-        release_tolerance_mib: by so much more may then be in use than before the launch.
+        mix_cards: allow launches that are compared with one another on different cards of one kind; null:
+            only without cards.
+        wait_for_card_s: how long to wait for a card that another process measures on; null: 30 s with one
+            card, forever with several.
+        port: 0 takes a free port per launch; with several engines each has the next one.
+        ready_timeout_s: longest time until a launch serves.
+        stop_grace_s: time for an engine to end before it is killed.
+        release_timeout_s: longest wait for an ended engine's GPU memory.
+        release_tolerance_mib: GPU memory that may then be in use beyond the amount before the launch.
         step_timing: record the engine's steps.
-        pin_cpus: keep engine and load generator on different physical cores where there are enough.
+        pin_cpus: keep engine and load generator on different physical cores if there are enough.
     """
 
     kind: Literal["vllm", "virtual_gpu", "emulator"]
@@ -147,12 +145,11 @@ class _Engine(Strict, frozen=True, kw_only=True):
 
 
 class EngineYaml(_Engine, frozen=True, kw_only=True):
-    """How every server of the campaign is launched.
+    """The launch of every server of the campaign.
 
     Attributes:
-        virtual_gpu: the device of kind virtual_gpu, and of no other.
-        container: the image that engines run in; a text is the image alone. null: they run on the host
-            itself.
+        virtual_gpu: the device of kind virtual_gpu; for no other kind.
+        container: the image that engines run in; a text is the image alone. null: engines run on the host.
     """
 
     virtual_gpu: GpuChoice | None = None
@@ -187,11 +184,10 @@ class EngineYaml(_Engine, frozen=True, kw_only=True):
 
 
 class EngineConfig(_Engine, frozen=True, kw_only=True):
-    """How every server of the campaign is launched.
+    """The launch of every server of the campaign, resolved.
 
     Attributes:
-        model_sha256: of the content of ``model_file``, so that another content is another measurement; None
-            for vLLM.
+        model_sha256: checksum of ``model_file``, so that other content is another measurement; None for vLLM.
         virtual_gpu: the device of kind ``virtual_gpu``; None for every other.
     """
 
@@ -206,17 +202,16 @@ class EngineConfig(_Engine, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> tuple[int, ...]:
-        """The first card of each engine that may run at the same time."""
+        """The first card of each engine that may run concurrently."""
         return self.gpus or (self.gpu,)
 
     @property
     def mixes_cards(self) -> bool:
-        """Whether launches that are compared with one another may run on different cards."""
+        """Allow launches that are compared with one another on different cards."""
         return self.kind != "vllm" if self.mix_cards is None else self.mix_cards
 
     @property
     def is_vllm(self) -> bool:
-        """Whether it is vLLM that serves, on whatever device."""
         return self.kind != "emulator"
 
 
@@ -224,19 +219,20 @@ class CellConfig(Strict, frozen=True):
     """The protocol of every cell (docs/measurement.md).
 
     Attributes:
-        arrival: how requests follow one another.
+        arrival: the arrival process of requests.
         gamma_shape: for arrival gamma: 1 is Poisson, above 1 more regular, below 1 burstier.
         workers: load-generator processes.
         warmup_s: shortest warm-up, whose requests do not count.
-        duration_s: shortest window; overload is judged from 6 s on, by one sample of the queue a second.
+        duration_s: shortest window; overload is judged from 6 s on, by one sample of the queue per second.
         min_completed: fewest completed requests of the window; fewer than 6 have no percentiles.
-        max_cell_s: longest time from the cell's beginning to its last request.
-        drain_timeout_s: how long requests in flight are waited for after that.
-        inflight_cap: an open loop drops arrivals beyond so many requests in flight.
-        token_id_low, token_id_high: prompts draw their token ids from between the two.
-        stop_half_width: end a cell at a look at which p90 of TTFT and of TPOT are known to so much, as a
-            share; null fixes its length beforehand. Wants max_completed.
-        max_completed: with stop_half_width, the last look; looks are at min_completed, twice that and so on.
+        max_cell_s: longest time from the cell's start to its last request.
+        drain_timeout_s: longest wait for requests in flight after that.
+        inflight_cap: an open loop drops arrivals beyond this many requests in flight.
+        token_id_low, token_id_high: range from which prompts draw their token ids.
+        stop_half_width: end a cell at an interim analysis at which p90 of TTFT and of TPOT are known to this
+            half-width, as a share; null fixes its length beforehand. Requires max_completed.
+        max_completed: with stop_half_width, the last interim analysis; they are at min_completed, twice that
+            and so on.
     """
 
     arrival: Literal["fixed", "poisson", "gamma"] = "fixed"
@@ -286,11 +282,11 @@ class PhaseA(Strict, frozen=True, kw_only=True):
     """Every configuration at every rate.
 
     Attributes:
-        rates_per_s: requests per second; rates that double have the third criterion of saturation.
+        rates_per_s: requests per second; only rates that double have the third criterion of saturation.
         input_tokens: prompt length of Phase A's shape.
         output_tokens: output length of Phase A's shape.
-        stop_after_overloaded: a configuration's sweep ends after so many rates in a row at which it was
-            overloaded; null measures every rate.
+        stop_after_overloaded: a configuration's sweep ends after this many overloaded rates in a row; null
+            measures every rate.
     """
 
     rates_per_s: Annotated[tuple[_Rate, ...], Meta(min_length=1)]
@@ -300,7 +296,7 @@ class PhaseA(Strict, frozen=True, kw_only=True):
 
 
 class PhaseB(Strict, frozen=True):
-    """Every prompt length with every output length at ref_safe; none leaves Phase B out.
+    """All prompt lengths x output lengths at ref_safe; without lengths there is no Phase B.
 
     Attributes:
         input_tokens: prompt lengths.
@@ -320,7 +316,7 @@ class PhaseB(Strict, frozen=True):
 
 
 class PhaseBPrime(Strict, frozen=True):
-    """Shapes that some configurations are measured at under load.
+    """Shapes at which some configurations are measured under load.
 
     Attributes:
         configs: ids of connectors of this campaign.
@@ -337,12 +333,11 @@ class PhaseBPrimeConfig(Strict, frozen=True):
 
 
 class PhaseC(Strict, frozen=True):
-    """Conversations at ref_safe: turns wait for one another and share what was said, so the prefix cache is
-    hit.
+    """Conversations at ref_safe: turns wait for one another and share history, so they hit the prefix cache.
 
     Attributes:
-        sessions: session files (docs/formats.md), relative to the project's root, one cell each; none leaves
-            Phase C out.
+        sessions: session files (docs/formats.md), relative to the project's root, one cell each; without any
+            there is no Phase C.
         warmup_s: about the length of a session.
     """
 
@@ -351,11 +346,11 @@ class PhaseC(Strict, frozen=True):
 
 
 class SessionFile(Strict, frozen=True):
-    """A file of conversations and what the plan has to know of it.
+    """A file of conversations, with what the plan needs.
 
     Attributes:
-        sha256: of its content, so that another content is another measurement.
-        turns_per_session: mean; a session rate times this is a request rate.
+        sha256: checksum of its content, so that other content is another measurement.
+        turns_per_session: mean; times the session rate it is the request rate.
     """
 
     path: str
@@ -364,10 +359,10 @@ class SessionFile(Strict, frozen=True):
 
 
 class PhaseCConfig(Strict, frozen=True):
-    """Conversations at the reference rate; none where ``sessions`` is empty.
+    """Conversations at the reference rate; none if ``sessions`` is empty.
 
     Attributes:
-        warmup_s: instead of ``cell.warmup_s``: until as many sessions are under way as will be.
+        warmup_s: in place of ``cell.warmup_s``: until the number of concurrent sessions stops growing.
     """
 
     sessions: tuple[SessionFile, ...]
@@ -375,18 +370,17 @@ class PhaseCConfig(Strict, frozen=True):
 
 
 class PhaseDConfig(Strict, frozen=True):
-    """Hook times and latencies by how many blocks the prefix cache holds and how many requests run
-    (docs/measurement.md).
+    """Hook times and latencies by blocks in the prefix cache and by running requests (docs/measurement.md).
 
     Attributes:
-        cached_tokens: tokens that the prefix cache is filled to before a cell, one level after the other;
-            none leaves Phase D out.
-        running: requests in flight (closed loop), each of them at every level.
+        cached_tokens: tokens in the prefix cache before a cell, one level after the other; without levels
+            there is no Phase D.
+        running: requests in flight (closed loop), each number at every level.
         input_tokens: prompt length of a cell's requests.
         output_tokens: output length of a cell's requests.
-        warmup_s: instead of cell.warmup_s.
+        warmup_s: in place of cell.warmup_s.
         duration_s: short, since what a cell computes is cached, too.
-        min_completed: instead of cell.min_completed.
+        min_completed: in place of cell.min_completed.
     """
 
     cached_tokens: tuple[Annotated[int, Meta(ge=0, le=10**12)], ...] = ()
@@ -406,7 +400,7 @@ class AccuracyConfig(Strict, frozen=True):
     """A fixed set of prompts after the cells of each launch; answers are compared with plain's.
 
     Attributes:
-        prompts: 0 leaves the pass out.
+        prompts: 0 skips the pass.
         input_tokens: length of each prompt.
         output_tokens: length of each answer.
     """
@@ -421,8 +415,8 @@ class AnalysisConfig(Strict, frozen=True):
 
     Attributes:
         bootstrap_draws: resamples behind an interval.
-        confidence: of every interval of the analysis.
-        time_budget_h: what a campaign may take; the report says whether it did.
+        confidence: confidence level of every interval of the analysis.
+        time_budget_h: longest wanted duration of a campaign; the report says whether it was kept.
     """
 
     bootstrap_draws: Annotated[int, Meta(ge=200, le=100_000)] = 2000
@@ -431,17 +425,16 @@ class AnalysisConfig(Strict, frozen=True):
 
 
 class _Campaign(Strict, frozen=True, kw_only=True):
-    """What is written and what is frozen of a campaign alike.
+    """The part that the written and the frozen campaign share.
 
     Attributes:
         seed: root of every random stream (schedules, prompts, run order, resampling).
-        observer_effect: Phase B measures Phase A's shape with and without the step recorder: what recording
-            costs, with an interval.
+        observer_effect: measure in Phase B what recording costs, with an interval: Phase A's shape with and
+            without the step recorder.
         repeats: blocks after the other phases: each launches every configuration once more at ref_safe and
-            ref_load, plain twice, in its own random order. Where there are any, Phases A and B are blocks as
-            well.
-        repeat_requests: completed requests of a cell of those blocks, and its window is no longer than they
-            take; null measures it as any other.
+            ref_load, plain twice, in its own random order. With repeats, Phases A and B are blocks as well.
+        repeat_requests: completed requests of a cell of those blocks, whose window lasts no longer than they
+            take; null: as in other cells.
     """
 
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 20260526
@@ -459,9 +452,9 @@ class CampaignYaml(_Campaign, frozen=True, kw_only=True):
 
     Attributes:
         campaign: names the folder under results/.
-        allow_inline: keys that look as if a secret stood under them, and hold none (docs/secrets.md).
-        connectors_file: where the connectors are described; relative to the project's root.
-        connectors: ids of the configurations to measure; must hold plain, the baseline.
+        allow_inline: keys that look like secrets and hold none (docs/secrets.md).
+        connectors_file: describes the connectors; relative to the project's root.
+        connectors: ids of the configurations to measure; must contain plain, the baseline.
     """
 
     campaign: CampaignName
@@ -490,7 +483,7 @@ class CampaignConfig(_Campaign, frozen=True, kw_only=True):
     """One campaign, resolved: the ``config`` of ``campaign.json``.
 
     Attributes:
-        phase_a_stop_after_overloaded: as ``PhaseA`` has it.
+        phase_a_stop_after_overloaded: as in ``PhaseA``.
     """
 
     campaign: str
@@ -505,8 +498,7 @@ class CampaignConfig(_Campaign, frozen=True, kw_only=True):
     phase_a_stop_after_overloaded: int | None = None
 
     def to_json(self) -> Any:
-        """As ``campaign.json`` has it. Without what a campaign has not of ``ONLY_WHERE_SET``: its hash is
-        what it was before there was any."""
+        """Return the form in ``campaign.json``, without unset ``ONLY_WHERE_SET`` keys, to keep old hashes."""
         value = msgspec.to_builtins(self)
         for name in ONLY_WHERE_SET:
             if value["engine"][name] is None:
@@ -532,7 +524,7 @@ class CampaignConfig(_Campaign, frozen=True, kw_only=True):
         return (*(p for p in PHASES if asked[p]), *blocks)
 
     def members(self, phase: Phase) -> tuple[str, ...]:
-        """The configurations that a phase launches; a block has plain twice."""
+        """Return the configurations that a phase launches; a block has plain twice."""
         block = is_repeat(phase) or (self.repeats > 0 and phase in ("a", "b"))
         return (*self.connector_ids, PLAIN_AGAIN) if block else self.connector_ids
 

@@ -1,8 +1,8 @@
-"""Engine arguments and variables that a campaign sets itself, so that nobody else may.
+"""Engine arguments and variables that only the pipeline may set.
 
-The pipeline asks one engine, on 127.0.0.1 and a port that it chose, for one model; with or without one
-connector. An argument that says otherwise further along the command line would win, and vLLM would listen on
-the network, or under a name nobody asks for.
+The pipeline measures one engine, on 127.0.0.1 and a port of its choice, with one model and at most one
+connector. A later argument on the command line would override that: vLLM would listen on the network, or
+under another model name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from connector_tax.base.errors import ConfigError
 _ADDRESS = "the engine listens on 127.0.0.1 alone, at engine.port"
 _ONE_HOST = "a campaign measures one engine on one host, which listens at engine.port alone"
 _CONNECTOR = "it is the connector's entry in the connectors file, and nothing for plain"
-# Name of the argument -> what sets it, or why nothing does. Read off `vllm serve`, 0.11 to 0.32.
+# Argument -> what sets it, or why nothing does. From `vllm serve`, 0.11 to 0.32.
 RESERVED: dict[str, str] = {
     "host": _ADDRESS,
     "port": "set engine.port",
@@ -24,7 +24,7 @@ RESERVED: dict[str, str] = {
     "model-tag": "set engine.model",
     "served-model-name": "set engine.served_model_name",
     "kv-transfer-config": _CONNECTOR,
-    # vLLM makes a connector of these two, in the place of the one that is measured.
+    # With these two vLLM makes a connector in place of the measured one.
     "kv-offloading-size": _CONNECTOR,
     "kv-offloading-backend": _CONNECTOR,
     "api-key": "set engine.args.api_key, which requests of ours know and no process list shows",
@@ -56,11 +56,11 @@ SHORT = {
     "-r": "node-rank",
     "-n": "nnodes",
 }
-# Whole names that begin a reserved one; anything else that does is an abbreviation, which argparse takes.
+# Full names that are a prefix of a reserved one; argparse takes any other prefix as an abbreviation.
 WHOLE = frozenset({"data-parallel-size"})
-# What each launch sets itself, whatever an entry says.
+# Set by each launch itself.
 VARIABLES = frozenset({"AGENTIC_STEP_LOG_PATH", "CONNECTOR_TAX_RUN"})
-# Another model than engine.model would be loaded, from a file that is in no specification.
+# It would load another model than engine.model, from a file outside the specification.
 REDIRECT = "VLLM_MODEL_REDIRECT_PATH"
 
 
@@ -68,10 +68,10 @@ def check_engine(engine: EngineYaml | EngineConfig, where: str) -> None:
     """Refuse an ``engine`` section that sets what the pipeline sets.
 
     Args:
-        where: goes before ``engine`` in the message.
+        where: precedes ``engine`` in the message.
 
     Raises:
-        ConfigError: names the first such argument and what would do.
+        ConfigError: names the first such argument and a remedy.
     """
     for name, argument in engine.args.items():
         if argument is not None and name != "api_key":
@@ -80,7 +80,7 @@ def check_engine(engine: EngineYaml | EngineConfig, where: str) -> None:
 
 
 def check_launch(extra_args: Iterable[str], env: Mapping[str, str], where: str) -> None:
-    """The same of ``extra_args`` and ``env``, of the engine or of one connector.
+    """Do the same for ``extra_args`` and ``env`` of the engine or a connector.
 
     Raises:
         ConfigError: as above.
@@ -110,14 +110,14 @@ def _check(argument: str, place: str) -> None:
 
 
 def _reserved(argument: str) -> str | None:
-    """The reserved argument that vLLM may read ``argument`` as.
+    """Return the reserved argument that vLLM may read ``argument`` as.
 
-    It takes underscores for hyphens, ``--name=value``, ``--name.key value`` for a part of a JSON argument,
-    and any beginning of a name.
+    It accepts underscores for hyphens, ``--name=value``, ``--name.key value`` for a part of a JSON argument,
+    and any prefix of a name.
     """
     if not argument.startswith("--"):
-        # argparse takes whatever follows a letter for its value, and int() takes " 2", "+2", "1_0" and other
-        # scripts' digits.
+        # argparse takes what follows a letter as its value, and int() accepts " 2", "+2", "1_0" and digits of
+        # other scripts.
         return SHORT.get(argument.partition("=")[0].partition(".")[0]) or SHORT.get(argument[:2])
     name = argument[2:].partition("=")[0].partition(".")[0].replace("_", "-").rstrip("+")
     if name in RESERVED:

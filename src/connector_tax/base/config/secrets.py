@@ -1,7 +1,7 @@
-"""Secrets of a config: only as ``${NAME}``, which is looked up in the environment when an engine is launched.
+"""Secrets in a config: only as ``${NAME}``, resolved from the environment when an engine is launched.
 
-A reference to a secret stays one in ``campaign.json``, in every document and in every hash. Any other is put
-in when the config is read, since what it holds shapes the measurement.
+References to secrets stay in ``campaign.json``, in all documents and hashes. Others are resolved when the
+config is read, since their values shape the measurement.
 """
 
 import json
@@ -14,8 +14,7 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.connector import STORE
 from connector_tax.base.secrets import REFERENCE, format_in, is_secret, is_secret_name
 
-# Settings that stand under such names as well, and what vLLM's documentation gives for a key that nobody asks
-# for.
+# Other values under such names, including vLLM's documented placeholder for a key that is not required.
 _SETTINGS = re.compile(
     r"|0|1|auto|default|disabled|empty|enabled|false|no|none|null|off|on|required|true|yes", re.IGNORECASE
 )
@@ -27,10 +26,10 @@ def refuse_inline(value: Any, where: str, allowed: Collection[str] = ()) -> None
 
     Args:
         where: the file, for messages.
-        allowed: keys under which anything may stand.
+        allowed: keys whose values are not checked.
 
     Raises:
-        ConfigError: names the key and what to write in place of the secret, which is not repeated.
+        ConfigError: names the key and what to write instead, without the secret.
     """
     for place, key, what in _inline(value, "", ""):
         if key not in allowed:
@@ -43,7 +42,7 @@ def refuse_inline(value: Any, where: str, allowed: Collection[str] = ()) -> None
 
 
 def _inline(value: Any, place: str, key: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the place of each secret in ``value``, the key that it stands under, and how it is known."""
+    """Yield place, key and kind of each secret in ``value``."""
     if isinstance(value, dict):
         for name, part in value.items():
             yield from _inline(part, f"{place}.{name}", str(name))
@@ -75,11 +74,10 @@ def _json_in(text: str) -> Any:
 
 
 def put_in(text: str, where: str) -> str:
-    """Return ``text`` with the variables put in that it refers to; one that is not set, or empty, stays and
-    is named when it is used.
+    """Return ``text`` with its variables resolved; an unset or empty one stays and is reported on use.
 
     Raises:
-        ConfigError: a variable holds a secret, and this key stands in every document.
+        ConfigError: a variable holds a secret, and this key is in every document.
     """
 
     def found(match: re.Match[str]) -> str:
@@ -96,16 +94,15 @@ def put_in(text: str, where: str) -> str:
 
 
 def without_harmless_references(value: Any, name: str = "") -> Any:
-    """Return ``value`` with the variables put in that it refers to; those that hold a secret, and those not
-    set, stay ``${NAME}``.
+    """Return ``value`` with its variables resolved, except ``${NAME}`` of secrets and unset variables.
 
     Args:
-        name: under which it stands.
+        name: its key.
     """
     if isinstance(value, dict):
         return {key: without_harmless_references(part, str(key)) for key, part in value.items()}
     if isinstance(value, list):
-        # The flag before a value names it.
+        # The preceding flag names a value.
         names = [name, *(str(part).lstrip("-") for part in value)]
         return [without_harmless_references(part, names[k]) for k, part in enumerate(value)]
     if not isinstance(value, str):
@@ -115,8 +112,8 @@ def without_harmless_references(value: Any, name: str = "") -> Any:
         found = os.environ.get(match[1])
         if found is None or match[0] == STORE or is_secret(match[1], found):
             return match[0]
-        # Written out it would be refused: `redis://me:${DB}@host`, `--redis-password=${DB}`, JSON with a key
-        # of such a name.
+        # Its value would be refused here: `redis://me:${DB}@host`, `--redis-password=${DB}`, JSON with a
+        # secret key.
         refused = next(_inline(value.replace(match[0], found), "", name), None)
         return found if refused is None else match[0]
 
@@ -124,10 +121,10 @@ def without_harmless_references(value: Any, name: str = "") -> Any:
 
 
 def with_references(value: Any, where: str) -> Any:
-    """Return ``value`` as a launch needs it: every ``${NAME}`` from the environment, but for the store's.
+    """Return ``value`` for a launch: every ``${NAME}`` resolved from the environment, except the store's.
 
     Args:
-        where: what it is of, for the message.
+        where: the place of ``value``, for the message.
 
     Raises:
         ConfigError: a variable is not set.

@@ -1,2 +1,1 @@
-"""The documents under ``results/``, one module each: what may stand in them, and how they are read and
-written."""
+"""The documents under ``results/``, one module each: their types, reading and writing."""

@@ -10,19 +10,19 @@ from connector_tax.base.records.rates import Record
 
 
 class Thinned(Record, frozen=True, kw_only=True):
-    """Of a published campaign: by which rule it was made small, and the checksums of what it is from."""
+    """The rule by which a published campaign was thinned, and the checksums of its source."""
 
     rule: str
     source: dict[str, str]
 
 
 class CampaignDocument(Record, frozen=True, kw_only=True):
-    """
+    """The contents of ``campaign.json``.
+
     Attributes:
         date: ``YYYY-MM-DD`` of the first start; it names folders.
-        order: phase -> configurations, as they are launched.
-        config: as it was written, by whatever version; ``plan.config_of`` makes the campaign of it, and
-            hashes are over it.
+        order: phase -> configurations in order of launch.
+        config: as written, by whatever version; ``plan.config_of`` converts it, and hashes are over it.
     """
 
     REMEDY: ClassVar[str] = (

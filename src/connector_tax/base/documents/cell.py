@@ -25,12 +25,11 @@ from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.launch import LaunchSpec
 from connector_tax.base.records.rates import Record
 
-# accuracy.json: what an engine answered to a fixed set of prompts.
+# accuracy.json: an engine's answers to a fixed set of prompts.
 
 
 class Output(TypedDict):
-    """The answer to one prompt: ``token_ids``; ``text`` where the server gives no ids; ``error`` where it
-    failed."""
+    """The answer to one prompt: ``token_ids``; ``text`` if the server gives no ids; ``error`` on failure."""
 
     token_ids: NotRequired[list[int]]
     text: NotRequired[str]
@@ -41,7 +40,7 @@ class OutputsFile(Record, frozen=True, kw_only=True):
     """The accuracy pass of one run.
 
     Attributes:
-        spec_hash: of launch and prompts; a pass is used again only if its hash is the plan's.
+        spec_hash: of launch and prompts; a pass is reused only if this is the plan's hash.
     """
 
     REMEDY: ClassVar[str] = "Remove it and start again to have the prompts asked once more."
@@ -53,12 +52,11 @@ class OutputsFile(Record, frozen=True, kw_only=True):
     outputs: list[Output]
 
 
-# health of cell.json: the client's proof of itself, and that of a virtual GPU's clock.
+# health in cell.json: checks of the client and of a virtual GPU's clock.
 
-# More of the device's time than this lost to waking up late, and the device was not the one that the profile
-# describes.
+# Above this lost share of the device's time, by late wake-ups, the device was not the one in the profile.
 MAX_LATE_SHARE = 0.02
-# What its fault begins with.
+# Beginning of the clock's fault.
 RAN_LATE = "the virtual GPU's clock ran late"
 
 
@@ -74,14 +72,15 @@ class Slack(TypedDict):
 
 
 class ClockHealth(Record, frozen=True, kw_only=True):
-    """A virtual GPU's clock in one window. Over the steps that were launched in it; microseconds, or a share.
+    """A virtual GPU's clock over the steps launched in one window; microseconds, or shares.
 
     Attributes:
-        lateness_us: from when a result could be had, the later of due and asked, until the engine had it.
-        late_share: the sum of that over the device's time.
+        lateness_us: from when a result was available, the later of due and requested, until the engine had
+            it.
+        late_share: the sum of the lateness over the device's time.
         device_busy_share: the device's time over the window's.
-        slack_us: from when the engine began to wait until the step was due: what the host could still have
-            spent unnoticed. Below 0 where the device waited for the host.
+        slack_us: from the engine's wait until the step was due: host time that would have gone unnoticed.
+            Negative if the device waited for the host.
     """
 
     steps: Whole
@@ -92,7 +91,7 @@ class ClockHealth(Record, frozen=True, kw_only=True):
 
     @property
     def fault(self) -> str | None:
-        """Why the cell is not one of this device; None where the clock kept the time."""
+        """Return why the cell is invalid for this device; None if the clock kept the time."""
         if self.late_share <= MAX_LATE_SHARE:
             return None
         return (
@@ -104,12 +103,12 @@ class ClockHealth(Record, frozen=True, kw_only=True):
 
 
 class SessionHealth(Record, frozen=True, kw_only=True):
-    """Were the turns of conversations sent when they should have been?
+    """The punctuality of turns in conversations.
 
     Attributes:
-        early: turns sent before what they wait for was over: it has to be 0.
+        early: turns sent before those they wait for had ended; must be 0.
         late: turns sent more than 5 s after they were ready.
-        delay_us: percentiles of the delay of dependent turns behind their being ready.
+        delay_us: percentiles of the delay of dependent turns from ready to sent.
     """
 
     sessions: int
@@ -122,15 +121,15 @@ class SessionHealth(Record, frozen=True, kw_only=True):
 
 
 class Health(Record, frozen=True, kw_only=True):
-    """Figures about the client, units in the names; ``run/loadgen/health.py`` says how each comes about.
+    """Figures about the client, with units in their names; ``run/loadgen/health.py`` defines them.
 
-    A cell of an earlier version lacks some of them, and a rehearsed one most.
+    Cells of earlier versions lack some of them, and rehearsed cells most.
 
     Attributes:
         virtual: the cell was rehearsed.
-        bottleneck: why the client was the bottleneck; the cell is invalid then.
+        bottleneck: why the client was the bottleneck; the cell is then invalid.
         device_clock: of a virtual GPU, whether its clock kept the time.
-        stand_ins: what stood in for parts of the device that the connector asks for.
+        stand_ins: replacements for parts of the device that the connector requires.
     """
 
     virtual: bool | UnsetType = UNSET
@@ -171,22 +170,22 @@ class FileEntry(Record, frozen=True, kw_only=True):
 
 
 class ClockPair(Record, frozen=True, kw_only=True):
-    """One moment by both clocks, from which a reader gets wall time back."""
+    """One moment by both clocks, which gives a reader wall time."""
 
     monotonic_ns: TimeNs
     utc_ns: TimeNs
 
 
 class Cache(Record, frozen=True, kw_only=True):
-    """What lay in the prefix cache when a cell of Phase D began.
+    """The prefix cache at the start of a cell of Phase D.
 
     Attributes:
-        wanted_tokens: the level that was asked for.
-        primed_tokens, prompts, longest_prompt, primed_s: what was sent to reach it; all prompts but the last
-            are of the longest.
-        failed: why priming ended early; None where it did not.
-        computed_tokens: by the engine since its launch; None where it does not count them.
-        counters: the engine's, as they were when the cell began.
+        wanted_tokens: the wanted level.
+        primed_tokens, prompts, longest_prompt, primed_s: prompts sent to reach it; all but the last have the
+            greatest length.
+        failed: why priming ended early; None if it did not.
+        computed_tokens: by the engine since its launch; None if it does not count them.
+        counters: the engine's, at the start of the cell.
     """
 
     wanted_tokens: float | UnsetType = UNSET
@@ -205,7 +204,7 @@ class StepTotals(Record, frozen=True, kw_only=True):
     """Recorded steps of the cell; see ``base/steptime/share.py``.
 
     Attributes:
-        iterations: by the engine's own count; None where it has none.
+        iterations: by the engine's own count; None without one.
     """
 
     decoding: int
@@ -218,14 +217,14 @@ Percentiles = dict[str, float | None]
 
 
 class CellSummary(Record, frozen=True, kw_only=True):
-    """Counts, throughput and percentiles of one cell; part of ``summary.json`` as well.
+    """Counts, throughput and percentiles of one cell; also part of ``summary.json``.
 
     Attributes:
-        n_window: requests scheduled in the window, of ``n_scheduled`` in all; ``n_ok`` and ``statuses`` are
-            of those.
-        requested_throughput_per_s: None where requests have no rate.
-        ttft_ms, tpot_ms, e2e_ms: percentiles from the intended send, None where they are unavailable;
-            ``from_send``: from the actual.
+        n_window: requests scheduled in the window, of ``n_scheduled`` in all; ``n_ok`` and ``statuses`` count
+            these.
+        requested_throughput_per_s: None if requests have no rate.
+        ttft_ms, tpot_ms, e2e_ms: percentiles from the intended send, None if unavailable; ``from_send``: from
+            the actual send.
     """
 
     rate_per_s: RateOr0
@@ -258,7 +257,7 @@ class Spinning(Record, frozen=True, kw_only=True):
     """A thread that takes much of a core while the engine is idle.
 
     Attributes:
-        thread: as the kernel names it.
+        thread: the kernel's name for it.
         share: of one core.
     """
 
@@ -268,7 +267,7 @@ class Spinning(Record, frozen=True, kw_only=True):
 
 
 class IdleUse(Record, frozen=True, kw_only=True):
-    """What the engine takes with no request in sight.
+    """The engine's CPU use without requests.
 
     Attributes:
         idle_share: by process, of one core.
@@ -279,12 +278,12 @@ class IdleUse(Record, frozen=True, kw_only=True):
 
 
 class CpuUse(Record, frozen=True, kw_only=True):
-    """What the engine's processes took of the host; ``idle_share`` and ``spinning`` are those of ``IdleUse``.
+    """The engine's use of the host; ``idle_share`` and ``spinning`` as in ``IdleUse``.
 
     Attributes:
-        loaded_s: CPU seconds by process while the cell ran, ``elapsed_s`` of wall time.
-        others_share: of all cores' time, what neither engine nor client took; None where that is not known.
-        rss_mib: resident memory by process, behind the cell.
+        loaded_s: CPU seconds by process during the cell, over ``elapsed_s`` of wall time.
+        others_share: of all cores' time, the part of neither engine nor client; None if unknown.
+        rss_mib: resident memory by process, after the cell.
     """
 
     loaded_s: dict[str, float] | UnsetType = UNSET
@@ -296,12 +295,12 @@ class CpuUse(Record, frozen=True, kw_only=True):
 
 
 class About(Record, frozen=True, kw_only=True):
-    """What each cell of a launch says of plan, engine and code.
+    """Plan, engine and code of a launch, in each of its cells.
 
     Attributes:
-        launch: None or ``UNSET`` in cells of before launches were described.
-        attempt: which launch of this run it was, from 1.
-        spec_hash: of launch and load; a cell is used again only if its hash is the plan's.
+        launch: None or ``UNSET`` in cells from before launches were described.
+        attempt: number of the launch in this run, from 1.
+        spec_hash: of launch and load; a cell is reused only if this is the plan's hash.
     """
 
     campaign: str
@@ -315,13 +314,13 @@ class About(Record, frozen=True, kw_only=True):
 
     @property
     def kv_transfer_config(self) -> object:
-        """As it was launched; None for plain, and where the cell does not say."""
+        """The launched config; None for plain, and if the cell does not say."""
         found = self.launch.kv_transfer_config if self.launch else None
         return None if found is UNSET else found
 
 
 class RunConfig(About, frozen=True, kw_only=True):
-    """``config.json`` of a run: what its launch was made for."""
+    """``config.json`` of a run: the purpose of its launch."""
 
     REMEDY: ClassVar[str] = "Start again to have the launch write it."
 
@@ -335,16 +334,16 @@ class CellDocument(About, frozen=True, kw_only=True):
     """``cell.json`` of a finished cell.
 
     Attributes:
-        health, cpu: as far as the version that wrote it knew.
-        reasons: why it is invalid; none where it is valid.
-        prefix_cache_hits_delta, external_prefix_cache_hits_delta: tokens; None where the engine does not
-            export the counter.
-        counters_delta: by how much each counter that the connector moves rose, from before the cell to after
-            its drain; those that could not be read are missing. ``UNSET`` without a connector, and in cells
-            of before anybody looked.
-        steps: None where no step records were wanted.
-        files: name -> what lies beside the document.
-        left_out_streams: of a published campaign, files that it had and has not any more.
+        health, cpu: as far as the writing version knew.
+        reasons: why it is invalid; none if it is valid.
+        prefix_cache_hits_delta, external_prefix_cache_hits_delta: tokens; None if the engine does not export
+            the counter.
+        counters_delta: increase of each counter that the connector moves, from before the cell to after its
+            drain; unreadable ones are missing. ``UNSET`` without a connector, and in cells from before these
+            were read.
+        steps: None if no step records were wanted.
+        files: name -> a file beside the document.
+        left_out_streams: files that a published campaign no longer has.
     """
 
     REMEDY: ClassVar[str] = "Remove the cell to measure it again."
@@ -370,22 +369,21 @@ class CellDocument(About, frozen=True, kw_only=True):
 
     @property
     def steps_left_out(self) -> bool:
-        """Whether it had step records that were left out when the campaign was published; a cell that never
-        had any lacks them all the same."""
+        """True if publishing removed its step records; a cell that never had any does not count."""
         return any(name.startswith("engine_step") for name in self.left_out_streams or ())
 
     def to_json(self) -> Any:
-        """Without the parameters that this load does not have, as ``spec_hash`` is made of them."""
+        """Omit the parameters that this load lacks, as ``spec_hash`` does."""
         value = msgspec.to_builtins(self)
         return {"schema": self.schema, **value, "spec": self.spec.to_json(), "window": self.window.to_json()}
 
 
 def cell_of(value: Any, where: str) -> CellDocument:
-    """``cell.json``, parsed, of whoever wrote it.
+    """Convert a parsed ``cell.json``, whoever wrote it.
 
     Raises:
         ArtifactError: of an unknown version or another form, a limit in the engine's settings is no number,
-            or loaded with a parameter that this version does not know.
+            or its load has a parameter that this version does not know.
     """
     found = document_of(value, CellDocument, where)
     if "files" not in value:

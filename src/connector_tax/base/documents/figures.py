@@ -42,10 +42,10 @@ class FigureIndex(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_figure_index(path: Path) -> FigureIndex:
-    """
+    """Read the index of a campaign's figures.
+
     Raises:
-        ArtifactError: it cannot be read, has another form, or names a file that is not beside it; names the
-            place.
+        ArtifactError: unreadable, of another form, or it names a file that is not beside it; names the place.
     """
     index = read_document(path, FigureIndex)
     for k, entry in enumerate(index.figures):

@@ -1,7 +1,6 @@
-"""``fleet.json``: a study of modelled fleets, and what was found; ``docs/formats.md`` says what each key
-means.
+"""``fleet.json``: a study of modelled fleets and its results; ``docs/formats.md`` defines the keys.
 
-What is asked (``Study`` and its parts) is what a person writes in YAML.
+A person writes the question (``Study`` and its parts) in YAML.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -15,7 +14,7 @@ _Positive = Annotated[float, Meta(gt=0)]
 
 
 class Policy(Strict, frozen=True):
-    """A router and the queue it is used with: at the gateway if the router pulls, else at each instance."""
+    """A router and its queue: at the gateway if the router pulls, else at each instance."""
 
     router: Literal["random_push", "least_load_push", "least_load_pull", "binpack_pull"]
     queue: Literal["fifo", "by_pattern"]
@@ -39,18 +38,18 @@ class Profile(Strict, frozen=True):
 
     @property
     def load(self) -> float:
-        """Of one request: 1 is a full instance."""
+        """Load of one request: 1 is a full instance."""
         return 1 / self.capacity
 
 
 class Wanted(Strict, frozen=True):
-    """A pattern as it was asked for.
+    """A pattern in the study.
 
     Attributes:
         weight: arrivals relative to those of the other patterns.
-        slo_s: E2E latency that must not be exceeded; with a campaign it may be left out, see slo_factor.
-        profile: what one instance does within the SLO; with a campaign it is found from what was measured,
-            and left out here.
+        slo_s: highest allowed E2E latency; with a campaign it may be omitted, see slo_factor.
+        profile: the capacity of one instance within the SLO; with a campaign it comes from measurements and
+            is omitted here.
     """
 
     name: Text
@@ -71,16 +70,15 @@ _POLICIES = (
 
 
 class Study(Strict, frozen=True, kw_only=True):
-    """Many instances behind a gateway; what is sent to them, and which policies are tried. Choosing values:
-    docs/fleet.md.
+    """A load for many instances behind a gateway, and the policies to try. Choosing values: docs/fleet.md.
 
     Attributes:
         seed: root of every random stream.
-        instances: sizes of the fleets that are simulated.
-        slo_factor: an SLO that is not given is so many times plain's E2E latency on an idle instance.
+        instances: sizes of the simulated fleets.
+        slo_factor: the default SLO, as a multiple of plain's E2E latency on an idle instance.
         violations_allowed: share of requests that may miss their SLO at the rate that a profile, or a fleet's
             capacity, names.
-        loads: offered load; 1 is what all instances of plain can take by their profiles.
+        loads: offered load; 1 is the capacity of all instances of plain by their profiles.
         policies: router and queue; pulling routers keep the queue at the gateway, pushing ones at each
             instance.
         duration_s: window of one simulated day, in virtual seconds.
@@ -101,11 +99,11 @@ class Study(Strict, frozen=True, kw_only=True):
 
 
 class Mean(msgspec.Struct, frozen=True):
-    """Over independent days, with Student's t.
+    """A mean over independent days, with Student's t.
 
     Attributes:
         low, high: None with fewer than two days.
-        days: on which there was something to take a mean of.
+        days: days that had a value.
     """
 
     point: float
@@ -115,7 +113,7 @@ class Mean(msgspec.Struct, frozen=True):
 
 
 class PatternRow(msgspec.Struct, frozen=True):
-    """A pattern that was simulated, with the SLO that was found where none was given."""
+    """A simulated pattern, with the SLO that was derived if none was given."""
 
     name: str
     input_tokens: int
@@ -125,7 +123,7 @@ class PatternRow(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One latency of one cell, in milliseconds: as measured, and as the model has it."""
+    """One latency of one cell, in milliseconds: measured and modelled."""
 
     phase: str
     cell_id: str
@@ -135,7 +133,6 @@ class Check(msgspec.Struct, frozen=True):
 
     @property
     def error(self) -> float:
-        """modelled / measured - 1"""
         return self.modelled_ms / self.measured_ms - 1
 
 
@@ -143,8 +140,8 @@ class EngineRow(msgspec.Struct, frozen=True):
     """The model of one configuration's engine.
 
     Attributes:
-        steps, input_lengths, most_together: behind the fit; sequences that decoded in one step are
-            ``most_together``.
+        steps, input_lengths, most_together: behind the fit; ``most_together`` counts sequences that decoded
+            in one step.
         typical_error: median of the absolute errors of ``checks``.
     """
 
@@ -164,12 +161,11 @@ class EngineRow(msgspec.Struct, frozen=True):
 
 
 class ProfileRow(msgspec.Struct, frozen=True):
-    """What one instance of a configuration can take of one pattern, over days; None where the SLO cannot be
-    kept at any rate.
+    """One instance's capacity with one configuration and pattern, over days; None if no rate keeps the SLO.
 
     Attributes:
         capacity: requests in flight.
-        rate_tax: of ``rate_per_s`` against plain's, as a ratio less one.
+        rate_tax: ``rate_per_s`` against plain's, as a ratio less one.
     """
 
     config: str
@@ -191,19 +187,18 @@ class InSetting(msgspec.Struct, frozen=True):
 
     @property
     def fleet(self) -> tuple[int, str, str]:
-        """Its size, router and queue."""
         return self.instances, self.router, self.queue
 
     @property
     def policy(self) -> str:
-        """As pictures name it."""
         return f"{self.router} / {self.queue}"
 
 
 class FleetRow(InSetting, frozen=True):
-    """
+    """The metrics of one configuration in one setting.
+
     Attributes:
-        metrics: by name; None where no request came.
+        metrics: by name; None without requests.
         violations_by_pattern: share of requests that miss their SLO.
     """
 
@@ -218,8 +213,7 @@ class FleetRow(InSetting, frozen=True):
 
 
 class TaxRow(InSetting, frozen=True):
-    """What a configuration adds to plain's figure in one setting: a ratio less one, of violations a
-    difference."""
+    """A configuration against plain in one setting: a ratio less one, for violations a difference."""
 
     metric: str
     point: float
@@ -233,12 +227,12 @@ class TaxRow(InSetting, frozen=True):
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """``fleet.json``.
+    """The contents of ``fleet.json``.
 
     Attributes:
-        campaign: None where profiles were given.
+        campaign: None if profiles were given.
         left_out: configuration -> why it is in no fleet.
-        notes: what a reader must know beside the numbers.
+        notes: caveats for the reader of the numbers.
     """
 
     REMEDY: ClassVar[str] = "Simulate the study again."

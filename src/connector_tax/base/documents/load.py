@@ -1,4 +1,4 @@
-"""``summary.json`` of ``connector-tax load``: what each cell found, with intervals."""
+"""``summary.json`` of ``connector-tax load``: the results of each cell, with intervals."""
 
 from typing import Any, ClassVar, Literal
 
@@ -22,12 +22,12 @@ class RequestLimit(msgspec.Struct, frozen=True):
 
 
 class Level(msgspec.Struct, frozen=True):
-    """A number with the ends of its 95 % interval.
+    """A number with its 95 % interval.
 
     Attributes:
-        point: None where it is unavailable.
-        low, high: None where an end is not known.
-        n: observations behind it: requests, of ITL the gaps between their reads.
+        point: None if unavailable.
+        low, high: None if unknown.
+        n: observations: requests, for ITL the gaps between reads.
         reason: why there is no number, or no interval.
     """
 
@@ -52,12 +52,12 @@ class Goodput(msgspec.Struct, frozen=True):
 
 
 class Throughput(msgspec.Struct, frozen=True):
-    """What was completed, per second.
+    """Completions per second.
 
     Attributes:
-        over_s: what it was divided by. Of a cell that ends by time the window, in which completions are
-            counted whenever they were sent; of a fixed number of requests the time from the window's start
-            until the last one had ended, well or not, or until the cell was cut.
+        over_s: the divisor. For a cell that ends by time, the window, in which completions count whenever
+            they were sent. For a fixed number of requests, the time from the window's start until the last
+            one had ended, well or not, or until the cell was cut.
     """
 
     requests_per_s: float
@@ -67,21 +67,20 @@ class Throughput(msgspec.Struct, frozen=True):
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What an open loop asked of the server in its window, and what it got; not what its nominal rate would
-    have been.
+    """The load that an open loop offered in its window, and what was served; not its nominal rate.
 
-    It is counted from when the server is as full as it gets: where the warm-up was shorter than an answer
-    takes, that is later than the window's start, at most in its middle. Of a ramp all of the window counts.
+    Counting starts when the server is as full as it gets: if the warm-up was shorter than an answer takes,
+    after the window's start, but at most in its middle. For a ramp the whole window counts.
 
     Attributes:
-        unit: what arrives by the schedule: ``requests`` or ``sessions``.
-        arrived: so many of them did.
-        due: requests that came due; of sessions the later turns as well.
+        unit: what the schedule counts: ``requests`` or ``sessions``.
+        arrived: arrivals of that unit.
+        due: requests that came due, including later turns of sessions.
         done: requests that completed in the window, whenever they were due.
-        in_flight: requests under way when counting began, and at the window's end.
+        in_flight: requests in flight when counting began, and at the window's end.
         over_s: the time in between.
-        fills_s: for so long after T0 the number in flight grew, where that was beyond the window's middle:
-            what was left over then may only be on its way. Unset elsewhere.
+        fills_s: time after T0 in which the number in flight grew, if that ends after the window's middle:
+            requests left over then may only be on their way. Unset elsewhere.
     """
 
     unit: str
@@ -106,7 +105,7 @@ class Cut(msgspec.Struct, frozen=True):
 
     Attributes:
         sent, planned: requests; turns of sessions.
-        why: which limit ended the cell.
+        why: the limit that ended the cell.
     """
 
     sent: int
@@ -118,20 +117,20 @@ class LoadCell(msgspec.Struct, frozen=True):
     """One cell.
 
     Attributes:
-        requests: counts of the window: scheduled, and how they ended.
-        n_scheduled: requests of the whole cell: of a fixed number all that were planned, otherwise those that
-            came due until it stopped.
-        rate_per_s: what was asked for; None for loads that have no rate.
+        requests: counts in the window: scheduled, and by outcome.
+        n_scheduled: requests of the whole cell: all planned ones of a fixed number, else those that came due
+            until it stopped.
+        rate_per_s: the requested rate; None for loads without one.
         latencies: TTFT, TPOT, ITL and E2E in milliseconds, each by percentile (``p90``), over the requests
             scheduled in the window.
-        prompt_tokens_mean, output_tokens_mean: of the completed ones, as the server counted them.
-        prefix_cache: what the server's own counters say of it; None where it tells nothing.
-        not_believed: why the client was the bottleneck, or the cell is not what it was planned to be.
-        demand: of an open loop; None for others.
-        cut: of a fixed number that was not sent in whole; None for others.
-        first_failure: how the first request failed that did; None where none did.
-        remarks: what else is to be known of the cell, in words.
-        failed: share of the window's requests that did not end well; unset in files of earlier versions.
+        prompt_tokens_mean, output_tokens_mean: of the completed ones, by the server's count.
+        prefix_cache: from the server's own counters; None without any.
+        not_believed: why the client was the bottleneck, or the cell is not as planned.
+        demand: for an open loop; None for others.
+        cut: if a fixed number was not sent in full; None for others.
+        first_failure: how the first failed request failed; None without one.
+        remarks: further remarks, in words.
+        failed: share of the window's requests that failed; unset in files of earlier versions.
     """
 
     cell_id: str
@@ -157,15 +156,14 @@ class LoadCell(msgspec.Struct, frozen=True):
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """One rate.
+    """The verdict on one rate.
 
     Attributes:
-        holds: every limit, by the numbers themselves, and the rate was served.
-        sure: no interval of a number reaches across its limit; of so many requests chance alone would not
-            turn the answer round.
+        holds: the numbers meet every limit, and the rate was served.
+        sure: no interval reaches across its limit, so chance alone would not reverse the verdict.
         why: what failed, or came close.
-        capped: it failed while the client dropped arrivals at its own cap, with which a server that takes
-            long fails as well; unset elsewhere.
+        capped: it failed while the client dropped arrivals at its own cap, with which a slow server fails as
+            well; unset elsewhere.
     """
 
     rate_per_s: float
@@ -176,14 +174,14 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a search came to.
+    """The result of a search.
 
     Attributes:
-        highest_per_s: the highest rate measured that holds, with none below it that fails; None where the
-            lowest one failed.
-        fails_per_s: the lowest rate measured that fails; None where the highest one held.
-        monotonic: False where a rate held above one that failed: such a border is no more than a guess.
-        stopped: why the search ended before it was as precise as asked; None where it was not.
+        highest_per_s: the highest measured rate that holds, with none below it that fails; None if the lowest
+            one failed.
+        fails_per_s: the lowest measured rate that fails; None if the highest one held.
+        monotonic: False if a rate held above one that failed, which makes the border a guess.
+        stopped: why the search ended before the wanted precision; None if it reached it.
         unit: of the rates.
     """
 
@@ -196,10 +194,10 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """``summary.json``.
+    """The contents of ``summary.json``.
 
     Attributes:
-        search: what ``--find-rate`` came to; None without.
+        search: the result of ``--find-rate``; None without it.
     """
 
     REMEDY: ClassVar[str] = "Load the server again, or use the version that wrote it."
@@ -216,7 +214,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     search: Found | None = None
 
     def to_json(self) -> Any:
-        """Without the parameters that a cell's load pattern does not have."""
+        """Omit the parameters that a cell's load pattern lacks."""
         value = msgspec.to_builtins(self)
         for cell, row in zip(self.cells, value["cells"], strict=True):
             row |= {"spec": cell.spec.to_json(), "window": cell.window.to_json()}

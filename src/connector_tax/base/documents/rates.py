@@ -1,4 +1,4 @@
-"""``reference_rates.json``: the rates of Phase B and of taxes, and which saturation they follow from."""
+"""``reference_rates.json``: the rates of Phase B and of taxes, and the saturation behind them."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -9,17 +9,16 @@ from connector_tax.base.records.bounds import Rate
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.rates import Record, ReferenceRates
 
-# put_in.json: the taxes that the model of the embedded engine itself gives, from many launches in virtual
-# time.
+# put_in.json: the taxes of the embedded engine's own model, from many launches in virtual time.
 
 PutInMetric = Literal["ttft_p90", "tpot_p90"]
 
 
 class PutInTax(Record, frozen=True, kw_only=True):
-    """
+    """One tax of the model.
+
     Attributes:
-        tax: percentile with the connector over plain's, less one; None where it falls on requests that did
-            not finish.
+        tax: percentile with the connector over plain's, less one; None if it falls on unfinished requests.
     """
 
     config: str
@@ -31,10 +30,11 @@ class PutInTax(Record, frozen=True, kw_only=True):
 
 
 class PutInFile(Record, frozen=True, kw_only=True):
-    """
+    """The contents of ``put_in.json``.
+
     Attributes:
-        launches: of each configuration, whose requests are taken together.
-        model_file, model_sha256: the cost model, as the campaign names it, and its bytes.
+        launches: of each configuration; their requests are pooled.
+        model_file, model_sha256: the cost model's name in the campaign, and the hash of its bytes.
     """
 
     REMEDY: ClassVar[str] = "Remove it and make it again with scripts/put_in.py."
@@ -55,7 +55,7 @@ Criterion = Literal["throughput", "waiting", "ttft_growth"]
 
 
 class CriteriaNumbers(Record, frozen=True, kw_only=True):
-    """What the three criteria go by at one rate; None where it is not known or not asked."""
+    """The inputs of the three criteria at one rate; None if unknown or not used."""
 
     throughput_ratio: float | None
     waiting_p50: float | None
@@ -68,7 +68,7 @@ class SaturationOf(Record, frozen=True, kw_only=True):
     Attributes:
         saturation_rate_per_s: the lowest rate at which a criterion fired; None if none did.
         fired, criteria: by rate.
-        non_monotonic: rates above that one at which none fired.
+        non_monotonic: higher rates at which none fired.
     """
 
     saturation_rate_per_s: float | None
@@ -81,11 +81,10 @@ class ShapeRate(Record, frozen=True, kw_only=True):
     """The rate at which a shape is measured, and why.
 
     Attributes:
-        rate_per_s: None of a shape that Phase B' leaves out, since plain holds it neither at ref_load nor at
-            twice Phase B's rate.
-        plain_use, plain_use_at_reference: share of plain's capacity at that shape; None where it is not
-            known.
-        not_held_by: configurations that do not hold the shape at the reference rate.
+        rate_per_s: None for a shape that Phase B' leaves out, since plain holds neither ref_load nor twice
+            Phase B's rate with it.
+        plain_use, plain_use_at_reference: share of plain's capacity at that shape; None if unknown.
+        not_held_by: configurations that do not hold the reference rate with this shape.
     """
 
     rate_per_s: Rate | None
@@ -96,12 +95,13 @@ class ShapeRate(Record, frozen=True, kw_only=True):
 
 
 class ReferenceRatesFile(Record, frozen=True, kw_only=True):
-    """
+    """The contents of ``reference_rates.json``.
+
     Attributes:
         shapes, load_shapes: of Phases B and B'. A file without them measured every shape at the reference
             rates.
-        participating: configurations that had a say.
-        saturation: by configuration, as the analysis found it.
+        participating: configurations that determined the rates.
+        saturation: by configuration, from the analysis.
     """
 
     REMEDY: ClassVar[str] = "Remove it to have it made again."
@@ -118,7 +118,7 @@ class ReferenceRatesFile(Record, frozen=True, kw_only=True):
 
     @property
     def rates(self) -> ReferenceRates:
-        """What is planned with."""
+        """The rates for the plan."""
         safe = {shape: rate for shape, rate in _by_shape(self.shapes).items() if rate is not None}
         return ReferenceRates(self.ref_safe_per_s, self.ref_load_per_s, safe, _by_shape(self.load_shapes))
 
@@ -131,11 +131,11 @@ class ReferenceRatesFile(Record, frozen=True, kw_only=True):
         return self.ref_safe_per_s if reference == "ref_safe" else self.ref_load_per_s
 
     def references_at(self, rate_per_s: float) -> list[Reference]:
-        """Those that are this rate; both where they are one."""
+        """Return the references with this rate; both if they are equal."""
         return [r for r in REFERENCES if self.per_s(r) == rate_per_s]
 
     def apart(self) -> list[tuple[Reference, float]]:
-        """(reference, its rate); the first of them where both are the same."""
+        """Return (reference, its rate) for each distinct rate."""
         both = [(r, self.per_s(r)) for r in REFERENCES]
         return both[:1] if both[0][1] == both[1][1] else both
 

@@ -13,11 +13,11 @@ from connector_tax.base.records.bounds import Attempt, Seconds, WholeTokens
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.records.rates import Record
 
-# preflight_status.json: which configurations can be measured here, and for each of the others why not.
+# preflight_status.json: which configurations can be measured here, and why the others cannot.
 
-# The check that a cache connector was asked for the prompts.
+# The check that a cache connector was asked for the prompts' KV.
 CACHE_ASKED = "external cache asked"
-# A number of tokens, as text.
+# A number of tokens as text.
 LengthText = Annotated[str, Meta(pattern="^[0-9]{1,10}$")]
 
 
@@ -30,23 +30,23 @@ class Finding(Record, frozen=True):
 
 
 class MatchedLaunch(Record, frozen=True, kw_only=True):
-    """What makes plain vLLM like the connector that it is the baseline of."""
+    """The settings that make plain vLLM equal to the connector whose baseline it is."""
 
     extra_args: tuple[str, ...]
     env: dict[str, str]
 
 
 class Decision(Record, frozen=True):
-    """One configuration.
+    """The decision on one configuration.
 
     Attributes:
-        install: what would make it run here.
-        launch_hash: of launch, versions and cards; an earlier decision holds for the same.
-        launch: of a matched baseline alone.
+        install: would make it run here.
+        launch_hash: of launch, versions and cards; an earlier decision holds for equal ones.
+        launch: only for a matched baseline.
         prompt_s: of plain: prompt length (as text) -> median seconds for one token on the idle, warm engine.
         token_s: of plain: median seconds per further token there.
         counters: the engine's counters that rose with this connector and not in plain -> the shortest prompt
-            that raised them, in tokens; ``UNSET`` where nobody looked. In ``decision.json``, all that rose.
+            that raised them, in tokens; ``UNSET`` if not examined. In ``decision.json``, all that rose.
     """
 
     REMEDY: ClassVar[str] = "Remove it to have the configuration tried again."
@@ -63,11 +63,12 @@ class Decision(Record, frozen=True):
 
 
 class PreflightStatus(Record, frozen=True, kw_only=True):
-    """
+    """The contents of ``preflight_status.json``.
+
     Attributes:
         step_timing_reason: why there is none.
         hooks_unheard: configuration -> why its hook times stay unknown.
-        elapsed_s: of all tries together; ``UNSET`` where it was not timed.
+        elapsed_s: of all attempts together; ``UNSET`` if not timed.
     """
 
     REMEDY: ClassVar[str] = "Remove it to have it made again."
@@ -81,7 +82,7 @@ class PreflightStatus(Record, frozen=True, kw_only=True):
     configs: dict[str, Decision]
 
     def skips(self, connector_id: str) -> bool:
-        """Whether a launch of it would end at once; of plain's second one plain's decision holds."""
+        """Return whether its launches end at once; plain's second launch follows plain's decision."""
         own = self.configs.get("plain" if connector_id == PLAIN_AGAIN else connector_id)
         return own is not None and own.decision == "skip"
 
@@ -90,13 +91,13 @@ ReceiptStatus = Literal["measured", "skipped", "not_needed", "failed"]
 
 
 class Launch(Record, frozen=True, kw_only=True):
-    """One try to launch.
+    """One attempt to launch.
 
     Attributes:
-        attempt: which one of its run, from 1.
-        elapsed_s: from before the engine was started until it was gone; None where its process was killed.
-        ending_s: the last part of it, from the moment the engine was told to end.
-        failure: why it did not get ready.
+        attempt: its number in the run, from 1.
+        elapsed_s: from before the engine's start until it was gone; None if its process was killed.
+        ending_s: the last part, from the request to end.
+        failure: why it did not become ready.
     """
 
     attempt: Attempt
@@ -116,7 +117,7 @@ class Launches(Record, frozen=True, kw_only=True):
 
 
 class ReceiptCell(Record, frozen=True, kw_only=True):
-    """One cell of the run, with the checksum of each of its files, ``cell.json`` among them."""
+    """One cell of the run, with the checksums of its files, including ``cell.json``."""
 
     cell_id: str
     spec_hash: str | UnsetType = UNSET
@@ -126,11 +127,11 @@ class ReceiptCell(Record, frozen=True, kw_only=True):
 
 
 class Receipt(Record, frozen=True, kw_only=True):
-    """The last word of a run.
+    """The final state of a run.
 
     Attributes:
-        engine: of the launch that measured its last cell; None where nothing was measured.
-        launches: how long each took; none in receipts from before they were timed.
+        engine: of the launch that measured its last cell; None if nothing was measured.
+        launches: the duration of each; none in receipts from before they were timed.
     """
 
     REMEDY: ClassVar[str] = "Remove it and start again; cells are kept."
@@ -147,22 +148,22 @@ class Receipt(Record, frozen=True, kw_only=True):
     cells: tuple[ReceiptCell, ...]
 
     def to_json(self) -> Any:
-        """An identity that there is none of is an empty object in the file."""
+        """Write a missing identity as an empty object."""
         value = msgspec.to_builtins(self)
         return {**value, "engine": value["engine"] or {}}
 
 
 def receipt_of(value: Any, where: str) -> Receipt:
-    """``receipt.json``, parsed.
+    """Convert a parsed ``receipt.json``.
 
     Raises:
-        ArtifactError: of an unknown version or another form, or a cell's id is no name.
+        ArtifactError: of an unknown version or another form, or with an invalid cell id.
     """
     if isinstance(value, dict) and value.get("engine") == {}:
         value = {**value, "engine": None}
     found = document_of(value, Receipt, where)
     for k, cell in enumerate(found.cells):
-        # Of these paths are made.
+        # Cell ids become paths.
         if not is_bare(cell.cell_id):
             raise ArtifactError(
                 f"{where}: cells[{k}].cell_id is no bare name: {shown(cell.cell_id)}. {Receipt.REMEDY}"

@@ -1,4 +1,4 @@
-"""JSON Schemas of what is read and written, made from the types with their docstrings."""
+"""JSON Schemas of what is read and written, from types and their docstrings."""
 
 import json
 import re
@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 from msgspec.inspect import StructType, multi_type_info
 
-# A mapping or list that holds none: it stands on one line.
+# An innermost mapping or list, which is put on one line.
 INNERMOST = re.compile(r"([{\[])\n\s*([^{}\[\]]*?)\n\s*([}\]])")
 
 
 def schema_of(*kinds: Any, written: bool) -> Any:
-    """JSON Schema of the first of ``kinds``, with the docstrings of its structs by key.
+    """Return the JSON Schema of the first of ``kinds``, with the docstrings of its structs by key.
 
     Args:
-        kinds: and those that its types do not name.
-        written: it is a document of ours: a key that is always there is required, and no other is known. A
-            type says what may be read.
+        kinds: the type, and types that it does not name.
+        written: for a document of ours: keys that are always there are required, others are refused.
+            Otherwise the schema says what may be read.
     """
     (top, *_), parts = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     for cls in structs_of(multi_type_info(kinds), set()):
@@ -43,7 +43,7 @@ def schema_of(*kinds: Any, written: bool) -> Any:
 
 
 def structs_of(node: Any, seen: set[Any]) -> Iterator[Any]:
-    """Yield every struct that a type is made of, once."""
+    """Yield every struct in a type, once."""
     if isinstance(node, StructType):
         if node.cls in seen:
             return
@@ -55,9 +55,9 @@ def structs_of(node: Any, seen: set[Any]) -> Iterator[Any]:
 
 
 def docstring(cls: Any) -> tuple[str, dict[str, str]]:
-    """What it says of the whole, and of each key under ``Attributes``."""
+    """Return the description of a type, and of each key under ``Attributes``."""
     about, _, attributes = cleandoc(cls.__doc__ or "").partition("Attributes:\n")
-    # Lines that go on with an entry stand further in than those that begin one.
+    # Continuation lines are indented further than the first line of an entry.
     entries = attributes.replace("\n        ", " ").split("\n")
     by_key = {}
     for names, _, words in (entry.strip().partition(": ") for entry in entries):
@@ -66,8 +66,8 @@ def docstring(cls: Any) -> tuple[str, dict[str, str]]:
 
 
 def text_of(schema: Any) -> str:
-    """What a file of ``workflow/schemas`` holds."""
+    """Return the content of a file in ``workflow/schemas``."""
     text = json.dumps(schema, indent=2, ensure_ascii=False)
     text = INNERMOST.sub(lambda m: m[1] + re.sub(r"\n\s*", " ", m[2]) + m[3], text)
-    # JavaScript, by which editors read patterns, knows no \Z.
+    # Editors read patterns with JavaScript, which has no \Z.
     return text.replace(r"\\Z", "$") + "\n"

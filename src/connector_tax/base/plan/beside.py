@@ -1,9 +1,8 @@
-"""What runs beside what in a campaign of several cards: which card a phase's launches stay on, what a phase
-waits for, and when it is done.
+"""Schedules the launches of a campaign on several GPUs: each phase's card, what it waits for, when it ends.
 
-Cells of a phase are compared with plain's of the same phase. So all launches of a phase stay on one card, and
-other phases run on the others; or, where ``engine.mix_cards`` says so or there are no cards, a phase's
-launches run side by side and one phase follows the other.
+Cells of a phase are compared with plain's cells of the same phase. So all launches of a phase stay on one
+card, and other phases use the other cards. With ``engine.mix_cards``, or without GPUs, the launches of one
+phase run side by side and phases follow one another.
 """
 
 from collections import deque
@@ -15,17 +14,17 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.plan.order import run_order
 from connector_tax.base.records.cell import Phase, is_repeat
 
-# What no time of a plan holds.
+# A caveat for every planned time.
 SIDE_BY_SIDE = (
     "What engines side by side take from one another is not in these times: where cores are few, a launch"
     " slows its neighbours down."
 )
-# Of each phase what launches of it take, by configuration.
+# Phase -> configuration -> seconds of its launch.
 RunSeconds = Mapping[Phase, Mapping[str, float]]
 
 
 def slot_of(config: CampaignConfig, phase: Phase) -> int | None:
-    """The place in ``engine.slots`` on which all launches of ``phase`` stay; None: each may have any."""
+    """Return the index in ``engine.slots`` that all launches of ``phase`` use; None: each may use any."""
     slots = len(config.engine.slots)
     if slots > 1 and config.engine.mixes_cards:
         return None
@@ -33,12 +32,11 @@ def slot_of(config: CampaignConfig, phase: Phase) -> int | None:
 
 
 def phases_before(config: CampaignConfig, phase: Phase) -> tuple[Phase, ...]:
-    """Whose launches have to have ended before those of ``phase`` begin, beside what the reference rates are
-    made of.
+    """Return the phases that must end before ``phase`` begins, apart from those behind the reference rates.
 
-    On one card the phase before it. On several the one before it on its own card. Where cards are mixed, the
-    phase before the last, so that no card idles while the last launches of a phase are at work; those that
-    are not at work yet come first by their priority.
+    On one card: the previous phase. On several: the previous phase on the same card. With mixed cards: the
+    phase before the previous one, so that no card idles during a phase's last launches; waiting launches of
+    earlier phases have the higher priority.
     """
     phases = config.phases
     place = phases.index(phase)
@@ -53,11 +51,13 @@ def phases_before(config: CampaignConfig, phase: Phase) -> tuple[Phase, ...]:
 
 
 def priority_of(config: CampaignConfig, phase: Phase, connector_id: str) -> int:
-    """The higher, the sooner: by the phase's seeded random order; on several cards earlier phases come before
-    all later ones."""
+    """Return a launch's priority, highest first: the phase's seeded random order.
+
+    On several cards every launch of an earlier phase precedes those of later phases.
+    """
     order, phases = run_order(config, phase), config.phases
     later = len(phases) - phases.index(phase) if len(config.engine.slots) > 1 else 0
-    # Phases launch plain once or twice: what a place weighs is one and the same for all of them.
+    # Phases launch plain once or twice, so the weight of a phase is that of the largest.
     most = max(len(config.members(p)) for p in phases)
     return most * later + len(order) - order.index(connector_id)
 
@@ -67,8 +67,8 @@ class Turn:
     """One launch of a schedule.
 
     Attributes:
-        place: of its card in ``engine.slots``.
-        begin_s, end_s: since the first launch began.
+        place: index of its card in ``engine.slots``.
+        begin_s, end_s: seconds since the first launch began.
     """
 
     phase: Phase
@@ -79,13 +79,12 @@ class Turn:
 
 
 def schedule(config: CampaignConfig, run_s: RunSeconds, gpus: int | None = None) -> tuple[Turn, ...]:
-    """The launches of ``run_s`` as Snakemake deals them out to the cards, in the order in which they end.
+    """Return the launches of ``run_s`` as Snakemake deals them to the cards, ordered by their end.
 
-    Launches that are not in it have ended. What engines side by side take from one another is in no time
-    here.
+    Launches missing from ``run_s`` have ended. Contention between concurrent engines is not modelled.
 
     Args:
-        gpus: engines at the same time at most, as ``--resources gpu``; None: as many as there are cards.
+        gpus: most concurrent engines, as ``--resources gpu``; None: one per card.
     """
     slots = len(config.engine.slots)
     most = min(slots, slots if gpus is None else gpus)
@@ -96,7 +95,7 @@ def schedule(config: CampaignConfig, run_s: RunSeconds, gpus: int | None = None)
     }
     left = {phase: len(launches) for phase, launches in waiting.items()}
     stays = {phase: slot_of(config, phase) for phase in waiting}
-    # Everything else is measured at rates that are made of Phase A.
+    # All other phases are measured at rates that follow from Phase A.
     before = {p: {*phases_before(config, p), "a"} & left.keys() - {p} for p in waiting}
     ready = [phase for phase in waiting if not before[phase]]
     free, running, found, now_s = set(range(slots)), list[tuple[float, int, Turn]](), list[Turn](), 0.0
@@ -122,5 +121,5 @@ def schedule(config: CampaignConfig, run_s: RunSeconds, gpus: int | None = None)
 
 
 def wall_s(config: CampaignConfig, run_s: RunSeconds, gpus: int | None = None) -> float:
-    """How long the launches of ``run_s`` take together; as ``schedule``."""
+    """Return how long the launches of ``run_s`` take together, by ``schedule``."""
     return max((turn.end_s for turn in schedule(config, run_s, gpus)), default=0.0)

@@ -1,4 +1,4 @@
-"""``campaign.json``: the resolved config, the date and the run order, as every door reads them."""
+"""``campaign.json``: the resolved config, the date and the run order, for every entrypoint."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ from connector_tax.base.secrets import know_references
 
 
 def campaign_document(config: CampaignConfig, *, date: str, created_utc: str) -> CampaignDocument:
-    """What ``results/<campaign>/campaign.json`` holds.
+    """Return the contents of ``results/<campaign>/campaign.json``.
 
     Args:
-        date: ``YYYY-MM-DD`` of the first start; kept on every resume, since it names folders.
+        date: ``YYYY-MM-DD`` of the first start; a resume keeps it, since it names folders.
     """
     return CampaignDocument(
         campaign=config.campaign,
@@ -28,10 +28,10 @@ def campaign_document(config: CampaignConfig, *, date: str, created_utc: str) ->
 
 
 def read_campaign_file(path: Path) -> CampaignDocument:
-    """``campaign.json``, whoever wrote it: what is used as a name is one.
+    """Read ``campaign.json``; values that are used as file names are checked.
 
     Raises:
-        ArtifactError: missing, not JSON, of an unknown version, or a name in it is none; names the key.
+        ArtifactError: missing, not JSON, of an unknown version, or with an invalid name; names the key.
     """
     return read_document(path, CampaignDocument)
 
@@ -41,7 +41,7 @@ def document_hash(document: CampaignDocument) -> str:
 
 
 def config_of(document: CampaignDocument) -> CampaignConfig:
-    """The config that a ``campaign.json`` was made from; ``campaign_document`` backwards.
+    """Return the config that a ``campaign.json`` was made from, the inverse of ``campaign_document``.
 
     Raises:
         ArtifactError: another version wrote it, or it was edited.

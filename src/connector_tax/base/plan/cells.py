@@ -1,7 +1,7 @@
 """Config to cells: what one (configuration, phase) measures, and the hash that identifies each cell.
 
-The seed of a cell depends on phase, rate and shape but not on the connector: every configuration
-gets the same schedule and the same prompts.
+A cell's seed depends on phase, rate and shape, not on the connector: every configuration gets the same
+schedule and the same prompts.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,12 +25,11 @@ from connector_tax.base.seeds import derive_seed
 def cells_of(
     config: CampaignConfig, connector_id: str, phase: Phase, rates: ReferenceRates | None = None
 ) -> tuple[CellSpec, ...]:
-    """The cells of one run in the order in which they are measured.
+    """Return the cells of one run in the order of their measurement.
 
-    Phase A goes from the lowest rate up, so that an overload at the top cannot leak into a lower
-    rate; Phase D from the emptiest cache up, since it only fills. The other phases want ``rates``; a
-    configuration that has no part in Phase B' gets no cells there, and plain's second launch has Phase A's
-    shape only.
+    Phase A rises from the lowest rate, so that an overload cannot leak into a lower rate. Phase D rises from
+    the emptiest cache, which only fills. The other phases need ``rates``. A configuration outside Phase B'
+    has no cells there, and plain's second launch has Phase A's shape only.
     """
     if phase == "a":
         return tuple(_cell(config, phase, r, config.phase_a_shape) for r in config.phase_a_rates_per_s)
@@ -53,12 +52,11 @@ def cells_of(
 def until_overload(
     config: CampaignConfig, cells: Sequence[CellSpec], overloaded: Callable[[CellSpec], bool]
 ) -> tuple[CellSpec, ...]:
-    """Phase A's cells up to the rate at which a configuration's sweep ends; all of them where it was never
-    overloaded.
+    """Return Phase A's cells up to the rate at which a configuration's sweep ends; all without overload.
 
     Args:
-        cells: of one configuration, from the lowest rate up.
-        overloaded: whether a cell was measured and ended behind a growing queue.
+        cells: those of one configuration, by rising rate.
+        overloaded: whether a cell was measured and ended with a growing queue.
     """
     in_a_row = 0
     for k, cell in enumerate(cells):
@@ -69,16 +67,15 @@ def until_overload(
 
 
 def _shape_sweep(config: CampaignConfig, rates: ReferenceRates, connector_id: str) -> tuple[CellSpec, ...]:
-    """Every prompt length with every output length; Phase A's shape once more without the recorder, if
-    wanted."""
+    """Return all prompt lengths x output lengths, and Phase A's shape without the recorder, if set."""
     shapes = [Shape(i, o) for i, o in product(config.phase_b_input_tokens, config.phase_b_output_tokens)]
     if connector_id == PLAIN_AGAIN:
         shapes = [shape for shape in shapes if shape == config.phase_a_shape]
     cells = [_cell(config, "b", rates.safe_per_s(shape), shape) for shape in shapes]
     if not config.observer_effect or connector_id == PLAIN_AGAIN:
         return tuple(cells)
-    # Side by side, so that the pair differs in the recorder and in little else. Not with the same prompts:
-    # the prefix cache would know them.
+    # Adjacent, so that the pair differs in little but the recorder. With other prompts, because the prefix
+    # cache would hold the same ones.
     twin = _cell(config, "b", rates.safe_per_s(config.phase_a_shape), config.phase_a_shape)
     unrecorded = replace(twin, recorded=False)
     unrecorded = replace(unrecorded, seed=derive_seed(config.seed, "cell", "b", unrecorded.cell_id))
@@ -86,7 +83,7 @@ def _shape_sweep(config: CampaignConfig, rates: ReferenceRates, connector_id: st
 
 
 def _block_cell(config: CampaignConfig, phase: Phase, rate_per_s: float) -> CellSpec:
-    """So many requests and no more: what launches differ by is told by launches, not by long cells."""
+    """Return a cell of a fixed number of requests: more launches, not longer cells, show launch variance."""
     cell = _cell(config, phase, rate_per_s, config.phase_a_shape)
     n = config.repeat_requests
     if n is None:
@@ -107,7 +104,7 @@ def _cell(config: CampaignConfig, phase: Phase, rate_per_s: float, shape: Shape)
 
 
 def _conversations(config: CampaignConfig, requests_per_s: float, file: SessionFile) -> CellSpec:
-    """Sessions at the rate at which their turns make ``requests_per_s``."""
+    """Return a cell of sessions whose turns add up to ``requests_per_s``."""
     rate_per_s = float(f"{requests_per_s / file.turns_per_session:.6g}")
     cell = _cell(config, "c", rate_per_s, Shape(0, 0))
     return replace(
@@ -117,8 +114,8 @@ def _conversations(config: CampaignConfig, requests_per_s: float, file: SessionF
         max_cell_s=cell.max_cell_s + config.phase_c.warmup_s,
         sessions=file.path,
         sessions_sha256=file.sha256,
-        # Turns depend on one another; a look would see the quick conversations. So it is as long as the
-        # longest.
+        # Turns depend on one another, and an interim analysis would see the quick conversations only. So
+        # the cell has a fixed length, the longest.
         min_completed=cell.max_completed or cell.min_completed,
         stop_half_width=None,
         max_completed=None,
@@ -126,10 +123,10 @@ def _conversations(config: CampaignConfig, requests_per_s: float, file: SessionF
 
 
 def _cache_levels(config: CampaignConfig) -> tuple[CellSpec, ...]:
-    """Every number of running requests at every level of the prefix cache.
+    """Return every number of running requests at every level of the prefix cache.
 
-    Every other level begins with the most requests: what runs would otherwise grow together with what is
-    cached.
+    Every other level starts with the most requests, so that running requests and cached tokens do not grow
+    together.
     """
     phase = config.phase_d
     return tuple(
@@ -140,8 +137,10 @@ def _cache_levels(config: CampaignConfig) -> tuple[CellSpec, ...]:
 
 
 def _closed_loop(config: CampaignConfig, cached_tokens: int, running: int) -> CellSpec:
-    """So many requests in flight throughout; they begin one after the other, or all would prefill and end
-    together."""
+    """Return a cell with a constant number of requests in flight.
+
+    They start one after the other, since requests that prefill together would also end together.
+    """
     phase = config.phase_d
     cell = replace(
         _cell(config, "d", 0.0, phase.shape),
@@ -160,9 +159,9 @@ def _closed_loop(config: CampaignConfig, cached_tokens: int, running: int) -> Ce
 
 
 def launch_spec(config: CampaignConfig, connector_id: str) -> LaunchSpec:
-    """Everything about a launch that shapes a measurement; goes into the hash of each of its cells.
+    """Return everything about a launch that shapes a measurement; part of the hash of each of its cells.
 
-    Time-outs, ports and which GPU of a host is used are left out: they do not change the numbers.
+    Time-outs, ports and the choice of a host's GPU do not change the numbers and are left out.
     """
     connector = config.connector(connector_id)
     engine = config.engine
@@ -183,16 +182,16 @@ def launch_spec(config: CampaignConfig, connector_id: str) -> LaunchSpec:
 
 
 def launch_hash(config: CampaignConfig, connector_id: str, **beside: Any) -> str:
-    """Of a launch and of what is done with it."""
+    """Return the hash of a launch and of what is measured with it."""
     return hash_of({"launch": msgspec.to_builtins(launch_spec(config, connector_id)), **beside})
 
 
 def spec_hash(config: CampaignConfig, connector_id: str, cell: CellSpec) -> str:
-    """Identifies a cell: equal hashes mean that measuring again would measure the same thing."""
+    """Return a cell's identity: equal hashes mean that a repetition would measure the same thing."""
     return launch_hash(config, connector_id, cell=cell.to_json())
 
 
 def outputs_hash(config: CampaignConfig, connector_id: str) -> str:
-    """Identifies an accuracy pass as ``spec_hash`` does a cell."""
+    """Return the identity of an accuracy pass, as ``spec_hash`` for a cell."""
     accuracy = {**asdict(config.accuracy), "seed": config.seed, "model": config.engine.model}
     return launch_hash(config, connector_id, accuracy=accuracy)

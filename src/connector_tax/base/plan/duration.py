@@ -1,4 +1,4 @@
-"""How long the plan should take; for progress lines, status and rehearsals, never for measuring."""
+"""Estimates how long a campaign takes, for progress lines, status and rehearsals; never for measuring."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -14,29 +14,27 @@ from connector_tax.base.records.rates import ReferenceRates
 # which loads no weights and captures nothing, it is 12 to 17 s, most of it imports. The embedded engine needs
 # about 2 s.
 LAUNCH_S = {"vllm": 90.0, "virtual_gpu": 17.0, "emulator": 2.0}
-# The published experiment pauses for 60 s. Here the engine has engine.stop_grace_s (20 s) to end, which it
-# needs seconds of, and then its memory is asked for until the driver has it back, which is seconds, too. A
-# virtual GPU has none to give back.
+# The published experiment pauses for 60 s. Here the engine gets engine.stop_grace_s (20 s) to end and takes a
+# few of them; the driver then takes a few seconds to release its memory. A virtual GPU has none to release.
 RELEASE_S = {"vllm": 30.0, "virtual_gpu": 3.0, "emulator": 0.5}
-# Between cells: the engine is idle, and a cell's step records are cut out by time.
+# Between cells the engine is idle, because a cell's step records are cut out by time.
 GAP_S = 1.0
 
 
 def expected_cell_s(cell: CellSpec, requests_per_s: float, *, most: bool = False) -> float:
-    """Warm-up, then the window's floor or the time to its completions, whichever is longer.
+    """Return warm-up plus the window's minimum or the time to its completions, whichever is longer.
 
     Args:
-        most: with a stopping rule, up to its last look and not to the first.
+        most: with a stopping rule, assume the last interim analysis, not the first.
     """
     completed = (cell.max_completed or cell.min_completed) if most else cell.min_completed
-    # A closed loop has no rate; how long its few requests take is not known before.
+    # A closed loop has no rate, so the time of its few requests is unknown.
     window_s = max(cell.duration_s, completed / requests_per_s if requests_per_s else 0.0)
     return min(cell.warmup_s + window_s, cell.max_cell_s)
 
 
 def requests_per_s(config: CampaignConfig, cell: CellSpec) -> float:
-    """Of a campaign's cell; sessions have a rate of their own, and what completes are their turns. 0 of a
-    closed loop."""
+    """Return the rate of a cell's requests, for sessions that of their turns; 0 in a closed loop."""
     turns = {file.path: file.turns_per_session for file in config.phase_c.sessions}
     return cell.rate_per_s if cell.sessions is None else cell.rate_per_s * turns[cell.sessions]
 
@@ -51,18 +49,17 @@ def expected_run_s(
     expected: Expected | None = None,
     finished: Collection[str] = (),
 ) -> float:
-    """One (configuration, phase): launch, cells, accuracy pass, release; 0 where it has no cells.
+    """Return the time of one (configuration, phase): launch, cells, accuracy pass, release; 0 without cells.
 
     Args:
-        rates: of the other phases, or a guess while Phase A still runs.
-        most: every cell up to its last look.
-        expected: of the engine; without it no cell is expected to be overloaded, and requests that end after
-            their cell's window, and those of the accuracy pass, take no time.
-        finished: its cells that are there already, by their ids; what is left of it is another launch and the
-            others.
+        rates: the reference rates, or an estimate of them before Phase A has ended.
+        most: assume the last interim analysis in every cell.
+        expected: the engine's estimated costs; without them no cell counts as overloaded, and requests after
+            a cell's window and those of the accuracy pass take no time.
+        finished: ids of cells that exist already; another launch and the other cells are left.
     """
     cells = cells_of(config, connector_id, phase, rates)
-    # Where both rates are one, Phase B has measured it.
+    # If both reference rates are equal, Phase B has measured these cells.
     if not cells or (phase == "b_prime" and rates.ref_load_per_s == rates.ref_safe_per_s):
         return 0.0
     too_much: set[str] = set()
@@ -73,10 +70,10 @@ def expected_run_s(
     total_s = LAUNCH_S[config.engine.kind] + RELEASE_S[config.engine.kind] + GAP_S * len(cells)
     for cell in cells:
         if cell.cell_id in too_much:
-            # A cell behind a growing queue ends with its window, and drains nothing.
+            # A cell with a growing queue ends with its window and does not drain.
             total_s += cell.warmup_s + cell.duration_s
             continue
-        # Latencies scatter so much with random arrivals that the first looks say too little.
+        # With random arrivals latencies vary so much that the first interim analyses do not end a cell.
         total_s += expected_cell_s(
             cell, requests_per_s(config, cell), most=most or cell.arrival in RANDOM_ARRIVALS
         )
@@ -86,7 +83,7 @@ def expected_run_s(
 
 
 def answers_s(config: CampaignConfig, connector_id: str, phase: Phase, expected: Expected) -> float:
-    """The accuracy pass of a launch, one request after the other."""
+    """Return the time of a launch's accuracy pass, which sends one request after the other."""
     accuracy = config.accuracy
     if phase not in ("a", "b") or not accuracy.prompts:
         return 0.0
@@ -95,11 +92,10 @@ def answers_s(config: CampaignConfig, connector_id: str, phase: Phase, expected:
 
 
 def asked_in_preflight_s(config: CampaignConfig, expected: Expected) -> dict[str, float]:
-    """Configuration -> its requests in preflight: warmed with a prompt of each length, and asked a few
-    times."""
+    """Return configuration -> time of its preflight requests: a warm-up of each length, and a few more."""
     asked_s = {}
     for connector in config.connectors:
-        # Plain is timed with three more of each.
+        # Preflight times plain with three more of each.
         times = 4 if connector.id == "plain" else 1
         lengths = {*config.phase_b_input_tokens, config.phase_a_shape.input_tokens}
         warm_s = sum(expected.request_s(connector.id, Shape(length, 1)) for length in sorted(lengths))
@@ -110,7 +106,7 @@ def asked_in_preflight_s(config: CampaignConfig, expected: Expected) -> dict[str
 
 
 def expected_preflight_s(config: CampaignConfig, expected: Expected | None) -> float:
-    """Every configuration is launched once, one after the other, and everything else waits for it."""
+    """Return the time of preflight, which launches one configuration after the other before all else."""
     kind = config.engine.kind
     asked_s = 0.0 if expected is None else sum(asked_in_preflight_s(config, expected).values())
     return len(config.connectors) * (LAUNCH_S[kind] + RELEASE_S[kind]) + asked_s
@@ -123,14 +119,14 @@ def expected_left_s(
     skips: Callable[[str], bool] | None,
     finished: Callable[[Phase, str], Collection[str]] | None = None,
 ) -> float:
-    """What is left of a campaign, for everybody who says so.
+    """Return the remaining time of a campaign.
 
     Args:
-        left: the configurations of each phase that have not ended.
+        left: phase -> its configurations that have not ended.
         rates: None before Phase A has ended.
-        skips: whether a configuration is launched no more, as preflight skipped it or it failed in Phase A;
-            None before preflight, which is left then.
-        finished: the cells of a run that has not ended which are there already; None where there are none.
+        skips: whether a configuration is no longer launched, because preflight skipped it or it failed in
+            Phase A; None before preflight, whose time then counts.
+        finished: returns the existing cells of an unfinished run; None if there are none.
     """
     if not left:
         return 0.0

@@ -1,5 +1,4 @@
-"""What is expected of an engine before it is measured: the costs of the model that ``plan`` simulates, worked
-out and not simulated."""
+"""Estimates an engine's capacity and times before a measurement, in closed form, from a cost model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,17 +33,17 @@ DEFAULT_MODEL = "config/engine_model.yaml"
 
 
 def model_file(config: CampaignConfig) -> Path:
-    """The cost model of a campaign's engine."""
+    """Return the path of the cost model of a campaign's engine."""
     return PROJECT_ROOT / (config.engine.model_file or DEFAULT_MODEL)
 
 
 def batched_tokens(config: CampaignConfig) -> int:
-    """Tokens of one step at most."""
+    """Return the most tokens of one step."""
     return token_count(config.engine.args.get("max_num_batched_tokens")) or 2048
 
 
 def _together(engine: EngineCosts, connector: ConnectorCosts) -> Costs:
-    """Return what a step costs with what a connector adds."""
+    """Return the costs of a step with a connector."""
     own = connector.step_factor
     return Costs(
         engine.base_us * own + connector.per_step_us,
@@ -57,7 +56,7 @@ def _together(engine: EngineCosts, connector: ConnectorCosts) -> Costs:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the cost model says of each configuration of a campaign.
+    """The cost model's estimate of each configuration of a campaign.
 
     Attributes:
         costs: configuration -> costs of its engine and of its connector.
@@ -70,10 +69,10 @@ class Expected:
     def of(cls, config: CampaignConfig, unknown: ConnectorCosts | None = None) -> "Expected":
         """
         Args:
-            unknown: what a connector costs that the cost model does not know; None: that is an error.
+            unknown: costs of a connector that the cost model lacks; None: such a connector is an error.
 
         Raises:
-            ConfigError: the cost model cannot be read, or does not know a connector.
+            ConfigError: the cost model cannot be read, or lacks a connector.
         """
         path = model_file(config)
         engine, known = load_cost_model(path)
@@ -93,7 +92,7 @@ class Expected:
         return self.costs["plain" if connector_id == PLAIN_AGAIN else connector_id]
 
     def use(self, connector_id: str, rate_per_s: float, shape: Shape) -> float:
-        """Share of a configuration's capacity at ``shape``."""
+        """Return the share of a configuration's capacity at ``shape`` that ``rate_per_s`` uses."""
         engine, connector = self.costs_of(connector_id)
         kv_tokens = engine.kv_blocks * engine.block_size
         limits = Limits(
@@ -102,17 +101,15 @@ class Expected:
         return rate_per_s * sum(busy_s(_together(engine, connector), limits, shape))
 
     def holds(self, connector_id: str, rate_per_s: float, shape: Shape) -> bool:
-        """Whether Phase A is not expected to find it saturated: with random arrivals, too, which leave less
-        room for other shapes."""
+        """Return whether Phase A should find the configuration unsaturated, also with random arrivals."""
         return self.use(connector_id, rate_per_s, shape) <= HOLDS_BELOW
 
     def overloads(self, connector_id: str, rate_per_s: float, shape: Shape) -> bool:
-        """Whether more is sent than is served; a rate in between is not held, and is measured to its end."""
+        """Return whether more is sent than served. A rate between ``holds`` and this is still measured."""
         return self.use(connector_id, rate_per_s, shape) > 1.0
 
     def request_s(self, connector_id: str, shape: Shape) -> float:
-        """Of one request to the idle engine; 0 of one that its KV cache does not hold, which it never
-        serves."""
+        """Return the time of one request to the idle engine; 0 if the request exceeds the KV cache."""
         engine, connector = self.costs_of(connector_id)
         if shape.input_tokens + shape.output_tokens > engine.kv_blocks * engine.block_size:
             return 0.0
@@ -125,10 +122,10 @@ class Expected:
         )
 
     def rates(self, skips: Callable[[str], bool] | None = None) -> ReferenceRates:
-        """As the analysis takes them from Phase A, where the engine costs what the model says.
+        """Return the reference rates that the analysis would derive if the engine cost what the model says.
 
         Args:
-            skips: whether a configuration is not measured, and has no say.
+            skips: whether a configuration is not measured and so has no influence.
         """
         config, own = self.config, self.config.phase_a_shape
         asked = [c for c in self.costs if c == "plain" or skips is None or not skips(c)]
@@ -161,11 +158,10 @@ class Expected:
 
 
 def expected_of(config: CampaignConfig) -> Expected | None:
-    """A connector that the cost model does not know costs nothing there: its engine's steps are most of what
-    is waited for.
+    """Return the engine's estimates; None without a cost model.
 
-    None where no cost model is at hand: its file cannot be read, or the engine is a virtual GPU, whose steps
-    are worked out from its model's files.
+    A connector that the cost model lacks costs nothing here, since the engine's steps dominate. There is no
+    cost model if its file cannot be read, or for a virtual GPU, whose steps follow from its model's files.
     """
     if config.engine.virtual_gpu is not None:
         return None
@@ -178,7 +174,7 @@ def expected_of(config: CampaignConfig) -> Expected | None:
 def guessed_rates(
     config: CampaignConfig, expected: Expected | None, skips: Callable[[str], bool] | None = None
 ) -> ReferenceRates:
-    """While nothing is measured: what the cost model holds; without one the middle of Phase A's rates."""
+    """Return reference rates before a measurement: the cost model's, or the middle of Phase A's rates."""
     if expected is not None:
         return expected.rates(skips)
     middle = config.phase_a_rates_per_s[len(config.phase_a_rates_per_s) // 2]

@@ -1,4 +1,4 @@
-"""Which campaign a person means: a config file, the bare name of one in ``config/``, or a results folder."""
+"""Finds the campaign that a user names: by config file, by bare name in ``config/``, or by results folder."""
 
 import argparse
 import os
@@ -16,7 +16,7 @@ from connector_tax.base.files import is_campaign_name, printable
 from connector_tax.base.imports import IN_CHECKOUT
 from connector_tax.base.plan.campaign import config_of, read_campaign_file
 
-# As Snakemake has it: config/config.yaml.
+# Snakemake's default: config/config.yaml.
 DEFAULT = "config"
 _CAMPAIGN = re.compile(r"""^campaign: *["']?([^\s"'#]+)""", re.MULTILINE)
 
@@ -26,9 +26,9 @@ class Named:
     """One campaign.
 
     Attributes:
-        given: what the person wrote.
-        root: its results folder, there or not.
-        file: its config file; None where a results folder was given.
+        given: as the user wrote it.
+        root: its results folder, which may not exist.
+        file: its config file; None if a results folder was given.
     """
 
     given: str
@@ -37,7 +37,7 @@ class Named:
 
     @property
     def run_command(self) -> str:
-        """The command that measures it or goes on with it."""
+        """The command that measures or resumes it."""
         return f"connector-tax run {shlex.quote(self.given)}"
 
     @property
@@ -54,11 +54,11 @@ class Named:
         return self.root
 
     def config(self) -> CampaignConfig:
-        """Return the config in the file, or the one that the campaign was begun with."""
+        """Return the config of the file, or the one in ``campaign.json``."""
         return load_campaign(self.file) if self.file else self._begun_with()
 
     def config_file(self) -> Path:
-        """Return the config file; that of a results folder is looked for in ``config/``.
+        """Return the config file; for a results folder, look for it in ``config/``.
 
         Raises:
             ConfigError: no file there measures in this folder.
@@ -90,8 +90,7 @@ def add_campaign(parser: argparse.ArgumentParser) -> None:
 
 
 def results_folder() -> Path:
-    """Return the folder that campaigns are measured in: the checkout's, and without one that of the working
-    folder."""
+    """Return the folder of all campaigns: the checkout's, or without one that of the working folder."""
     return Path(os.path.relpath(PROJECT_ROOT / "results") if IN_CHECKOUT else "results")
 
 
@@ -147,7 +146,7 @@ def _folders() -> dict[Path, None]:
 
 
 def _configs() -> dict[str, Path]:
-    """Return campaigns whose config file can be found without a path."""
+    """Return campaign name -> config file, for files that are found without a path."""
     files = [file for folder in (*reversed(_folders()), Path()) for file in sorted(folder.glob("*.yaml"))]
     texts = {file: file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file()}
     found = {file: _CAMPAIGN.search(text) for file, text in texts.items()}

@@ -1,7 +1,6 @@
-"""The order of configurations inside a phase: a seeded random permutation.
+"""The order of configurations in a phase: a seeded random permutation.
 
-Slow drift of the machine (temperature, clocks) then falls on configurations at random instead of
-always on the last ones.
+Slow drift of the machine (temperature, clocks) then affects random configurations, not always the last ones.
 """
 
 from connector_tax.base.config import CampaignConfig

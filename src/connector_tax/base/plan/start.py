@@ -1,10 +1,9 @@
-"""Where a campaign stands, and how a start of it begins: which results on disk are true, and what is left to
-measure.
+"""The state of a campaign on disk: which results are true, what is left to measure, and how a start begins.
 
-A campaign does not change: what enters the hash of a launch or a cell is as it was when the first cell was
-measured. So a receipt is true as long as the cells that it lists lie on disk with the sizes that it lists,
-whatever times files have and whatever Snakemake remembers. Any other receipt is void: the next start removes
-it, and measures the cells that are missing. Checksums are for ``verify`` and the analysis.
+A campaign does not change: what enters the hash of a launch or a cell keeps the value that it had when the
+first cell was measured. So a receipt is true while its cells are on disk with the listed sizes. Time
+stamps and Snakemake's records do not matter. Any other receipt is void: the next start removes it and
+measures the missing cells again. ``verify`` and the analysis check the checksums.
 """
 
 import json
@@ -32,20 +31,20 @@ from connector_tax.base.plan.cells import cells_of, spec_hash
 from connector_tax.base.records.cell import Phase
 from connector_tax.base.records.rates import ReferenceRates
 
-# Of a connector's entry, what its launch is made of.
+# The keys of a connector's entry that shape its launch.
 LAUNCHED = ("kv_transfer_config", "env", "extra_args", "matches")
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """
+    """The state of a campaign on disk.
+
     Attributes:
-        left: the configurations of each phase that have no true receipt, in order; phases that have ended are
-            not in it.
-        void: what is on disk and not true any more, and why; the next start removes it.
-        kept: whether reference rates stand although some of Phase A is to be measured again: later phases
-            have cells at them.
-        rates: None before all of Phase A has ended, unless they are kept.
+        left: phase -> its configurations without a true receipt, in order; finished phases are missing.
+        void: files that are no longer true -> the reason; the next start removes them.
+        kept: whether the reference rates stay although parts of Phase A are measured again, because later
+            phases have cells at these rates.
+        rates: None until all of Phase A has ended, unless they are kept.
         failed: configurations that failed in Phase A.
     """
 
@@ -57,13 +56,13 @@ class Standing:
     failed: frozenset[str] = frozenset()
 
     def ends_at_once(self, connector_id: str) -> bool:
-        """Whether it is not launched any more: preflight skipped it, or it failed in Phase A."""
+        """Return whether it is no longer launched: preflight skipped it, or it failed in Phase A."""
         return connector_id in self.failed or (
             self.preflight is not None and self.preflight.skips(connector_id)
         )
 
     def said(self, folder: CampaignFolder) -> list[str]:
-        """What the next start makes again, a line each."""
+        """Return one line for everything that the next start makes again."""
         lines = [f"void, and made again: {why}" for why in self.void.values()]
         if self.kept:
             lines.append(
@@ -74,10 +73,10 @@ class Standing:
 
 
 def standing(config: CampaignConfig, folder: CampaignFolder, date: str, *, changed: bool = False) -> Standing:
-    """Reads files only: sizes are held against the disk, contents are not.
+    """Return the campaign's state. Compares sizes with the disk; reads no contents of cells.
 
     Args:
-        changed: whether preflight was made for another config.
+        changed: whether preflight ran with another config.
     """
     void: dict[Path, str] = {}
     preflight = _readable(folder.preflight_status, PreflightStatus, void)
@@ -93,7 +92,7 @@ def standing(config: CampaignConfig, folder: CampaignFolder, date: str, *, chang
     kept = False
 
     def follows(receipt: Receipt) -> bool:
-        """Whether what a receipt without cells followed from is there."""
+        """Return whether the reason for a receipt without cells still holds."""
         if receipt.cells or receipt.status == "measured":
             return True
         if receipt.status == "not_needed":
@@ -136,19 +135,18 @@ def open_campaign(
     date: str | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> str:
-    """Begin a start that measures: remove what is void, and write ``campaign.json``; returns the campaign's
-    date.
+    """Begin a start that measures: remove what is void, write ``campaign.json``, return the campaign's date.
 
-    Only who holds the campaign's start lock may.
+    The caller must hold the campaign's start lock.
 
     Args:
-        date: of the first start, where it was drawn already.
-        say: told what is made again.
+        date: of the first start, if the caller knows it.
+        say: called with each line about what is made again.
 
     Raises:
-        ArtifactError: ``campaign.json`` cannot be read, or a receipt is another campaign's.
-        ConfigError: the config has changed since the campaign was begun; names the key, or a cell where
-            ``campaign.json`` is gone.
+        ArtifactError: ``campaign.json`` cannot be read, or a receipt belongs to another campaign.
+        ConfigError: the config has changed since the campaign was begun; names the key, or a cell if
+            ``campaign.json`` is missing.
     """
     put_back(folder)
     earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
@@ -167,7 +165,7 @@ def open_campaign(
 
 
 def begin_campaign(config: CampaignConfig, root: Path) -> Path:
-    """Write ``campaign.json`` of a campaign that nobody starts meanwhile; returns where it lies."""
+    """Write ``campaign.json`` of a campaign that nobody else is starting, and return its path."""
     folder = CampaignFolder(root / config.campaign)
     path = folder.campaign_file
     earlier = read_campaign_file(path) if path.exists() else None
@@ -182,15 +180,15 @@ def _write_campaign(
 ) -> None:
     created = (earlier and earlier.created_utc) or f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     document = campaign_document(config, date=date, created_utc=created)
-    if earlier is not None:  # one that was thinned stays so
+    if earlier is not None:  # a compacted campaign stays one
         document = msgspec.structs.replace(document, thinned=earlier.thinned)
     write_text_if_changed(folder.campaign_file, to_json(document))
 
 
 def take_over_analysis(config: CampaignConfig, folder: CampaignFolder) -> None:
-    """Write the settings of the analysis into ``campaign.json``, where there is one.
+    """Write the config's ``analysis`` into ``campaign.json``, if there is one.
 
-    The rest of it says how the results came about, whatever the config says today.
+    The rest of the file records how the results were measured and stays.
 
     Raises:
         ArtifactError: another version wrote it.
@@ -205,17 +203,16 @@ def take_over_analysis(config: CampaignConfig, folder: CampaignFolder) -> None:
 
 
 def date_of(folder: CampaignFolder, earlier: CampaignDocument | None) -> str:
-    """Of the campaign's first start, which names its folders; today before there was one."""
+    """Return the date of the first start, which names the folders; today before the first start."""
     return earlier.date if earlier is not None else folder.measured_on() or f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 def refuse_change(config: CampaignConfig, earlier: CampaignDocument, folder: CampaignFolder) -> bool:
-    """Whether the config is another than the campaign was begun with, where nothing was measured by what is
-    another.
+    """Return whether the config differs from the one that the campaign was begun with.
 
     Raises:
         ArtifactError: another version wrote ``campaign.json``.
-        ConfigError: something was; names the key.
+        ConfigError: a cell was measured with a key that differs; names the key.
     """
     measured = {run.connector_id for run in folder.runs() if run.finished_cells()}
     if not measured:
@@ -238,19 +235,18 @@ def refuse_change(config: CampaignConfig, earlier: CampaignDocument, folder: Cam
 def changed_keys(
     config: CampaignConfig, earlier: CampaignDocument, measured: Container[str] | None = None
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Keys that enter a hash and are another in ``config`` than in ``earlier``, with both values; none is a
-    secret's.
+    """Yield each hashed key that differs between ``earlier`` and ``config``, with both values.
 
-    Connectors that ``earlier`` has not are no change: no cell of the others is another for them.
+    No such key holds a secret. A connector that ``earlier`` lacks is no change: it affects no cell of others.
 
     Args:
-        measured: connectors that have a cell, and alone are compared then; None compares all.
+        measured: compare only these connectors, which have cells; None compares all.
 
     Raises:
         ArtifactError: another version wrote ``earlier``.
     """
     then = _hashed(config_of(earlier).to_json())
-    # As a file has it.
+    # Through JSON, so that both have the types of a file.
     now = _hashed(json.loads(to_json(config)))
     if measured is not None:
         then["connectors"] = {c: entry for c, entry in then["connectors"].items() if c in measured}
@@ -264,17 +260,17 @@ def _hashed(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def differing(then: Any, now: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yield keys whose values are two, with both; a key that is not there is null."""
+    """Yield each key whose two values differ, with both values; a missing key counts as null."""
     if isinstance(then, dict) and isinstance(now, dict):
         for key in sorted({*then, *now}):
             yield from differing(then.get(key), now.get(key), f"{place}.{key}".lstrip("."))
-    # ``true``, ``1`` and ``1.0`` are one to Python, and three to an engine's command line and to a hash.
+    # Python takes ``true``, ``1`` and ``1.0`` as equal; an engine's command line and a hash do not.
     elif len({json.dumps(value, sort_keys=True, default=str) for value in (then, now)}) > 1:
         yield place, then, now
 
 
 def _readable(path: Path, kind: Any, void: dict[Path, str]) -> Any:
-    """The document; None where there is none, or one that cannot be read, which is void."""
+    """Return the document; None if there is none or if it cannot be read, which makes it void."""
     try:
         return read_document(path, kind) if path.exists() else None
     except ArtifactError as error:
@@ -285,11 +281,11 @@ def _readable(path: Path, kind: Any, void: dict[Path, str]) -> Any:
 def _true_receipt(
     config: CampaignConfig, run: RunFolder, void: dict[Path, str]
 ) -> tuple[Receipt | None, str]:
-    """The receipt, where its cells are on disk; else why it is void, empty where there is none.
+    """Return the receipt if its cells are on disk, else the reason why it is void (empty without a receipt).
 
     Args:
-        void: gets each ``cell.json`` that is not as the receipt lists it. It lists the cell's other files,
-            and nobody else says what it was.
+        void: gets each ``cell.json`` that differs from the receipt's entry. ``cell.json`` lists the cell's
+            other files, and only the receipt knows its own size.
     """
     if not run.receipt.is_file():
         return None, ""
@@ -306,7 +302,7 @@ def _true_receipt(
         if (why := damage(folder, cell.files)) is not None:
             lost[cell.cell_id] = why
             own = {name: entry for name, entry in cell.files.items() if name == folder.cell_json.name}
-            # Not what lies behind a link.
+            # A link's target is left alone.
             if damage(folder, {}) is None and folder.cell_json.is_file() and damage(folder, own) is not None:
                 void[folder.cell_json] = f"{folder.cell_json}: is not as {run.receipt.name} lists it"
     if lost:
@@ -316,10 +312,10 @@ def _true_receipt(
 
 
 def _refuse_another_campaign(config: CampaignConfig, folder: CampaignFolder) -> None:
-    """Cells name their campaign, and those of another are left out of the analysis.
+    """Refuse a folder with receipts of another campaign, whose cells the analysis would leave out.
 
     Raises:
-        ArtifactError: a receipt is another campaign's.
+        ArtifactError: a receipt belongs to another campaign.
     """
     for run in folder.runs():
         named = _campaign_of(run)
@@ -332,9 +328,10 @@ def _refuse_another_campaign(config: CampaignConfig, folder: CampaignFolder) -> 
 
 
 def _refuse_other_cells(config: CampaignConfig, folder: CampaignFolder) -> None:
-    """Without ``campaign.json`` cells say themselves what they were measured by. Those of Phase A do, since
-    their plan follows from nothing that was measured; not those of a matched baseline, whose launch follows
-    from another's.
+    """Refuse cells of another config in a folder without ``campaign.json``.
+
+    Only Phase A is compared: its plan depends on no measurement. A matched baseline is not compared, since
+    its launch depends on another launch.
 
     Raises:
         ConfigError: a cell was measured by another config.
@@ -349,7 +346,7 @@ def _refuse_other_cells(config: CampaignConfig, folder: CampaignFolder) -> None:
         for cell in run.finished_cells():
             try:
                 same = read_cell(cell).spec_hash == planned.get(cell.cell_id)
-            except ArtifactError:  # lost, and measured again
+            except ArtifactError:  # damaged, so it is measured again
                 same = True
             if not same:
                 raise ConfigError(
@@ -367,10 +364,10 @@ def _campaign_of(run: RunFolder) -> str | None:
 
 
 def cells_there(config: CampaignConfig, run: RunFolder, rates: ReferenceRates | None) -> frozenset[str]:
-    """Of a run that has not ended, its finished cells that are of the plan.
+    """Return the planned cells of an unfinished run that are finished.
 
     Args:
-        rates: None where they are not known; nothing is told then of a phase that has none of its own.
+        rates: None while they are unknown; phases that depend on them then have no cells.
     """
     if rates is None and run.phase not in ("a", "d"):
         return frozenset()

@@ -1,1 +1,1 @@
-"""What flows through the project: frozen values, no I/O. Field names carry unit and clock."""
+"""Frozen values that flow through the project, without I/O; field names carry unit and clock."""

@@ -1,7 +1,7 @@
 """A cell: one rate and one shape, measured once against one launch.
 
-``CellSpec`` holds every parameter of the load; together with the launch it is hashed, and a cell on
-disk is used again only if that hash is the same.
+``CellSpec`` holds every parameter of the load. It is hashed with the launch, and a cell on disk is reused
+only if the hash is the same.
 """
 
 import re
@@ -16,11 +16,10 @@ from connector_tax.base.records.target import RequestForm
 from connector_tax.base.seeds import derive_seed
 
 DEFAULT_FORM = RequestForm()
-# What a file name may hold anywhere.
+# Characters that file names must not contain.
 _FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
-# One of ``PHASES``, or ``r1``, ``r2``, ...: a block of repeats, in which every configuration is launched once
-# more.
+# One of ``PHASES``, or ``r1``, ``r2``, ...: a block of repeats, which launches every configuration once more.
 Phase = str
 PHASES: tuple[Phase, ...] = ("a", "b", "b_prime", "c", "d")
 _LABELS = {"a": "A", "b": "B", "b_prime": "Bp", "c": "C", "d": "D"}
@@ -35,17 +34,17 @@ def is_phase(name: str) -> bool:
 
 
 def phase_label(phase: Phase) -> str:
-    """As people and file names write it: ``A``, ``Bp``, ``R3``."""
+    """Return a phase as in figures and file names: ``A``, ``Bp``, ``R3``."""
     return _LABELS.get(phase, phase.upper())
 
 
 def phase_word(phase: Phase) -> str:
-    """As sentences write it: ``A``, ``B'``, ``R3``."""
+    """Return a phase as in sentences: ``A``, ``B'``, ``R3``."""
     return "B'" if phase == "b_prime" else phase_label(phase)
 
 
 def phase_place(phase: Phase) -> tuple[int, int]:
-    """To sort phases in the order in which they are measured."""
+    """Return a key that sorts phases in the order of their measurement."""
     return (len(PHASES), int(phase[1:])) if is_repeat(phase) else (PHASES.index(phase), 0)
 
 
@@ -61,7 +60,7 @@ class Shape:
 
     @classmethod
     def parse(cls, text: str) -> "Shape":
-        """``4096x256``, as ``str`` writes it."""
+        """Parse ``4096x256``."""
         first, _, second = text.partition("x")
         return cls(int(first), int(second))
 
@@ -71,33 +70,33 @@ class CellSpec:
     """Everything that shapes the load of one cell.
 
     Attributes:
-        seed: of the schedule, and of the prompts where there is no nonce.
-        nonce: makes prompts that no cell of the same seed has sent; the load generator alone uses it. None in
-            a campaign, whose launches begin with empty caches.
+        seed: of the schedule, and of the prompts if there is no nonce.
+        nonce: makes prompts that no cell of the same seed has sent; for the load generator alone. None in a
+            campaign, whose launches start with empty caches.
         rate_per_s: requests per second; 0 for closed loops and traces, which have none.
         arrival: ``fixed``, ``poisson``, ``gamma`` (open loop), ``concurrency``, ``max_throughput`` (closed
             loop), ``offline`` (all ``num_requests`` due at T0).
         workers: load-generator processes that share the cell; None is one.
-        gamma_shape: of the gaps, for ``gamma``; 1 is Poisson, above 1 more regular.
+        gamma_shape: shape of the gaps, for ``gamma``; 1 is Poisson, above 1 more regular.
         concurrency: requests in flight, for ``concurrency``.
-        ramp_up_s: how long a closed loop takes to get there, or an open one from ``ramp_from_per_s`` to its
-            rate, linearly.
-        ramp_from_per_s: the rate with which an open loop begins.
+        ramp_up_s: time in which a closed loop reaches its concurrency, or an open loop rises linearly from
+            ``ramp_from_per_s`` to its rate.
+        ramp_from_per_s: the initial rate of an open loop.
         sessions: a session file; rate and concurrency then count sessions, and lengths are the file's.
-        sessions_sha256: of its content, where the cell belongs to a campaign.
-        prompts: a file of prompts that requests are taken from, one after the other; lengths are the file's.
-        recorded: False where the engine's step recorder is switched off for this cell; None leaves it on.
-        stop_half_width: the cell may end once p90 of TTFT and of TPOT are known so well; half an interval, as
-            a share. None: its length is fixed beforehand.
-        max_completed: the last look, where there is such a rule; the first is ``min_completed``.
-        cached_tokens: so many are brought into the prefix cache before T0, where it holds fewer; None leaves
-            it as it is.
-        keep_failed_sessions: go on with a session after one of its turns failed; None cancels the rest.
-        num_requests: the cell ends when so many requests (or sessions) were sent, and its window begins with
-            ``warmup_s``; None for a cell that ends by time and by completed requests.
-        input_lengths, output_lengths: distributions that lengths are drawn from, as ``run.workload.lengths``
-            reads them; None takes ``input_tokens`` and ``output_tokens``.
-        form: how requests are put; None is a campaign's own form.
+        sessions_sha256: checksum of its content, if the cell belongs to a campaign.
+        prompts: a file of prompts, used one after the other; lengths are the file's.
+        recorded: False if the engine's step recorder is off for this cell; None leaves it on.
+        stop_half_width: the cell may end once the interval of p90 of TTFT and of TPOT has at most this
+            half-width, as a share. None: its length is fixed beforehand.
+        max_completed: with ``stop_half_width``, the last interim analysis; the first is ``min_completed``.
+        cached_tokens: fill the prefix cache to this many before T0, if it holds fewer; None leaves it as it
+            is.
+        keep_failed_sessions: continue a session after a failed turn; None cancels the rest.
+        num_requests: the cell ends when this many requests (or sessions) were sent, and its window begins
+            after ``warmup_s``; None for a cell that ends by time and by completed requests.
+        input_lengths, output_lengths: distributions of lengths, as in ``run.workload.lengths``; None: all
+            have ``input_tokens`` and ``output_tokens``.
+        form: the form of requests; None is a campaign's own form.
     """
 
     phase: Phase
@@ -135,7 +134,7 @@ class CellSpec:
 
     @property
     def asked(self) -> RequestForm:
-        """How requests are put, where nothing is said, too."""
+        """The form of requests, by default the campaign's."""
         return self.form if self.form is not None else DEFAULT_FORM
 
     @property
@@ -144,8 +143,7 @@ class CellSpec:
 
     @property
     def cell_id(self) -> str:
-        """Unique inside its phase, usable as a file name: ``r0.5_4096x256``, ``c8_128x256_k50000``,
-        ``r2_4096x256_unrecorded``."""
+        """Unique in its phase and valid as a file name: ``r0.5_4096x256``, ``r2_4096x256_unrecorded``."""
         if self.arrival == "max_throughput":
             load = "max"
         elif self.arrival == "offline":
@@ -175,7 +173,7 @@ class CellSpec:
         return Shape(self.input_tokens, self.output_tokens)
 
     def to_json(self) -> Any:
-        """Without the parameters that this load pattern does not have: a new one leaves old hashes alone."""
+        """Omit the parameters that this load pattern lacks, so that new ones leave old hashes alone."""
         return {name: value for name, value in msgspec.to_builtins(self).items() if value is not None}
 
     @classmethod
@@ -185,12 +183,12 @@ class CellSpec:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a cell with a stopping rule knew when it looked.
+    """The state of a cell with a stopping rule at an interim analysis.
 
     Attributes:
-        n_planned: completed requests at which this look was due.
+        n_planned: completed requests at which it was due.
         n: requests seen.
-        half_widths: of the interval of p90, by metric, as a share; None where it is unbounded.
+        half_widths: metric -> half-width of the interval of p90, as a share; None if unbounded.
         tight: whether that was enough.
     """
 
@@ -204,11 +202,11 @@ class Look:
 class CellWindow:
     """The times that divide a cell; CLOCK_MONOTONIC nanoseconds.
 
-    Warm-up is ``[t0_ns, window_start_ns)``, the window ``[window_start_ns, t_stop_ns)``; nothing is
-    sent from ``t_stop_ns`` on, and ``drained_ns`` is when the last request ended or was given up. ``looks``
-    are None where the cell's length was fixed beforehand. ``overloaded``: the cell ended early, behind a
-    growing queue, and gave up what was in flight. ``overload_unjudged``: it fell behind and requests waited,
-    but it was too short to say whether ever more.
+    Warm-up is ``[t0_ns, window_start_ns)``, the window ``[window_start_ns, t_stop_ns)``. Nothing is sent from
+    ``t_stop_ns`` on; at ``drained_ns`` the last request ended or was given up. ``looks`` is None if the
+    cell's length was fixed beforehand. ``overloaded``: the cell ended early with a growing queue and gave up
+    the requests in flight. ``overload_unjudged``: it fell behind and requests waited, but it was too short to
+    tell whether the queue grew.
     """
 
     t0_ns: TimeNs
@@ -222,13 +220,11 @@ class CellWindow:
 
     @property
     def half_width_reached(self) -> bool | None:
-        """None without a rule."""
         return None if self.looks is None else any(look.tight for look in self.looks)
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What a cell that ended for want of time, at its last look, or behind a growing queue says of
-        itself."""
+        """Flags of a cell that ended by its time limit, at its last interim analysis, or by overload."""
         if self.overloaded:
             return ("overloaded",)
         short = () if self.min_completed_reached else ("min_completed_not_reached",)

@@ -1,6 +1,6 @@
-"""What the host did at one moment, as it stands under ``host`` in a line of ``metrics_*.jsonl``.
+"""Readings of the host, as under ``host`` in a line of ``metrics_*.jsonl``, and types of a virtual GPU.
 
-What the kernel or the driver does not tell is absent. Ticks are cumulative since boot, so a cell's share is a
+What kernel or driver do not report is absent. Ticks are cumulative since boot, so a cell's share is a
 difference.
 """
 
@@ -11,27 +11,26 @@ from msgspec import UNSET, Meta, UnsetType
 
 from connector_tax.base.records.bounds import CostUs, Length, LengthOr0, Strict, Text
 
-# A virtual GPU: what the clock goes by, as a profile of config/gpus/ and a campaign give it.
+# A virtual GPU's clock, from a profile of config/gpus/ and a campaign.
 
 Positive = Annotated[float, Meta(gt=0)]
 _ReachedShare = Annotated[float, Meta(gt=0, le=1)]
 _Version = Annotated[int, Meta(ge=0, le=99)]
 _Size = Annotated[int, Meta(ge=1)]
-# Microseconds: a step of two weeks is a slip, and times that are sums of such are none.
+# Microseconds: a step of two weeks is a mistake, and sums of longer ones would not be times.
 _Cost = Annotated[float, Meta(ge=0, le=1e12)]
-# Of an engine that has none no request would ever end.
+# With a capacity of zero no request would ever end.
 _Room = Annotated[int, Meta(ge=1, le=10**12)]
 
 
 class StepCosts(Strict, frozen=True):
-    """How long a step takes on the device: the sum over what is in it, microseconds.
+    """A step's time on the device: the sum of its parts, microseconds.
 
     Attributes:
-        base_us: of every step.
-        per_prefill_token_us: for each token of a prompt that the step computes.
-        per_decode_seq_us: for each sequence that gets a further token.
-        per_context_token_us: for each token that a sequence of the step has computed before; its keys and
-            values are read.
+        base_us: per step.
+        per_prefill_token_us: per prompt token that the step computes.
+        per_decode_seq_us: per sequence that gets another token.
+        per_context_token_us: per token that the step's sequences have computed before, whose KV is read.
     """
 
     base_us: Annotated[float, Meta(gt=0, le=1e9)]
@@ -40,7 +39,7 @@ class StepCosts(Strict, frozen=True):
     per_context_token_us: CostUs
 
     def of(self, prefill_tokens: int, decode_seqs: int, context_tokens: int) -> float:
-        """Microseconds of one step."""
+        """Return the microseconds of one step."""
         return (
             self.base_us
             + self.per_prefill_token_us * prefill_tokens
@@ -52,19 +51,19 @@ class StepCosts(Strict, frozen=True):
 class EngineCosts(Strict, frozen=True):
     """Costs and capacity of the engine without a connector; microseconds and tokens.
 
-    A step takes ``(base + prefill tokens + decode sequences + context) * jitter``. ``jitter_cv`` is
-    the coefficient of variation of that factor, ``launch_cv`` that of one factor per launch.
+    A step takes ``(base + prefill tokens + decode sequences + context) * jitter``. ``jitter_cv`` is the
+    coefficient of variation of that factor, ``launch_cv`` that of one factor per launch.
 
     Attributes:
-        base_us: of every step.
-        per_prefill_token_us: for each token of a prompt that the step computes.
-        per_decode_seq_us: for each sequence that gets a further token.
-        per_context_token_us: for each token computed before, by the step's sequences.
+        base_us: per step.
+        per_prefill_token_us: per prompt token that the step computes.
+        per_decode_seq_us: per sequence that gets another token.
+        per_context_token_us: per token that the step's sequences have computed before.
         schedule_us: of the scheduler before a step.
         update_us: of the scheduler after a step.
         jitter_cv: coefficient of variation of a step's factor.
         launch_cv: coefficient of variation of a launch's factor.
-        max_num_seqs: sequences in one step at most.
+        max_num_seqs: most sequences in one step.
         kv_blocks: blocks of the KV cache.
         block_size: tokens of a block.
     """
@@ -83,8 +82,7 @@ class EngineCosts(Strict, frozen=True):
 
 
 class HostCosts(Strict, frozen=True):
-    """What a GPU's model runner does on the host and a clock does not do by itself, as busy time;
-    microseconds a step."""
+    """Host work of a GPU's model runner that a clock lacks, as busy time; microseconds per step."""
 
     before_launch_us: CostUs = 0.0
     before_launch_per_seq_us: CostUs = 0.0
@@ -92,11 +90,11 @@ class HostCosts(Strict, frozen=True):
 
 
 class OperatingPoint(Strict, frozen=True):
-    """Where the step time is taken to be linear.
+    """The point around which the step time is made linear.
 
     Attributes:
-        context_tokens: computed before, by each sequence that decodes.
-        prefill_tokens: of a prompt that is computed in one step, beside the sequences that decode.
+        context_tokens: computed before, by each decoding sequence.
+        prefill_tokens: of a prompt computed in one step, beside the decoding sequences.
     """
 
     decode_seqs: Annotated[int, Meta(ge=2, le=10**6)] = 16
@@ -105,19 +103,19 @@ class OperatingPoint(Strict, frozen=True):
 
 
 class _Gpu(Strict, frozen=True, kw_only=True):
-    """What a profile and the device of a campaign have in common.
+    """The part that a profile and a campaign's device share.
 
     Attributes:
-        name: as NVML says it.
-        memory_bytes: in total, as NVML says it.
+        name: as NVML reports it.
+        memory_bytes: in total, as NVML reports it.
         bf16_tflops: of the data sheet, dense.
         memory_gb_per_s: of the data sheet, 10^9 bytes.
-        host_link_gb_per_s: that copies between device and pinned host memory reach, each way; 10^9 bytes.
-        reserved_bytes: of the memory that vLLM may use, what neither weights nor KV cache take.
-        operating_point: where the step time is taken to be linear.
+        host_link_gb_per_s: reached by copies between device and pinned host memory, each way; 10^9 bytes.
+        reserved_bytes: of the memory that vLLM may use, the part for neither weights nor KV cache.
+        operating_point: the point around which the step time is made linear.
         host: busy time of the host in every step.
-        step: measured or fitted for one model; then the profile is for that model alone. null takes the
-            roofline's.
+        step: measured or fitted for one model, to which the profile then applies alone. null: from the
+            roofline.
         kv_cache_bytes: likewise.
     """
 
@@ -135,14 +133,14 @@ class _Gpu(Strict, frozen=True, kw_only=True):
 
 
 class Achieved(Strict, frozen=True):
-    """The share of the data sheet's numbers that kernels are assumed to reach."""
+    """The assumed share of the data sheet's numbers that kernels reach."""
 
     compute: _ReachedShare
     bandwidth: _ReachedShare
 
 
 class Overhead(Strict, frozen=True):
-    """Time in which kernels start and end and nothing is read: once a step, and per layer."""
+    """Time in which kernels start and end and nothing is read: per step and per layer."""
 
     step_us: CostUs
     dense_layer_us: CostUs
@@ -150,11 +148,10 @@ class Overhead(Strict, frozen=True):
 
 
 class GpuProfile(_Gpu, frozen=True, kw_only=True):
-    """The numbers that the clock of a virtual GPU goes by; one file of config/gpus/. How they become a step
-    time: docs/virtual-gpu.md.
+    """The numbers behind a virtual GPU's clock, one file of config/gpus/; see docs/virtual-gpu.md.
 
     Attributes:
-        sources: where each number is from, by its key.
+        sources: the source of each number, by its key.
     """
 
     achieved: Achieved
@@ -163,12 +160,12 @@ class GpuProfile(_Gpu, frozen=True, kw_only=True):
 
 
 class VirtualGpu(_Gpu, frozen=True, kw_only=True):
-    """A profile with what the campaign sets itself.
+    """A profile with the campaign's own values.
 
     Attributes:
-        profile: name of the file, without its ending.
-        compute_share, bandwidth_share: of the data sheet, what kernels are assumed to reach.
-        step_us, dense_layer_us, moe_layer_us: as the profile's ``overhead`` has them.
+        profile: the file's name, without its suffix.
+        compute_share, bandwidth_share: assumed share of the data sheet that kernels reach.
+        step_us, dense_layer_us, moe_layer_us: as in the profile's ``overhead``.
     """
 
     profile: str
@@ -180,16 +177,16 @@ class VirtualGpu(_Gpu, frozen=True, kw_only=True):
 
     @property
     def flops_per_us(self) -> float:
-        """That kernels are assumed to reach."""
+        """Assumed rate of kernels."""
         return self.bf16_tflops * 1e6 * self.compute_share
 
     @property
     def bytes_per_us(self) -> float:
-        """That kernels are assumed to read."""
+        """Assumed rate of reads by kernels."""
         return self.memory_gb_per_s * 1e3 * self.bandwidth_share
 
 
-# Nothing that a host tells of itself is beyond these; a number that is would be no number any more in a mean.
+# No reading of a host is larger; a larger one would overflow a mean.
 Number = Annotated[float, Meta(ge=-1e12, le=1e12)]
 Ticks = Annotated[int, Meta(ge=0, lt=2**62)]
 
@@ -199,8 +196,8 @@ class GpuReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     Attributes:
         utilisation: share of the driver's last sampling period in which a kernel ran, 0 to 1.
-        clock_reasons: why the clocks are not at their maximum, by name; empty where nothing holds them down.
-        errors: readings that failed, and how; what this GPU cannot tell at all is none of them.
+        clock_reasons: names of the reasons that hold the clocks below their maximum; empty without any.
+        errors: readings that failed, and how; readings that this GPU does not support do not count.
     """
 
     sm_mhz: Number | None = None
@@ -213,15 +210,15 @@ class GpuReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class HostReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The whole host, whoever runs on it.
+    """The whole host, with all its processes.
 
     Attributes:
         cpu_ticks: of all cores, idle ones included.
-        steal_ticks: those of them that the hypervisor gave to somebody else while a core here had work.
-        cpu_mhz: of each core that says.
-        cpu_work_us: CPU time of the same piece of work, each time that it was done since the reading before;
-            see ``run.sampler.sampler.work_us``.
-        gpu: None without an NVIDIA driver, and where the engine uses no GPU.
+        steal_ticks: the part of them that the hypervisor gave to others while a core here had work.
+        cpu_mhz: of each core that reports it.
+        cpu_work_us: CPU times of a fixed piece of work since the previous reading; see
+            ``run.sampler.sampler.work_us``.
+        gpu: None without an NVIDIA driver, and if the engine uses no GPU.
     """
 
     cpu_ticks: Ticks | None = None
@@ -235,8 +232,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One line of ``metrics_*.jsonl``.
 
     Attributes:
-        values: the engine's counters and gauges under canonical names; ``UNSET`` where it did not answer,
-            which ``error`` says.
+        values: the engine's counters and gauges under canonical names; ``UNSET`` if it did not answer, as
+            ``error`` says.
         host: ``UNSET`` in lines of rehearsals.
     """
 

@@ -1,4 +1,4 @@
-"""How an engine is launched, as far as it shapes a measurement; part of the hash of each cell."""
+"""A launch as far as it shapes a measurement; part of the hash of each cell."""
 
 from msgspec import UNSET, UnsetType
 
@@ -8,15 +8,13 @@ from connector_tax.base.records.rates import Record
 
 
 class LaunchSpec(Record, frozen=True, kw_only=True):
-    """Everything about a launch that shapes a measurement.
-
-    What a cell of an earlier version was written without is ``UNSET``.
+    """Everything about a launch that shapes a measurement; ``UNSET`` where an older version's cell lacks it.
 
     Attributes:
-        args, extra_args, env: of the engine and of the connector together.
+        args, extra_args, env: of engine and connector together.
         kv_transfer_config: None for plain vLLM.
-        model_sha256, virtual_gpu: ``UNSET`` where there is none, so that the hashes of all other launches are
-            what they were before there were any.
+        model_sha256, virtual_gpu: ``UNSET`` if there is none, so that the hashes of other launches keep their
+            values from before these keys.
     """
 
     kind: str | UnsetType = UNSET

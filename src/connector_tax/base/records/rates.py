@@ -1,5 +1,4 @@
-"""The rates at which Phases B, B' and C and the blocks of repeats are measured; ``reference_rates.json``
-holds them."""
+"""The rates of Phases B, B' and C and of the blocks of repeats, from ``reference_rates.json``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,19 +7,17 @@ import msgspec
 
 from connector_tax.base.records.cell import Shape
 
-# What is told of an engine's settings and is none: it follows from the others and from the memory that is
-# left.
+# Reported among an engine's settings, but derived from the others and from free memory.
 
-# A connector that holds GPU memory leaves fewer KV blocks, and no flag of vLLM's was switched by that.
+# A connector that holds GPU memory leaves fewer KV blocks, without a change of any vLLM flag.
 CONSEQUENCES = frozenset({"cache_config.num_gpu_blocks", "log.kv_cache_tokens"})
 
 
-# The base of everything that is written down: frozen, its fields named in the JSON as here.
+# Base of all documents: frozen, with the field names of the JSON.
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a document. A field whose value is ``UNSET`` is not in the file; one that is None is null
-    there."""
+    """A part of a document. A field that is ``UNSET`` is absent from the file; None is null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +25,10 @@ class ReferenceRates:
     """Requests per second, the same for every configuration of a campaign.
 
     Attributes:
-        ref_safe_per_s: where no configuration is saturated at Phase A's shape.
-        ref_load_per_s: where plain is not.
-        safe_by_shape: of shapes that are measured below ``ref_safe_per_s``, since the engine does not hold it
-            with them.
-        load_by_shape: the same of ``ref_load_per_s``; None of a shape that Phase B' leaves out.
+        ref_safe_per_s: no configuration is saturated here at Phase A's shape.
+        ref_load_per_s: plain is not saturated here.
+        safe_by_shape: lower rates of shapes with which the engine does not keep up at ``ref_safe_per_s``.
+        load_by_shape: the same for ``ref_load_per_s``; None for a shape that Phase B' leaves out.
     """
 
     ref_safe_per_s: float

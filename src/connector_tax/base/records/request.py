@@ -1,7 +1,7 @@
-"""One request, one JSONL line; dropped and failed requests have a line too.
+"""One request, one JSONL line; dropped and failed requests have a line, too.
 
-All times are CLOCK_MONOTONIC nanoseconds. Latencies count from the *intended* send time, so that a
-late client cannot hide queueing (G. Tene, wrk2); the same from the actual send is kept beside.
+All times are CLOCK_MONOTONIC nanoseconds. Latencies count from the *intended* send time, so that a late
+client cannot hide queueing (G. Tene, wrk2). Those from the actual send are kept beside them.
 """
 
 import json
@@ -22,13 +22,12 @@ Status = Literal[
 ]
 
 
-# Of an answer of so many tokens that all came at one instant nobody knows when they were made: no engine
-# makes them in one step.
+# An engine does not make this many tokens in one step, so if all came at once their times are unknown.
 WHOLE_FROM_TOKENS = 8
 
 
 class Answered(Protocol):
-    """What latencies are made of; the fields of ``RequestRecord``, wherever they stand."""
+    """The fields of ``RequestRecord`` that latencies are computed from."""
 
     @property
     def seq(self) -> int: ...
@@ -50,15 +49,17 @@ class Answered(Protocol):
 
 
 def ttft_ns(request: Answered) -> int | None:
-    """Time to first token from the intended send; None unless ``ok``."""
+    """Return TTFT from the intended send; None unless ``ok``."""
     if request.status != "ok" or request.t_first_token_ns is None:
         return None
     return request.t_first_token_ns - request.t_sched_ns
 
 
 def tpot_ns(request: Answered) -> float | None:
-    """Mean time per output token after the first; None unless ``ok`` with two tokens or more, and of an
-    answer that came whole."""
+    """Return the mean time per output token after the first.
+
+    None unless ``ok`` with two tokens or more, and for an answer that came as a whole.
+    """
     first, last, tokens = request.t_first_token_ns, request.t_last_token_ns, request.completion_tokens
     if request.status != "ok" or first is None or last is None or tokens is None or tokens < 2:
         return None
@@ -69,20 +70,19 @@ def tpot_ns(request: Answered) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """What happened to one scheduled request.
+    """The outcome of one scheduled request.
 
     Attributes:
         seq: arrival index in the cell, from 0.
-        t_sched_ns: when the arrival process wanted it sent.
+        t_sched_ns: intended send time, by the arrival process.
         t_send_ns: first byte handed to the socket; None if dropped or never connected.
-        t_first_token_ns, t_last_token_ns: first and last token, each the read in which the last byte of its
-            event came.
+        t_first_token_ns, t_last_token_ns: first and last token, each by the read that completed its event.
         t_end_ns: ``[DONE]``, or the failure.
         prompt_tokens, completion_tokens: from the server's ``usage``; None if it never came.
         inflight_at_send: requests in flight just before this one.
         phase: ``warmup`` or ``window``, by ``t_sched_ns``.
-        session, turn: where it stands in a conversation; None for independent requests.
-        resends: how often it was sent again, having met a kept-alive connection that was being closed.
+        session, turn: position in a conversation; None for independent requests.
+        resends: resends because a kept-alive connection was being closed.
     """
 
     seq: int
@@ -108,8 +108,7 @@ class RequestRecord:
 
     @property
     def t_done_ns(self) -> int | None:
-        """When it was complete: at its last token, or at its end if the answer has no token; None unless
-        ``ok``."""
+        """Time of its last token, or its end if the answer has no token; None unless ``ok``."""
         if self.status != "ok":
             return None
         return self.t_end_ns if self.t_last_token_ns is None else self.t_last_token_ns
@@ -125,7 +124,7 @@ class RequestRecord:
         return tpot_ns(self)
 
     def to_line(self) -> str:
-        # Copies nothing, as dataclasses.asdict would at each value.
+        # No copies, which dataclasses.asdict makes of each value.
         value = {name: getattr(self, name) for name in _FIELDS}
         if self.session is None:
             del value["session"], value["turn"]

@@ -1,4 +1,4 @@
-"""Conversations as graphs: which turn waits for which, and whose words come before its own.
+"""Conversations as graphs: which turn waits for which, and which history precedes its prompt.
 
 A session file is JSONL, one session per line::
 
@@ -6,9 +6,9 @@ A session file is JSONL, one session per line::
                {"new_tokens": 30, "output_tokens": 80, "after": [0], "history": 0, "wait_s": 0.5}]}
 
 A turn is ready when all of ``after`` are complete, and is sent ``wait_s`` later (think time, a tool's run).
-With ``history``, one turn or a list of them, its prompt begins with what was said up to those turns, each
-turn of it once. Turns stand in an order in which each comes after those it waits for, so a chain, a fan-out
-and a fan-in are all written down as they run.
+With ``history``, one turn or a list of them, its prompt begins with the conversation up to those turns, each
+turn once. Each turn comes after those it waits for, so chains, fan-outs and fan-ins are written in the order
+in which they run.
 """
 
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ class Turn:
     """One request of a session.
 
     Attributes:
-        new_tokens: prompt tokens of its own, behind its history.
+        new_tokens: its own prompt tokens, after its history.
         after: indices of turns that must be complete; empty for a root.
         history: indices of the turns whose prompts and answers come first, each one of ``after``.
-        wait_s: from being ready to being sent (``wait_after_ready``).
-        blocks: ids of shared blocks of ``BLOCK_TOKENS`` tokens that its own tokens begin with; equal ids are
-            equal tokens, in whatever session they stand.
+        wait_s: delay from ready to sent (``wait_after_ready``).
+        blocks: ids of shared blocks of ``BLOCK_TOKENS`` tokens that its own tokens begin with; equal ids mean
+            equal tokens in all sessions.
     """
 
     new_tokens: int
@@ -43,18 +43,17 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Turns in an order in which each comes after those it waits for.
+    """Turns, each after those it waits for.
 
     Attributes:
-        arrival_s: when a trace wants it to begin; None leaves that to the arrival process.
+        arrival_s: start time in a trace; None leaves it to the arrival process.
     """
 
     turns: tuple[Turn, ...]
     arrival_s: float | None = None
 
     def said_before(self, turn: int) -> list[int]:
-        """Return the turns that a turn's prompt begins with, in order: its history, and the history of
-        those."""
+        """Return the turns that a turn's prompt begins with, in order: its history, and theirs."""
         found: set[int] = set()
         for k in range(turn, -1, -1):
             if k == turn or k in found:
@@ -62,22 +61,22 @@ class Session:
         return sorted(found)
 
     def longest_tokens(self) -> int:
-        """Prompt and output of the turn that has the most of both, history included."""
+        """Return the most tokens of a turn, prompt and output, history included."""
         own = [turn.new_tokens + turn.output_tokens for turn in self.turns]
         return max(tokens + sum(own[h] for h in self.said_before(k)) for k, tokens in enumerate(own))
 
 
 def read_sessions(path: Path) -> tuple[Session, ...]:
-    """A session file, or a Mooncake trace: told apart by their keys.
+    """Read a session file, or a Mooncake trace, recognized by its keys.
 
     Raises:
-        ConfigError: unreadable, or a line that is no session; names line, turn and what is wrong.
+        ConfigError: unreadable, or with an invalid line; names line, turn and what is wrong.
     """
     return parse_lines(path, session_of, "one session, a JSON object with turns,")
 
 
 def session_of(value: Foreign) -> Session:
-    """Return the session that a line of such a file says."""
+    """Return the session of one line."""
     if "hash_ids" in value:
         return _mooncake(value)
     turns = tuple(_turn(turn) for turn in value["turns"])
@@ -110,7 +109,7 @@ def _turn(value: Foreign) -> Turn:
 
 
 def _mooncake(value: Foreign) -> Session:
-    """A line of the Mooncake traces: ``timestamp`` (ms), ``input_length``, ``output_length``, ``hash_ids``.
+    """Parse a Mooncake trace's line: ``timestamp`` (ms), ``input_length``, ``output_length``, ``hash_ids``.
 
     Source: kvcache-ai/Mooncake, FAST'25 traces; each hash id stands for one block of 512 prompt tokens.
     """

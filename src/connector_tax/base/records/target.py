@@ -1,4 +1,4 @@
-"""Where a load goes, and in what form its requests are put."""
+"""The server under load, and the form of its requests."""
 
 import re
 from typing import Literal
@@ -12,7 +12,7 @@ from connector_tax.base.records.bounds import Foreign
 Api = Literal["completions", "chat"]
 ENDPOINTS: dict[Api, str] = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 _SCHEMES = {"http": 80, "https": 443}
-# RFC 9110: a header's name is a token, and its value holds no control character.
+# RFC 9110: a header's name is a token, and its value has no control character.
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 # Written by the client itself; a second one would contradict it.
@@ -20,21 +20,21 @@ _OWN_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connec
 
 
 class RequestForm(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How every request of a cell is put.
+    """The form of every request of a cell.
 
     Attributes:
         api: the endpoint. A chat prompt is text, since no chat endpoint takes token ids.
         stream: False asks for answers in one piece, which have no TTFT and no TPOT.
-        honor_eos: answers end where the model ends them; otherwise each is as long as was asked for
+        honor_eos: answers end where the model ends them; otherwise each has the requested length
             (``ignore_eos``).
-        body: further members of the request's JSON, such as sampling parameters. They replace members of the
+        body: further members of the request's JSON, such as sampling parameters; they replace members of the
             same name.
         timeout_s: a request that takes longer, from its send, ends as ``timeout``; None waits until the drain
             is over.
-        words: prompts of completions are words and no token ids, for servers that take text alone. Chat
+        words: prompts of completions are words instead of token ids, for servers that take only text. Chat
             prompts always are.
-        tokens_per_word, template_tokens: how many prompt tokens this server makes of a word, and adds to
-            every prompt.
+        tokens_per_word, template_tokens: prompt tokens that this server makes of a word, and adds to every
+            prompt.
     """
 
     api: Api = "completions"
@@ -51,13 +51,12 @@ class Target(msgspec.Struct, frozen=True, array_like=True):
     """An OpenAI-compatible server.
 
     Attributes:
-        prefix: of every path, as a gateway may want it: ``/llm``; empty for none.
+        prefix: of every path, as a gateway may require: ``/llm``; empty for none.
         tls: speak TLS.
-        headers: further headers of every request, the server's key among them.
-        ca_file: certificates that the server's is verified with; None takes the system's.
-        verify: False takes any certificate.
-        client_cert, client_key: files of the client's own certificate and its key; no key where both are in
-            one file.
+        headers: further headers of every request, including the server's key.
+        ca_file: certificates to verify the server's with; None: the system's.
+        verify: False accepts any certificate.
+        client_cert, client_key: files of the client's certificate and key; no key if both are in one file.
     """
 
     host: str
@@ -73,8 +72,7 @@ class Target(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def authority(self) -> str:
-        """Of the ``Host`` header: an IPv6 address in brackets, and the port where it is not the scheme's
-        own."""
+        """For the ``Host`` header: IPv6 in brackets, and the port unless it is the scheme's default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _SCHEMES[self._scheme] else f"{host}:{self.port}"
 
@@ -97,8 +95,7 @@ def target_of(
     client_cert: str | None = None,
     client_key: str | None = None,
 ) -> Target:
-    """``https://host:8443/llm/v1`` and what else there is to say of a server; ``/v1`` may stand at the end or
-    not.
+    """Parse ``https://host:8443/llm/v1``, with or without ``/v1`` at the end.
 
     Raises:
         ConfigError: no such URL, or a header that cannot be sent.
@@ -134,7 +131,6 @@ def target_of(
 
 
 def bearing(authorization: str | None) -> tuple[tuple[str, str], ...]:
-    """The headers that carry ``authorization``; none where there is no such."""
     return () if authorization is None else (("Authorization", authorization),)
 
 

@@ -1,2 +1,1 @@
-"""Step records: reading what the engine's processes wrote, cutting a cell's share out of it, and the
-recorder's switch; the clock's."""
+"""Step records: reading them, cutting out a cell's share, the recorder's switch; a virtual GPU's clock."""

@@ -1,6 +1,6 @@
-"""One step file to arrays; decoding it to dictionaries takes ten times as long.
+"""Reads one step file into arrays, ten times as fast as into dictionaries.
 
-Decoded in blocks of whole lines, so that nothing but the arrays grows with the file.
+Blocks of whole lines are decoded one by one, so that only the arrays grow with the file.
 """
 
 import gc
@@ -23,11 +23,11 @@ from connector_tax.base.units import MOST_NS
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Rows of one block take about five times its size while they are decoded.
+# During decoding, the rows of a block take about five times its size.
 BLOCK_BYTES = 4 << 20
 # 28 hours.
 MOST_US = 1e11
-# A row of a hundred hooks has 2 KiB, a header's settings some 50.
+# A row of a hundred hooks has 2 KiB, a header with settings about 50 KiB.
 MOST_LINE_BYTES = 4 << 20
 
 
@@ -78,10 +78,10 @@ WORKER_FLOATS = ("start_load_kv_us", "get_finished_us")
 
 @dataclass(frozen=True, slots=True)
 class HookLists:
-    """The ``hooks`` of many rows, nanoseconds and calls in turn; or their ``hooks_cpu_ns``.
+    """The ``hooks`` of many rows, nanoseconds and calls alternating; or their ``hooks_cpu_ns``.
 
     Attributes:
-        values: all lists one after the other.
+        values: all lists, concatenated.
         lengths: of each row's list, shape (rows,).
     """
 
@@ -89,7 +89,7 @@ class HookLists:
     lengths: Ints
 
     def padded(self, width: int) -> Ints:
-        """Shape (rows, width); what a list has less is 0.
+        """Return shape (rows, width), padded with 0.
 
         Raises:
             ArtifactError: a list is longer.
@@ -110,9 +110,9 @@ class Rows:
     """Rows of one kind in file order.
 
     Attributes:
-        ints, floats: by name, each of shape (rows,); NaN where a float is null.
+        ints, floats: by name, each of shape (rows,); NaN for a null float.
         hooks: of each row.
-        cpu: CPU nanoseconds of each hook; empty in rows that have none.
+        cpu: CPU nanoseconds of each hook; empty in rows without.
     """
 
     ints: dict[str, Ints]
@@ -127,16 +127,16 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class StepColumns:
-    """What one file holds.
+    """The contents of one file.
 
     Attributes:
-        hook_names: by process (``scheduler``, ``worker``), the longest list of its headers: names are only
-            ever added.
+        hook_names: by process (``scheduler``, ``worker``), the longest list in its headers: names are only
+            added.
         has_worker: whether a worker process began to write.
-        unheard: what its headers say if there was a connector; see ``heard.py``.
+        unheard: missing hooks by its headers, if there was a connector; see ``heard.py``.
         steps: columns STEP_INTS and STEP_FLOATS.
-        workers: columns WORKER_INTS and WORKER_FLOATS; ``step_id`` is 0 where a row has none.
-        named: which of the worker's rows have one, shape (rows,).
+        workers: columns WORKER_INTS and WORKER_FLOATS; ``step_id`` is 0 if a row has none.
+        named: which worker rows have a step id, shape (rows,).
         torn: the last line was cut off, as after ``kill -9``.
     """
 
@@ -160,8 +160,7 @@ def read_step_columns(path: Path) -> StepColumns:
     workers: list[Rows] = []
     named: list[NDArray[np.bool_]] = []
     torn = False
-    # Every row's list wakes the collector, which then walks through all there is; rows cannot be part of a
-    # cycle.
+    # The lists would trigger the garbage collector, which walks over all objects; rows cannot form a cycle.
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -192,7 +191,7 @@ def read_step_columns(path: Path) -> StepColumns:
 
 
 def _refuse_beyond(rows: Rows, path: Path) -> None:
-    """Sums of what is beyond these would be no number any more."""
+    """Refuse numbers beyond which sums would overflow."""
     ints = [*rows.ints.values(), rows.hooks.values, rows.cpu.values]
     if any(c.size and (c.min() < 0 or c.max() >= MOST_NS) for c in ints) or any(
         (np.abs(c) > MOST_US).any() for c in rows.floats.values()
@@ -201,7 +200,7 @@ def _refuse_beyond(rows: Rows, path: Path) -> None:
 
 
 def _decoded(path: Path) -> Iterator[tuple[list[_Row], bool]]:
-    """(rows, whether the file ended inside a line) of each block."""
+    """Yield (rows, whether the file ended inside a line) per block."""
     number = 0
     with open_stream(path) as file:
         block = file.read(BLOCK_BYTES)
@@ -223,7 +222,7 @@ def _decoded(path: Path) -> Iterator[tuple[list[_Row], bool]]:
 
 
 def _up_to_a_torn_end(block: bytes, path: Path, before: int, last: bool) -> tuple[list[_Row], bool]:
-    """Line by line, to find the one that is wrong."""
+    """Decode line by line, to find the faulty one."""
     lines = block.removesuffix(b"\n").split(b"\n")
     rows: list[_Row] = []
     for number, line in enumerate(lines, 1):
@@ -240,7 +239,7 @@ def _up_to_a_torn_end(block: bytes, path: Path, before: int, last: bool) -> tupl
 
 
 def _is_whole(line: bytes) -> bool:
-    """A line that can be read and is wrong all the same was not cut off."""
+    """Return whether a faulty line was complete, not cut off."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -265,7 +264,7 @@ def _hook_lists(lists: Sequence[Sequence[int]]) -> HookLists:
 
 
 def _joined(parts: list[Rows], ints: tuple[str, ...], floats: tuple[str, ...]) -> Rows:
-    """Blocks one after the other; also where there is none."""
+    """Concatenate blocks, or return empty rows without any."""
     none, no_float = np.empty(0, dtype=np.int64), np.empty(0)
     return Rows(
         {name: np.concatenate([none, *(p.ints[name] for p in parts)]) for name in ints},

@@ -1,9 +1,7 @@
-"""Whether the recorder of a connector's launch heard its hooks: what nobody recorded is unknown, and not 0
-us.
+"""Tells whether a connector's hooks were recorded; unrecorded hooks are unknown, not 0 us.
 
-A worker whose step log cannot be written gives up recording and serves on. A connector that was made before
-anybody watched for it has its hooks wrapped nowhere, or in one process and not in the other. Either leaves
-records that look like plain's.
+A worker that cannot write its step log stops recording and serves on. A connector created before the recorder
+was installed has unwrapped hooks, in all processes or in some. Either leaves records that look like plain's.
 """
 
 from collections.abc import Iterable
@@ -11,7 +9,7 @@ from typing import Any, Literal
 
 from connector_tax.base.steptime.raw import Header
 
-# On a cell of a connector.
+# Flag of a connector's cell.
 FLAG = "hook_times_unknown"
 Unheard = Literal["scheduler_without_hooks", "worker_without_hooks", "worker_without_rows", "no_worker"]
 _NO_HOOKS: dict[str, Unheard] = {
@@ -21,12 +19,11 @@ _NO_HOOKS: dict[str, Unheard] = {
 
 
 def unheard(headers: Iterable[Header]) -> dict[str, Unheard]:
-    """Process (``scheduler``, ``worker``) -> the code of why its hooks are not known, of a launch with a
-    connector.
+    """Return process (``scheduler``, ``worker``) -> why its hooks are unknown, in a launch with a connector.
 
     Args:
-        headers: of its step records. Those of before hooks had names list none, and say nothing; a list that
-            is empty does.
+        headers: of its step records. Headers from before hooks were named have no list and prove nothing; an
+            empty list does.
     """
     listed: dict[str, list[Any]] = {process: [] for process in _NO_HOOKS}
     for header in headers:

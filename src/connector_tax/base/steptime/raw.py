@@ -1,8 +1,8 @@
-"""What step timing writes inside the engine, to the rows that a cell keeps.
+"""Converts the raw lines that step timing writes inside the engine to the rows of a cell.
 
-Inside the engine a row must cost nothing but its integers: text made there, even by a thread of its own,
-holds the interpreter's lock while the scheduler wants it. So a line of a raw file is a header or a list of
-rows as the recorder has them, and they are written out here, after the cell.
+Inside the engine a row may cost no more than its integers: formatting text, even in another thread, would
+hold the GIL while the scheduler needs it. So a raw line is a header or a list of rows as recorded, and rows
+are formatted here, after the cell.
 """
 
 import json
@@ -13,15 +13,14 @@ from typing import Any
 
 from connector_tax.base.records.bounds import Foreign
 
-# What a process of the engine says of itself; see ``patches/_step_profile.py``, which imports nothing of
-# ours.
+# A process's header; see ``patches/_step_profile.py``, which imports nothing of ours.
 Header = Foreign
-# What a row sums over a connector and its children, under the published experiment's names.
+# Hooks that a row sums over a connector and its children, by the published experiment's names.
 _BUILD = ("build_connector_meta",)
 _LOAD = ("start_load_kv",)
 _FINISHED = ("get_finished", "get_transfer_results")
 
-# A row of a cell's file.
+# A row in a cell's file.
 WORKER = (
     '{"kind":"worker_step","process":"worker","pid":%d,"step_id":%s,"t_ns":%d,"span_us":%.3f,'
     '"start_load_kv_us":%.3f,"get_finished_us":%.3f,"hooks":%s%s}'
@@ -35,14 +34,14 @@ SCHEDULER = (
 
 
 def headers_of(path: Path) -> list[Header]:
-    """The headers of a raw file, or of a cell's share."""
+    """Return the headers of a raw file or of a cell's share."""
     with open(path, encoding="utf-8", errors="replace") as lines:
         found = [json.loads(line) for line in lines if '"header"' in line and line.endswith("}\n")]
     return [value for value in found if value.get("kind") == "header"]
 
 
 def rows_of(line: str, header: Header) -> Iterator[tuple[int, str]]:
-    """(t_ns, row as a cell keeps it) of each row in one list.
+    """Yield (t_ns, row in a cell's form) for each row of one list.
 
     Args:
         header: the last one before it in the file; names the hooks.
@@ -70,7 +69,7 @@ def _scheduler_row(row: list[Any], header: Header) -> str:
         hooks,
         cpu,
     ) = row
-    # A connector may have come into being between the two; what it has more of is 0 in the earlier one.
+    # A connector may have been created in between; its hooks then count as 0 in the earlier list.
     total = [a + b for a, b in zip_longest(hooks[1:], earlier[1:], fillvalue=0)]
     interval = "null" if interval_ns is None else f"{interval_ns / 1e3:.3f}"
     trip_us = (duration_ns - schedule_ns - update_ns) / 1e3
@@ -80,13 +79,13 @@ def _scheduler_row(row: list[Any], header: Header) -> str:
 
 
 def _sum_us(hooks: list[int], header: Header, wanted: tuple[str, ...]) -> float:
-    """Over hooks of these names; a row older than its header may have fewer."""
+    """Sum hooks with these names; a row older than its header may have fewer."""
     names = header["hooks"][: len(hooks) // 2]
     return sum(hooks[2 * i] for i, name in enumerate(names) if name.rsplit("/", 1)[-1] in wanted) / 1e3
 
 
 def _cpu(values: list[int] | None) -> str:
-    """Measured in one step of many; the others' rows do without the key."""
+    """Return the key for CPU times, which only some steps measure; rows of others lack it."""
     return "" if values is None else f',"hooks_cpu_ns":{_list(values)}'
 
 

@@ -1,4 +1,4 @@
-"""Raw files of a launch (steps of each engine process, samples of /metrics) to one cell's share, by time."""
+"""Raw files of a launch (steps per engine process, samples of /metrics) -> one cell's share, by time."""
 
 import json
 import re
@@ -15,18 +15,17 @@ from connector_tax.base.documents.cell import ClockHealth, Lateness, Slack
 from connector_tax.base.files import append_lines
 from connector_tax.base.steptime.raw import Header, rows_of
 
-# What the clock of a virtual GPU says of its steps: a cell's share of it, and whether it kept the time.
+# A virtual GPU's clock: a cell's share of its log, and whether it kept the time.
 
 COLUMNS = 4
 NO_RECORD = "the virtual GPU's clock left no record of this window, so nothing says what the device was"
 
 
 def cut_clock(log: Path, start_ns: int, end_ns: int, out: Path) -> int:
-    """Write the rows with ``start_ns <= t_launch_ns < end_ns`` to ``out``, one a line; a torn last line is
-    left out.
+    """Write the rows with ``start_ns <= t_launch_ns < end_ns`` to ``out``, except a torn last line.
 
     Returns:
-        How many rows were written; nothing is written where the log is not there or holds none.
+        The number of rows; without a log or rows nothing is written.
     """
     rows = [row for row in _raw_rows(log) if start_ns <= row[0] < end_ns]
     if rows:
@@ -44,7 +43,7 @@ def _raw_rows(log: Path) -> list[list[int]]:
 
 
 def stand_ins(log: Path) -> list[str]:
-    """What the plugin put in place of parts of the device that the connector asks for, in its words."""
+    """Return the plugin's descriptions of its replacements for device parts that the connector requires."""
     if not log.is_file():
         return []
     with open(log, encoding="utf-8", errors="replace") as lines:
@@ -53,8 +52,7 @@ def stand_ins(log: Path) -> list[str]:
 
 
 def clock_health(share: Path, start_ns: int, end_ns: int) -> ClockHealth | None:
-    """Of the steps launched in ``[start_ns, end_ns)``; None where ``share``, a cell's rows, holds none of
-    them."""
+    """Return the clock's health over steps launched in ``[start_ns, end_ns)``; None without such steps."""
     if not share.is_file():
         return None
     rows = np.array(
@@ -81,7 +79,7 @@ def clock_health(share: Path, start_ns: int, end_ns: int) -> ClockHealth | None:
 
 
 def _device_ns(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How long the device was at each step: it begins when it is launched and the step before it is done."""
+    """Return each step's device time, which starts at its launch or at the previous step's end."""
     launch, due = rows[:, 0], rows[:, 1]
     device_ns: NDArray[np.int64] = due - np.maximum(launch, np.concatenate([launch[:1], due[:-1]]))
     return device_ns
@@ -91,18 +89,16 @@ def _percentile(values: NDArray[np.float64], q: int) -> float:
     return float(np.percentile(values, q))
 
 
-# The recorder's switch: while a file lies beside the step log, a running engine records nothing and wraps
-# nothing.
+# The recorder's switch: while a file lies beside the step log, an engine records and wraps nothing.
 
 
 @contextmanager
 def recording(step_log: Path | None, *, wanted: bool, settle_s: float) -> Iterator[Path | None]:
-    """Step records as wanted for the time of the body; yields the log to cut from, None where nothing is
-    recorded.
+    """Record steps, or not, during the body; yield the log to cut from, None if nothing is recorded.
 
     Args:
-        step_log: AGENTIC_STEP_LOG_PATH of the launch; None where step timing is off.
-        settle_s: how long the recorder may take to see its switch.
+        step_log: AGENTIC_STEP_LOG_PATH of the launch; None if step timing is off.
+        settle_s: longest time until the recorder sees its switch.
     """
     if wanted or step_log is None:
         yield step_log
@@ -117,20 +113,20 @@ def recording(step_log: Path | None, *, wanted: bool, settle_s: float) -> Iterat
         time.sleep(settle_s)
 
 
-# The engine's own count of its iterations and the recorded steps may differ by this much: a cell's edges.
+# Tolerance between the engine's count of iterations and recorded steps, for the edges of a cell.
 TOLERANCE = 0.01
 
 _T_NS = re.compile(r'"t_ns":(\d+)')
 
 
 def cut(raw: list[Path], start_ns: int, end_ns: int, out: Path) -> int:
-    """Write the headers of every process and the rows with ``start_ns <= t_ns < end_ns`` to ``out``.
+    """Write the headers of all processes and the rows with ``start_ns <= t_ns < end_ns`` to ``out``.
 
-    Rows of all processes are merged in time order. Lines are copied as they stand, but for the lists of rows
-    that the engine writes; a torn last line is left out.
+    Rows of all processes are merged in time order. Lines are copied unchanged, except the engine's lists of
+    rows; a torn last line is dropped.
 
     Returns:
-        How many rows were written.
+        The number of rows.
     """
     headers: list[str] = []
     rows: list[tuple[int, str]] = []
@@ -163,7 +159,7 @@ class StepCount:
 
     Attributes:
         decoding: with at least one decode token, so certainly with an output.
-        with_tokens: with any token; one that computes a part of a prompt has no output.
+        with_tokens: with any token; a step with only a part of a prompt has no output.
         of_workers: rows of the worker, which only a connector has.
     """
 
@@ -172,7 +168,7 @@ class StepCount:
     of_workers: int = 0
 
     def agrees_with(self, iterations: float) -> bool:
-        """Whether vLLM's count of iterations, which are steps with an output, can be these steps."""
+        """Return whether vLLM's count of iterations, the steps with an output, agrees with these steps."""
         slack = TOLERANCE * max(iterations, 100.0)
         return self.decoding - slack <= iterations <= self.with_tokens + slack
 

@@ -1,4 +1,4 @@
-"""Step records as the modelled engine writes them: the very lines that step timing writes inside vLLM."""
+"""Step records of the modelled engine: the same lines that step timing writes inside vLLM."""
 
 import json
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from connector_tax.base.steptime.raw import Header
 
-# What the modelled connector has; a row's ``hooks`` holds nanoseconds and calls of each.
+# Hooks of the modelled connector; a row's ``hooks`` has nanoseconds and calls of each.
 HOOKS = {"scheduler": ("build_connector_meta",), "worker": ("start_load_kv", "get_finished")}
 
 
@@ -20,10 +20,10 @@ def header_line(
     settings: Header | None = None,
     members: Sequence[str] = ("",),
 ) -> str:
-    """The first line of a process's file.
+    """Return the first line of a process's file.
 
     Args:
-        members: what the hooks' names of each connector begin with; see ``Member``.
+        members: prefix of each connector's hook names; see ``Member``.
     """
     value: Header = {
         "kind": "header",
@@ -48,8 +48,8 @@ class SchedulerRow:
     """One step of the scheduler; ``schedule_us`` includes ``build_meta_us``, as in vLLM.
 
     Attributes:
-        build_meta_us: of each member of the connector; the one of no cost stands for plain.
-        previous_t_ns: of the step before; None for the first.
+        build_meta_us: per member of the connector; one without cost stands for plain.
+        previous_t_ns: of the previous step; None for the first.
     """
 
     pid: int
@@ -84,7 +84,7 @@ class SchedulerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRow:
-    """The worker's part of a step; ``span_us`` is the time of all of it, its hooks included.
+    """The worker's part of a step; ``span_us`` is its whole time, hooks included.
 
     Attributes:
         hooks_us: start_load_kv and get_finished of each member of the connector.

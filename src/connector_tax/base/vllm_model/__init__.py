@@ -1,1 +1,1 @@
-"""A discrete-event model of vLLM's scheduler with costs we set: no clock, no socket."""
+"""A discrete-event model of vLLM's scheduler with costs that we set: no clock, no socket."""

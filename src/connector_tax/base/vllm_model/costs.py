@@ -1,4 +1,4 @@
-"""What each step of the modelled engine costs, read from one YAML file."""
+"""Costs of the modelled engine's steps, from one YAML file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.bounds import Foreign, Strict
 from connector_tax.base.records.host import EngineCosts
 
-# Microseconds: a step of two weeks is a slip, and times that are sums of such are none. A connector may save
-# some.
+# Microseconds: a step of two weeks is a mistake, and sums of longer ones would not be times. Negative: a
+# connector may save time.
 _More = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
 
 class ConnectorCosts(Strict, frozen=True):
-    """What a connector adds. The first three are hooks and appear in step records.
+    """The costs that a connector adds. The first three are hooks and appear in step records.
 
     Attributes:
-        per_cached_block_us: of build_connector_meta, per block that the prefix cache holds.
+        per_cached_block_us: of build_connector_meta, per block in the prefix cache.
         outside_us: per step, outside any hook (framework, transport).
         per_request_us: in the step in which a request is first scheduled.
         per_token_us: per scheduled token.
@@ -45,11 +45,11 @@ class ConnectorCosts(Strict, frozen=True):
         return self.build_meta_us + self.get_finished_us + self.start_load_kv_us + self.outside_us
 
     def build_meta_at_us(self, cached_blocks: int) -> float:
-        """build_connector_meta of a step that begins with so many blocks in the prefix cache."""
+        """Return build_connector_meta of a step that starts with this many blocks in the prefix cache."""
         return self.build_meta_us + self.per_cached_block_us * cached_blocks
 
     def plus(self, other: "ConnectorCosts") -> "ConnectorCosts":
-        """Both stacked: costs add, and so do the shares of the step."""
+        """Stack both: costs add up, and so do the shares of the step."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__}
         return ConnectorCosts(**{**sums, "step_factor": sums["step_factor"] - 1.0})
 
@@ -60,31 +60,30 @@ class _CostModel(Strict, frozen=True):
 
 
 NO_CONNECTOR = ConnectorCosts()
-# The name of what a connector costs that a cost model does not list; without that entry such a connector is
-# an error.
+# Entry for connectors that a cost model does not list; without it such a connector is an error.
 ANY_OTHER = "*"
 
 
 def load_costs(path: Path, kv_transfer_config: Foreign | None) -> tuple[EngineCosts, ConnectorCosts]:
-    """The costs of one configuration.
+    """Return the costs of one configuration.
 
     Raises:
-        ConfigError: the file is missing or wrong, or does not know the connector.
+        ConfigError: the file is missing or wrong, or lacks the connector.
     """
     engine, known = load_cost_model(path)
     return engine, connector_costs(known, kv_transfer_config, path)
 
 
 def load_cost_model(path: Path) -> tuple[EngineCosts, dict[str, ConnectorCosts]]:
-    """The engine's costs, and by name those of every connector that the file knows.
+    """Return the engine's costs, and those of all listed connectors by name.
 
     Raises:
         ConfigError: the file is missing or wrong.
     """
     try:
         found = msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), _CostModel)
-    # ValueError: bytes that are no UTF-8, or a date of no calendar; RecursionError: brackets in brackets, a
-    # thousand deep.
+    # ValueError: bytes that are not UTF-8, or an invalid date; RecursionError: brackets nested a thousand
+    # deep.
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not a cost model ({error}). See config/engine_model.yaml.") from error
     return found.engine, found.connectors
@@ -92,11 +91,10 @@ def load_cost_model(path: Path) -> tuple[EngineCosts, dict[str, ConnectorCosts]]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A connector of a launch: the one that it names, or a child of a stack.
+    """A connector of a launch: its own, or a child of a stack.
 
     Attributes:
-        prefix: of its hooks' names in step records, ``0:NixlConnector/`` for instance; empty for the
-            outermost.
+        prefix: of its hooks' names in step records, such as ``0:NixlConnector/``; empty for the outermost.
     """
 
     prefix: str
@@ -107,7 +105,7 @@ class Member:
 def connector_costs(
     known: dict[str, ConnectorCosts], kv_transfer_config: Foreign | None, path: Path
 ) -> ConnectorCosts:
-    """Costs of a connector; a MultiConnector costs its own plus those of its children."""
+    """Return a connector's costs, for a MultiConnector including its children's."""
     return costs_together(connector_members(known, kv_transfer_config, path))
 
 
@@ -118,10 +116,10 @@ def costs_together(members: Sequence[Member]) -> ConnectorCosts:
 def connector_members(
     known: dict[str, ConnectorCosts], kv_transfer_config: Foreign | None, path: Path, prefix: str = ""
 ) -> tuple[Member, ...]:
-    """A connector and then its children; none for plain.
+    """Return a connector and then its children; none for plain.
 
     Raises:
-        ConfigError: the cost model does not know one of them.
+        ConfigError: the cost model lacks one of them.
     """
     if kv_transfer_config is None:
         return ()

@@ -1,10 +1,9 @@
 """vLLM's v1 scheduler as a discrete-event model: requests in, steps with durations and tokens out.
 
-What it keeps: first come first served; one token budget per step shared by running requests first
-and waiting ones after; chunked prefill; KV blocks with preemption of the request that came last, which
-is computed again from its start; the first token at the end of the step that finishes the prompt.
-Of prefix caching it knows how many blocks are cached, and of a prompt what its caller says is. What it leaves
-out: speculation, several GPUs.
+It models: first come first served; one token budget per step, for running requests first, then waiting ones;
+chunked prefill; KV blocks with preemption of the latest request, which restarts its computation; the first
+token at the end of the step that finishes the prompt. Of prefix caching it counts cached blocks; the caller
+says which part of a prompt is cached. Not modelled: speculation, several GPUs.
 """
 
 import math
@@ -29,7 +28,7 @@ class Sequence:
         self.prompt = prompt
         self.max_tokens = max_tokens
         self.computed = computed
-        # Leading tokens whose whole blocks the prefix cache holds.
+        # Leading tokens whose full blocks are in the prefix cache.
         self.cached = computed
         self.produced = 0
         self.blocks = 0
@@ -43,7 +42,7 @@ class StepResult:
     Attributes:
         tokens: ids of the requests that got one token each at the end of the step.
         finished: those of them that are complete.
-        build_meta_us: what build_connector_meta took of it.
+        build_meta_us: the time of build_connector_meta in it.
     """
 
     duration_ns: int
@@ -57,7 +56,7 @@ class StepResult:
 
 
 class EngineModel:
-    """The engine's state between steps. Times are durations; whoever drives it keeps the clock."""
+    """The engine's state between steps. Times are durations; the caller keeps the clock."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class EngineModel:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.preemptions = 0
-        # Whole blocks that were computed since the launch; vLLM forgets none while it has room.
+        # Full blocks computed since the launch; vLLM evicts none while it has room.
         self.cached_blocks = 0
         self._random = random.Random(seed)
         self._sigma, self._mu = _lognormal(costs.jitter_cv)
@@ -88,15 +87,15 @@ class EngineModel:
         return bool(self.running or self.waiting)
 
     def fits(self, prompt: int, max_tokens: int) -> bool:
-        """Whether a request could ever be served by this KV cache."""
+        """Return whether this KV cache could ever serve the request."""
         return self._blocks_for(prompt + max_tokens) <= self.costs.kv_blocks
 
     def add(self, request_id: int, prompt: int, max_tokens: int, *, cached: int = 0) -> None:
-        """Queue a request; ``cached`` leading tokens of its prompt need not be computed."""
+        """Queue a request; ``cached`` leading tokens of its prompt need no computation."""
         self.waiting.append(Sequence(request_id, prompt, max_tokens, computed=cached))
 
     def cancel(self, request_id: int) -> None:
-        """Forget a request whose client is gone; unknown ids have finished already."""
+        """Drop a request whose client is gone; unknown ids have finished already."""
         for sequence in [s for s in self.running if s.id == request_id]:
             self._release(sequence)
             self.running.remove(sequence)
@@ -108,7 +107,7 @@ class EngineModel:
         scheduled, preempted = self._schedule_running()
         new_requests = 0
         budget = self.max_num_batched_tokens - sum(n for _, n in scheduled)
-        # vLLM admits nobody in a step that had to throw someone out.
+        # vLLM admits no request in a step with a preemption.
         while not preempted and self.waiting and budget > 0 and len(self.running) < self.max_num_seqs:
             sequence = self.waiting[0]
             n = min(sequence.prompt + sequence.produced - sequence.computed, budget)
@@ -179,8 +178,7 @@ class EngineModel:
         )
 
     def _remember(self, sequence: Sequence) -> None:
-        """Blocks that ``sequence`` has filled since; one computed again after a preemption is known
-        already."""
+        """Count newly filled blocks; blocks computed again after a preemption are cached already."""
         size = self.costs.block_size
         new = sequence.computed // size - sequence.cached // size
         if new > 0:
@@ -211,7 +209,7 @@ class EngineModel:
         return -(-tokens // self.costs.block_size)
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
-        """Give ``sequence`` blocks for ``tokens``; False, and nothing given, if there are too few."""
+        """Give ``sequence`` blocks for ``tokens``; if there are too few, give none and return False."""
         wanted = self._blocks_for(tokens) - sequence.blocks
         if wanted > self.free_blocks:
             return False
@@ -240,7 +238,7 @@ def idle_request_s(
     max_tokens: int,
     max_num_batched_tokens: int,
 ) -> float:
-    """Seconds from one request's arrival at the idle engine to its last token, without jitter."""
+    """Return the seconds from a request's arrival at the idle engine to its last token, without jitter."""
     exact = replace(costs, jitter_cv=0.0, launch_cv=0.0)
     engine = EngineModel(exact, connector, max_num_batched_tokens=max_num_batched_tokens, seed=0)
     engine.add(0, prompt, max_tokens)
@@ -251,6 +249,6 @@ def idle_request_s(
 
 
 def _lognormal(cv: float) -> tuple[float, float]:
-    """(sigma, mu) of a lognormal factor with mean 1 and coefficient of variation ``cv``."""
+    """Return (sigma, mu) of a lognormal factor with mean 1 and coefficient of variation ``cv``."""
     sigma = math.sqrt(math.log1p(cv * cv))
     return sigma, -sigma * sigma / 2

@@ -1,7 +1,7 @@
-"""A model's ``config.json`` to the sizes that its step time follows from.
+"""A model's ``config.json`` -> the sizes that determine its step time.
 
-Decoders with full attention (grouped or not) and gated MLPs, dense or mixtures of experts. Whatever else a
-model has, it is refused by name: a formula that leaves out half of a model would be believed all the same.
+Covers decoders with full attention (grouped or not) and gated MLPs, dense or mixtures of experts. Others are
+refused by name, since a formula for half of a model would still be believed.
 """
 
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.host import StepCosts, VirtualGpu
 
-# vLLM's architectures whose layers are as counted here.
+# vLLM's architectures with the layers counted here.
 ARCHITECTURES = (
     *("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"),
     *("MixtralForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM"),
 )
-# Of weights and of what is computed; vLLM serves models that were stored in float32 with two bytes as well.
+# Bytes per weight and per computed value; vLLM also serves float32 checkpoints in two bytes.
 BYTES = 2
 INSTEAD = (
     "Give engine.virtual_gpu.step and engine.virtual_gpu.kv_cache_bytes (measured or fitted) for this model."
@@ -24,18 +24,18 @@ INSTEAD = (
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Numbers of parameters, and what attention works on.
+    """Parameter counts and attention sizes.
 
     Attributes:
         layers: all; ``moe_layers`` of them are mixtures of experts.
-        always: parameters that every token passes, without embedding and head: attention, dense MLPs, shared
+        always: parameters that every token uses, without embedding and head: attention, dense MLPs, shared
             experts, routers.
         experts: of one layer; 0 without any.
-        experts_per_token: that one token passes in a layer.
+        experts_per_token: per token and layer.
         expert: parameters of one expert.
-        head: parameters of the output head; ``embedding`` those of the input embedding, 0 where it is the
-            head's own.
-        kv_values: numbers that one token leaves in the KV cache, over all layers.
+        head: parameters of the output head; ``embedding`` those of the input embedding, 0 if shared with the
+            head.
+        kv_values: numbers per token in the KV cache, over all layers.
         query_width: over all heads of a layer.
     """
 
@@ -52,7 +52,7 @@ class ModelShape:
 
     @property
     def total(self) -> int:
-        """Parameters that lie in memory."""
+        """Parameters in memory."""
         return self.always + self.moe_layers * self.experts * self.expert + self.head + self.embedding
 
     @property
@@ -61,14 +61,13 @@ class ModelShape:
 
 
 def model_shape(config: Foreign, where: str) -> ModelShape:
-    """From the model's own ``config.json``, by the keys of Hugging Face's transformers.
+    """Return the shape from the model's ``config.json``, by the keys of Hugging Face's transformers.
 
     Args:
         where: the file, for messages.
 
     Raises:
-        ConfigError: the model has something that the formula does not know, or the file lacks a size; says
-            what would do.
+        ConfigError: the formula does not cover the model, or the file lacks a size; names a remedy.
     """
     if not isinstance(config, dict):
         raise ConfigError(
@@ -105,7 +104,7 @@ def model_shape(config: Foreign, where: str) -> ModelShape:
 
 
 def _not_counted(config: Foreign) -> str | None:
-    """What of the model no formula here covers; None where it is one of those that are."""
+    """Return the part of the model that the formula does not cover, if any."""
     if config.get("kv_lora_rank"):
         return "latent attention (kv_lora_rank)"
     window = config.get("sliding_window") or config.get("attention_chunk_size")
@@ -127,8 +126,7 @@ def _not_counted(config: Foreign) -> str | None:
 
 
 def _is_moe(config: Foreign, layer: int) -> bool:
-    """Source: ``Qwen3MoeDecoderLayer`` of transformers; others have neither key and are mixtures
-    throughout."""
+    """Source: transformers' ``Qwen3MoeDecoderLayer``; others have neither key, and experts in all layers."""
     step = config.get("decoder_sparse_step") or 1
     return layer not in (config.get("mlp_only_layers") or ()) and (layer + 1) % step == 0
 
@@ -140,18 +138,18 @@ def _size(config: Foreign, key: str, where: str) -> int:
     return value
 
 
-# How long a step of a model takes on a GPU, by a roofline; and the line that a virtual GPU's clock goes by.
+# A step's time on a GPU, by a roofline, and its linear fit for a virtual GPU's clock.
 
 GB = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class StepLoad:
-    """What one step has to do.
+    """The work of one step.
 
     Attributes:
-        decode_seqs: sequences that get a further token, each with ``context_tokens`` computed before.
-        prefill_tokens: of one prompt, ``prefill_context_tokens`` of which were computed in earlier steps.
+        decode_seqs: sequences that get another token, each with ``context_tokens`` computed before.
+        prefill_tokens: of one prompt, after ``prefill_context_tokens`` computed in earlier steps.
     """
 
     decode_seqs: int
@@ -161,7 +159,7 @@ class StepLoad:
 
 
 def roofline_us(shape: ModelShape, gpu: VirtualGpu, load: StepLoad) -> float:
-    """Microseconds of one step."""
+    """Return the microseconds of one step."""
     tokens = load.decode_seqs + load.prefill_tokens
     sampled = load.decode_seqs + (load.prefill_tokens > 0)
     parts_us = (
@@ -181,16 +179,14 @@ def roofline_us(shape: ModelShape, gpu: VirtualGpu, load: StepLoad) -> float:
 
 
 def touched_experts(shape: ModelShape, tokens: int) -> float:
-    """Experts of one layer that ``tokens`` tokens need, expected, where each token's are drawn evenly: E (1 -
-    (1 - k/E)^n)."""
+    """Return the expected number of a layer's experts for evenly drawn ``tokens``: E (1 - (1 - k/E)^n)."""
     if not shape.experts:
         return 0.0
     return shape.experts * (1.0 - (1.0 - shape.experts_per_token / shape.experts) ** tokens)
 
 
 def context_token_us(shape: ModelShape, gpu: VirtualGpu) -> float:
-    """To read keys and values of one token; attention of a decoding sequence computes so little that reading
-    decides."""
+    """Return the time to read one token's KV, which bounds the attention of a decoding sequence."""
     return shape.kv_values * BYTES / gpu.bytes_per_us
 
 
@@ -199,18 +195,17 @@ def _part_us(gpu: VirtualGpu, parameters: float, multiplications: float) -> floa
 
 
 def _prefill_attention_us(shape: ModelShape, gpu: VirtualGpu, load: StepLoad) -> float:
-    """Each token of the prompt attends to all before it: two products of the heads' width, two operations
-    each."""
+    """Each prompt token attends to all before it: two products of the heads' width, two operations each."""
     pairs = load.prefill_tokens * (load.prefill_context_tokens + load.prefill_tokens / 2)
     compute_us = 4 * shape.layers * shape.query_width * pairs / gpu.flops_per_us
     return max(compute_us, context_token_us(shape, gpu) * load.prefill_context_tokens)
 
 
 def linear_costs(shape: ModelShape, gpu: VirtualGpu) -> StepCosts:
-    """The line through the roofline at three steps around the profile's operating point.
+    """Return the line through the roofline at three steps around the profile's operating point.
 
-    Through a half and twice its sequences without a prompt, and through its sequences with its prompt in one
-    step. Context costs what the roofline says: there it is linear.
+    They are half and twice its sequences without a prompt, and its sequences with its prompt in one step. The
+    cost of context is the roofline's, which is linear there.
     """
     at = gpu.operating_point
     few, many = max(1, at.decode_seqs // 2), 2 * at.decode_seqs
@@ -228,10 +223,10 @@ def linear_costs(shape: ModelShape, gpu: VirtualGpu) -> StepCosts:
 
 
 def kv_cache_bytes(shape: ModelShape, gpu: VirtualGpu, utilization: float) -> int:
-    """What is left for keys and values of the memory that vLLM may use.
+    """Return the memory left for the KV cache of what vLLM may use.
 
     Raises:
-        ConfigError: nothing is; the model does not fit on this card.
+        ConfigError: nothing is left; the model does not fit on this card.
     """
     left = gpu.memory_bytes * utilization - shape.weights_bytes - gpu.reserved_bytes
     if left <= 0:

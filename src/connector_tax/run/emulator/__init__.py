@@ -1,1 +1,1 @@
-"""The embedded engine: an OpenAI-compatible server with vLLM's command line and costs that we set."""
+"""The embedded engine: an OpenAI-compatible server with vLLM's command line and configurable costs."""

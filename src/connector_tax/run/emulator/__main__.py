@@ -1,8 +1,8 @@
-"""``python -m connector_tax.run.emulator``: takes vLLM's command line, serves the cost model in real time.
+"""The embedded engine: takes vLLM's command line and serves the cost model in real time.
 
-CONNECTOR_TAX_ENGINE_MODEL names the cost model (YAML), AGENTIC_STEP_LOG_PATH turns step records on,
-CONNECTOR_TAX_ENGINE_SEED fixes the step jitter (it differs from launch to launch otherwise, as a
-real engine's does), CONNECTOR_TAX_FAULT makes it fail, see ``faults.py``.
+CONNECTOR_TAX_ENGINE_MODEL names the cost model (YAML). AGENTIC_STEP_LOG_PATH turns step records on.
+CONNECTOR_TAX_ENGINE_SEED fixes the step jitter, which otherwise differs between launches, as a real engine's
+does. CONNECTOR_TAX_FAULT makes it fail, see ``faults.py``.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from connector_tax.run.emulator.faults import Faults, parse_faults
 from connector_tax.run.emulator.server import PrefixCache, RealTimeEngine, Server
 from connector_tax.run.emulator.steplog import StepLog
 
-# Where the command line leaves it to the engine.
+# Used if the command line leaves it to the engine.
 MAX_MODEL_LEN = 4096
 
 
@@ -108,7 +108,7 @@ async def serve(args: argparse.Namespace, faults: Faults) -> None:
     while not stop.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), 0.1)
-        # Rows of the last steps before the engine goes idle must reach the file, too.
+        # Flush also the last steps' rows before the engine goes idle.
         if step_log is not None:
             step_log.flush_if_due()
     listener.close()

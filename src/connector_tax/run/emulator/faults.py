@@ -1,26 +1,26 @@
-"""Failures on demand, for tests: what a real engine does on a bad day, at a time of our choosing.
+"""Failures on demand, for tests.
 
-CONNECTOR_TAX_FAULT holds one or more of, separated by commas:
+CONNECTOR_TAX_FAULT holds one or more of these, separated by commas:
 
     die_at_start      raise while starting, as an engine that cannot run here
     slow_start:S      be ready S seconds late
-    compile:S         stand still for S seconds at the first prompt of each length, as if to compile for it
-    die_after:N       exit without a word when request N arrives
-    die_on_output:N   say so in the log and exit when a request for N tokens arrives
+    compile:S         block for S seconds at the first prompt of each length, as if to compile for it
+    die_after:N       exit silently when request N arrives
+    die_on_output:N   log it and exit when a request for N tokens arrives
     hang_after:N      stop stepping when request N arrives
-    http500:K         answer every K-th request with HTTP 500, and say why in the log
-    metrics500:K      answer every K-th question for /metrics with HTTP 500
+    http500:K         answer every K-th request with HTTP 500, and log why
+    metrics500:K      answer every K-th /metrics request with HTTP 500
     external_hits:K   count the prompt of every K-th request as found in an external cache
     reset:K           reset the connection in the middle of every K-th answer
     malformed:K       send an event that is not JSON in every K-th answer
     short:K           end every K-th answer one token early
-    wrong:K           give another last token in every K-th whole answer
-    degraded          say so in the log, as LMCache does on a device it does not know
-    off_after:N       switch the connector off when request N arrives: nobody asks it, and no hook takes time
+    wrong:K           change the last token of every K-th whole answer
+    degraded          log degraded mode, as LMCache does on a device it does not know
+    off_after:N       switch the connector off when request N arrives: no look-ups, and hooks take no time
     off_child:I       of a stack, only its I-th connector, from 0
     off_says:WORDS    and write these words to the log
-    only_in:FOLDER    all of this only in launches whose files lie in such a folder, phase_b for instance
-    spare_preflight   none of the others while preflight tries the configuration
+    only_in:FOLDER    only in launches whose files lie in such a folder, for instance phase_b
+    spare_preflight   no faults in preflight
 """
 
 from dataclasses import dataclass
@@ -55,19 +55,18 @@ class Faults:
     only_in: str = ""
 
     def hits(self, name: str, request_number: int) -> bool:
-        """Whether request ``request_number`` (from 1) is one of every K-th."""
         every = int(getattr(self, name))
         return every > 0 and request_number % every == 0
 
 
 def parse_faults(text: str, folder: Path = Path()) -> Faults:
-    """CONNECTOR_TAX_FAULT to ``Faults``.
+    """Parse CONNECTOR_TAX_FAULT.
 
     Args:
-        folder: where this launch's files lie, which tells preflight and phases apart.
+        folder: the launch's folder, which identifies preflight and phases.
 
     Raises:
-        ConfigError: an unknown name or a number that is none.
+        ConfigError: an unknown fault or an invalid number.
     """
     found: dict[str, Any] = {}
     kinds = get_type_hints(Faults)

@@ -1,4 +1,4 @@
-"""Requests in, streamed completions out; the endpoints of vLLM that the pipeline uses."""
+"""The embedded engine's server, with the vLLM endpoints that the pipeline uses."""
 
 import asyncio
 import json
@@ -21,11 +21,11 @@ from connector_tax.base.vllm_model.model import EngineModel, StepResult
 from connector_tax.run.emulator.faults import Faults
 from connector_tax.run.emulator.steplog import StepLog
 
-# HTTP in and out of the embedded engine: requests parsed by httptools, answers in vLLM's wire form.
+# HTTP: requests parsed by httptools, answers in vLLM's wire form.
 
 
 class Handler(Protocol):
-    """What the server does with one complete request."""
+    """Handles one complete request."""
 
     def __call__(self, exchange: "Exchange", method: str, path: str, body: bytes) -> None: ...
 
@@ -92,7 +92,6 @@ class Exchange(asyncio.Protocol):
         self.write(head.encode() + body)
 
     def answer_error(self, status: str, message: str) -> None:
-        """An error in the form in which vLLM sends it."""
         code = int(status.split()[0])
         self.answer_json({"error": {"message": message, "type": "BadRequestError", "code": code}}, status)
 
@@ -119,8 +118,8 @@ class RealTimeEngine:
 
     Args:
         on_tokens: called at the end of each step with its result.
-        on_lost_log: called where the step log cannot be written. Raised on the event loop, the error would
-            end a connection or nothing at all, and the model would stand still.
+        on_lost_log: called if the step log cannot be written. Raised on the event loop, the error would end a
+            connection or nothing, and the model would stop.
     """
 
     def __init__(
@@ -141,7 +140,6 @@ class RealTimeEngine:
         self._end_ns = 0
 
     def recost(self, members: tuple[Member, ...]) -> None:
-        """From the next step on, the members of the connector cost this."""
         self.model.connector = costs_together(members)
         self._log(lambda log: log.recost(members))
 
@@ -175,11 +173,11 @@ class RealTimeEngine:
                 self._on_lost_log(error)
 
 
-# Which prompts begin as an earlier one did: whole blocks, chained, least recently used ones forgotten.
+# Prefix cache: whole blocks, chained, least recently used ones evicted.
 
 
 class PrefixCache:
-    """Knows blocks of tokens by a hash over everything up to their end, as vLLM's prefix cache does."""
+    """Identifies blocks by a hash over all tokens up to their end, as vLLM's prefix cache does."""
 
     def __init__(self, block_size: int, blocks: int) -> None:
         self._block_size = block_size
@@ -187,7 +185,7 @@ class PrefixCache:
         self._known: OrderedDict[int, None] = OrderedDict()
 
     def hits(self, tokens: Sequence[int]) -> int:
-        """Leading tokens whose blocks are known; the last token always has to be computed."""
+        """Return how many leading tokens are cached; the last token is always computed."""
         found = 0
         for key in self._keys(tokens[: len(tokens) - 1]):
             if key not in self._known:
@@ -196,7 +194,7 @@ class PrefixCache:
         return found
 
     def insert(self, tokens: Sequence[int]) -> None:
-        """Remember every whole block of ``tokens``."""
+        """Cache every whole block of ``tokens``."""
         for key in self._keys(tokens):
             self._known[key] = None
             self._known.move_to_end(key)
@@ -217,7 +215,7 @@ LMCACHE = "LMCacheConnectorV1"
 
 @dataclass(slots=True)
 class Counters:
-    """What the server counts; tokens."""
+    """The server's counters, in tokens."""
 
     prompt_tokens: int = 0
     generation_tokens: int = 0
@@ -231,8 +229,10 @@ class Counters:
 def metrics_text(
     model_name: str, model: EngineModel, counters: Counters, connectors: Collection[str] = ()
 ) -> str:
-    """Prometheus text, LMCache's own counter where it is among ``connectors``; no connector ever finds
-    anything, unless a fault says so, because nothing is transferred."""
+    """Return Prometheus text, with LMCache's own counter if it is in ``connectors``.
+
+    Connectors find nothing, since nothing is transferred, unless a fault counts hits.
+    """
     used = 1 - model.free_blocks / model.costs.kv_blocks
     gauges = {
         "num_requests_running": len(model.running),
@@ -249,7 +249,7 @@ def metrics_text(
         "generation_tokens": counters.generation_tokens,
     }
     labels = f'{{engine="0",model_name="{model_name}"}}'
-    # vLLM's way to say how large its cache is: an information metric whose labels are the settings.
+    # vLLM reports its cache size in an information metric whose labels are settings.
     size = f'block_size="{model.costs.block_size}",num_gpu_blocks="{model.costs.kv_blocks}"'
     lines = ["# TYPE vllm:cache_config_info gauge", f'vllm:cache_config_info{{engine="0",{size}}} 1.0']
     for name, value in gauges.items():
@@ -263,7 +263,7 @@ def metrics_text(
 
 
 class Answer:
-    """A completion under way."""
+    """A completion in progress."""
 
     __slots__ = (
         "exchange",
@@ -298,7 +298,7 @@ class Answer:
         }
         self.prefix = json.dumps(frame, separators=(",", ":"))[:-1]
         self.ids: list[int] = []
-        # Answers depend on the prompt alone, as they do at temperature 0.
+        # Answers depend on the prompt alone, as at temperature 0.
         self.first_id = zlib.crc32(json.dumps(options["prompt"]).encode()) if not self.stream else number * 7
 
     def token_event(self, text: str, token_id: int, finish: str | None) -> bytes:
@@ -315,7 +315,7 @@ class Answer:
 
 
 class Server:
-    """Everything between the sockets and the engine."""
+    """Connects the sockets to the engine."""
 
     def __init__(
         self,
@@ -332,7 +332,7 @@ class Server:
         self._faults = faults
         self._cache = cache
         self._members = members
-        # A connector that is up is asked about every prompt; one in degraded mode about none.
+        # A running connector looks up every prompt; in degraded mode none.
         self._asked = [] if faults.degraded else [m.name for m in members]
         self._answers: dict[int, Answer] = {}
         self._asked_for = None if api_key is None else f"Bearer {api_key}".encode()
@@ -377,7 +377,7 @@ class Server:
         except (ValueError, KeyError, TypeError) as error:
             exchange.answer_error("400 Bad Request", f"not a completion request: {error}")
             return
-        # Text counts a token per word: the embedded engine has no tokenizer.
+        # One token per word: the embedded engine has no tokenizer.
         prompt_tokens = len(prompt) if isinstance(prompt, list) else len(str(prompt).split())
         assert self.engine is not None
         if options.get("model") != self._model:
@@ -409,7 +409,7 @@ class Server:
             self.engine.hung = True
         if self._faults.compile and prompt_tokens not in self._compiled:
             self._compiled.add(prompt_tokens)
-            time.sleep(self._faults.compile)  # all of it: compiling holds the engine
+            time.sleep(self._faults.compile)  # compiling blocks the whole engine
         if self._faults.hits("http500", number):
             print("RuntimeError: this request was to fail (on demand)", file=sys.stderr, flush=True)
             exchange.answer_error("500 Internal Server Error", "EngineCore encountered an issue (on demand).")
@@ -435,8 +435,7 @@ class Server:
         self.engine.add(number, prompt_tokens, max_tokens, cached=cached)
 
     def _switch_off(self) -> None:
-        """The whole connector, or one child of a stack; its hooks are called on, as vLLM does, and return at
-        once."""
+        """Switch off the connector or one child of a stack; its hooks are still called, at no cost."""
         wanted = self._faults.off_child
         off = [wanted < 0 or m.prefix.startswith(f"{wanted}:") for m in self._members]
         self._asked = [m.name for m, is_off in zip(self._members, off, strict=True) if not is_off]
@@ -451,7 +450,7 @@ class Server:
             print(self._faults.off_says, file=sys.stderr, flush=True)
 
     def on_tokens(self, result: StepResult) -> None:
-        """The end of a step: one write per request that got a token."""
+        """Handle a step's end: one write per request that got a token."""
         finished = set(result.finished)
         self.counters.generation_tokens += len(result.tokens)
         for number in result.tokens:

@@ -1,4 +1,4 @@
-"""The embedded engine's step records: one file for its scheduler, one for the worker it would have."""
+"""Writes the embedded engine's step records: one file for its scheduler, one for the worker it would have."""
 
 import os
 import time
@@ -13,7 +13,7 @@ from connector_tax.base.timer import read_clock_pair
 from connector_tax.base.vllm_model.costs import ConnectorCosts, Member
 from connector_tax.base.vllm_model.model import StepResult
 
-# A modelled engine's steps as the rows that step timing would write of them.
+# A modelled engine's steps as step timing's rows.
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Modelled:
     """Whose steps they are.
 
     Attributes:
-        members: what each of the connector's costs; none for plain, which has no worker's rows.
+        members: costs of each member of the connector; none for plain, which has no worker rows.
     """
 
     pid: int
@@ -31,9 +31,9 @@ class Modelled:
     def rows(
         self, step_id: int, t_ns: int, previous_t_ns: int | None, result: StepResult
     ) -> Iterator[SchedulerRow | WorkerRow]:
-        """The scheduler's row of one step, then the worker's."""
+        """Yield the scheduler's row of one step, then the worker's."""
         build_us = [m.build_meta_us for m in self.members] or [0.0]
-        # What goes by the blocks in the cache belongs to whom it was given for.
+        # The cost per cached block belongs to the member that has it.
         by_blocks = next((k for k, m in enumerate(self.members) if m.per_cached_block_us), 0)
         build_us[by_blocks] = result.build_meta_us - sum(
             us for k, us in enumerate(build_us) if k != by_blocks
@@ -63,7 +63,7 @@ class Modelled:
 
 
 class StepLog:
-    """Buffers rows and writes them out every ``flush_s`` and at the end."""
+    """Buffers rows and writes them every ``flush_s`` and at the end."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class StepLog:
                 monotonic_ns=clock.monotonic_ns,
                 utc_ns=clock.utc_ns,
                 engine_version="embedded-engine",
-                # No connector changes one: its tax has no part that is a setting.
+                # No connector changes a setting: no part of a modelled tax is a setting.
                 settings={
                     "scheduler_config.max_num_seqs": self._costs.max_num_seqs,
                     "cache_config.block_size": self._costs.block_size,
@@ -107,7 +107,6 @@ class StepLog:
         return file
 
     def recost(self, members: tuple[Member, ...]) -> None:
-        """From the next step on, the same members cost this."""
         self._modelled = replace(self._modelled, members=tuple(m.costs for m in members))
 
     def step(self, t_ns: int, result: StepResult) -> None:

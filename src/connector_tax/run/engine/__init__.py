@@ -1,1 +1,1 @@
-"""The server under test: launch, identity, step timing, stop, and the proof that it is gone."""
+"""The server under test: launch, identity, settings, stop, and proof that nothing is left."""

@@ -1,4 +1,4 @@
-"""Config and connector to an engine's command and its environment."""
+"""Config and connector -> an engine's command and environment; also the model's files on this host."""
 
 import json
 import os
@@ -21,21 +21,20 @@ from connector_tax.base.secrets import REFERRED_VARIABLE
 from connector_tax.run.engine.gpus import VISIBLE, Cards, visible_inside
 from connector_tax.run.engine.ports import side_port_environment
 
-# Variables that shape an engine wherever it is run.
+# Variables that shape an engine wherever it runs.
 SHAPING = re.compile(r"(VLLM|LMCACHE|MOONCAKE|NIXL|UCX|NCCL|OMP|MKL|CUDA|TORCH|PYTORCH|HF)_\w+", re.ASCII)
-# vLLM's own, as `--api-key`.
+# vLLM's own, equal to `--api-key`.
 API_KEY = "VLLM_API_KEY"
 EMULATOR = "connector_tax.run.emulator"
-# (a value of the config, where it stands) -> the value as it is wanted.
+# (config value, its place in the config) -> the value to use.
 LookUp = Callable[[Any, str], Any]
 
 
 def engine_python(engine: EngineConfig) -> str:
-    """The engine's interpreter; of one in a container the name that the image has for it.
+    """Return the engine's interpreter; for a container, its name in the image.
 
     Raises:
-        ConfigError: an environment variable in it is not set, there is no such file, or it is none that can
-            be run.
+        ConfigError: it contains an unset environment variable, or there is no such executable file.
     """
     if engine.kind == "emulator" and engine.container is None:
         return sys.executable
@@ -62,7 +61,7 @@ def no_program(python: str) -> str | None:
 
 
 def check_model(engine: EngineConfig) -> None:
-    """Refuse a model directory that is not there, before an engine spends minutes on it.
+    """Refuse a missing model directory before an engine spends minutes on it.
 
     Raises:
         ConfigError: the path looks local and has no ``config.json``.
@@ -83,7 +82,7 @@ def check_model(engine: EngineConfig) -> None:
 def engine_arguments(
     engine: EngineConfig, connector: ConnectorSpec, look_up: LookUp = with_references
 ) -> list[str]:
-    """Return the arguments of ``engine`` and ``connector``, in the order of the config.
+    """Return the arguments of ``engine`` and ``connector``, in the config's order.
 
     Raises:
         ConfigError: one of them sets what the pipeline sets; a ``campaign.json`` may have been edited.
@@ -93,7 +92,7 @@ def engine_arguments(
     arguments: list[str] = []
     for name, value in look_up(engine.args, "engine.args").items():
         flag = "--" + name.replace("_", "-")
-        # The key goes through the environment: a command line can be read by everybody on the host.
+        # The key goes through the environment, since every user can read command lines.
         if value is None or name == "api_key":
             continue
         if value is True:
@@ -107,12 +106,11 @@ def engine_arguments(
 
 
 def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Cards) -> dict[str, str]:
-    """Return what an engine has from the config, the connector, the cards and whoever started us; ``Launch``
-    adds what is of one launch.
+    """Return the environment from config, connector, cards and the caller; ``Launch`` adds the launch's own.
 
     Raises:
-        ConfigError: the connector's entry chooses cards, which the lock and the receipt would not know; a
-            variable around us would make vLLM load another model; or as ``cost_model``.
+        ConfigError: the connector's entry chooses cards, which lock and receipt would not know; an inherited
+            variable would make vLLM load another model; or ``cost_model`` raised it.
     """
     if VISIBLE in connector.env:
         raise ConfigError(
@@ -135,10 +133,10 @@ def engine_environment(engine: EngineConfig, connector: ConnectorSpec, cards: Ca
 
 
 def cost_model(engine: EngineConfig) -> Path:
-    """The embedded engine's, as it was when the campaign was started.
+    """Return the embedded engine's model file, unchanged since the campaign started.
 
     Raises:
-        ConfigError: it was edited since, or is gone.
+        ConfigError: it was edited or removed since.
     """
     path = PROJECT_ROOT / str(engine.model_file)
     if engine.model_sha256 is not None and not (path.is_file() and sha256_of(path) == engine.model_sha256):
@@ -152,7 +150,7 @@ def cost_model(engine: EngineConfig) -> Path:
 def given_environment(
     engine: EngineConfig, connector: ConnectorSpec, look_up: LookUp = with_references
 ) -> dict[str, str]:
-    """The variables that the config sets, and not whoever started the campaign."""
+    """Return the variables that the config sets, without inherited ones."""
     api_key = look_up(engine.args.get("api_key"), "engine.args.api_key")
     return {
         **look_up(engine.env, "engine.env"),
@@ -162,10 +160,10 @@ def given_environment(
 
 
 def api_key(engine: EngineConfig, connector: ConnectorSpec) -> str | None:
-    """What the launched engine asks its clients for; None where it asks for nothing.
+    """Return the API key that the engine requires of its clients; None if it requires none.
 
     Raises:
-        ConfigError: it has characters that no header can carry; they are not repeated.
+        ConfigError: it has characters that no header can carry; the message omits them.
     """
     key = {**os.environ, **given_environment(engine, connector)}.get(API_KEY) or None
     if key is not None and not (key.isascii() and key.isprintable()):
@@ -177,15 +175,14 @@ def api_key(engine: EngineConfig, connector: ConnectorSpec) -> str | None:
 
 
 def _text(value: Any) -> str:
-    """As it was meant: no digit less, and a whole number without a point, which an argument that counts would
-    refuse."""
+    """Format ``value`` with all digits; a whole float without a point, which integer arguments refuse."""
     whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e16
     return str(int(value) if whole else value)
 
 
-# Where the model's files are on this host, and fetching those that are not, before any launch is timed.
+# The model's files on this host, and their download before any launch is timed.
 
-# What vLLM reads of a repository with safetensors; the same weights in other formats are left on the hub.
+# What vLLM reads of a repository with safetensors; other formats of the weights are not downloaded.
 _DOWNLOAD = """
 import sys
 from huggingface_hub import snapshot_download
@@ -202,8 +199,7 @@ TRUE = ("1", "on", "true", "yes")
 
 
 def model_folder(engine: EngineConfig) -> Path | None:
-    """The folder with the model's ``config.json``: the model directory, or its snapshot in the hub's cache;
-    None: not here."""
+    """Return the folder with the model's ``config.json``, local or in the hub's cache; None if not here."""
     local = Path(engine.model).expanduser()
     if (local / "config.json").is_file():
         return local
@@ -216,7 +212,7 @@ def model_folder(engine: EngineConfig) -> Path | None:
 
 
 def model_inside(engine: EngineConfig) -> Path:
-    """The model's folder itself, also of one in the hub's cache, under the path that is mounted.
+    """Return the model's resolved folder, the path that is mounted into a container.
 
     Raises:
         ConfigError: it is not on this host.
@@ -229,10 +225,10 @@ def model_inside(engine: EngineConfig) -> Path:
 
 
 def refuse_a_model_elsewhere(engine: EngineConfig, missing: str) -> None:
-    """Where an engine of this host would have its model downloaded first.
+    """Refuse a missing model for a container, which downloads nothing.
 
     Raises:
-        ConfigError: it runs in a container.
+        ConfigError: the engine runs in a container.
     """
     if engine.container is not None:
         raise ConfigError(
@@ -242,10 +238,9 @@ def refuse_a_model_elsewhere(engine: EngineConfig, missing: str) -> None:
 
 
 def model_mounts(folder: Path) -> tuple[Path, ...]:
-    """The model's folder, what links in it name and where these end; of the hub's cache, whose weights lie
-    elsewhere, the folder of blobs.
+    """Return the paths to mount: the model's folder and its links' targets, or the hub cache's blobs folder.
 
-    A link that leads nowhere, or where this user may not look, is as good as none.
+    Links that lead nowhere, or where this user may not look, are skipped.
     """
     blobs = folder.parent.parent / "blobs"
     linked = {
@@ -258,14 +253,12 @@ def model_mounts(folder: Path) -> tuple[Path, ...]:
 
 
 def in_short(path: Path | str) -> Path:
-    """An absolute path without dots and doubled slashes, as container runtimes read it; ``normpath`` leaves
-    two slashes before it."""
+    """Return an absolute path without dots and doubled slashes; ``normpath`` keeps two leading slashes."""
     return Path("/" + os.path.normpath(path).lstrip("/"))
 
 
 def hub_cache(engine: EngineConfig) -> Path:
-    """Where the hub's library keeps models for this engine. Source: huggingface_hub, environment
-    variables."""
+    """Return the hub cache's folder for this engine. Source: huggingface_hub, environment variables."""
     variables = {**os.environ, **engine.env}
     if engine.args.get("download_dir"):
         return Path(str(engine.args["download_dir"])).expanduser()
@@ -276,13 +269,13 @@ def hub_cache(engine: EngineConfig) -> Path:
 
 
 def weights_bytes(folder: Path) -> int | None:
-    """Size of all weights in ``folder``; None where there are none, or not yet all that an index names."""
+    """Return the total size of the weights in ``folder``; None if there are none, or some are missing."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         names = set(json.loads(index.read_text())["weight_map"].values())
         paths = [folder / name for name in names]
         return sum(p.stat().st_size for p in paths) if all(p.is_file() for p in paths) else None
-    # Some repositories hold the same weights a second time, in another layout.
+    # Some repositories hold the same weights twice, in two layouts.
     for pattern in ("model.safetensors", *WEIGHTS):
         if paths := list(folder.glob(pattern)):
             return sum(p.stat().st_size for p in paths)
@@ -290,8 +283,7 @@ def weights_bytes(folder: Path) -> int | None:
 
 
 def missing_from_host(engine: EngineConfig) -> str | None:
-    """What an engine would have to download before it can start, in a sentence; None where everything is
-    here."""
+    """Return a sentence on what an engine would have to download before it starts; None if nothing."""
     if engine.kind == "emulator" or Path(engine.model).expanduser().exists() or _kept_elsewhere(engine):
         return None
     folder = model_folder(engine)
@@ -303,10 +295,10 @@ def missing_from_host(engine: EngineConfig) -> str | None:
 
 
 def fetch_model(engine: EngineConfig) -> None:
-    """Download the model in the engine's interpreter; its progress bars go to standard error.
+    """Download the model with the engine's interpreter; progress bars go to standard error.
 
     Raises:
-        EngineError: the hub may not be asked, or gave no model; says what to do.
+        EngineError: offline mode is set, or the download failed; carries the remedy.
     """
     variables: dict[str, str] = {**os.environ, **with_references(engine.env, "engine.env")}
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
@@ -327,11 +319,11 @@ def fetch_model(engine: EngineConfig) -> None:
 
 
 def _kept_elsewhere(engine: EngineConfig) -> bool:
-    """Whether vLLM gets the model from something else than the hub; where from is then its own affair."""
+    """Return whether vLLM gets the model from elsewhere than the hub, which is not checked here."""
     modelscope = str({**os.environ, **engine.env}.get("VLLM_USE_MODELSCOPE", "")).lower() in TRUE
     return modelscope or "://" in engine.model
 
 
 def _weights_wanted(engine: EngineConfig) -> bool:
-    """A virtual GPU has none, whatever the load format."""
+    """Return whether weights are needed; a virtual GPU needs none, whatever the load format."""
     return engine.kind != "virtual_gpu" and engine.args.get("load_format") != "dummy"

@@ -1,9 +1,9 @@
-"""An engine in a container: the words that go before its command.
+"""Build the container command that precedes an engine's command.
 
-They run it in an image, with this host's loopback and nothing else of the host that it does not need: the
-instrument and the model to read, the launch's folder of step records and its store to write. The image is not
-changed. Variables are named in arguments and handed over through standard input, so no value of one is in an
-argument, a receipt or the runtime's own files. Why so: docs/decisions/0035.
+The container shares this host's loopback and sees only what it needs: the instrument and the model
+(read-only), the launch's folder of step records and its store (writable). The image is not changed. Arguments
+name environment variables and standard input carries their values, so no value appears in an argument, a
+receipt or the runtime's files. Reasons: docs/decisions/0035.
 """
 
 import json
@@ -39,18 +39,17 @@ from connector_tax.run.engine.gpus import ORDER, VISIBLE, Cards, gpu_words
 from connector_tax.run.engine.store import folder_in
 from connector_tax.run.engine.supervisor import HANDED
 
-# In the order in which they are looked for: podman's containers are children of whoever starts them, and need
-# no daemon.
+# In search order. Podman containers are children of their caller and need no daemon.
 RUNTIMES: tuple[Runtime, ...] = ("podman", "docker")
 ANSWER_WITHIN_S = 60.0
 PLUGINS, PATCHES = PROJECT_ROOT / "launch" / "plugins", PROJECT_ROOT / "patches"
 PACKAGE = Path(connector_tax.__file__).resolve().parent
-# The first process of every container, and what of this project is mounted into it.
+# The first process of every container, and the parts of this project that are mounted.
 INIT, INSTRUMENT = PLUGINS / "container_init.py", (PLUGINS, PATCHES, PACKAGE)
 PREFIX = "connector-tax-"
-# No place of this host is handed on of what an engine inherits.
+# Inherited variables that name a path of this host are not passed on.
 _PLACE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|DIRECTORY|FILE)$")
-# What the supervisor and the runtime's client go by, and keep from this host.
+# The supervisor and the runtime's client read these, and keep this host's values.
 _CLIENTS = re.compile(r"PATH|HOME|TMPDIR|PYTHONHOME|(LD|XDG|DOCKER|CONTAINERS?|PODMAN|STORAGE)_\w+")
 # Set by the pipeline for each launch.
 _OURS = {
@@ -58,15 +57,14 @@ _OURS = {
     *("CONNECTOR_TAX_ENGINE_MODEL", "CONNECTOR_TAX_ENGINE_SEED", "CONNECTOR_TAX_FAULT", "CONNECTOR_TAX_RUN"),
     *("CONNECTOR_TAX_STEP_FLUSH_S", "CONNECTOR_TAX_VIRTUAL_GPU"),
 }
-# Read before standard input, by a container's first process or NVIDIA's hook; the last is added to for a
-# virtual GPU.
+# Read before standard input, by the container's first process or NVIDIA's hook. A virtual
+# GPU extends VLLM_PLUGINS.
 _KEPT = re.compile(r"(PYTHON|NVIDIA_)\w*|VLLM_PLUGINS")
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image by its name and what that stands for now, who this process's user is in there, and which
-    PYTHONPATH it sets."""
+    """An image: its name, the digest behind it, our user inside it, and the PYTHONPATH that it sets."""
 
     runtime: Runtime
     version: str
@@ -79,11 +77,10 @@ class Image:
 
 @cache
 def image_of(container: ContainerConfig) -> Image:
-    """The image by the runtime that is named, else by the first that is installed; looked up once in a
-    process.
+    """Return the image from the configured runtime, or from the first installed one; cached per process.
 
     Raises:
-        ConfigError: no such runtime or image is here.
+        ConfigError: the runtime or the image is not on this host.
         EngineError: the runtime does not answer.
     """
     here = (runtime for runtime in RUNTIMES if shutil.which(runtime))
@@ -99,9 +96,9 @@ def image_of(container: ContainerConfig) -> Image:
     if runtime == "docker":
         about = ("info", "--format", "{{.ServerVersion}} {{.SecurityOptions}}")
     version, _, security = _answer(runtime, *about).partition(" ")
-    # In podman root is whoever started it, as in docker where its daemon runs without root itself.
+    # Root inside podman, and inside rootless docker, is the user who started it.
     user = "0:0" if runtime == "podman" or "rootless" in security else f"{os.getuid()}:{os.getgid()}"
-    # Where a user namespace makes this user root, the numbers of other groups are nobody's in there.
+    # Where a user namespace maps this user to root, other group numbers have no meaning inside.
     groups = tuple(sorted({*os.getgroups()} - {os.getgid()})) if user != "0:0" else ()
     try:
         found = _answer(runtime, "image", "inspect", "--format", "{{.Id}} {{json .Config.Env}}", "--", name)
@@ -133,12 +130,13 @@ def _answer(runtime: Runtime, *arguments: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Contained:
-    """What of one launch the container has to know.
+    """What the container needs to know about one launch.
 
     Attributes:
-        names, handed: its variables, and those that come through its standard input: all that may be secret.
-        values: of those that the runtime's client would go by itself, so they are told in its command.
-        reads, writes: folders of this host that it sees, under their own paths.
+        names, handed: its variables, and those sent through standard input, which
+            include every possible secret.
+        values: variables that the runtime's client would read itself, so its command carries the values.
+        reads, writes: folders of this host that are mounted under their own paths.
     """
 
     image: Image
@@ -166,14 +164,17 @@ def contained(
     cpus: tuple[int, ...],
     writes: tuple[Path, ...],
 ) -> Contained:
-    """Return the engine's container; ``environment`` becomes its client's. A mount or a model that is not
-    here is a ConfigError."""
+    """Return the engine's container, and turn ``environment`` into that of its client.
+
+    Raises:
+        ConfigError: a mount or the model is not on this host.
+    """
     assert engine.container is not None
     home = (cache_folder() / "containers" / image.digest.removeprefix("sha256:")[:16]).absolute()
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     store, own = folder_in(connector), os.sched_getaffinity(0)
     given, names_of = given_environment(engine, connector), {**engine.env, **connector.env}
-    # By what it refers to as well: other references were put in when the config was read.
+    # A remaining reference marks a secret: the config reader has replaced the others.
     secret = {n for n, v in given.items() if is_secret(n, v) or REFERENCE.search(names_of.get(n, ""))}
     names = passed_names(environment, given)
     values = {n: v for n, v in given.items() if _CLIENTS.fullmatch(n) and n not in secret}
@@ -196,40 +197,36 @@ def contained(
         writes=(*(path.absolute() for path in writes), *([] if store is None else [store]), home),
         home=home,
         cards=cards,
-        # Without any those that this process may use, which a daemon's containers know nothing of.
+        # Default: this process's own affinity, which a daemon's containers do not inherit.
         cpus=cpus or (() if len(own) == os.cpu_count() else tuple(sorted(own))),
         grace_s=engine.stop_grace_s,
     )
 
 
 def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[str, ...]:
-    """The variables that a container gets: what the config sets (``given``), what the pipeline sets, and what
-    shapes an engine anywhere."""
+    """Return the container's variables: from config (``given``), pipeline, and inherited engine settings."""
     inherited = (name for name in environment if SHAPING.fullmatch(name) and not _PLACE.search(name))
     return tuple(sorted({*inherited, *given, *_OURS}))
 
 
 def python_path(image: Image, given: Mapping[str, str]) -> str:
-    """PYTHONPATH before ``instrument`` adds to it: the config's, else the image's, with which questions are
-    answered; never this host's."""
+    """Return the PYTHONPATH that ``instrument`` extends: the config's, else the image's; not this host's."""
     return given.get("PYTHONPATH", image.pythonpath)
 
 
 def grace_s(engine: EngineConfig) -> float:
-    """How long an engine that is told to end has; this side has 2 s longer than a container's first
-    process."""
+    """Return the seconds that an engine has to end; for a container 2 s more than its first process has."""
     return engine.stop_grace_s + (2.0 if engine.container is not None else 0)
 
 
 def launch_words(launch: Contained) -> list[str]:
-    """What goes before the engine's command: the runtime's own words, the image, and the container's first
-    process."""
+    """Return the words before the engine's command: the runtime's arguments, the image, the first process."""
     told = {name: f"={value}" for name, value in launch.values.items()}
     return [
         *(launch.image.runtime, "run", "--rm", "--interactive"),
         *(f"--name={PREFIX}{launch.mark}", f"--label={PREFIX}mark={launch.mark}"),
-        # The engine listens on this host's loopback, as outside of containers; its sockets in files and its
-        # shared memory are its own. As much of that as this host has, which is a limit and no reservation.
+        # The engine listens on this host's loopback, as without a container. Its shared memory is private;
+        # the size is a limit (all that this host has), not a reservation.
         *(
             "--network=host",
             "--ipc=private",
@@ -248,8 +245,7 @@ def launch_words(launch: Contained) -> list[str]:
 
 
 def interpreter(engine: EngineConfig) -> list[str]:
-    """What to put before ``-c`` or ``-m`` to ask the engine's interpreter something; in a container, one that
-    ends with the answer."""
+    """Return the words before ``-c`` or ``-m`` that run the engine's interpreter, container included."""
     python = engine_python(engine)
     if engine.container is None:
         return [python]
@@ -260,12 +256,10 @@ def interpreter(engine: EngineConfig) -> list[str]:
 
 
 def probe_words(image: Image, reads: Iterable[Path]) -> list[str]:
-    """As ``launch_words``, for a question to the image's interpreter: without a network, variables or a place
-    to write."""
+    """Return the container words for a question to the image's interpreter: no network, nothing writable."""
     return [
         *(image.runtime, "run", "--rm", "--network=none"),
-        # Longer than anybody waits; nothing is left then of a question that is given up. docker has no such
-        # word.
+        # Longer than any caller waits, so an abandoned question leaves nothing. docker has no such option.
         *(["--timeout=330"] if image.runtime == "podman" else []),
         *_narrow(image),
         *map(_mount, dict.fromkeys(reads)),
@@ -274,40 +268,44 @@ def probe_words(image: Image, reads: Iterable[Path]) -> list[str]:
 
 
 def _narrow(image: Image, given: Iterable[str] = ()) -> Iterator[str]:
-    """This user, without any right beyond what that user has; and the command is the engine's, whatever the
-    image would start.
+    """Yield the arguments that limit a container to this user's rights and bypass the image's entry point.
 
-    No log of the runtime's own: it would keep what an engine prints of its secrets. ``given`` are variables
-    that have a value.
+    The runtime keeps no log, since it would hold secrets that the engine prints.
+
+    Args:
+        given: names of variables that already have a value.
     """
     yield from ("--pull=never", f"--user={image.user}", *(f"--group-add={group}" for group in image.groups))
-    # Whatever PODMAN_USERNS, containers.conf or the daemon's userns-remap would have: files are this user's.
+    # Override PODMAN_USERNS, containers.conf and the daemon's userns-remap, so that
+    # files belong to this user.
     yield from ("--userns=host", "--cap-drop=ALL", "--security-opt=no-new-privileges")
     yield from ("--security-opt=label=disable", "--entrypoint=", "--workdir=/")
     yield from ("--log-driver=none", "--no-healthcheck")
-    # Python's getpass, which torch before 2.13 asks when it is imported, fails of a user who is not in the
-    # image's /etc/passwd.
+    # torch before 2.13 calls Python's getpass on import, which fails for a user who is not in /etc/passwd.
     empty = {"USER": "connector-tax"}
-    # podman hands on a proxy of the environment and docker the one in its user's config; its address may hold
-    # a password.
+    # podman passes on the environment's proxy and docker the one of its user's config. A proxy
+    # address may hold a password.
     if image.runtime == "docker":
         proxies = [f"{kind}_PROXY" for kind in ("HTTP", "HTTPS", "FTP", "NO", "ALL")]
         empty |= {name: "" for proxy in proxies for name in (proxy, proxy.lower())}
     yield from (f"--env={name}={value}" for name, value in empty.items() if name not in given)
     if image.runtime == "podman":
         yield "--http-proxy=false"
-    # Limits as this process has them: runtimes give others, and may not be allowed to.
+    # Use this process's limits: runtimes set others, which they may not be allowed to.
     for name in ("nofile", "nproc", "memlock"):
         limits = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))
-        if name == "nproc":  # podman lowers its own to as many as the kernel can number; -1 is none
+        if name == "nproc":  # podman lowers its own to the kernel's pid_max; -1 is unlimited
             most = int(Path("/proc/sys/kernel/pid_max").read_text())
             limits = min(limits[0] % 2**64, most), min(limits[1] % 2**64, most)
         yield f"--ulimit={name}={limits[0]}:{limits[1]}"
 
 
 def _mounts(mounts: Iterable[str]) -> Iterator[Path]:
-    """``engine.container.mounts`` as a runtime reads them, which refuses one place given twice; raises for
-    one that is not here."""
+    """Yield ``engine.container.mounts`` as a runtime reads them; it refuses duplicates.
+
+    Raises:
+        ConfigError: a folder is not on this host.
+    """
     for path in map(in_short, mounts):
         if not os.path.exists(path):  # noqa: PTH110 - Path.exists raises where this user may not look
             raise ConfigError(

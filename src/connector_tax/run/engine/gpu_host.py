@@ -1,7 +1,6 @@
-"""What a host lacks to run vLLM on a GPU, asked before anything is launched: a card, an interpreter, vLLM,
-CUDA.
+"""Checks, before anything is launched, that this host can run vLLM on a GPU: card, interpreter, vLLM, CUDA.
 
-What a connector lacks, preflight says.
+Preflight checks what a connector needs.
 """
 
 import json
@@ -23,16 +22,15 @@ from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpus import Cards, host_gpus, parallel_sizes
 from connector_tax.run.engine.virtual_gpu import memory_utilization, release_key
 
-# Whether the KV memory that max_model_len asks for fits on the card, worked out before an engine spends
-# minutes on it.
+# Does the KV cache for max_model_len fit on the card? Computed before an engine spends minutes on it.
 
 GIB = 2**30
 BLOCK_TOKENS = 16
-# float32 weights are served in 16 bits unless engine.args.dtype says otherwise.
+# vLLM serves float32 weights in 16 bits unless engine.args.dtype says otherwise.
 BYTES = {"float32": 2, "bfloat16": 2, "float16": 2, "half": 2, "auto": 2}
 ASKED_BYTES = {**BYTES, "float32": 4, "float": 4}
-# Where the engine keeps weights or KV elsewhere, was told the size, or serves another shape, this arithmetic
-# does not hold.
+# These arguments move weights or KV off the card, fix the size or change the shape, so
+# the estimate does not apply.
 OTHERWISE = (
     *("cpu_offload_gb", "offload_group_size", "kv_cache_memory_bytes", "num_gpu_blocks_override"),
     *("quantization", "quantization_config", "hf_overrides", "hf_config_path"),
@@ -40,17 +38,16 @@ OTHERWISE = (
 
 
 def too_large(engine: EngineConfig, cards: Cards, longest_tokens: int) -> str | None:
-    """Why the engine cannot start on these cards, with what fits; None where it may, or where too little is
-    known.
+    """Return why max_model_len does not fit on these cards and what would; None if it fits or is unknown.
 
     Args:
-        longest_tokens: of the campaign's longest request, prompt and output.
+        longest_tokens: prompt plus output of the campaign's longest request.
     """
     folder = model_folder(engine) if engine.kind == "vllm" and cards.gpus else None
-    # Further arguments are not read here, and could be any of them.
+    # Further arguments are not parsed here, and could be any of OTHERWISE.
     if folder is None or engine.extra_args or any(engine.args.get(name) for name in OTHERWISE):
         return None
-    if (folder / "hf_quant_config.json").is_file():  # vLLM takes quantised weights from that file as well
+    if (folder / "hf_quant_config.json").is_file():  # vLLM also reads quantization from this file
         return None
     model = json.loads((folder / "config.json").read_text())
     try:
@@ -93,7 +90,7 @@ def too_large(engine: EngineConfig, cards: Cards, longest_tokens: int) -> str | 
 
 
 def _element_bytes(model: Foreign, engine: EngineConfig) -> int | None:
-    """Of the KV cache; None for a type whose size is not known here."""
+    """Return the bytes per KV cache element; None for an unknown type."""
     cache = str(engine.args.get("kv_cache_dtype") or "auto")
     if cache.startswith("fp8"):
         return 1
@@ -105,7 +102,7 @@ def _element_bytes(model: Foreign, engine: EngineConfig) -> int | None:
     return BYTES.get(str(model.get("dtype") or model.get("torch_dtype") or "auto"), 2)
 
 
-# vLLM's import takes half a minute where nothing is in the page cache.
+# Importing vLLM takes half a minute with a cold page cache.
 ASK_WITHIN_S = 300
 QUESTIONS = """
 import importlib.util, json, sys
@@ -117,21 +114,21 @@ if found["torch"] and sys.argv[1:]:
 print(json.dumps({**found, "cuda": cuda}))
 """
 FLASHINFER_SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
-# The releases whose sampler imports FlashInfer unless told not to: 0.20.2 wants to be told to, and after 0.33
-# vLLM does without. Source: vllm/envs.py and vllm/v1/sample/ops/topk_topp_sampler.py of 0.20.2, 0.21.0,
-# 0.32.0, 0.33.0 and of the main branch since.
+# The sampler of these releases imports FlashInfer by default; 0.20.2 needs opting in, and after 0.33 vLLM
+# does without. Source: vllm/envs.py and vllm/v1/sample/ops/topk_topp_sampler.py of 0.20.2, 0.21.0, 0.32.0,
+# 0.33.0 and the main branch since.
 IMPORT_FLASHINFER = ("0.21", "0.33")
 
 
 class _Cuda(msgspec.Struct, frozen=True):
-    """Of the interpreter's torch; ``build`` is None for one without CUDA."""
+    """CUDA as the interpreter's torch sees it; ``build`` is None for a CPU build."""
 
     build: str | None
     available: bool
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What the engine's interpreter has; ``cuda`` is None where it was not asked."""
+    """What the engine's interpreter has; ``cuda`` is None if it was not asked."""
 
     vllm: bool
     torch: bool
@@ -139,11 +136,11 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def lacking(engine_python: str, *, card: bool, env: Mapping[str, str] | None = None) -> list[str]:
-    """Everything that is missing, each with what would do; empty where a campaign can begin.
+    """Return everything that is missing, each with its remedy; empty if a campaign can begin.
 
     Args:
-        card: whether a GPU is asked for, too.
-        env: what a launch adds to the environment.
+        card: also require a GPU.
+        env: variables that a launch adds.
     """
     return list(_lacking(engine_python, card, env or {}))
 
@@ -197,11 +194,10 @@ def _answer(engine_python: str, card: bool, env: Mapping[str, str]) -> _Answer |
 
 
 def refuse_engine(engine: EngineConfig) -> None:
-    """Refuse an interpreter that cannot serve, before anything is started for it; preflight asks a
-    container's image.
+    """Refuse an interpreter that cannot serve, before anything is started; preflight checks container images.
 
     Raises:
-        ConfigError: it is not there or cannot be run, it has no vLLM, or there is no such model.
+        ConfigError: the interpreter is missing or cannot run, it has no vLLM, or the model is missing.
     """
     if engine.kind == "emulator" or engine.container is not None:
         return
@@ -212,10 +208,9 @@ def refuse_engine(engine: EngineConfig) -> None:
 
 
 def without_flashinfer(engine: EngineConfig, identity: EngineIdentity) -> str | None:
-    """Why every launch on this host's card would die for want of FlashInfer, with the remedy; None where none
-    would."""
+    """Return why launches on this card would fail without FlashInfer, with the remedy; else None."""
     release = identity.versions.get("vllm")
-    # A CPU build of torch samples without it, whatever cards there are.
+    # A CPU build of torch samples without FlashInfer, whatever the cards.
     if not (identity.gpu and identity.cuda and isinstance(release, str)):
         return None
     first, last = map(release_key, IMPORT_FLASHINFER)
@@ -232,7 +227,7 @@ def without_flashinfer(engine: EngineConfig, identity: EngineIdentity) -> str | 
 
 
 def missing_modules(engine: EngineConfig, modules: Iterable[str]) -> set[str]:
-    """Those of ``modules`` that the engine's interpreter cannot find; the embedded engine needs none."""
+    """Return those of ``modules`` that the engine's interpreter lacks; the embedded engine needs none."""
     wanted = sorted(set(modules))
     if engine.kind == "emulator" or not wanted:
         return set()

@@ -1,9 +1,9 @@
-"""Which cards the engine runs on: found once per job, and named by UUID wherever a card is spoken of.
+"""Finds the cards that an engine runs on, once per job, and names each by UUID.
 
-CUDA_VISIBLE_DEVICES may hold indices, UUIDs or the start of one, and what an index means hangs on
-CUDA_DEVICE_ORDER. So it is read here and nowhere else; the engine's environment, the lock, the wait for
-released memory, the sampler and the receipt all get what ``cards_of`` found.
-Source: CUDA C++ Programming Guide, environment variables. Why the engine gets indices: docs/decisions/0011.
+CUDA_VISIBLE_DEVICES may hold indices, UUIDs or their beginnings, and CUDA_DEVICE_ORDER decides what an index
+means. Only this module reads them: the engine's environment, the lock, the wait for released memory, the
+sampler and the receipt all use ``cards_of``. Source: CUDA C++ Programming Guide, environment variables. Why
+the engine gets indices: docs/decisions/0011.
 """
 
 import itertools
@@ -25,7 +25,7 @@ from connector_tax.base.units import LAST_PORT, is_number
 VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 SYSFS = Path("/sys")
 SHOWN_NONE = ("", "-1", "nodevfiles", "void", "none")
-# Arguments whose product is the number of cards one engine takes.
+# Arguments whose product is the number of cards per engine.
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 SHORT_FLAGS = {
     "-tp": "tensor_parallel_size",
@@ -39,12 +39,12 @@ class Gpu:
     """One card, or one MIG instance of a card.
 
     Attributes:
-        index: as NVML and nvidia-smi number the cards of this host, in the order of the PCI bus.
+        index: in NVML's and nvidia-smi's numbering, by PCI bus.
         uuid: as ``nvidia-smi -L`` prints it.
-        memory_mib: in total; None where the driver does not tell.
-        card_uuid: of the whole card, which has the clocks and the power; ``uuid`` itself but for a MIG
-            instance.
-        numa: the node of the host's memory that it hangs on; None where nobody tells.
+        memory_mib: total; None if the driver does not report it.
+        card_uuid: of the whole card, which has the clocks and the power; differs from
+            ``uuid`` for a MIG instance.
+        numa: NUMA node of the host; None if unknown.
     """
 
     index: int
@@ -67,11 +67,11 @@ class Cards:
     """What an engine is launched on.
 
     Attributes:
-        gpus: in the engine's own order; empty for the embedded engine, on a virtual GPU, without a driver,
-            and where none is shown.
-        slot: ``run.engine.gpu``, or one of ``engine.gpus``: tells measurements apart that have no card.
-        environment: what makes exactly these cards the engine's.
-        note: what the person at the machine should know about how they were found.
+        gpus: in the engine's order; empty for the embedded engine, a virtual GPU, a host without a driver,
+            and where none is visible.
+        slot: ``run.engine.gpu`` or one of ``engine.gpus``; distinguishes measurements without a card.
+        environment: variables that give the engine exactly these cards.
+        note: what the user should know about how they were found.
     """
 
     gpus: tuple[Gpu, ...]
@@ -85,30 +85,27 @@ class Cards:
 
     @property
     def sampled(self) -> str | None:
-        """UUID of the card whose clocks are sampled; None: there is none to sample."""
         return self.gpus[0].card_uuid if self.gpus else None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its locks, in an order that two campaigns share."""
+        """Return the names of its locks, in an order that all campaigns share."""
         if not self.gpus:
             return (f"gpu{self.slot}",)
         return tuple(sorted(gpu.uuid.replace("/", "_") for gpu in self.gpus))
 
     @property
     def words(self) -> str:
-        """As messages name it."""
         return " and ".join(map(str, self.gpus)) or f"place {self.slot} on this host"
 
     @property
     def side_port_slot(self) -> int:
-        """Which card of the host this is: connectors' ports are moved on by it."""
+        """Return the card's index on this host, by which connectors' ports are shifted."""
         return self.gpus[0].index if self.gpus else self.slot
 
 
 def visible_inside(cards: Cards) -> dict[str, str]:
-    """CUDA_VISIBLE_DEVICES in a container, where only these cards are there: they are counted from 0 in the
-    order of the bus."""
+    """Return CUDA_VISIBLE_DEVICES for a container, which numbers only its own cards, from 0 in bus order."""
     if not cards.gpus or any(gpu.is_mig for gpu in cards.gpus):
         return dict(cards.environment)
     on_the_bus = sorted(gpu.index for gpu in cards.gpus)
@@ -116,28 +113,26 @@ def visible_inside(cards: Cards) -> dict[str, str]:
 
 
 def gpu_words(runtime: Runtime, cards: Cards) -> list[str]:
-    """Cards by UUID: indices mean other cards where the runtime counts in another order."""
+    """Return the runtime's arguments for the cards, by UUID, since it may order cards differently."""
     uuids = [gpu.uuid for gpu in cards.gpus]
     if uuids and runtime == "docker":
-        return [f'--gpus="device={",".join(uuids)}"']  # quotes, since docker splits at commas
+        return [f'--gpus="device={",".join(uuids)}"']  # in quotes, since docker splits at commas
     return [f"--device=nvidia.com/gpu={uuid}" for uuid in uuids]
 
 
 def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None, place: int = 0) -> Cards:
-    """The cards that ``engine`` gets here: those of CUDA_VISIBLE_DEVICES where that is set, else from
-    ``run.engine.gpu`` on.
+    """Return the cards of ``engine``: those of CUDA_VISIBLE_DEVICES if set, else from ``run.engine.gpu`` on.
 
     Args:
-        place: so many engines have theirs in CUDA_VISIBLE_DEVICES before this one.
+        place: number of engines whose cards come first in CUDA_VISIBLE_DEVICES.
 
     Raises:
-        ConfigError: an entry names no card of this host, or several; or fewer are shown than the engine
-            takes.
+        ConfigError: an entry names no card or several, or fewer cards are visible than the engine takes.
     """
     if engine.kind == "emulator":
         return Cards((), engine.gpu)
     if engine.kind == "virtual_gpu":
-        # A card of this host would be a second device, which nobody asked for.
+        # A card of this host would be a second device, which the config does not ask for.
         return Cards((), engine.gpu, {VISIBLE: ""})
     variables = {**(os.environ if environ is None else environ), **engine.env}
     shown = variables.get(VISIBLE)
@@ -165,8 +160,7 @@ def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None, pla
 
 
 def engines_shown(engine: EngineConfig, environ: Mapping[str, str] | None = None) -> int | None:
-    """For how many engines CUDA_VISIBLE_DEVICES has cards, one at least; None where it does not say which
-    cards there are."""
+    """Return how many engines CUDA_VISIBLE_DEVICES has cards for, at least 1; None if it lists none."""
     shown = {**(os.environ if environ is None else environ), **engine.env}.get(VISIBLE)
     if engine.kind != "vllm" or shown is None or _shows_none(shown):
         return None
@@ -178,12 +172,11 @@ def _shows_none(shown: str | None) -> bool:
 
 
 def cards_wanted(engine: EngineConfig) -> int:
-    """How many cards one engine takes: the product of its parallel sizes."""
     return math.prod(parallel_sizes(engine).values())
 
 
 def parallel_sizes(engine: EngineConfig) -> dict[str, int]:
-    """``PARALLEL`` -> size; 1 where the engine's arguments do not say."""
+    """Return the sizes by name in ``PARALLEL``; 1 where the engine's arguments set none."""
     sizes = {name: int(engine.args.get(name) or 1) for name in PARALLEL}
     extra = [part for argument in engine.extra_args for part in argument.split("=", 1)]
     for flag, value in itertools.pairwise(extra):
@@ -194,10 +187,9 @@ def parallel_sizes(engine: EngineConfig) -> dict[str, int]:
 
 
 def host_gpus() -> tuple[tuple[Gpu, ...], str | None]:
-    """All cards and MIG instances of this host, in the order of the bus; why there are none where there are
-    none."""
+    """Return this host's cards and MIG instances in bus order, and the reason if there are none."""
     try:
-        # Here, since it takes 0.1 s of a core, and an engine without a card has no use for it.
+        # Imported here: it takes 0.1 s of a core, and an engine without a card does not need it.
         import pynvml
     except ImportError as error:
         return (), f"NVML's bindings cannot be imported ({error})"
@@ -211,7 +203,6 @@ def host_gpus() -> tuple[tuple[Gpu, ...], str | None]:
 
 
 def driver_version() -> str | None:
-    """NVIDIA's; None where it does not tell."""
     import pynvml
 
     try:
@@ -223,11 +214,11 @@ def driver_version() -> str | None:
 
 
 def memory_used_mib(gpu: Gpu) -> int | None:
-    """Memory in use on the card right now; None where the driver does not tell."""
+    """Return the MiB in use on the card now; None if the driver does not report it."""
     import pynvml
 
     try:
-        pynvml.nvmlInit()  # counted by NVML itself: it opens the driver once
+        pynvml.nvmlInit()  # NVML counts calls and opens the driver once
         return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)).used) // 2**20
     except pynvml.NVMLError:
         return None
@@ -247,13 +238,13 @@ def _mig_instances(nvml: Any, handle: Any) -> list[Any]:
     try:
         count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
     except nvml.NVMLError:
-        return []  # a card that cannot be divided
+        return []  # the card does not support MIG
     found = []
     for k in range(count):
         try:
             found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, k))
         except nvml.NVMLError:
-            continue  # no instance in that place
+            continue  # no instance at this index
     return found
 
 
@@ -267,20 +258,19 @@ def _gpu(nvml: Any, handle: Any, index: int, card_uuid: str) -> Gpu:
 
 
 def _numa(nvml: Any, handle: Any) -> int | None:
-    """As the kernel has it of the card's place on the bus; NVML spells the bus's domain with more digits."""
+    """Return the card's NUMA node from sysfs; NVML writes the PCI domain with more digits."""
     try:
         bus = nvml.nvmlDeviceGetPciInfo(handle).busId
     except nvml.NVMLError:
         return None
     place = re.sub("^0000(?=[0-9a-f]{4}:)", "", (bus.decode() if isinstance(bus, bytes) else bus).lower())
     file = SYSFS / "bus" / "pci" / "devices" / place / "numa_node"
-    # -1 where the host has one node, or the firmware does not say.
+    # -1 if the host has one node or the firmware does not report it.
     return int(text) if file.is_file() and (text := file.read_text().strip()).isdigit() else None
 
 
 def _named(entry: str, present: tuple[Gpu, ...], where: str) -> Gpu:
-    """The card that one entry of the list means, as CUDA reads it: a number, or a UUID or the start of
-    one."""
+    """Return the card that an entry names as CUDA reads it: by index, by UUID or by the start of one."""
     if is_number(entry):
         fitting = [g for g in present if g.index == int(entry) and not g.is_mig]
     else:
@@ -297,8 +287,7 @@ def _named(entry: str, present: tuple[Gpu, ...], where: str) -> Gpu:
 def _environment(gpus: tuple[Gpu, ...]) -> dict[str, str]:
     if any(g.is_mig for g in gpus):
         return {VISIBLE: ",".join(g.uuid for g in gpus)}
-    # Not the UUIDs, which would mean the same to everybody: vLLM takes int() of each entry (see decision
-    # 0011).
+    # Not UUIDs, although they are unambiguous: vLLM takes int() of each entry (decision 0011).
     return {VISIBLE: ",".join(str(g.index) for g in gpus), ORDER: "PCI_BUS_ID"}
 
 
@@ -327,7 +316,7 @@ def _note(
 
 
 def _without_cards(shown: str | None, fault: str | None) -> str | None:
-    """Nothing is said of a host without a driver where nobody asked for a card."""
+    """Return a note, or None if no card was requested on a host without a driver."""
     if shown is None and fault == "this host has no NVIDIA driver":
         return None
     asked = f"{VISIBLE}={shown}" if shown is not None else "engine.gpu"
@@ -337,17 +326,16 @@ def _without_cards(shown: str | None, fault: str | None) -> str | None:
     )
 
 
-# The engines that a campaign may run side by side on one host: what each is launched on, and that they have
-# nothing in common.
+# Slots: the engines that a campaign may run side by side on one host, without shared cards or ports.
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of one engine.
+    """The slot of one engine.
 
     Attributes:
-        engine: with the card and the port of this place.
-        place: among ``of`` that the campaign may have here at the same time, from 0.
+        engine: with this slot's card and port.
+        place: index among ``of`` slots.
     """
 
     engine: EngineConfig
@@ -357,13 +345,12 @@ class Slot:
 
 
 def slots_of(engine: EngineConfig, environ: Mapping[str, str] | None = None) -> tuple[Slot, ...]:
-    """One for each of ``engine.gpus``, or the one of ``engine.gpu``.
+    """Return a slot for each of ``engine.gpus``, or the one of ``engine.gpu``.
 
-    Fewer where CUDA_VISIBLE_DEVICES shows cards for fewer, as in a job of a batch system.
+    Fewer if CUDA_VISIBLE_DEVICES shows fewer cards, as in a job of a batch system.
 
     Raises:
-        ConfigError: a card is not there, or two places share one; the cards are not of one kind; or a port is
-            above the last there is.
+        ConfigError: a card is missing or shared, the cards differ in kind, or a port is above the last one.
     """
     of = len(engine.slots)
     here = min(of, engines_shown(engine, environ) or of)

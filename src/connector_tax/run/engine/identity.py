@@ -1,4 +1,4 @@
-"""What exactly is being measured: versions, GPU, host; and ``env.txt``, with secrets blanked."""
+"""Identifies what is measured: versions, cards, host; and writes ``env.txt`` with secrets blanked."""
 
 import json
 import os
@@ -24,9 +24,9 @@ from connector_tax.run.engine.container import image_of, interpreter, passed_nam
 from connector_tax.run.engine.gpus import Cards, driver_version
 from connector_tax.run.engine.virtual_gpu import gpu_identity
 
-# Asked of the engine's interpreter, which need not have anything of ours. vLLM's version comes from the
-# package's own file first: it may come from a checkout. Released wheels name no commit; what RECORD lists of
-# the package's files tells them apart.
+# Runs in the engine's interpreter, which need not have this project's packages. vLLM's version comes from
+# the package's own file first, since it may be a checkout. Released wheels name no commit; the files listed
+# in RECORD distinguish them.
 _PROBE = """
 import hashlib, importlib.metadata as m, importlib.util as u, json, pathlib, platform, re, sys
 def folder_of(name):
@@ -61,19 +61,19 @@ if not out["vllm_git_sha"]:
     if record: out["vllm_record_sha256"] = hashlib.sha256("\\n".join(record).encode()).hexdigest()
 print("\\n" + sys.argv[1] + json.dumps(out))
 """
-# Begins the line of the probe's answer: an interpreter may print a banner of its own.
+# Starts the answer's line, since an interpreter may print a banner.
 _ANSWER = "connector-tax-identity:"
 ANSWER_WITHIN_S = 120
-# What else of the environment can change a measurement; the rest is nobody's business.
+# Further variables that can change a measurement; env.txt holds no others.
 _TELLING = re.compile(SHAPING.pattern + r"|(CONNECTOR_TAX|AGENTIC|LD)_\w*|PYTHONPATH", re.ASCII)
 
 
 def interpreter_answer(engine: EngineConfig) -> dict[str, Any]:
-    """Versions by package, of a container's image among them, ``packages`` and ``cuda``.
+    """Return versions by package, ``packages``, ``cuda`` and a container's image digest.
 
     Raises:
-        ConfigError: there is no such interpreter, or no such image.
-        EngineError: the interpreter does not run, or does not answer; or its container runs on another host.
+        ConfigError: the interpreter or the image does not exist.
+        EngineError: the interpreter fails or does not answer, or its container runs on another kernel.
     """
     command = interpreter(engine)
     python = command[-1]
@@ -111,14 +111,14 @@ def interpreter_answer(engine: EngineConfig) -> dict[str, Any]:
 
 
 def engine_identity(engine: EngineConfig, cards: Cards, *, with_device: bool = True) -> EngineIdentity:
-    """Versions of the engine and its connectors, its cards and the host; equal for comparable cells.
+    """Return the versions of engine and connectors, the cards and the host; equal for comparable cells.
 
     Args:
-        with_device: also what the clock of a virtual GPU goes by, for which the model has to be here.
+        with_device: include a virtual GPU's parameters, which need the model on this host.
 
     Raises:
-        ConfigError: the step time of a virtual GPU cannot be worked out.
-        EngineError: the engine's interpreter does not run, or does not answer.
+        ConfigError: a virtual GPU's step time cannot be computed.
+        EngineError: the engine's interpreter fails or does not answer.
     """
     versions = interpreter_answer(engine)
     packages, cuda = versions.pop("packages"), versions.pop("cuda")
@@ -153,7 +153,7 @@ def _container(engine: EngineConfig) -> dict[str, Fact] | UnsetType:
 
 
 def env_text(engine: EngineConfig, connector: ConnectorSpec, identity: EngineIdentity, cards: Cards) -> str:
-    """``env.txt``: identity, telling environment variables, then the engine's installed packages."""
+    """Return ``env.txt``: identity, relevant environment variables, the engine's installed packages."""
     environment = engine_environment(engine, connector, cards)
     if engine.container is not None:
         given = given_environment(engine, connector)

@@ -1,8 +1,7 @@
-"""One launch of an engine: its command and environment, and ``launch.sh``, by which anybody starts the same
-server by hand.
+"""One launch of an engine: its command, its environment, and ``launch.sh`` for the same server by hand.
 
-Both are made of one list of words. In ``launch.sh`` whatever belongs to a machine, to the launch or to nobody
-else stands as a variable: a config refers to its secrets by ``${NAME}``, and so does the script.
+All three come from one list of words. In ``launch.sh`` every value that belongs to a machine or a launch, and
+every secret, is a variable: config and script both refer to secrets by ``${NAME}``.
 """
 
 import json
@@ -40,10 +39,10 @@ from connector_tax.run.engine.store import folder_in
 from connector_tax.run.engine.virtual_gpu import VARIABLE as VIRTUAL_GPU
 
 STEP_LOG = "AGENTIC_STEP_LOG_PATH"
-# What launch.sh sets itself, and the others that it has from wherever it runs.
+# Variables that launch.sh sets itself, and those that it gets from its surroundings.
 _OWN = ("ENGINE_PYTHON", "MODEL", "HOST", "PORT")
 _KNOWN = {*_OWN, "HOME", *(f"CONNECTOR_TAX_{name}" for name in ("PROJECT", "STORE", "FOLDER", "NAME"))}
-# Inherited variables that launch.sh has as well; a value of the second kind belongs to a machine.
+# Inherited variables that launch.sh also sets; those of the second pattern belong to a machine.
 _SHAPING = re.compile(SHAPING.pattern + r"|LD_\w+|CONNECTOR_TAX_(ENGINE_\w+|FAULT|STEP_FLUSH_S)", re.ASCII)
 _OF_A_MACHINE = re.compile(
     r"CUDA_DEVICE_ORDER|CUDA_VISIBLE_DEVICES|CUDA_HOME|HF_HOME|\w+_(CACHE|CACHE_ROOT|LIBRARY_PATH)"
@@ -113,8 +112,7 @@ echo "step records: $AGENTIC_STEP_LOG_PATH" >&2"""
 
 
 def instrument(environment: Mapping[str, str], *, emulator: bool = False) -> dict[str, str]:
-    """Return the variables by which an engine imports this project's part in it, and by which a virtual GPU
-    stands in for cards."""
+    """Return the variables that load this project's code into an engine and replace cards by a virtual GPU."""
     found, folders = {}, [PLUGINS, PATCHES, *([PACKAGE.parent] if emulator else [])]
     if environment.get(VIRTUAL_GPU):
         folders.insert(0, PLUGINS / "virtual_gpu" / "entry")
@@ -127,15 +125,14 @@ def instrument(environment: Mapping[str, str], *, emulator: bool = False) -> dic
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """An engine that is about to be started.
+    """An engine that is about to start.
 
     Attributes:
-        connector: with its store's folder in place.
-        environment: the engine's; of one in a container what the runtime's client has. ``instrument`` is not
-            in it yet.
-        cpus: that a process of this host stays on; empty for any.
-        contained: the container, where there is one, and ``steps``: the launch's folder that it writes into.
-        look_up: puts in what the config refers to.
+        connector: with its store's folder filled in.
+        environment: the engine's, or for a container its client's; without ``instrument``.
+        cpus: logical CPUs for a process of this host; empty for any.
+        contained, steps: the container, if there is one, and the launch's folder that it writes into.
+        look_up: resolves references in the config.
     """
 
     engine: EngineConfig
@@ -152,18 +149,17 @@ class Launch:
         """Return the program and its arguments.
 
         Raises:
-            ConfigError: a variable that the config refers to is not set, or as ``engine_python``.
+            ConfigError: a referenced variable is not set, or ``engine_python`` raised it.
         """
         words = self._words(*self._places())
         if self.contained is None:
             return words
-        # What the container is handed through its standard input is not for the client, and its PYTHONPATH
-        # not for the supervisor.
+        # The client must not have the variables that the container gets through standard input, and the
+        # supervisor must not have the container's PYTHONPATH.
         own = [f"{name}={value}" for name, value in self._instrument().items()]
         return ["env", *(word for name in self.contained.handed for word in ("-u", name)), *own, *words]
 
     def variables(self) -> dict[str, str]:
-        """Return the environment of the supervisor, and of the command in it."""
         return {**self.environment, **(self._instrument() if self.contained is None else {})}
 
     def script(self, configured: ConnectorSpec) -> str:
@@ -173,7 +169,7 @@ class Launch:
             configured: the connector with ``${STORE}``.
         """
         written = replace(self, connector=configured, look_up=lambda value, where: value)
-        # The model of a folder beside this one, by whoever runs the script elsewhere.
+        # Make relative model paths absolute, for a script that runs elsewhere.
         places = [os.path.abspath(p) if p.startswith(("./", "../")) else p for p in self._places()]  # noqa: PTH100
         places = [_portable(place) for place in places]
         run = " ".join(_word(_portable(word)) for word in written._words(*self._places()))
@@ -182,13 +178,11 @@ class Launch:
         if self.contained is not None:
             program = self.contained.image.runtime
             missing = f"no {program} here, the container runtime that the run had."
-            # Without a pipe for its standard input a container does not end with one.
+            # A container started by hand has no pipe on standard input that could end it.
             words = [self._of_another_launch(word) for word in words if word != "--interactive"]
         by_hand = list(map(_portable, words))
         command = " ".join(map(_word, by_hand))
-        if (
-            program == "docker"
-        ):  # its engine is whoever starts it; podman's is root in there and that user here
+        if program == "docker":  # docker: the caller's ids; podman: root inside is the caller
             command = re.sub(rf" --user={os.getuid()}:{os.getgid()}( --group-add=\d+)*", _USER, command)
         exports, lost = written._exports()
         named = dict.fromkeys(
@@ -206,7 +200,7 @@ class Launch:
             lost and f"# Not kept, since each was secret: {', '.join(lost)}.",
             "CONNECTOR_TAX_STORE" in named and _STORE,
             self.contained and f"{_FOLDER}{_word(_portable(str(self.contained.home)))}",
-            # Before the exports, which may be called MODEL or PORT.
+            # Before the exports, which may overwrite MODEL or PORT.
             f"set -- {command}",
             *(
                 (
@@ -225,7 +219,7 @@ class Launch:
         return "\n".join(line for line in lines if isinstance(line, str) and line)
 
     def _places(self) -> list[str]:
-        """Return what ``_OWN`` stands for in this launch."""
+        """Return this launch's values of ``_OWN``."""
         model = (
             self.engine.model
             if self.contained is None or not self.engine.is_vllm
@@ -236,10 +230,9 @@ class Launch:
     def _words(self, python: str, model: str, host: str, port: str) -> list[str]:
         before = ["taskset", "--cpu-list", ",".join(map(str, self.cpus))] if self.cpus else []
         before = before if self.contained is None else launch_words(self.contained)
-        # launch/plugins/vllm_serve.py is the `vllm` command, also where that fails.
+        # launch/plugins/vllm_serve.py is the `vllm` command, also where that command fails.
         module = ["vllm_serve", "serve", model] if self.engine.is_vllm else [EMULATOR, "--model", model]
-        # The connector is one word, and before the others: vLLM takes the word after --name.key for its
-        # value.
+        # One word, before the others: vLLM takes the word after --name.key for its value.
         config = self.look_up(self.connector.kv_transfer_config, self.connector.id)
         connector = [f"--kv-transfer-config={json.dumps(config)}"] if config else []
         named = ["--served-model-name", self.engine.served_model_name, "--host", host, "--port", port]
@@ -247,7 +240,7 @@ class Launch:
         return [*before, python, "-m", *module, *connector, *named, *arguments]
 
     def _of_another_launch(self, word: str) -> str:
-        """Return one of a container's words for other folders and another name."""
+        """Return a container's word with this launch's folders and name replaced by variables."""
         assert self.contained is not None
         word = word.replace(self.contained.mark, "${CONNECTOR_TAX_NAME}")
         folders = (self._places()[1], self.steps, folder_in(self.connector))
@@ -277,8 +270,7 @@ class Launch:
 
 
 def _portable(text: str) -> str:
-    """Return ``text`` with a variable for a store, a secret that is no reference, this project's folder and
-    the home folder."""
+    """Return ``text`` with variables for the store, secrets, this project's folder and the home folder."""
     text = masked(text).replace(STORE, "${CONNECTOR_TAX_STORE}").replace(MASKED, "${SECRET}")
     text = text.replace(f"{PROJECT_ROOT}/", "${CONNECTOR_TAX_PROJECT}/")
     home = os.environ.get("HOME", "").rstrip("/")
@@ -286,12 +278,12 @@ def _portable(text: str) -> str:
 
 
 def _word(text: str) -> str:
-    """Return ``text`` as one word of bash, in which its references are variables."""
+    """Return ``text`` as one bash word whose references stay variables."""
     pieces = REFERENCE.split(text)
     return "".join(f'"${p}"' if k % 2 else p and shlex.quote(p) for k, p in enumerate(pieces)) or "''"
 
 
 def _placed_anew(document: Path) -> str:
-    """Return a virtual GPU's document with a mark for the folder of its clock."""
+    """Return a virtual GPU's document with a placeholder for the folder of its clock log."""
     about = json.loads(document.read_text())
     return json.dumps({**about, "clock_log": "@FOLDER@/device_clock.jsonl"}, indent=2)

@@ -1,9 +1,9 @@
-"""Nothing outlives what started it, also after ``kill -9``.
+"""Makes sure that nothing outlives the process that started it, even after ``kill -9``.
 
 Measuring scripts turn SIGTERM and SIGHUP into ``SystemExit``, so that every ``finally`` runs. Snakemake
-passes SIGTERM on to nobody, and a killed Snakemake leaves its jobs measuring: so those that it starts ask the
-kernel for a SIGTERM when their parent dies. Nobody else's do: a shell may end before what it started, by
-``nohup``, ``setsid`` or ``disown``.
+does not forward SIGTERM, and its jobs go on if it is killed, so jobs that Snakemake starts ask the
+kernel for a SIGTERM when their parent dies. Other processes do not: a shell may end before its jobs
+(``nohup``, ``setsid``, ``disown``).
 """
 
 import signal
@@ -18,19 +18,18 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def end_in_order() -> None:
-    """Make this process end with its ``finally`` blocks on SIGTERM, and on SIGHUP unless that is ignored, as
-    under ``nohup``."""
+    """Run ``finally`` blocks on SIGTERM, and on SIGHUP unless it is ignored, as under ``nohup``."""
     for signum in ENDING:
         if signal.getsignal(signum) != signal.SIG_IGN:
             signal.signal(signum, _exit_on_signal)
 
 
 def end_with_parent(started_by: int) -> None:
-    """The same when its parent dies.
+    """End this process in the same way when its parent dies.
 
     Args:
-        started_by: process id of an ancestor. Where that died while this process still imported, the kernel
-            sends nothing, and somebody else is the parent.
+        started_by: process id of an ancestor. If it died while this process was importing, the kernel sends
+            nothing, so the current ancestors are checked.
     """
     signal.signal(signal.SIGTERM, _exit_on_signal)
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

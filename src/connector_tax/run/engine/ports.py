@@ -1,7 +1,7 @@
-"""Ports of this host: free ones, and who listens on those that an engine and its connector want.
+"""Ports of this host: finds free ones, and who listens on those that an engine and its connector need.
 
-Connectors listen beside the API, on ports of their own; which ones is data of ``config/connectors.yaml``. A
-port that is taken lets vLLM die minutes into a launch, or hang, so they are looked at before.
+Connectors listen on ports beside the API's (``config/connectors.yaml``). A taken port makes vLLM die minutes
+into a launch, or hang, so ports are checked before.
 """
 
 import random
@@ -20,40 +20,38 @@ from connector_tax.base.records.connector import ConnectorSpec, SidePort
 from connector_tax.base.units import LAST_PORT, is_number
 from connector_tax.run.engine.gpus import parallel_sizes
 
-# Moved on by card, so that campaigns on two cards of a host do not collide; not drawn afresh, since vLLM keys
-# its compile cache with them and every launch would then compile anew.
+# Ports are shifted by card, so that campaigns on two cards of a host do not collide. They are not random:
+# vLLM keys its compile cache with them, so every launch would compile anew.
 STRIDE = 100
-# Defaults of the connectors' own ports lie below.
+# Above the connectors' default ports.
 FIRST_PORT = 20_000
-# The first and the last port of those that Linux gives to connections and to servers that ask for port 0.
+# First and last port that Linux assigns to connections, and to servers that ask for port 0.
 KERNEL_CHOOSES = Path("/proc/sys/net/ipv4/ip_local_port_range")
 LOOPBACK = "127.0.0.1"
-# Addresses at which a listener gets what is sent to 127.0.0.1.
+# A listener at one of these addresses receives what is sent to 127.0.0.1.
 ANY = "0.0.0.0"  # nosec B104  # only compared with
 TAKES_LOOPBACK = (LOOPBACK, ANY, "::", "::ffff:127.0.0.1", f"::ffff:{ANY}")
-# An address of this host that nobody uses: only a listener at all IPv4 addresses is in its way.
+# An unused address of this host: only a listener on all IPv4 addresses blocks it.
 UNUSED = "127.83.67.84"
 PORT_TRIES = 3
 PORT_PAUSE_S = 0.2
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on right now."""
     return api_port(0)
 
 
 def api_port(wanted: int, place: int = 0, of: int = 1) -> int:
-    """``wanted``, or a free one for 0.
+    """Return ``wanted``, or for 0 a free port.
 
-    A free port is nobody's until it is bound, which takes vLLM a minute. So it is drawn from those that the
-    kernel gives to nobody by itself, neither to a connection nor to a server that asks for any.
+    A free port is unprotected until vLLM binds it a minute later. It is therefore drawn from the ports that
+    the kernel never assigns by itself.
 
     Args:
-        place: among ``of`` engines that run side by side: each of them draws from ports of its own.
+        place: index among the ``of`` engines that run side by side, each of which draws from its own ports.
 
     Raises:
-        EngineError: ``wanted`` is in use, or no free one was found; names who listens there if that can be
-            seen.
+        EngineError: ``wanted`` is in use, or none is free; names the listener if it is visible.
     """
     if wanted:
         if not _is_free(wanted):
@@ -72,8 +70,7 @@ def api_port(wanted: int, place: int = 0, of: int = 1) -> int:
 
 
 def _never_given() -> list[int]:
-    """Ports above those of well-known services that the kernel does not choose; all of them where it chooses
-    from all."""
+    """Return the ports from FIRST_PORT on that the kernel never assigns; all if it assigns all."""
     ports = range(FIRST_PORT, LAST_PORT + 1)
     low, high = (int(end) for end in KERNEL_CHOOSES.read_text().split())
     return [port for port in ports if not low <= port <= high] or list(ports)
@@ -90,17 +87,14 @@ def _is_free(port: int) -> bool:
 
 
 def side_port_environment(connector: ConnectorSpec, slot: int) -> dict[str, str]:
-    """The variables that move the connector's ports on for card ``slot``; none for the first, which has
-    vLLM's defaults."""
     return {p.env: str(p.port + STRIDE * slot) for p in connector.side_ports} if slot else {}
 
 
 def first_port(port: SidePort, environment: Mapping[str, str], slot: int) -> int:
-    """Where the connector starts to count: the variable's value where it is a number, else its default for
-    this card.
+    """Return the first of the connector's ports: its variable's value if a number, else the card's default.
 
     Raises:
-        EngineError: it is above the last port there is.
+        EngineError: it is above the last port.
     """
     value = environment.get(port.env, "").strip()
     return _port(port, int(value) if is_number(value) else port.port + STRIDE * slot)
@@ -118,12 +112,12 @@ def _port(side: SidePort, number: int) -> int:
 def taken_side_port(
     engine: EngineConfig, connector: ConnectorSpec, environment: Mapping[str, str]
 ) -> str | None:
-    """The first of the connector's ports that somebody listens on, with who that is; None where all are free.
+    """Return a message on the first taken port of the connector, with its listener; None if all are free.
 
     The embedded engine opens none of them.
 
     Raises:
-        EngineError: one is above the last port there is.
+        EngineError: a port is above the last one.
     """
     if engine.kind == "emulator":
         return None
@@ -145,7 +139,7 @@ def taken_words(connector: ConnectorSpec, side: SidePort, port: int) -> str:
 
 
 def is_taken(port: int) -> bool:
-    """Whether anybody listens on ``port``, on any address: some connectors bind them all."""
+    """Return whether anybody listens on ``port`` at any address: some connectors bind them all."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -160,7 +154,7 @@ class Listener:
     """One listening socket of this host.
 
     Attributes:
-        pid: None for a process that this user may not look into.
+        pid: None if this user may not inspect the process.
     """
 
     address: str
@@ -169,9 +163,8 @@ class Listener:
 
     @property
     def words(self) -> str:
-        """Who it is, as far as can be seen."""
         if self.pid is None:
-            # The kernel hides the sockets of a process with file capabilities from its own user, too.
+            # The kernel hides the sockets of a process with file capabilities even from its own user.
             return (
                 "a process of another user (or of this one's interpreter with file capabilities; setcap -r"
                 " takes them off it)"
@@ -182,7 +175,7 @@ class Listener:
 
 
 def listeners() -> list[Listener]:
-    """Every listening TCP socket of this host, or of this container's network."""
+    """Return every listening TCP socket of this network namespace."""
     return [
         Listener(c.laddr.ip, c.laddr.port, c.pid)
         for c in psutil.net_connections("tcp")
@@ -191,16 +184,14 @@ def listeners() -> list[Listener]:
 
 
 def listens(port: int, root: int) -> bool:
-    """Whether ``root`` or a descendant of it listens on 127.0.0.1:``port``."""
     there, ours = listeners(), family(root)
     return any(x.port == port and x.address == LOOPBACK and x.pid in ours for x in there)
 
 
 def intruder(port: int, root: int) -> str | None:
-    """Why requests to 127.0.0.1:``port`` need not reach ``root`` or a descendant, or others' do; None where
-    all is well.
+    """Return why requests to 127.0.0.1:``port`` may not stay between us and ``root``; else None.
 
-    Looked at again before it is said: a process that was forked between the two lists is in one of them only.
+    Checked again before reporting: a process forked between the two listings is in one of them only.
     """
     found = None
     for _ in range(PORT_TRIES):
@@ -214,7 +205,7 @@ def intruder(port: int, root: int) -> str | None:
 
 def _wrong(listener: Listener, launch: set[int]) -> str | None:
     ours = listener.pid in launch
-    # Somebody else on another address of this host gets none of our requests.
+    # A listener on another address of this host gets none of our requests.
     if not ours and _takes_loopback(listener):
         return (
             f"port {listener.port} of {LOOPBACK} is also answered by {listener.words}, which this launch did"
@@ -231,8 +222,10 @@ def _wrong(listener: Listener, launch: set[int]) -> str | None:
 
 
 def _takes_loopback(listener: Listener) -> bool:
-    """The kernel does not list whether a listener at ``::`` takes IPv4 as well; it is in the way of a bind
-    where it does."""
+    """Return whether a listener gets what is sent to 127.0.0.1.
+
+    The kernel does not show whether a listener at ``::`` takes IPv4 too, but a bind fails if it does.
+    """
     if listener.address != "::":
         return listener.address in TAKES_LOOPBACK
     with socket.socket() as probe:
@@ -244,7 +237,7 @@ def _takes_loopback(listener: Listener) -> bool:
 
 
 def family(root: int) -> set[int]:
-    """``root`` and its descendants; nobody where it has ended."""
+    """Return ``root`` and its descendants; empty once it has ended."""
     try:
         return {root, *(p.pid for p in psutil.Process(root).children(recursive=True))}
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""A running engine: launched, watched, and ended without leftovers."""
+"""Runs an engine: launches it, watches it, and ends it without leftovers."""
 
 import os
 import subprocess
@@ -43,11 +43,11 @@ from connector_tax.run.engine.supervisor import HANDED, KILL_WAIT_S
 from connector_tax.run.engine.virtual_gpu import VARIABLE as VIRTUAL_GPU_VARIABLE
 from connector_tax.run.engine.virtual_gpu import remove_copy, write_gpu
 
-# An engine's processes by what each is for: the API server, engine cores, workers.
+# The engine's processes by role: API server, engine cores, workers.
 
 
 def processes_below(root: int) -> dict[str, psutil.Process]:
-    """By role; a second one of the same role has its pid in its name.
+    """Return the descendants of ``root`` by role; a second one of a role gets its pid appended.
 
     Raises:
         psutil.NoSuchProcess: ``root`` is gone.
@@ -57,13 +57,13 @@ def processes_below(root: int) -> dict[str, psutil.Process]:
         try:
             role = _role(process)
         except psutil.Error:
-            continue  # ended between the listing and the question
+            continue  # ended since it was listed
         found[role if role not in found else f"{role}#{process.pid}"] = process
     return found
 
 
 def _role(process: psutil.Process) -> str:
-    """``api_server``, ``engine_core``, ``worker``, ...: vLLM names its processes by title."""
+    """Return ``api_server``, ``engine_core``, ``worker``, ...: vLLM sets its processes' titles."""
     title = " ".join(process.cmdline()) or process.name()
     for word, role in (
         ("EngineCore", "engine_core"),
@@ -72,13 +72,13 @@ def _role(process: psutil.Process) -> str:
     ):
         if word in title:
             return role
-    # `APIServer` is the title that vLLM gives each of several; a single one keeps its command.
+    # vLLM gives the title `APIServer` to each of several; a single one keeps its command.
     if any(word in title for word in ("vllm_serve", "APIServer", "connector_tax.run.emulator")):
         return "api_server"
     return process.name()
 
 
-# Waiting until the cards are as free as before the launch; without one there is nothing to wait for.
+# Wait until each card has as much free memory as before the launch.
 
 RELEASE_POLL_S = 0.5
 
@@ -86,16 +86,16 @@ MemoryBefore = dict[Gpu, int]
 
 
 def memory_before(gpus: tuple[Gpu, ...]) -> MemoryBefore:
-    """MiB in use on each card right now; a card that does not tell is left out."""
+    """Return the MiB in use on each card now, without cards that do not report it."""
     used = {gpu: memory_used_mib(gpu) for gpu in gpus}
     return {gpu: mib for gpu, mib in used.items() if mib is not None}
 
 
 def wait_released(before: MemoryBefore, *, tolerance_mib: int, timeout_s: float) -> None:
-    """Wait until memory in use is back to ``before`` within ``tolerance_mib``, on every card.
+    """Wait until each card's memory in use is within ``tolerance_mib`` of ``before``.
 
     Raises:
-        EngineError: it is not after ``timeout_s``; the next launch would meet a smaller card.
+        EngineError: memory is still held after ``timeout_s``, so the next launch would get less.
     """
     deadline = time.monotonic() + timeout_s
     for gpu, before_mib in before.items():
@@ -114,27 +114,26 @@ def wait_released(before: MemoryBefore, *, tolerance_mib: int, timeout_s: float)
 
 POLL_S = 0.1
 LOG_TAIL_BYTES = 400_000
-# How long an engine that answered with an error, or not at all, may take until its supervisor has seen it
-# die.
+# Time for the supervisor to notice that an engine died which answered with an error or not at all.
 DEATH_WAIT_S = 2.0
 
 
 class LaunchError(EngineError):
-    """An engine that did not become ready; carries the root cause."""
+    """An engine did not become ready; carries the root cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """What to launch and where its traces go.
+    """What to launch, and where its logs and records go.
 
     Attributes:
-        folder: gets ``launch.sh``, ``vllm_stdout.log`` and ``vllm_stderr.log``; of a virtual GPU also
-            ``virtual_gpu.json``.
-        step_log: AGENTIC_STEP_LOG_PATH; None leaves step timing off.
+        folder: gets ``launch.sh``, ``vllm_stdout.log``, ``vllm_stderr.log``, and a virtual
+            GPU's ``virtual_gpu.json``.
+        step_log: AGENTIC_STEP_LOG_PATH; None turns step timing off.
         fault: for tests of the embedded engine, see ``run/emulator/faults.py``.
         cpus: logical CPUs that the engine stays on; empty for any.
-        cards: what it runs on, where the caller has looked them up already; None: looked up at the launch.
-        place: among ``of`` engines that the campaign may run side by side, from 0.
+        cards: what it runs on; None: looked up at the launch.
+        place: index among the ``of`` engines that the campaign may run side by side.
     """
 
     engine: EngineConfig
@@ -150,11 +149,11 @@ class LaunchRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunningEngine:
-    """A handle on the engine's supervisor; every answer is asked of the running processes.
+    """A handle on the engine's supervisor; every property queries the running processes.
 
     Attributes:
-        oom_kills: by the kernel's count, when it was launched; None where it does not count them.
-        inside: of an engine in a container, the container's first process.
+        oom_kills: the kernel's count at launch; None where it keeps none.
+        inside: the first process of the engine's container, if it has one.
     """
 
     request: LaunchRequest
@@ -165,8 +164,7 @@ class RunningEngine:
 
     @property
     def root(self) -> int:
-        """The process below which there is the engine and nothing else: its supervisor; in a container, where
-        one is up, the first process there."""
+        """Return the parent of all engine processes: the container's first process, else the supervisor."""
         inside = self.inside.pid if self.inside is not None else None
         return self.supervisor.pid if inside is None else inside
 
@@ -180,17 +178,16 @@ class RunningEngine:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What each request of ours carries: the key that the engine asks for, if it asks for one."""
+        """Return the headers of our requests: the API key, if the engine requires one."""
         key = api_key(self.request.engine, self.request.connector)
         return {} if key is None else {"Authorization": f"Bearer {key}"}
 
     @property
     def step_flush_s(self) -> float:
-        """How often the engine writes its step records out."""
         return float(self.request.engine.env.get("CONNECTOR_TAX_STEP_FLUSH_S", "0.5"))
 
     def death(self, within_s: float = 0.0) -> str | None:
-        """The root cause from its log if it is dead now, or within ``within_s``; None while it lives."""
+        """Return the root cause from the log if the engine dies within ``within_s``; None while it lives."""
         with suppress(subprocess.TimeoutExpired):
             self.supervisor.wait(within_s)
         code = self.supervisor.poll()
@@ -202,9 +199,12 @@ class RunningEngine:
         return cause
 
     def death_behind_silence(self) -> str | None:
-        """As ``death``, for an engine that gave no answer, or an error. If it is dying, its supervisor first
-        ends what is left of it; if it lives, it answers ``/health``. Its processes and its port say nothing:
-        an API server may take long to end, and an engine core may have inherited the socket."""
+        """Return the root cause if an engine that gave an error or no answer is dead; None if it lives.
+
+        A dying engine's supervisor first ends the remaining processes; a living one answers
+        ``/health``. Processes and port prove nothing: an API server may take long to end, and an engine
+        core may have inherited the socket.
+        """
         death = self.death(within_s=DEATH_WAIT_S)
         deadline_s = time.monotonic() + grace_s(self.request.engine) + KILL_WAIT_S
         while death is None and time.monotonic() < deadline_s and not self._is_healthy():
@@ -218,27 +218,24 @@ class RunningEngine:
             return False
 
     def trouble(self) -> str | None:
-        """Its root cause if it is dead now; else what its log calls an error; None without one."""
         return self.death() or error_in(self._since_ready())
 
     def log_text(self) -> str:
-        """The end of both logs without secrets, standard error last."""
+        """Return the end of both logs, masked, standard error last."""
         return masked("\n".join(_tail(self.request.folder / n) for n in LOGS))
 
     def last_words(self) -> str:
-        """Its log's last line, for a message."""
         return f"its log ends with: {_last_line(self.log_text())}"
 
     def _since_ready(self) -> str:
-        """As ``log_text``; of an engine that got ready, without what it overcame on the way there."""
+        """Like ``log_text``, without what a ready engine logged while it started."""
         return masked("\n".join(since_ready(_tail(self.request.folder / n)) for n in LOGS))
 
     def wait_ready(self) -> None:
-        """Until ``/v1/models`` names the model, and nobody but this engine can have said so.
+        """Wait until ``/v1/models`` names the model and only this engine can have answered.
 
         Raises:
-            LaunchError: it died (with the root cause), was not ready in time, or does not have its port to
-                itself.
+            LaunchError: the engine died (with the root cause), was not ready in time, or shares its port.
         """
         timeout_s = self.request.engine.ready_timeout_s
         deadline = time.monotonic() + timeout_s
@@ -267,32 +264,30 @@ class RunningEngine:
             return False
 
     def check_port(self) -> None:
-        """Refuse a port at which somebody else answers some of the requests, or that others on the network
-        can reach.
+        """Refuse a port that another process answers too, or that the network can reach.
 
-        vLLM binds its port with SO_REUSEPORT, so a second engine on it is no error, and takes every other
-        connection.
+        vLLM binds with SO_REUSEPORT, so a second engine on the port causes no error and
+        takes every other connection.
 
         Raises:
-            LaunchError: somebody else listens there as well, or the engine on more than 127.0.0.1.
+            LaunchError: another process listens there, or the engine listens beyond 127.0.0.1.
         """
         wrong = intruder(self.port, self.root)
-        if wrong is not None and self.death() is None:  # of a dead one, what is left of it is no stranger
+        if wrong is not None and self.death() is None:  # leftovers of a dead engine are not intruders
             raise LaunchError(f"{self.request.connector.id}: {wrong}")
 
     def processes(self) -> dict[str, psutil.Process]:
-        """The engine's processes by role, without the supervisor, or what looks after a container."""
+        """Return the engine's processes by role, without the supervisor and a container's helpers."""
         return processes_below(self.root)
 
 
 @contextmanager
 def running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
-    """As ``_running_engine``, with an empty store folder and one for vLLM's sockets of its own, which are
-    removed afterwards.
+    """Run an engine with an empty store folder and a folder for vLLM's sockets; both are removed afterwards.
 
     Raises:
         ArtifactError: the store's folder cannot be made or emptied.
-        EngineError: the port is in use, or the GPU was not given back.
+        EngineError: a port is in use, or a card's memory was not released.
     """
     with (
         own_store(request.connector) as connector,
@@ -306,12 +301,12 @@ def running_engine(request: LaunchRequest) -> Iterator[RunningEngine]:
 def _running_engine(
     request: LaunchRequest, configured: ConnectorSpec, sockets: str
 ) -> Iterator[RunningEngine]:
-    """Launch, hand over, and end the engine with all its descendants, whatever the body does.
+    """Launch the engine, yield it, and end it with all its descendants, whatever the body does.
 
-    The body calls ``wait_ready`` itself. After it, also where it failed, the cards are waited for.
+    The body calls ``wait_ready`` itself. Afterwards, also after an error, this waits for the cards' memory.
 
     Raises:
-        EngineError: the API's port or one that the connector wants is in use, or a card was not given back.
+        EngineError: a port of the API or the connector is in use, or a card's memory was not released.
     """
     request.folder.mkdir(parents=True, exist_ok=True)
     if request.step_log is not None:
@@ -341,12 +336,11 @@ def _running_engine(
             _end(request, supervisor)
             release()
         except EngineError as unreleased:
-            # Both are told: what went wrong first is the reason, and what is left is what must be cleared
-            # away.
+            # Report both: the first is the reason, the second what must be cleared away.
             raise EngineError(f"{error}\nAnd afterwards: {unreleased}") from error
         raise
     except BaseException:
-        _end(request, supervisor)  # told to end: nobody waits for the card
+        _end(request, supervisor)  # told to end: do not wait for the card
         raise
     _end(request, supervisor)
     release()
@@ -355,7 +349,7 @@ def _running_engine(
 def _end(request: LaunchRequest, supervisor: Supervisor) -> None:
     try:
         stop_supervised(supervisor, request.folder, grace_s=grace_s(request.engine))
-    finally:  # also where something does not end: a later start may have nothing to launch here
+    finally:  # also if something does not end, since no later launch may come to clean up
         remove_copy(request.folder)
         clean_logs(request.folder)
 
@@ -369,7 +363,7 @@ def _spawn(
     mark: str,
     sockets: str,
 ) -> Supervisor:
-    # What a shell around us happens to have set is no setting of this launch.
+    # The surrounding shell's values are no setting of this launch.
     for name in (STEP_LOG, HANDED, VIRTUAL_GPU_VARIABLE):
         environment.pop(name, None)
     if request.step_log is not None:
@@ -395,7 +389,7 @@ def _spawn(
                 {steps, *([] if request.step_log is None else [request.step_log.parent.absolute()])}
             ),
         )
-    # A container's first process puts itself on its cores.
+    # A container's first process sets its own CPU affinity.
     cpus = request.cpus if box is None else ()
     launch = Launch(
         request.engine,
@@ -423,8 +417,7 @@ def _spawn(
 
 
 def oom_kills() -> int | None:
-    """Processes that the kernel has killed for want of memory since it was booted, in any cgroup; None where
-    it does not count them."""
+    """Return the kernel's out-of-memory kills since boot; None if it does not count them."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:
@@ -439,7 +432,7 @@ def _tail(path: Path) -> str:
         start = max(0, os.path.getsize(path) - LOG_TAIL_BYTES)
         handle.seek(start)
         if start:
-            handle.readline()  # of a line's end nobody knows whether it is that of a secret
+            handle.readline()  # the rest of a cut line may be part of a secret
         return handle.read().decode(errors="replace")
 
 
@@ -448,33 +441,29 @@ def _last_line(text: str) -> str:
     return printable(lines[-1], MOST_CHARACTERS) if lines else "nothing"
 
 
-# What the engine's processes take of the host: CPU seconds, memory, and threads that spin.
+# The engine's use of this host: CPU seconds, memory, spinning threads.
 
-# Of a core, with no request in sight: below it a thread wakes often, above it it does not sleep.
+# Share of a core without requests. A thread below it wakes often; a thread above it does not sleep.
 SPINS_FROM = 0.3
 T = TypeVar("T")
 
 
 def cpu_seconds(engine: RunningEngine) -> dict[str, float]:
-    """User plus system CPU seconds of each process since it started, by role."""
     return _of_each(engine, lambda p: float(p.cpu_times().user + p.cpu_times().system))
 
 
 def rss_mib(engine: RunningEngine) -> dict[str, float]:
-    """Resident memory of each process, by role."""
     return _of_each(engine, lambda p: p.memory_info().rss / 2**20)
 
 
 def host_busy_seconds() -> float:
-    """CPU seconds since boot in which any core ran anything, this host's own work alone: no idling, nothing
-    stolen."""
+    """Return the CPU seconds since boot that this host spent working, without idle and stolen time."""
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system + times.irq + times.softirq)
 
 
 def idle_use(engine: RunningEngine, sample_s: float) -> IdleUse:
-    """What each process takes with no request in sight, watched for ``sample_s``; threads spin from
-    ``SPINS_FROM`` of a core on."""
+    """Return each process's CPU share without requests, over ``sample_s``, and the spinning threads."""
     processes, threads, start = cpu_seconds(engine), _thread_seconds(engine), time.monotonic()
     time.sleep(sample_s)
     elapsed_s = time.monotonic() - start
@@ -493,7 +482,7 @@ def idle_use(engine: RunningEngine, sample_s: float) -> IdleUse:
 
 
 def _thread_seconds(engine: RunningEngine) -> dict[tuple[str, int], tuple[str, float]]:
-    """(process, thread id) -> name and CPU seconds."""
+    """Return (process, thread id) -> (name, CPU seconds)."""
     found = _of_each(engine, lambda p: (p.pid, p.threads()))
     return {
         (role, t.id): (thread_name(pid, t.id), t.user_time + t.system_time)
@@ -506,14 +495,14 @@ def thread_name(pid: int, tid: int) -> str:
     try:
         return Path(f"/proc/{pid}/task/{tid}/comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
-        return str(tid)  # it ended since it was listed
+        return str(tid)  # ended since it was listed
 
 
 def _of_each(engine: RunningEngine, figure: Callable[[psutil.Process], T]) -> dict[str, T]:
     out = {}
     if engine.supervisor.poll() is None:
         for role, process in engine.processes().items():
-            # A process may end between the listing and the question; it then has no figure.
+            # A process that ended since it was listed has no figure.
             with suppress(psutil.Error):
                 out[role] = figure(process)
     return out

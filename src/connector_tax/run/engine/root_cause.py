@@ -1,9 +1,9 @@
-"""The line of an engine's log that says why it died.
+"""Finds the line of an engine's log that says why it died.
 
-vLLM dies in layers: a worker raises, the engine core wraps it, the API server wraps that and ends with
-"Engine core initialization failed. See root cause above". The last line is thus the least telling;
-the first exception of the first traceback that is not such a wrapper is the cause. A process that a signal
-killed raises nothing: there the cause is the line in which its parent finds it dead.
+vLLM dies in layers: a worker raises, the engine core wraps that, the API server wraps it again and ends with
+"Engine core initialization failed. See root cause above". The cause is therefore the first exception that
+ends a traceback and is no such wrapper. A process killed by a signal raises nothing; there the cause is the
+line in which its parent reports the death.
 """
 
 import re
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from connector_tax.base.files import printable
 
-# What a process that only reports another one's death says.
+# Lines of processes that only report another one's death.
 WRAPPERS = (
     "Engine core initialization failed",
     "See root cause above",
@@ -22,31 +22,29 @@ WRAPPERS = (
     "EngineDeadError",
     "EngineCore encountered",
     "cancelled",
-    # How what waits is told to wait no longer; whoever told it says why.
+    # Raised in whatever waits when it is cancelled; the canceller logs the reason.
     "CancelledError",
 )
-# Of one line; it becomes the reason of a skip, in tables and on terminals. The longest of vLLM's own have
-# some 500.
+# For one line; it becomes a skip reason in tables and terminals. vLLM's longest have about 500.
 MOST_CHARACTERS = 1000
 _PREFIX = re.compile(r"^(\([^)]*pid=\d+\)\s*)?((INFO|WARNING|ERROR|DEBUG|CRITICAL)\s[^\]]*\]\s?)?")
 _EXCEPTION = re.compile(
     r"^(?:(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure|Timeout)\b(:.*)?$|Fatal"
     r" Python error: .+)"
 )
-# What vLLM logs of a process of its own that is gone; with the exit code from about 0.26 on.
+# vLLM's report of a dead child process; with the exit code since about 0.26.
 _DIED = re.compile(
     r"(?P<kind>Worker|Engine core|RayWorkerProc) (?:proc )?(?P<name>\S+) died unexpectedly(?: \(exit code:"
     r" (?P<code>-?\d+)\))?"
 )
 _UNTOLD = "vLLM's log does not say of what"
 _WORKER_GONE = "WorkerProc initialization failed"
-# A killed engine core leaves no more than this in 0.32, and an EngineDeadError that points at a trace which
-# is not there.
+# All that a killed engine core leaves in 0.32, beside an EngineDeadError that points at a missing trace.
 _CORE_GONE = "engine core exited unexpectedly"
 _FAILED_CORE = re.compile(r"Failed core proc\(s\): \{'(?P<name>[^']+)': (?P<code>-?\d+)")
-# vLLM's word on standard output and Uvicorn's on standard error.
+# vLLM's line on standard output and Uvicorn's on standard error.
 _READY = re.compile(r"Starting vLLM (?:API )?server(?: \d+)? on|Application startup complete")
-# An access line names the answer's status and no reason.
+# Access log lines name a status but no reason.
 _ACCESS = re.compile(r'"[A-Z]+ \S+ HTTP/[\d.]+" \d{3}')
 _ERROR = re.compile(r"(error|exception|fatal)\b", re.IGNORECASE)
 _ERROR_WORD = re.compile(r"\b(error|fatal|killed|cannot|failed)\b", re.IGNORECASE)
@@ -54,19 +52,18 @@ _ERROR_WORD = re.compile(r"\b(error|fatal|killed|cannot|failed)\b", re.IGNORECAS
 
 @dataclass(frozen=True, slots=True)
 class _Death:
-    """A process of the engine that its parent found dead; ``signal`` is None where it ended otherwise or is
-    not told."""
+    """A process that its parent found dead; ``signal`` is None if it ended otherwise or is unknown."""
 
     words: str
     signal: str | None
 
 
 def root_cause(log_text: str, exit_code: int | None = None) -> str:
-    """One line, without vLLM's log prefix; never empty.
+    """Return the cause in one line, without vLLM's log prefix; never empty.
 
-    A process of the engine that a signal killed comes first, since what its parents raise then only follows.
-    Without an exception in the log: the signal that ended the engine if one did, else the last line that
-    speaks of an error, else the last line at all.
+    A process killed by a signal comes first, since its parents' exceptions only follow from that.
+    Without an exception: the signal that ended the engine, else the last line that mentions an
+    error, else the last line.
     """
     lines = _lines(log_text)
     exceptions, causes = _exceptions(lines)
@@ -74,7 +71,7 @@ def root_cause(log_text: str, exit_code: int | None = None) -> str:
     killed = _killed(deaths, causes)
     if killed is not None:
         return killed
-    # SystemExit and KeyboardInterrupt end a process that was told to end; they cause nothing.
+    # SystemExit and KeyboardInterrupt mean that a process was told to end; they are no causes.
     told = [line for line in causes if not line.startswith(("SystemExit", "KeyboardInterrupt"))]
     for candidates in (told, causes, [d.words for d in deaths], exceptions):
         if candidates:
@@ -89,16 +86,14 @@ def root_cause(log_text: str, exit_code: int | None = None) -> str:
 
 
 def since_ready(stream_text: str) -> str:
-    """Of one stream of an engine that got ready, what it said afterwards: it started in spite of everything
-    before."""
+    """Return a stream's text after the engine became ready; earlier errors did not prevent the start."""
     lines = stream_text.splitlines()
     ready = [k for k, line in enumerate(lines) if _READY.search(line)]
     return "\n".join(lines[ready[-1] + 1 :] if ready else lines)
 
 
 def error_in(log_text: str) -> str | None:
-    """Return the root cause of an engine's answers with errors; None where no line but those of its accesses
-    speaks of one."""
+    """Return the root cause of error answers; None if no line beside access lines mentions an error."""
     telling = [line for line in log_text.splitlines() if not _ACCESS.search(line)]
     return root_cause("\n".join(telling)) if any(map(_ERROR.search, telling)) else None
 
@@ -109,7 +104,7 @@ def _lines(log_text: str) -> list[str]:
 
 
 def _exceptions(lines: list[str]) -> tuple[list[str], list[str]]:
-    """All lines that end a traceback, and those of them that are no wrapper."""
+    """Return all lines that end a traceback, and those that are no wrappers."""
     found = [line for line in lines if _EXCEPTION.match(line)]
     return found, [line for line in found if not any(w in line for w in WRAPPERS)]
 
@@ -122,7 +117,7 @@ def _deaths(lines: list[str]) -> list[_Death]:
         elif match := _FAILED_CORE.search(line):
             kind = "engine core"
         elif _WORKER_GONE in line:
-            # Its own exception, if it raised one, stands before this line and is taken first.
+            # If it raised an exception, that stands before this line and takes precedence.
             found.append(
                 _Death(f"a worker process ended while it started, without an exception: {_UNTOLD}", None)
             )
@@ -140,16 +135,16 @@ def _deaths(lines: list[str]) -> list[_Death]:
 
 
 def _killed(deaths: list[_Death], causes: list[str]) -> str | None:
-    """The first process that a signal ended, unless vLLM sent the signal itself or an exception led to it."""
+    """Return the first death by a signal, unless vLLM sent the signal or an exception led to it."""
     for death in deaths:
-        # vLLM ends what is left of a failed engine with SIGTERM; C++ code that gives up calls abort().
+        # vLLM ends the rest of a failed engine with SIGTERM; C++ code that gives up calls abort().
         if death.signal not in (None, "SIGTERM") and not (death.signal == "SIGABRT" and causes):
             return death.words
     return None
 
 
 def _signal_name(exit_code: int | None) -> str | None:
-    """The signal behind a shell's 128 + n or Python's -n; None for an ordinary end."""
+    """Return the signal behind a shell's 128 + n or Python's -n; None for an ordinary exit."""
     if exit_code is None or 0 <= exit_code <= 128:
         return None
     number = -exit_code if exit_code < 0 else exit_code - 128

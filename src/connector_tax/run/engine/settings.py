@@ -1,7 +1,7 @@
-"""What an engine resolved its settings to, and the flags that make one like another.
+"""Reads the settings that an engine resolved to, and returns the flags that match one engine to another.
 
-Switching a connector on also switches engine settings. Most are read from inside the engine (the header of
-its step records), the rest from what it logs at start.
+Enabling a connector also changes engine settings. Most are read from the header of the step records, the rest
+from the engine's start-up log.
 """
 
 import json
@@ -24,18 +24,17 @@ from connector_tax.base.steptime.raw import headers_of
 from connector_tax.run.engine.command import engine_python
 from connector_tax.run.engine.container import interpreter
 
-# Step timing as the pipeline sees it: whether it fits this vLLM, and whether vLLM's files are free of earlier
-# versions of it.
+# Step timing: does it fit this vLLM, and are vLLM's files free of its earlier versions?
 
 PATCHER = PROJECT_ROOT / "patches" / "scheduler_step_timing.py"
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a script says of a vLLM that is installed, as one line of JSON.
+    """A script's report on an installed vLLM, one line of JSON.
 
     Attributes:
-        reason: why it does not fit; None where it does.
-        state: of what an earlier version wrote into vLLM's files; None without vLLM.
+        reason: why step timing does not fit; None if it does.
+        state: of vLLM's files with regard to earlier versions; None without vLLM.
         vllm: its folder.
     """
 
@@ -47,17 +46,17 @@ class Report(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class StepTiming:
-    """Whether step records can be had from this engine, and if not, why."""
+    """Whether this engine yields step records, and if not, why."""
 
     available: bool
     reason: str | None
 
 
 def step_timing_of(engine: EngineConfig) -> StepTiming:
-    """Whether it fits this release; the embedded engine writes its records by itself.
+    """Return whether step timing fits this release; the embedded engine records by itself.
 
     Raises:
-        EngineError: an earlier version is written into vLLM's files, and would record in this one's place.
+        EngineError: vLLM's files contain an earlier version, which would record in place of this one.
     """
     if not engine.step_timing:
         return StepTiming(False, "engine.step_timing is false")
@@ -70,14 +69,12 @@ def step_timing_of(engine: EngineConfig) -> StepTiming:
 
 
 def recorder_heard(step_log: Path, stderr_log: Path, *, connector: bool = False) -> StepTiming:
-    """Whether an engine that has served requests wrote step records, as an engine in which step timing works
-    does.
+    """Return whether an engine that has served requests wrote the expected step records.
 
     Args:
         step_log: AGENTIC_STEP_LOG_PATH of its launch.
-        stderr_log: of its launch, where step timing says what it wraps.
-        connector: whether it has one, whose hooks then have to be in the records, those of its workers as
-            well.
+        stderr_log: of its launch, where step timing logs what it wraps.
+        connector: whether it has one; its hooks, also the workers', must then be in the records.
     """
     said = [line.partition("connector-tax: ")[2] for line in _lines(stderr_log) if "connector-tax: " in line]
     last = said[-1] if said else "nothing about step timing in its log"
@@ -92,7 +89,7 @@ def recorder_heard(step_log: Path, stderr_log: Path, *, connector: bool = False)
 
 
 def vllm_folder(engine: EngineConfig) -> Path:
-    """The folder of the package ``vllm`` that the engine's interpreter would import; it is not imported.
+    """Return the folder of ``vllm`` that the engine's interpreter would import, without importing it.
 
     Raises:
         EngineError: there is none, or the interpreter does not run.
@@ -107,10 +104,10 @@ def vllm_folder(engine: EngineConfig) -> Path:
 
 
 def revert(engine: EngineConfig) -> str:
-    """Take out of vLLM's files what earlier versions wrote there; says in words what is there now.
+    """Remove what earlier versions wrote into vLLM's files; return a sentence on what is there now.
 
     Raises:
-        EngineError: something stays, or the files cannot be looked at; says what to do.
+        EngineError: something remains, or the files cannot be read; carries the remedy.
     """
     if engine.kind == "emulator":
         return "the embedded engine has no vLLM"
@@ -127,7 +124,7 @@ def _lines(log: Path) -> list[str]:
 
 
 def _run(engine: EngineConfig, *flags: str) -> Report:
-    # In an image the script looks at what lies there, and is run by the interpreter that it asks about.
+    # In an image its own interpreter runs the script.
     python = ["--engine-python", engine_python(engine)]
     command = [
         *(interpreter(engine) if engine.container is not None else [sys.executable]),
@@ -138,11 +135,11 @@ def _run(engine: EngineConfig, *flags: str) -> Report:
     found = subprocess.run(command, capture_output=True, text=True, timeout=300)
     try:
         return msgspec.json.decode(found.stdout, type=Report)
-    except ValueError as error:  # msgspec's errors are
+    except ValueError as error:  # msgspec's errors are ValueErrors
         raise EngineError(f"{' '.join(command)} failed: {found.stderr.strip() or found.stdout}") from error
 
 
-# What connectors came up with, read from the engine's log: transports, and the addresses they listen on.
+# Transports and listening addresses of connectors, from the engine's log.
 
 _TRANSPORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("mooncake", re.compile(r"\] installTransport, type=(\w+)")),
@@ -160,13 +157,13 @@ _SIDE_CHANNELS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 
-# Name -> what was logged, each once and in order.
+# Name -> logged values, each once, in order.
 Logged = dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class CameUpWith:
-    """None where no line tells."""
+    """A connector's transports and side channels; None where no line names any."""
 
     transports: Logged | None
     side_channels: Logged | None
@@ -189,12 +186,12 @@ def _found(
     return {name: tuple(values) for name, values in found.items()} or None
 
 
-# Name, what a line says, and the value; None: what the line names. The first that is found stands.
-# Wordings: vLLM 0.11 to 0.32, on CUDA those of 0.25 to 0.32.
+# (setting, pattern, value); value None: the pattern's group. The first match counts. Wordings: vLLM 0.11 to
+# 0.32, on CUDA 0.25 to 0.32.
 _LOGGED: tuple[tuple[str, str, Any], ...] = (
-    # Before 0.29 a connector or a variable that asks for a layout is told, and the default is not.
+    # Before 0.29 a layout is logged only if a connector or a variable asks for it.
     ("log.kv_cache_layout", r"Using (\w+) KV cache layout|[Ss]etting KV cache layout to (\w+)", None),
-    # Not the backends of MoE layers, MLA prefill or vision, which are logged in almost the same words.
+    # Excludes backends of MoE layers, MLA prefill and vision, which are logged in similar words.
     (
         "log.attention_backend",
         r"Using (?:AttentionBackendEnum\.)?(\w+)(?: [Aa]ttention| MLA)? backend(?:\.| out of| on V1| \()",
@@ -202,26 +199,26 @@ _LOGGED: tuple[tuple[str, str, Any], ...] = (
     ),
     ("log.kv_cache_tokens", r"KV cache size: ([\d,]+) tokens", None),
     ("log.model_runner", r"Using (V2) Model Runner|using the (V1) model runner", None),
-    # Where V1 is the default nobody says so; its file stands before what it logs.
+    # Nothing is logged where V1 is the default, but its file name precedes its log lines.
     ("log.model_runner", r"\bgpu_model_runner\.py:\d", "V1"),
     (
-        # With its folder, since tiles of another card may lie in one under this card's name.
+        # With the folder: another card's tiles may lie under this card's name in another folder.
         "log.moe_config",
         r"Using configuration from (?:.*/)?([^/\n]+/[^/\n]+) for MoE layer|Using (default) MoE config",
         None,
     ),
-    # 0.32 logs neither; the header of step records has it in every release.
+    # 0.32 logs neither; the step records' header has it in every release.
     ("scheduler_config.async_scheduling", r"Asynchronous scheduling is enabled", True),
     ("scheduler_config.async_scheduling", r"Asynchronous scheduling is disabled", False),
 )
 
 
 def resolved_settings(step_log: Path | None, log_text: str) -> Settings:
-    """Return name -> value of what a launch's step records and log tell, the records first.
+    """Return setting -> value from a launch's step records and log; the records take precedence.
 
     Args:
-        step_log: AGENTIC_STEP_LOG_PATH of the launch, beside which each process writes its own; None where
-            step timing is off.
+        step_log: AGENTIC_STEP_LOG_PATH of the launch, beside which each process writes its own file;
+            None if step timing is off.
     """
     found: Settings = {}
     for path in sorted(step_log.parent.glob(f"{step_log.stem}.*.jsonl")) if step_log is not None else ():
@@ -234,8 +231,7 @@ def resolved_settings(step_log: Path | None, log_text: str) -> Settings:
 
 
 def pinned(plain: Settings, own: Settings) -> dict[str, Change]:
-    """What a matched launch is given beside the differences, so that both have the same room for KV
-    blocks."""
+    """Return the block-count change for a matched launch, so that both have the same number of KV blocks."""
     name = "cache_config.num_gpu_blocks"
     if own.get(name) is None or plain.get(name) == own[name]:
         return {}
@@ -243,8 +239,7 @@ def pinned(plain: Settings, own: Settings) -> dict[str, Change]:
 
 
 def matching_flags(changes: dict[str, Change]) -> tuple[list[str], dict[str, str], list[str]]:
-    """(arguments, environment, settings that no flag sets) for a launch of plain vLLM that ends up like the
-    other."""
+    """Return (arguments, environment, settings without a flag) that match plain vLLM to the other launch."""
     arguments: list[str] = []
     environment: dict[str, str] = {}
     unmatched = []

@@ -1,14 +1,13 @@
-"""An empty store folder for each launch, gone after it: what one launch kept must not be another's cache hit.
+"""Gives each launch an empty store folder, so that no launch hits what another one cached.
 
-``${STORE}`` in an entry of ``connectors.yaml`` stands for it, in ``kv_transfer_config``, ``env`` and
-``extra_args``. Specifications and hashes hold the placeholder; only the engine's command and environment hold
-the path.
+``${STORE}`` in an entry of ``connectors.yaml`` (``kv_transfer_config``, ``env``, ``extra_args``) stands
+for the folder. Specifications and hashes hold the placeholder; only the engine's command and
+environment hold the path.
 
-The folders lie under TMPDIR, which a cluster points at a local disk with space; KV of one prompt may be
-hundreds of MiB. They are numbered slots, and a launch takes the first free one: engines key caches of
-compiled code with their configuration, so the path had better be the same from launch to launch. A slot is
-held by ``flock``, which the kernel drops with its holder: what a measurement left that was killed is removed
-by the next launch on this host, whoever's it is.
+The folders lie under TMPDIR, which clusters point at a local disk: one prompt's KV may take hundreds of MiB.
+They are numbered slots, and a launch takes the first free one, because engines key caches of compiled code by
+configuration and the path should stay the same. ``flock`` holds a slot until its holder ends; the next launch
+on this host removes what killed measurements left.
 """
 
 import json
@@ -33,7 +32,7 @@ WHAT = "the store of a launch"
 
 @contextmanager
 def own_store(connector: ConnectorSpec) -> Iterator[ConnectorSpec]:
-    """``connector`` with an empty folder of its own in the place of ``${STORE}``, for the time of the body.
+    """Yield ``connector`` with ``${STORE}`` replaced by an empty folder, which is removed afterwards.
 
     Raises:
         ArtifactError: the folder cannot be made or emptied.
@@ -55,12 +54,11 @@ def own_store(connector: ConnectorSpec) -> Iterator[ConnectorSpec]:
 
 
 def stores_folder() -> Path:
-    """Where the slots of this user lie."""
     return Path(tempfile.gettempdir()) / f"connector-tax-stores-{os.getuid()}"
 
 
 def with_store(connector: ConnectorSpec, folder: Path) -> ConnectorSpec:
-    """``connector`` with ``folder`` for every ``${STORE}``."""
+    """Return ``connector`` with ``folder`` in place of every ``${STORE}``."""
     return replace(
         connector,
         kv_transfer_config=_filled(connector.kv_transfer_config, str(folder)),
@@ -70,7 +68,7 @@ def with_store(connector: ConnectorSpec, folder: Path) -> ConnectorSpec:
 
 
 def folder_in(connector: ConnectorSpec) -> Path | None:
-    """The folder that stands in ``connector`` for ``${STORE}``; None where there is none."""
+    """Return the store folder that ``connector`` contains; None if there is none."""
     slot = re.compile(re.escape(str(stores_folder())) + r"/\d+")
     texts = json.dumps(
         [connector.kv_transfer_config, connector.env, connector.extra_args], ensure_ascii=False
@@ -90,7 +88,7 @@ def _filled(value: Any, path: str) -> Any:
 
 
 def _take_slot(root: Path) -> tuple[TextIO, Path]:
-    """The lock, to be closed at the end, and the folder of the first slot that nobody holds."""
+    """Return the lock, which the caller closes, and the folder of the first free slot."""
     number = 0
     while (lock := _lock(root / f"{number}.lock")) is None:
         number += 1
@@ -98,7 +96,7 @@ def _take_slot(root: Path) -> tuple[TextIO, Path]:
 
 
 def _lock(path: Path) -> TextIO | None:
-    """The open file that holds the lock; None where somebody else does. Not inherited by engines."""
+    """Return the open file that holds the lock, which engines do not inherit; None if it is taken."""
     lock = open_lock(path, WHAT)
     try:
         if take_lock(lock, WHAT):
@@ -111,7 +109,7 @@ def _lock(path: Path) -> TextIO | None:
 
 
 def _remove_leftovers(root: Path, but: Path) -> None:
-    """Empty the slots whose holders are gone."""
+    """Empty slots whose holders are gone."""
     for lock in sorted(root.glob("*.lock")):
         folder = lock.with_suffix("")
         if folder == but or not folder.exists():

@@ -1,5 +1,4 @@
-"""A command under a supervisor of its own: started with a mark, recorded, and ended with everything that it
-launched."""
+"""Runs a command under its own supervisor: marks and records it, and ends it with all it launched."""
 
 import os
 import secrets
@@ -31,14 +30,14 @@ from connector_tax.base.secrets import masked
 from connector_tax.run.engine.container import ANSWER_WITHIN_S, INIT, PREFIX
 from connector_tax.run.engine.supervisor import LIFELINE, descendants, newest_first
 
-# The engine's logs are masked once it has ended, since it writes them itself.
+# Logs are masked after the engine has ended, since the engine writes them itself.
 
-# A log may be larger than memory, so it is taken in whole lines of about this size together.
+# A log may be larger than memory, so it is read in pieces of about this size, cut at line ends.
 PIECE_CHARS = 1 << 22
 
 
 def clean_logs(folder: Path) -> None:
-    """Mask the logs in ``folder``; one without a secret is left as it is, with its time stamp.
+    """Mask the logs in ``folder``; one without a secret keeps its content and time stamp.
 
     Raises:
         ArtifactError: there is no room for the masked log.
@@ -50,7 +49,7 @@ def clean_logs(folder: Path) -> None:
 
 
 def _clean(path: Path) -> None:
-    # Twice through a log that holds one, so that a log that holds none needs no room on the disk.
+    # Two passes, so that a log without a secret needs no space for a copy.
     if all(text == clean for text, clean in _pieces(path)):
         return
     masked_pieces = (clean.encode("utf-8", "surrogateescape") for _, clean in _pieces(path))
@@ -58,16 +57,14 @@ def _clean(path: Path) -> None:
 
 
 def _pieces(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield a log in pieces, as they are and masked; whatever bytes an engine writes come out as they went
-    in."""
+    """Yield pieces of a log, raw and masked; bytes that are not UTF-8 survive the round trip."""
     with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as log:
         while text := log.read(PIECE_CHARS):
             text += log.readline()
             yield text, masked(text)
 
 
-# Which processes belong to a launch, also those that left its session, and after whoever launched them was
-# killed.
+# The processes of a launch, also those that left its session or outlived their launcher.
 
 VARIABLE = "CONNECTOR_TAX_RUN"
 
@@ -78,13 +75,13 @@ def new_mark() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one walk over /proc found of a launch.
+    """A launch's processes, from one walk over /proc.
 
     Attributes:
         ticks: process id -> start in clock ticks since boot.
-        groups: process groups of those with the mark, with the start of each group's leader, None where it
-            has ended. Groups are handed down with a session, which the supervisor or a descendant of it
-            founded, so all in there are of the launch.
+        groups: process groups of marked processes -> start of the group's leader, None if it has ended.
+            A group stays within its session, which the supervisor or a descendant founded, so all
+            members belong to the launch.
     """
 
     ticks: dict[int, int]
@@ -96,17 +93,17 @@ class Marked:
     """The processes of one launch.
 
     Attributes:
-        folder: where its logs lie.
+        folder: holds its logs.
     """
 
     mark: str
     folder: Path
 
     def living(self, newest: int | None = None) -> Found:
-        """The launch's processes that live, this one left out.
+        """Return the launch's living processes, without this one.
 
         Args:
-            newest: look at so many processes only, those that began last; None: at all.
+            newest: examine only this many, the newest; None: all.
         """
         parents, ticks, found, groups = {}, {}, set(), {}
         logs = self._logs()
@@ -128,8 +125,7 @@ class Marked:
         return Found({pid: ticks[pid] for pid in found}, groups)
 
     def _logs(self) -> set[tuple[int, int]]:
-        """Device and inode of the launch's logs; a link or a device in their place, as in a stranger's
-        results, is nobody's sign."""
+        """Return device and inode of the launch's regular log files; links and devices identify nothing."""
         found = set()
         for name in LOGS:
             with suppress(OSError):  # not there yet
@@ -140,34 +136,33 @@ class Marked:
 
 
 def carries(pid: int, mark: str) -> bool:
-    """Whether the environment of a process shows the word."""
+    """Return whether a process's environment contains the mark."""
     wanted = f"{VARIABLE}={mark}".encode()
-    with suppress(OSError):  # it has ended, or is another user's
+    with suppress(OSError):  # ended, or another user's
         return wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     return False
 
 
 def _written_by(pid: int) -> set[tuple[int, int]]:
-    """Device and inode of what a process has as standard output and error."""
+    """Return device and inode of a process's standard output and error."""
     found = set()
     for descriptor in (1, 2):
-        with suppress(OSError):  # it has ended, has none, or is another user's
+        with suppress(OSError):  # ended, closed, or another user's
             state = Path(f"/proc/{pid}/fd/{descriptor}").stat()
             found.add((state.st_dev, state.st_ino))
     return found
 
 
 def signal_if(pid: int, signum: signal.Signals, ticks: int) -> None:
-    """Send ``signum`` to ``pid`` if it still is the process that started at ``ticks``.
+    """Send ``signum`` to ``pid`` if it is still the process that started at ``ticks``.
 
-    It is held by a descriptor while that is asked, so nobody else can have its number when the signal goes
-    out.
+    A pidfd holds the process during the check, so the signal cannot reach a successor with the same pid.
     """
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return
-    except OSError:  # a kernel older than 5.3, or one that forbids it
+    except OSError:  # a kernel before 5.3, or one that forbids it
         if start_ticks(pid) == ticks:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signum)
@@ -181,7 +176,7 @@ def signal_if(pid: int, signum: signal.Signals, ticks: int) -> None:
 
 
 Supervisor = subprocess.Popen[bytes]
-# What the supervisor itself takes at most, beyond the grace that it gives.
+# Longest time that the supervisor takes beyond the grace that it gives.
 KILL_S = 10.0
 
 
@@ -197,15 +192,15 @@ def start_supervised(
     mark: str | None = None,
     container: Runtime | None = None,
 ) -> Supervisor:
-    """Start ``command``; it is ended when this process ends, however that happens.
+    """Start ``command``, which is ended when this process ends, however that happens.
 
     Args:
         folder: gets the record by which a later start finds what a killed supervisor left.
-        grace_s: from SIGTERM to SIGKILL, when it is ended.
+        grace_s: from SIGTERM to SIGKILL.
         stdout, stderr: None: this process's own.
-        cards: by their names, for the record.
-        mark: the launch's, where the command knows it already.
-        container: by which runtime the command runs one of its own; it then ends with its standard input.
+        cards: names for the record.
+        mark: the launch's, if the command contains it.
+        container: the runtime of the command's container; the command then ends with its standard input.
     """
     mark = mark or new_mark()
     supervisor = subprocess.Popen(
@@ -218,13 +213,13 @@ def start_supervised(
         stdout=stdout,
         stderr=stderr,
         env={**environment, VARIABLE: mark},
-        # A group, for Ctrl-C to reach us alone; not a session: see docs/decisions/0024.
+        # A process group of its own, so that Ctrl-C reaches only us; not a session (docs/decisions/0024).
         process_group=0,
     )
     try:
         record_supervisor(folder, supervisor.pid, mark, cards, container)
     except BaseException:
-        # Of what is recorded nowhere no later start could know.
+        # A later start could not find an unrecorded supervisor.
         assert supervisor.stdin is not None
         supervisor.stdin.close()
         supervisor.wait()
@@ -233,8 +228,7 @@ def start_supervised(
 
 
 def stop_supervised(supervisor: Supervisor, folder: Path, *, grace_s: float) -> None:
-    """Close the lifeline, on which the supervisor ends everything and itself; then look for what is left all
-    the same.
+    """Close the lifeline, on which the supervisor ends everything and itself; then end any leftovers.
 
     Raises:
         EngineError: something does not end.
@@ -249,8 +243,7 @@ def stop_supervised(supervisor: Supervisor, folder: Path, *, grace_s: float) -> 
     end_leftovers(folder, grace_s=0.0)
 
 
-# The end of an engine in a container: its first process, and what is left of it where somebody was killed on
-# the way.
+# Ends an engine in a container: its first process, and leftovers of a killed client.
 
 REMOVE_WITHIN_S = 10.0
 MONITOR_ENDS_WITHIN_S = 3.0
@@ -258,13 +251,12 @@ POLL_S = 0.3
 
 
 def first_process(mark: str) -> int | None:
-    """The host's number of the first process of a launch's container; None while there is none, or where
-    another host runs it."""
+    """Return the host's pid of the container's first process; None before it starts or on another host."""
     found = []
     for pid in newest_first():
         if carries(pid, mark) and _runs_init(pid) and (fields := process_stat(pid)) is not None:
             found.append((int(fields[19]), pid))
-    # A child is like its parent from its fork to its command.
+    # Between fork and exec a child looks like its parent, so the oldest counts.
     return min(found)[1] if found else None
 
 
@@ -277,8 +269,7 @@ def _runs_init(pid: int) -> bool:
 
 
 class Inside:
-    """The first process of one launch's container, looked up when it is first asked for, and again where that
-    one has ended."""
+    """The first process of a launch's container, looked up on first use and again once it has ended."""
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
@@ -294,10 +285,9 @@ class Inside:
 
 
 def remove_container(runtime: Runtime, mark: str) -> None:
-    """End and remove the container of a launch; nothing where there is none.
+    """End and remove a launch's container, if there is one.
 
-    Asked again for ``REMOVE_WITHIN_S``: podman fails where the container's process has just been killed, and
-    nobody told it yet.
+    Retries for ``REMOVE_WITHIN_S``: podman fails if the container's process was killed just now.
 
     Raises:
         EngineError: it may still be there.
@@ -315,23 +305,23 @@ def remove_container(runtime: Runtime, mark: str) -> None:
 
 
 def _end_monitors(name: str) -> None:
-    """End podman's conmon of a container that podman has no more, with what is below it.
+    """End conmon processes of a container that podman no longer knows, with their descendants.
 
-    A client that is killed while it makes a container leaves one now and then, with a process that waits to
-    be started. Any other is about to end.
+    A client killed while it creates a container sometimes leaves one, with a process waiting to be started.
+    Any other is about to end.
     """
     deadline = time.monotonic() + MONITOR_ENDS_WITHIN_S
     while (found := _monitors(name)) and time.monotonic() < deadline:
         time.sleep(0.05)
     for monitor, began in found.items():
         below = {pid: ticks for pid in descendants(monitor) if (ticks := start_ticks(pid)) is not None}
-        if start_ticks(monitor) == began:  # else its number is another's by now
+        if start_ticks(monitor) == began:  # else the pid belongs to another process now
             for pid, ticks in {**below, monitor: began}.items():
                 signal_if(pid, signal.SIGKILL, ticks)
 
 
 def _monitors(name: str) -> dict[int, int]:
-    """Those that live, with their start in clock ticks since boot, which was asked before who they are."""
+    """Return living monitors -> start in clock ticks since boot, read before their command line."""
     found = {}
     for pid in newest_first():
         with suppress(OSError):  # it has ended
@@ -344,7 +334,7 @@ def _monitors(name: str) -> dict[int, int]:
 
 
 def _removed(runtime: Runtime, name: str) -> str | None:
-    """Why it is not; None where it is, or was not there."""
+    """Return why the container was not removed; None if it was, or did not exist."""
     now = ("--time=0",) if runtime == "podman" else ()
     try:
         done = subprocess.run(
@@ -359,27 +349,26 @@ def _removed(runtime: Runtime, name: str) -> str | None:
     return None if done.returncode == 0 or "no such container" in done.stderr.lower() else done.stderr.strip()
 
 
-# Engine processes that nobody looks after any more: found by the launch's mark, and ended.
+# Leftovers: engine processes without a supervisor, found by the launch's mark and ended.
 
 KILL_AFTER_S = 5.0
 GIVE_UP_AFTER_S = 5.0
 CLEAR_POLL_S = 0.05
-# Who keeps forking may slip through a walk over /proc, and is one of the newest processes. So nobody is there
-# once nobody is found among so many of the newest, so many times. Of forkers every 3 ms on two busy cores one
-# look in two found each.
+# A process that keeps forking may slip through a walk over /proc, but is among the newest. So nobody is
+# left once LOOKS looks at the NEWEST processes find nobody. With forks every 3 ms on two busy cores,
+# one look in two found each.
 NEWEST = 16
 LOOKS = 40
 
 
 def end_leftovers(folder: Path, *, grace_s: float) -> list[int]:
-    """End what the supervisor recorded in ``folder`` left running, itself included; forget the record.
+    """End what the supervisor recorded in ``folder`` left running, itself included; remove the record.
 
     Returns:
         The processes that had to be signalled.
 
     Raises:
-        EngineError: some do not end even when killed, or a container stays. The record is kept, so the next
-            start tries again.
+        EngineError: processes survive SIGKILL, or a container stays. The record is kept for the next start.
     """
     ended: list[int] = []
     supervisor = recorded_supervisor(folder)
@@ -395,18 +384,16 @@ def end_leftovers(folder: Path, *, grace_s: float) -> list[int]:
 
 
 def recorded_below(root: Path) -> list[Path]:
-    """Every folder below ``root`` in which an engine is recorded, in name order."""
     return [record.parent for record in sorted(root.rglob(RECORD))]
 
 
 def end_all_leftovers(root: Path, *, grace_s: float) -> list[int]:
-    """``end_leftovers`` of every run below ``root``; for whoever holds the campaign's lock, so that none of
-    them is at work."""
+    """Run ``end_leftovers`` on every run below ``root``; the caller holds the campaign's lock."""
     return [pid for folder in recorded_below(root) for pid in end_leftovers(folder, grace_s=grace_s)]
 
 
 def _end_supervisor(supervisor: Recorded, wait_s: float) -> None:
-    """SIGTERM, on which it ends its family; SIGKILL if it does not end."""
+    """Send SIGTERM, on which it ends its descendants; then SIGKILL if it does not end."""
     for signum in (signal.SIGTERM, signal.SIGKILL):
         if supervisor.start_ticks is not None:
             signal_if(supervisor.pid, signum, supervisor.start_ticks)
@@ -416,10 +403,9 @@ def _end_supervisor(supervisor: Recorded, wait_s: float) -> None:
 
 
 def _end_marked(launch: Marked) -> list[int]:
-    """SIGTERM to all, then SIGKILL in rounds until none is found.
+    """Send SIGTERM to all, then SIGKILL in rounds until none is found.
 
-    Groups are killed as a whole: who forks again and again is another process by the time that a signal to
-    one arrives.
+    Groups are killed as a whole: a process that keeps forking has a new pid by the time a signal arrives.
     """
     found = _living(launch)
     if not found.ticks:
@@ -433,7 +419,7 @@ def _end_marked(launch: Marked) -> list[int]:
         groups |= found.groups
         time.sleep(CLEAR_POLL_S)
     deadline = time.monotonic() + GIVE_UP_AFTER_S
-    # Some carry no sign, and their parent that did has ended: the start says that they are the same.
+    # Some carry no mark and their marked parent has ended; their start time identifies them.
     while True:
         for group, leader in groups.items():
             _kill_group(group, leader)
@@ -454,8 +440,7 @@ def _end_marked(launch: Marked) -> list[int]:
 
 
 def _kill_group(group: int, leader: int | None) -> None:
-    """Unless its number has been given to another process since, which only happens once nobody is left in
-    the group."""
+    """Kill the group, unless its number was reused, which requires that the group is empty."""
     if start_ticks(group) in (None, leader):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)

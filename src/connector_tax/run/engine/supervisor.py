@@ -1,14 +1,15 @@
-"""``python -m connector_tax.run.engine.supervisor GRACE_S [--lifeline] COMMAND...``: a command that cannot
-outlive us.
+"""Supervisor: runs a command that cannot outlive its caller.
 
-Runs COMMAND in a process group of its own and ends it, with every descendant it ever had, when standard
-input reaches its end or SIGTERM arrives. Standard input is a pipe from the measuring script: the
-kernel closes it however that script ends, ``kill -9`` included. As a child subreaper this process
-also inherits grandchildren that left the group, so they are found and ended as well. With --lifeline
-COMMAND has a pipe for standard input that ends with this process: for what runs under somebody else's parent,
-as in a container. What a container is handed of variables goes through it first.
+    python -m connector_tax.run.engine.supervisor GRACE_S [--lifeline] COMMAND...
 
-Standard library only; it must start in a few milliseconds.
+Runs COMMAND as a child, and ends it with all its descendants when standard input reaches its end or
+SIGTERM arrives. Standard input is the lifeline pipe from the measuring script; the kernel closes it
+however that script ends, ``kill -9`` included. As a child subreaper this process inherits orphaned
+grandchildren, so it finds and ends them too. With --lifeline COMMAND gets a pipe on standard input that
+closes with this process, for commands that run under another parent, as in a container; that pipe first
+carries the container's variables.
+
+Standard library only: it must start in a few milliseconds.
 """
 
 import os
@@ -27,14 +28,15 @@ from connector_tax.base.prctl import PR_SET_CHILD_SUBREAPER, killed_with_parent,
 
 KILL_WAIT_S = 5.0
 LIFELINE = "--lifeline"
-# Names the variables that a container's first process is handed: launch/plugins/container_init.py.
+# Names the variables that launch/plugins/container_init.py reads from standard input.
 HANDED = "CONNECTOR_TAX_HANDED"
 
 
 def main(arguments: list[str], ends_on: tuple[signal.Signals, ...] = (signal.SIGTERM,)) -> int:
-    """
+    """Run the command and return its exit code.
+
     Args:
-        ends_on: signals that end the command; SIGINT is ignored unless it is one of them.
+        ends_on: signals that end the command; SIGINT is ignored unless listed.
     """
     grace_s, command = float(arguments[0]), arguments[1:]
     lifeline = command[:1] == [LIFELINE]
@@ -43,8 +45,8 @@ def main(arguments: list[str], ends_on: tuple[signal.Signals, ...] = (signal.SIG
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
-    # Where who started us is killed while an engine is stopped, the kernel sends the group SIGHUP: also us,
-    # who have the others to end.
+    # If our parent is killed while an engine is stopped, the kernel sends SIGHUP to the group.
+    # Survive it, to end the others.
     survived = () if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else (signal.SIGHUP,)
     for signum in (*ends_on, signal.SIGCHLD, *survived):
         signal.signal(signum, _woken)
@@ -54,7 +56,7 @@ def main(arguments: list[str], ends_on: tuple[signal.Signals, ...] = (signal.SIG
         preexec_fn=killed_with_parent,
     )
     if child.stdin is not None and os.environ.get(HANDED):
-        # Nobody may read for a while, and this process has to see meanwhile that it is told to end.
+        # The pipe may not be read for a while, and this thread must react to signals meanwhile.
         threading.Thread(target=_hand_over, args=(child.stdin,), daemon=True).start()
     code = _wait(child, wake_read, ends_on)
     _end_descendants(grace_s)
@@ -62,7 +64,7 @@ def main(arguments: list[str], ends_on: tuple[signal.Signals, ...] = (signal.SIG
 
 
 def _hand_over(pipe: IO[bytes]) -> None:
-    """``NAME=VALUE`` for each that is set, ended by NUL, and one NUL behind them."""
+    """Write ``NAME=VALUE`` plus NUL for each variable that is set, then one NUL."""
     words = [f"{name}={os.environ[name]}" for name in os.environ[HANDED].split() if name in os.environ]
     with suppress(BrokenPipeError):
         pipe.write(b"".join(os.fsencode(word) + b"\0" for word in [*words, ""]))
@@ -70,7 +72,7 @@ def _hand_over(pipe: IO[bytes]) -> None:
 
 
 def _wait(child: "subprocess.Popen[bytes]", wake_fd: int, ends_on: tuple[signal.Signals, ...]) -> int:
-    """Until the child ends (its exit code), or standard input ends or a signal of ``ends_on`` comes (143)."""
+    """Return the child's exit code, or 143 once standard input ends or a signal of ``ends_on`` arrives."""
     while True:
         ready, _, _ = select.select([0, wake_fd], [], [])
         if 0 in ready and not os.read(0, 4096):
@@ -90,8 +92,7 @@ def _end_descendants(grace_s: float) -> None:
 
 
 def _kill_in_rounds() -> None:
-    """SIGKILL to every descendant, and again to those that were forked meanwhile, for ``KILL_WAIT_S`` at
-    most."""
+    """Send SIGKILL to every descendant until none is left, for at most ``KILL_WAIT_S``."""
     deadline = time.monotonic() + KILL_WAIT_S
     while time.monotonic() < deadline:
         if not _reap():
@@ -110,8 +111,7 @@ def _gone(within_s: float) -> bool:
 
 
 def _reap() -> bool:
-    """Whether anything is left: every orphan below becomes a child of this process, so without children there
-    is nobody."""
+    """Reap ended children; return whether any live. Orphans become children, so no child means nobody."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -127,12 +127,11 @@ def _signal(pid: int, signum: int) -> None:
 
 
 def descendants(root: int, strike: Callable[[int], None] | None = None) -> list[int]:
-    """Every living descendant of ``root``, from one walk over /proc.
+    """Return every living descendant of ``root``, from one walk over /proc.
 
     Args:
-        strike: called with each of them as soon as it is known to be one. Who forks again and again, and ends
-            each time, is a child of this subreaper under another number before a walk is over; so the newest
-            are looked at first.
+        strike: called with each one as soon as it is known. A process that keeps forking and exiting has a
+            new pid before a walk ends, so the newest are visited first.
     """
     children: dict[int, list[int]] = {}
     for pid in newest_first():
@@ -151,7 +150,7 @@ def descendants(root: int, strike: Callable[[int], None] | None = None) -> list[
     while frontier:
         parent = frontier.pop()
         below = children.get(parent, [])
-        if strike is not None and parent != root:  # children of the root were struck on the way
+        if strike is not None and parent != root:  # the root's children were struck on the way
             for pid in below:
                 strike(pid)
         found += below
@@ -160,11 +159,9 @@ def descendants(root: int, strike: Callable[[int], None] | None = None) -> list[
 
 
 def newest_first() -> list[int]:
-    """Every process id but this one's, the last that began first: of processes that each fork the next, that
-    one lives.
+    """Return every process id but this one's, newest first: in a chain of forks the newest lives.
 
-    Numbers are given out upwards and begin again at the end; the last field of /proc/loadavg is the last one
-    given.
+    Pids are assigned upwards and wrap around; the last field of /proc/loadavg is the latest one.
     """
     with open("/proc/loadavg", "rb") as loadavg:
         last = int(loadavg.read().split()[-1])
@@ -175,7 +172,7 @@ def newest_first() -> list[int]:
 
 
 def _woken(signum: int, frame: FrameType | None) -> None:
-    """The wake-up pipe carries the signal's number; nothing to do here."""
+    """Do nothing: the wake-up pipe carries the signal's number."""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The virtual GPU of a launch: the document that the plugin inside vLLM reads, and where its clock writes.
+"""Writes a launch's virtual GPU document, which the plugin inside vLLM reads, and places its clock's log.
 
-The document lies in the launch's folder and stays there. It names the clock's log relative to itself, so that
-it can be passed on; the engine is given a working copy with the whole path.
+The document stays in the launch's folder and names the clock's log by a relative path, so it can be passed
+on. The engine gets a working copy with the absolute path.
 """
 
 import json
@@ -27,23 +27,22 @@ from connector_tax.run.engine.container import interpreter
 from connector_tax.run.engine.gpus import cards_wanted
 from connector_tax.run.engine.settings import vllm_folder
 
-# Whether the virtual GPU fits the release of vLLM that an engine has, by the release's source files and
-# before anything is launched.
+# Does the virtual GPU fit the engine's vLLM release? Decided from the release's source, before any launch.
 
 PLUGINS = PROJECT_ROOT / "launch" / "plugins"
-# The releases that it was run on, oldest and newest (docs/releases.md).
+# Oldest and newest release that it was run on (docs/releases.md).
 RUN_ON = ("0.27", "0.32")
 
 
 def refuse_misfit(engine: EngineConfig, version: str | None) -> None:
-    """Nothing, but for a virtual GPU on a release that it does not fit.
+    """Refuse a virtual GPU on a vLLM release that it does not fit.
 
     Args:
-        version: of vLLM, as the interpreter tells it.
+        version: of vLLM, as the interpreter reports it.
 
     Raises:
-        EngineError: the release lacks what the virtual GPU is built on, or nobody has compared where it calls
-            hooks; or there is no vLLM.
+        EngineError: the release lacks what the virtual GPU needs or calls hooks in an unknown
+            order, or there is no vLLM.
     """
     if engine.virtual_gpu is None:
         return
@@ -58,8 +57,7 @@ def refuse_misfit(engine: EngineConfig, version: str | None) -> None:
 
 
 def note_on(engine: EngineConfig, version: str | None) -> str | None:
-    """What to say of a release that the virtual GPU seems to fit and that it was not run on; None for the
-    others."""
+    """Return a note if the virtual GPU was never run on this release; else None."""
     if engine.virtual_gpu is None or version is None:
         return None
     if release_key(RUN_ON[0]) <= release_key(version) <= release_key(RUN_ON[1]):
@@ -71,16 +69,15 @@ def note_on(engine: EngineConfig, version: str | None) -> str | None:
 
 
 def misfit_of(vllm: Path, python: Sequence[str] = (sys.executable,)) -> str | None:
-    """Why the virtual GPU cannot run with the release in the folder ``vllm``; None where nothing is known
-    against it.
+    """Return why the virtual GPU cannot run with the release in ``vllm``; None if no reason is known.
 
     Args:
         python: an interpreter that sees the folder.
 
     Raises:
-        EngineError: it could not be asked.
+        EngineError: the check did not run.
     """
-    # Of a container's interpreter the current folder is its own.
+    # A container's interpreter has another current folder.
     ask = (
         f"import runpy, sys; sys.path.insert(0, {str(PLUGINS)!r}); runpy.run_module('virtual_gpu.needed',"
         " run_name='__main__', alter_sys=True)"
@@ -98,16 +95,16 @@ def misfit_of(vllm: Path, python: Sequence[str] = (sys.executable,)) -> str | No
 
 
 def release_key(version: str) -> tuple[int, ...]:
-    """Of ``0.32.1.dev3+cpu``: (0, 32)."""
+    """Return (0, 32) for ``0.32.1.dev3+cpu``."""
     numbers = [part for part in version.split(".")[:2] if part.isdigit()]
     return tuple(int(n) for n in numbers)
 
 
-# Read by launch/plugins/virtual_gpu/.
+# Read by launch/plugins/virtual_gpu.
 VARIABLE = "CONNECTOR_TAX_VIRTUAL_GPU"
 _TWO_BYTES = ("auto", "bfloat16", "float16", "half")
-# Engine arguments that change how many bytes there are, and how the values begin that the roofline is right
-# for.
+# Engine arguments that change element sizes or placement, with prefixes of the values
+# that the roofline covers.
 KNOWN_VALUES: dict[str, tuple[str, ...]] = {
     "dtype": _TWO_BYTES,
     "kv_cache_dtype": (*_TWO_BYTES, "fp8"),
@@ -115,15 +112,15 @@ KNOWN_VALUES: dict[str, tuple[str, ...]] = {
 }
 
 
-# Of vLLM's own the largest: 0.9 in earlier releases, 0.92 in 0.32.
+# The largest of vLLM's defaults: 0.9 in earlier releases, 0.92 in 0.32.
 DEFAULT_UTILIZATION = 0.92
 
 
 def memory_utilization(engine: EngineConfig) -> float:
-    """vLLM's ``gpu_memory_utilization``, or its default.
+    """Return vLLM's ``gpu_memory_utilization``, or its default.
 
     Raises:
-        ConfigError: it is no share.
+        ConfigError: it is not above 0 and at most 1.
     """
     given = engine.args.get("gpu_memory_utilization") or DEFAULT_UTILIZATION
     try:
@@ -139,12 +136,11 @@ def memory_utilization(engine: EngineConfig) -> float:
 
 
 def gpu_document(engine: EngineConfig) -> GpuDocument | None:
-    """What the clock goes by with this model, without where it logs; None for an engine with a device of its
-    own.
+    """Return the clock's parameters for this model, without its log's path; None without a virtual GPU.
 
     Raises:
-        ConfigError: the step time cannot be worked out for this model, or it does not fit on this GPU; says
-            what would do.
+        ConfigError: the step time cannot be computed, or the model does not fit on
+            this GPU; carries the remedy.
     """
     gpu = engine.virtual_gpu
     if gpu is None:
@@ -162,7 +158,7 @@ def gpu_document(engine: EngineConfig) -> GpuDocument | None:
 
 
 def gpu_identity(engine: EngineConfig) -> DeviceIdentity | None:
-    """The same, with its profile and its hash, as part of what was measured; None likewise."""
+    """Return the document with its profile and hash, for the identity; None without a virtual GPU."""
     document = gpu_document(engine)
     if document is None or engine.virtual_gpu is None:
         return None
@@ -174,7 +170,7 @@ def gpu_identity(engine: EngineConfig) -> DeviceIdentity | None:
 
 
 def step_costs(engine: EngineConfig) -> StepCosts | None:
-    """Of the virtual GPU with this model, for a rehearsal; None where there is none.
+    """Return the virtual GPU's step costs with this model, for a rehearsal; None without one.
 
     Raises:
         ConfigError: as ``gpu_document``.
@@ -184,8 +180,7 @@ def step_costs(engine: EngineConfig) -> StepCosts | None:
 
 
 def kv_blocks(engine: EngineConfig, block_size: int) -> int | None:
-    """How many blocks of tokens the virtual GPU's KV cache holds; None where the model's ``config.json`` does
-    not tell."""
+    """Return how many KV blocks the virtual GPU holds; None if the model's ``config.json`` does not tell."""
     document, shape = gpu_document(engine), _shape(engine, needed=False)
     if document is None or shape is None:
         return None
@@ -193,10 +188,9 @@ def kv_blocks(engine: EngineConfig, block_size: int) -> int | None:
 
 
 def write_gpu(engine: EngineConfig, folder: Path) -> Path | None:
-    """Write the document of a launch into ``folder``; returns the copy for the engine, None where there is no
-    virtual GPU.
+    """Write a launch's document into ``folder``; return the engine's copy, or None without a virtual GPU.
 
-    What an earlier launch left of its clock is removed: the plugin appends.
+    Removes an earlier launch's clock log, since the plugin appends.
 
     Raises:
         ConfigError: as ``gpu_document``.
@@ -216,7 +210,6 @@ def write_gpu(engine: EngineConfig, folder: Path) -> Path | None:
 
 
 def remove_copy(folder: Path) -> None:
-    """It names a folder of this machine, and nobody reads it after the launch."""
     (folder / DEVICE_CLOCK).with_name(VIRTUAL_GPU).unlink(missing_ok=True)
 
 
@@ -247,7 +240,7 @@ def _step_and_kv_bytes(engine: EngineConfig, gpu: VirtualGpu) -> tuple[StepCosts
 
 
 def _refuse_what_the_roofline_is_not_of(engine: EngineConfig) -> None:
-    """Numbers of another size, and weights or a KV cache elsewhere than the roofline has them."""
+    """Refuse element sizes and placements of weights or KV that the roofline does not cover."""
     for name, known in KNOWN_VALUES.items():
         value = engine.args.get(name)
         if value and not str(value).startswith(known):

@@ -1,1 +1,1 @@
-"""The open-loop load generator: truthful about when it sent, and about how truthful it was."""
+"""The open-loop load generator, which records when it sent and how accurately."""

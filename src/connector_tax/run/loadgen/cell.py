@@ -1,4 +1,4 @@
-"""Measure one cell against any OpenAI-compatible server."""
+"""Measures one cell against any OpenAI-compatible server."""
 
 import threading
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from connector_tax.run.loadgen.descriptors import check_limit
 from connector_tax.run.loadgen.health import health
 from connector_tax.run.loadgen.messages import NOTHING, Observe, Queue, SessionResult, unseen
 
-# One cell over a pool of workers, as its caller has it: start, ask it to end, wait, and the outcome.
+# One cell over a pool of workers: start, ask it to end, wait, and the outcome.
 
 INTERRUPTED = "interrupted"
 
 
 class BenchmarkSession:
-    """Runs one cell; ``start``, then ``wait_for_test_end``, then ``result``."""
+    """Runs one cell: ``start``, then ``wait_for_test_end``, then ``result``."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class BenchmarkSession:
         """Begin at once.
 
         Args:
-            should_abort: asked a few times a second; a text ends the cell with that reason, and what is in
-                flight.
-            should_stop: asked as often; a text ends sending, and what is in flight is waited for.
-            queue: asked as often; a cell behind a growing queue ends after ``duration_s``.
+            should_abort: polled a few times a second; a text ends the cell for that
+                reason, with requests in flight.
+            should_stop: polled likewise; a text ends sending, and requests in flight are awaited.
+            queue: polled likewise; a cell behind a growing queue ends after ``duration_s``.
 
         Raises:
             ConfigError: the load needs more file descriptors than a worker may open.
@@ -75,22 +75,22 @@ class BenchmarkSession:
         return session
 
     def wait_for_test_end(self, timeout_s: float | None = None) -> bool:
-        """Wait; False if it is still running after ``timeout_s``."""
+        """Wait; return False if it still runs after ``timeout_s``."""
         return self._finished.wait(timeout_s)
 
     def stop(self) -> None:
-        """Send nothing more; requests in flight are waited for, and the result says ``interrupted``."""
+        """Send nothing more; requests in flight are awaited, and the result says ``interrupted``."""
         self._stop_requested.set()
 
     def abandon(self) -> None:
-        """End at once; requests in flight are abandoned."""
+        """End at once and abandon requests in flight."""
         self._abandon_requested.set()
 
     def result(self) -> SessionResult:
-        """The outcome of a finished session.
+        """Return the outcome of a finished session.
 
         Raises:
-            EngineError: the workers would not start.
+            EngineError: the workers did not start.
         """
         self._thread.join()
         if self._failure is not None:
@@ -107,15 +107,15 @@ class BenchmarkSession:
             self._finished.set()
 
 
-# What workers have for closing their connections where nobody waits for their cell any more.
+# Time for workers to close their connections once nobody waits for their cell.
 LEAVE_WITHIN_S = 1.0
-# A session whose workers are gone is at its end when it has looked for them once.
+# A session without workers ends once it has looked for them.
 GONE_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class CellOutcome:
-    """A record for every arrival between T0 and T_stop, in order of ``seq``."""
+    """A record for every arrival between T0 and T_stop, ordered by ``seq``, and the client's health."""
 
     window: CellWindow
     requests: list[RequestRecord]
@@ -133,19 +133,19 @@ def measure_cell(
     should_stop: Callable[[], str | None] = lambda: None,
     queue: Queue = unseen,
 ) -> CellOutcome:
-    """Load ``target`` as ``spec`` says and return what came of it; blocks until drained.
+    """Load ``target`` according to ``spec`` and return the outcome; blocks until drained.
 
     Args:
-        pool: workers to use, ``spec.workers`` of them; None starts some for this cell alone.
-        should_abort: asked a few times a second; a text (the engine's death, say) ends the cell and what is
-            in flight.
-        should_stop: asked as often; a text ends sending, and what is in flight is waited for as at any end.
-        queue: samples of the requests that wait in the engine, see ``run.measure.cell``; a cell behind a
-            growing queue ends after ``duration_s`` and is flagged ``overloaded``.
+        pool: ``spec.workers`` workers to use; None starts some for this cell.
+        should_abort: polled a few times a second; a text (such as the engine's death) ends the
+            cell and requests in flight.
+        should_stop: polled likewise; a text ends sending, and requests in flight are awaited.
+        queue: samples of the engine's waiting requests, see ``run.measure.cell``; a cell behind a growing
+            queue ends after ``duration_s`` and is flagged ``overloaded``.
 
     Raises:
         ConfigError: the load needs more file descriptors than there are.
-        EngineError: the workers would not start.
+        EngineError: the workers did not start.
     """
     if pool is None:
         with worker_pool(spec.workers or 1) as own:
@@ -174,8 +174,7 @@ def measure_cell(
         # SIGTERM or Ctrl-C in the waiting thread: let the workers close their sockets first.
         session.abandon()
         if not session.wait_for_test_end(LEAVE_WITHIN_S):
-            # The session's thread has the sockets, which no other may close meanwhile: it ends when nobody is
-            # behind them.
+            # Only the session's thread may close its sockets; it ends once its workers are gone.
             pool.kill_all()
             session.wait_for_test_end(GONE_WITHIN_S)
         raise

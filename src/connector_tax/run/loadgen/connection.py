@@ -1,7 +1,7 @@
-"""One keep-alive connection: bytes in, stamped before anything looks at them.
+"""One keep-alive connection, which stamps bytes before it parses them.
 
-``t_first_token`` and ``t_last_token`` are the time at which the loop handed over the bytes, taken at
-the top of ``data_received``: neither parsing nor queueing of ours is in them.
+``t_first_token`` and ``t_last_token`` are the time at the top of ``data_received``, when the loop handed over
+the bytes, so they include neither our parsing nor our queueing.
 """
 
 import asyncio
@@ -21,22 +21,21 @@ from connector_tax.base.secrets import excerpt
 from connector_tax.run.loadgen.issuer import SILENT, Flight, SampleEventHandler
 from connector_tax.run.loadgen.sse import MAX_SAID, EventScanner, MalformedStream, read_completion, said
 
-# An answer that has ended -> the status of its flight, what is said of a failure, and how many tokens the
-# server counted.
+# An ended answer -> status of its flight, error text, and the server's token counts.
 
 MAX_ERROR_CHARS = 2000
-# Of an answer in one piece; none is longer, and a server that sends without end is not kept for ever.
+# Limit for an answer in one piece; stops a server that sends without end.
 MAX_WHOLE = 1 << 26
-# Of a body as it is, or in chunks.
+# Codings of an uncompressed body.
 PLAIN_CODINGS = frozenset({b"", b"identity", b"chunked"})
-# Ends of a flight that leave something of its answer in the socket.
+# Endings that leave part of the answer in the socket.
 UNFINISHED = frozenset({"malformed", "truncated", "stream_error"})
 
 Ending = tuple[Status, str | None]
 
 
 def coding_not_asked_for(value: bytes) -> str:
-    """How a body is compressed, by the value of the header that says so; empty where it is not."""
+    """Return the compression that a header value names; empty if none."""
     codings = {coding.strip() for coding in value.lower().split(b",")}
     return b", ".join(sorted(codings - PLAIN_CODINGS)).decode("latin-1")
 
@@ -46,16 +45,16 @@ def end_of_error(status_code: int, body: bytes) -> Ending:
 
 
 def end_of_no_stream(body: bytes) -> Ending:
-    """Of an answer in one piece where a stream was asked for."""
+    """Return the ending of an answer in one piece that should have been a stream."""
     return "malformed", f"not an event stream: {excerpt(body, 200)}"
 
 
 def end_of_whole(flight: Flight, body: bytes, now_ns: int, coding: str, lost: str | None) -> Ending:
-    """An answer in one piece has a last token and no first one: when that came nobody can tell.
+    """Return the ending of an answer in one piece, which has a last token but no known first one.
 
     Args:
-        coding: how it was compressed; empty where it was not.
-        lost: what became of the connection, where that has ended the answer.
+        coding: its compression; empty if none.
+        lost: how the connection ended the answer, if it did.
     """
     if coding:
         return _compressed(coding)
@@ -72,10 +71,7 @@ def end_of_whole(flight: Flight, body: bytes, now_ns: int, coding: str, lost: st
 
 
 def end_of_stream(flight: Flight, scanner: EventScanner, coding: str, lost: str | None) -> Ending:
-    """
-    Args:
-        coding, lost: as above.
-    """
+    """Return the ending of a stream; arguments as in ``end_of_whole``."""
     if coding:
         return _compressed(coding)
     scanner.finish()
@@ -91,10 +87,11 @@ def _compressed(coding: str) -> Ending:
 def _end_with_counts(
     flight: Flight, counts: tuple[int, int] | None, output_ids: list[int] | None, *, seen: bool
 ) -> Ending:
-    """
+    """Record the server's token counts and return the ending.
+
     Args:
-        counts: prompt and completion tokens by the server's ``usage``.
-        output_ids: what was collected of them, where the workload needs them.
+        counts: prompt and completion tokens from ``usage``.
+        output_ids: collected token ids, if the workload needs them.
         seen: whether any token was.
     """
     if counts is None:
@@ -112,22 +109,21 @@ def _end_with_counts(
     return "ok", None
 
 
-# What the kernel knows of a connection and its reader does not: that the peer has closed, what it took, when
-# data last came.
+# Kernel facts that the reader lacks: whether the peer closed, what it received, when data last arrived.
 
-# Other kernels answer in other words; there nothing of this is known.
+# Other kernels have other interfaces; there none of this is known.
 TELLS = sys.platform == "linux"
 HANG_UP = select.POLLRDHUP if TELLS else 0
-# ``tcpi_last_data_recv`` of ``struct tcp_info`` (linux/tcp.h): after 8 bytes and eleven numbers of 32 bits
-# each.
+# Offset of ``tcpi_last_data_recv`` in ``struct tcp_info`` (linux/tcp.h): 8 bytes and eleven 32-bit numbers.
 LAST_DATA_AT = 8 + 11 * 4
-# Of a tick of the slowest kernel clock (100 Hz), in which that age is counted.
+# One tick of the slowest kernel clock (100 Hz), which counts that age.
 TICK_NS = 10_000_000
 
 
 def untaken_bytes(transport: asyncio.Transport) -> int:
-    """So much of what was written the server's host had not acknowledged when it closed in order, which
-    acknowledges all that had come. Of TLS 0, since it is not known: the last words of TLS may have been said
+    """Return how many written bytes the server's host had not acknowledged when it closed in order.
+
+    An orderly close acknowledges everything received. 0 for TLS, where it is unknown: TLS may have closed
     long before the connection ends.
     """
     if transport.get_extra_info("sslcontext") is not None:
@@ -138,7 +134,7 @@ def untaken_bytes(transport: asyncio.Transport) -> int:
 
 
 def has_unread(transport: asyncio.Transport) -> bool:
-    """Whether bytes lie in the socket that nobody has read yet."""
+    """Return whether the socket holds unread bytes."""
     plain = transport.get_extra_info("socket")
     if not TELLS or plain is None:
         return False
@@ -147,8 +143,7 @@ def has_unread(transport: asyncio.Transport) -> bool:
 
 
 def last_data_ns(transport: asyncio.Transport, now_ns: int) -> int:
-    """The earliest time at which the last data can have come to this host, whenever it was read; 0 where the
-    kernel tells no time."""
+    """Return the earliest possible arrival of the last data, whenever it was read; 0 if unknown."""
     plain = transport.get_extra_info("socket")
     if not TELLS or plain is None:
         return 0
@@ -159,19 +154,18 @@ def last_data_ns(transport: asyncio.Transport, now_ns: int) -> int:
     return now_ns - int(age_ms) * 1_000_000 - TICK_NS
 
 
-# Bytes of a head, of a trailer or of an error's page without an end. And of a whole answer: a stream is not
-# followed for ever.
+# Limits of an unfinished head, trailer or error page, and of a whole answer, against endless streams.
 MOST_HEAD_BYTES = 1 << 21
 MOST_ANSWER_BYTES = 1 << 28
-# After a read of that length others have their turn: uvloop reads 256,000 bytes at once, and up to 32 times
-# in a row.
+# After a read of this length other connections are served: uvloop reads 256,000 bytes at
+# once, up to 32 times in a row.
 LONG_READ = 1 << 17
-# Answers that another one follows; 101 is followed by another protocol.
+# Answers that another one follows; after 101 another protocol follows.
 INTERIM = frozenset({*range(100, 200)} - {101})
 
 
 class Owner(Protocol):
-    """What a connection tells the pool it belongs to."""
+    """The pool that a connection reports to."""
 
     events: SampleEventHandler
     stream: bool
@@ -186,7 +180,7 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """Carries one flight at a time."""
 
-    # Without a dictionary, whose look-ups a cold cache makes slow.
+    # No __dict__: its look-ups are slow in a cold cache.
     __slots__ = (
         "__weakref__",
         "_answer_bytes",
@@ -228,32 +222,33 @@ class Connection(asyncio.Protocol):
         self._event_stream = False
         self._now_ns = 0
         self._in_head = False
-        # The answer is whole, and the end of its message is still to come.
+        # The answer is complete, but the end of its message is still to come.
         self.finishing = False
-        # It was opened for no flight, or has carried one: the server may be closing it while the next one is
-        # written.
+        # It was opened as a spare or has carried a flight: the server may be closing it
+        # while the next is written.
         self.was_idle = False
         self._is_tls = False
         self._hang_up = select.poll()
-        # Of the flight under way or the last one: it may have to be sent again.
+        # Of the current or last flight, in case it must be sent again.
         self.payload = b""
         self._forget()
 
     def _forget(self, *, collect_ids: bool = False) -> None:
-        """What was read of the answer before."""
+        """Reset the state of the previous answer."""
         self._scanner = EventScanner(collect_ids=collect_ids)
         self._body = b""
         self._bodies.clear()
         self._answered = False
         self._status_code = 0
         self._coding = ""
-        # Bytes since the parser last told of something, and of the whole answer.
+        # Bytes since the parser last reported something, and of the whole answer.
         self._untold_bytes = self._answer_bytes = 0
-        # The server closed in order and had no byte of the request by then, so it cannot have worked on it.
+        # The server closed in order without having received any byte of the request, so it
+        # cannot have processed it.
         self.was_missed = False
-        # Something came behind the end of the message.
+        # Data arrived after the end of the message.
         self._beyond = False
-        # When the last data came to this host at the earliest, where somebody asked; 0 where nobody knows.
+        # Earliest arrival of the last data, once determined; 0 if unknown.
         self._last_data_ns: int | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -270,18 +265,17 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_left(self) -> bool:
-        """Whether the server has closed, which this process has not read yet."""
+        """Return whether the server has closed, although this process has not read that yet."""
         return bool(self._hang_up.poll(0))
 
     @property
     def has_unread(self) -> bool:
-        """Whether more of an answer is in the socket than was read."""
+        """Return whether the socket holds more of an answer."""
         return self._transport is not None and has_unread(self._transport)
 
     @property
     def has_beyond(self) -> bool:
-        """Whether more came than the whole message that was read last: another answer, or the last words of
-        TLS, as far as is known."""
+        """Return whether more arrived than the last message: another answer, or TLS's closing data."""
         if self._beyond or self._flight is not None or self.finishing:
             return self._beyond
         if self._transport is None or self._transport.is_closing():
@@ -289,21 +283,19 @@ class Connection(asyncio.Protocol):
         return self.has_unread
 
     def last_came_ns(self) -> int:
-        """The earliest time at which the last data can have come to this host, which may have been read much
-        later, and may be beyond the answer; 0 where nobody knows.
-        """
+        """Return the earliest arrival of the last data, which may lie beyond the answer; 0 if unknown."""
         if self._last_data_ns is None and self._transport is not None:
             self._last_data_ns = last_data_ns(self._transport, monotonic_ns())
         return self._last_data_ns or 0
 
     def send(self, flight: Flight, payload: bytes) -> None:
-        """Write one request; the stamp is taken just before the first byte goes to the socket."""
+        """Write one request; the time stamp is taken just before."""
         assert self._transport is not None
         now_ns = monotonic_ns()
         if flight.t_send_ns is None:
             flight.t_send_ns = now_ns
         self._transport.write(payload)
-        # After the write, which is late already: no byte of the answer comes before the loop's next turn.
+        # After the write, to keep it early: no byte of the answer can arrive before the loop's next turn.
         self._flight = flight
         flight.carrier = self
         self.payload = payload
@@ -317,7 +309,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def take_flight(self) -> Flight | None:
-        """Give up the flight, with the times of its tokens so far, without reporting it."""
+        """Detach the flight, with its token times so far, without reporting it."""
         flight, self._flight = self._flight, None
         if flight is not None:
             flight.carrier = None
@@ -333,7 +325,7 @@ class Connection(asyncio.Protocol):
         self._now_ns = monotonic_ns()
         if self._flight is None and not self.finishing:
             self._beyond = True
-            self.close()  # a server that talks without being asked
+            self.close()  # unsolicited data
             return
         self._answered = True
         self._untold_bytes += len(data)
@@ -343,23 +335,23 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
-            # Ours and not the server's; the loop's handler ends the cell and names it.
+            # Our own error, not the server's: the loop's handler ends the cell and names it.
             raise error.__context__ or error from None
         except httptools.HttpParserUpgrade:
             not_http = "the server goes on in another protocol"
         except httptools.HttpParserError as error:
             not_http = f"not HTTP: {error}"
-        # Also in front of what is no HTTP: in another read it would have been looked at.
+        # Also bodies before invalid HTTP: split differently, they would have been read.
         self._take_bodies()
         if self._scanner.done and self._flight is not None:
-            # The end of the message may take its time, or never come; the answer is whole.
+            # The answer is complete; the end of the message may come late or never.
             self.finishing = True
             self._note_completed(self._flight)
             self._end_answer()
         if not_http:
             self._beyond = self._flight is None
             self._end("malformed", not_http)
-            self.close()  # also where the flight had ended: what is left over is no answer to the next one
+            self.close()  # also if the flight had ended: what remains is no answer to the next one
             return
         if self._answer_bytes > MOST_HEAD_BYTES:
             self._check_size()
@@ -384,12 +376,12 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         if self._flight is not None and self._transport is not None:
-            # TLS has no socket any more when the connection is lost.
+            # TLS has no socket any more once the connection is lost.
             self._last_data_ns = last_data_ns(self._transport, monotonic_ns())
             if TELLS and not self._answered:
                 self.was_missed = untaken_bytes(self._transport) >= len(self.payload)
         if self._is_tls and self._flight is None and not self.finishing:
-            self._beyond = True  # TLS says with data that it closes; without it that is no data
+            self._beyond = True  # a TLS close arrives as data, a plain one does not
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -399,12 +391,12 @@ class Connection(asyncio.Protocol):
         unanswered = self.take_flight()
         self._transport = None
         self._owner.connection_lost(self, unanswered)
-        # The parser holds methods of this connection: a ring, which nobody collects while a cell runs.
+        # Break the reference cycle with the parser, since no collector runs during a cell.
         self._parser = None
         self.payload = b""
 
     def _end_with_connection(self, exc: Exception | None) -> None:
-        """An answer may end by closing: a stream that has said [DONE], and whatever is no stream."""
+        """End an answer by the connection's end, as a stream after [DONE] or an unframed body may."""
         lost = f"connection lost in the middle of the answer ({exc or 'closed by the server'})"
         if self._status_code >= 200:
             self._end_answer(lost)
@@ -415,7 +407,7 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
-            return  # a trailer says nothing of what came before it
+            return  # a trailer does not describe the body before it
         name = name.lower()
         if name == b"content-type":
             self._event_stream = value.lower().startswith(b"text/event-stream")
@@ -438,11 +430,11 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self._status_code in INTERIM:
-            return  # the answer itself is still to come
+            return  # the final answer follows
         self._take_bodies()
         assert self._parser is not None
-        # Before the end is reported: what is closing takes no further request, and what is not yet written
-        # belongs to this one.
+        # Before the end is reported: a closing connection takes no further request, and unwritten
+        # bytes belong to this one.
         if not self._parser.should_keep_alive() or self._unwritten or self._status_code == 413:
             self.close()
         if self.finishing:
@@ -462,9 +454,10 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def _end_answer(self, lost: str | None = None) -> None:
-        """
+        """End the flight according to the answer.
+
         Args:
-            lost: what became of the connection, where that has ended the answer.
+            lost: how the connection ended the answer, if it did.
         """
         flight = self._flight
         if flight is None:
@@ -480,14 +473,14 @@ class Connection(asyncio.Protocol):
         self._end(*ending)
 
     def _take_bodies(self) -> None:
-        """Look at what the parser has found since the last time."""
+        """Process the bodies that the parser has found since the last call."""
         flight = self._flight
         if not self._bodies:
             return
         body = b"".join(self._bodies)
         self._bodies.clear()
         if flight is None:
-            self.close()  # more of an answer that was whole, or none of ours
+            self.close()  # data after a complete answer, or unsolicited
             return
         self._untold_bytes = 0
         if self._status_code != 200 or not self._event_stream or self._coding:
@@ -499,7 +492,7 @@ class Connection(asyncio.Protocol):
         try:
             self._scanner.feed(body, self._now_ns)
         except MalformedStream as error:
-            # Not the exception itself, which holds this frame: a ring.
+            # Not the exception itself, which holds this frame: a reference cycle.
             failed = error.status, str(error)
         if self._hears_events:
             events = self._owner.events
@@ -518,5 +511,5 @@ class Connection(asyncio.Protocol):
         flight.error = error
         flight.t_end_ns = self._now_ns
         if status in UNFINISHED:
-            self.close()  # what else the socket holds belongs to no request
+            self.close()  # the rest of the socket's data belongs to no request
         self._owner.flight_ended(self, flight)

@@ -1,6 +1,6 @@
 """Drives one cell over a pool of workers: plan -> jobs -> batches of ended requests -> the cell's records.
 
-The coordinator decides when the window begins and when sending ends; it stands in no request's way.
+The coordinator decides when the window begins and when sending ends; no request passes through it.
 """
 
 import os
@@ -52,17 +52,17 @@ from connector_tax.run.workload.arrivals import OFFLINE, OPEN_LOOP
 from connector_tax.run.workload.protocol import CellProtocol, rule_of
 from connector_tax.run.workload.schedulers import Scheduler, Share, scheduler_for
 
-# Worker processes: started, spoken to, watched; one that dies or is silent is replaced before the next cell.
+# Worker processes: started, messaged, watched. A dead or silent one is replaced before the next cell.
 
 STOP_WAIT_S = 2.0
-# From a worker's start to its first word: an interpreter and its imports.
+# Time for a worker's start: an interpreter and its imports.
 UP_WITHIN_S = 60.0
 POLL_MS = 50
 
 
 @dataclass(slots=True)
 class _Member:
-    """One worker process and the line to it."""
+    """One worker process and its socket."""
 
     process: "subprocess.Popen[bytes]"
     socket: "zmq.Socket[bytes]"
@@ -83,7 +83,7 @@ class WorkerPool:
         self._members = [self._start(index) for index in range(n)]
 
     def revive(self) -> None:
-        """Replace workers that died, wait until all are up; before a cell, never in one.
+        """Replace dead workers and wait until all are up; called between cells only.
 
         Raises:
             EngineError: one does not come up.
@@ -102,21 +102,20 @@ class WorkerPool:
                     raise EngineError(f"load-generator worker {index} was not up after {UP_WITHIN_S:g} s.")
 
     def next_cell(self) -> None:
-        """Begin a new cell: what workers still say of earlier ones is not received."""
+        """Begin a new cell: late messages of earlier cells are dropped."""
         self._cell += 1
 
     def kill(self, index: int) -> None:
-        """End a worker that does not answer; ``revive`` replaces it."""
+        """Kill a worker that does not answer; ``revive`` replaces it."""
         self._members[index].process.kill()
         self._members[index].process.wait()
 
     def kill_all(self) -> None:
-        """End every worker at once, whatever it is doing."""
         for index in range(self.n):
             self.kill(index)
 
     def dead(self) -> dict[int, str]:
-        """Workers whose process has ended, and how."""
+        """Return the workers whose process has ended, and how."""
         ended = {i: m.process.poll() for i, m in enumerate(self._members)}
         return {
             i: f"load-generator worker {i} ended "
@@ -126,12 +125,12 @@ class WorkerPool:
         }
 
     def send(self, index: int, message: ToWorker) -> None:
-        # A worker that is gone takes no messages; dead() says so, and the cell goes on without it.
+        # A dead worker takes no messages; dead() reports it, and the cell goes on without it.
         if self._members[index].process.poll() is None:
             self._members[index].socket.send(encode((self._cell, message)), zmq.NOBLOCK)
 
     def receive(self, timeout_s: float) -> Iterator[tuple[int, ToCoordinator]]:
-        """Everything of this cell that has come, waiting up to ``timeout_s`` for the first."""
+        """Yield this cell's messages, waiting up to ``timeout_s`` for the first."""
         poller = zmq.Poller()
         for member in self._members:
             poller.register(member.socket, zmq.POLLIN)
@@ -149,7 +148,7 @@ class WorkerPool:
         return self._members[index].process.pid
 
     def close(self, wait_s: float = STOP_WAIT_S) -> None:
-        """End the workers; each ends by itself when its standard input does, or is killed after that time."""
+        """End the workers: each ends with its standard input, or is killed after ``wait_s``."""
         for member in self._members:
             assert member.process.stdin is not None
             member.process.stdin.close()
@@ -158,9 +157,9 @@ class WorkerPool:
                 with suppress(subprocess.TimeoutExpired):
                     member.process.wait(wait_s)
         finally:
-            # Also where an interrupt ends the wait: an open socket would keep this process.
+            # Also after an interrupt: an open socket would keep this process alive.
             for member in self._members:
-                member.process.kill()  # of one that has ended it does nothing
+                member.process.kill()  # no effect on one that has ended
                 member.process.wait()
                 member.socket.close(linger=0)
             self._context.term()
@@ -176,16 +175,16 @@ class WorkerPool:
         command += ["--counters", str(self._folder / "counters"), "--workers", str(self.n)]
         if self.placement is not None and self.placement.workers[index]:
             command += ["--cpus", ",".join(map(str, self.placement.workers[index]))]
-        # NumPy's BLAS would start a thread per core, for nothing.
+        # NumPy's BLAS would start a thread per core in vain.
         env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        # A group, for Ctrl-C to reach us alone; its end is that of its standard input.
+        # A process group of its own, so that Ctrl-C reaches only us; a worker ends with its standard input.
         process = subprocess.Popen(command, stdin=subprocess.PIPE, env=env, process_group=0)
         return _Member(process, socket)
 
 
 @contextmanager
 def worker_pool(n: int, placement: Placement | None = None) -> Iterator[WorkerPool]:
-    """Workers for the time of the body; their sockets lie in a folder that only this user may enter."""
+    """Yield workers for the body; their sockets lie in a folder that only this user may enter."""
     with socket_folder() as folder:
         pool = WorkerPool(n, Path(folder), placement)
         wait_s = STOP_WAIT_S
@@ -198,23 +197,24 @@ def worker_pool(n: int, placement: Placement | None = None) -> Iterator[WorkerPo
             pool.close(wait_s)
 
 
-# What workers told, and what a dead one could not tell any more -> a record for every scheduled request.
+# Workers' reports, and reconstruction for dead workers -> a record for every scheduled request.
 
 
 def record_of(ended: Ended, window: CellWindow, worker: int) -> RequestRecord:
-    """What a worker said of one request."""
     told = msgspec.structs.asdict(ended)
-    for name in ("token_ns", "came_ns"):  # what the cell's record does not keep
+    for name in ("token_ns", "came_ns"):  # not kept in the cell's record
         del told[name]
     return RequestRecord(**told, worker=worker, phase=window.phase_of(ended.t_sched_ns))
 
 
 def in_time(ended: Ended, over: tuple[int, str] | None) -> Ended:
-    """An answer that came after the drain is a time-out, also where nobody ended it then: the worker was away
-    and read it before it heard of that, or the coordinator was, and told nobody.
+    """Return ``ended``, as a time-out if its answer arrived after the drain.
+
+    Nobody may have ended it then: the worker was stalled and read it before the message, or the coordinator
+    was stalled and sent none.
 
     Args:
-        over: when the drain was over, and what is said of what had not ended by then; None where it was cut.
+        over: end of the drain and the error text for unfinished requests; None if it was cut.
     """
     came_ns = ended.t_end_ns if ended.came_ns is None else ended.came_ns
     if over is None or ended.status != "ok" or came_ns is None or came_ns <= over[0]:
@@ -231,16 +231,16 @@ def lost_records(
     known: Collection[int],
     reason: str,
 ) -> list[RequestRecord]:
-    """What a dead worker had sent or should have sent, and told nobody about; all of it ``aborted``.
+    """Return ``aborted`` records for requests of a dead worker that it did not report.
 
     Args:
-        taken: samples it took from its schedule before it died.
-        known: ``seq`` of every request that some worker did tell about.
+        taken: samples that it took from its schedule.
+        known: ``seq`` of every reported request.
     """
     if _is_known_ahead(spec):
         due = _scheduled(scheduler_for(spec, share), window)
     else:
-        # When a closed loop or a conversation would have sent is known to its worker alone.
+        # Only the worker knows when a closed loop or a conversation would have sent.
         told = sum(seq % share.of == share.index for seq in known)
         unknown = (seq for seq in count(share.index, share.of) if seq not in known)
         due = {next(unknown): window.t_stop_ns for _ in range(max(taken - told, 0))}
@@ -268,13 +268,12 @@ def lost_records(
 def never_sent(
     spec: CellSpec, of: int, window: CellWindow, stopped: Mapping[int, int], known: Collection[int]
 ) -> list[RequestRecord]:
-    """What was due before the cell's end of workers that ended before it; all of it ``aborted``.
+    """Return ``aborted`` records for requests due before the cell's end of workers that stopped earlier.
 
-    There is some only where workers were told the end too late for all to stop at the same time, or stopped
-    in the middle of a batch.
+    They exist only if the workers learned of the end too late to stop together, or stopped within a batch.
 
     Args:
-        stopped: when each worker did; it has told of everything that was due before.
+        stopped: each worker's stop time; it reported everything due before.
     """
     lost: list[RequestRecord] = []
     for index, at_ns in stopped.items():
@@ -288,7 +287,7 @@ def never_sent(
 
 
 def _is_known_ahead(spec: CellSpec) -> bool:
-    """Whether it was known before the cell when each request would be due; an offline batch is, at T0."""
+    """Return whether due times were known before the cell; an offline batch is due at T0."""
     return spec.sessions is None and spec.arrival in (*OPEN_LOOP, OFFLINE)
 
 
@@ -305,34 +304,34 @@ def _scheduled(scheduler: Scheduler, window: CellWindow) -> dict[int, int]:
 POLL_S = 0.25
 ABORT_POLL_NS = 250_000_000
 READY_TIMEOUT_S = 60.0
-# What a worker may need to answer a Stop or an Abandon; it is busy for milliseconds at most.
+# Time for a worker to answer a Stop or an Abandon; it is busy for milliseconds at most.
 ANSWER_TIMEOUT_S = 30.0
-# Between the workers' being ready and the first arrival.
+# From readiness of the workers to the first arrival.
 LEAD_NS = 20_000_000
-# Ends of requests are told in batches; what ended so long ago has been.
+# Ends are reported in batches; those older than this have been.
 UNTOLD_NS = 2 * s_to_ns(BATCH_S)
-# Between two looks of the coordinator; it was away where there is more, and hears first what was said.
+# A longer gap between two polls means that the coordinator was stalled; it then first reads its messages.
 AWAY_NS = 2 * s_to_ns(POLL_S)
-# Several workers that are told so long beforehand stop at the same time.
+# Lead time with which several workers stop at the same time.
 STOP_LEAD_NS = 10_000_000
 
 
 class WorkerLost(EngineError):
-    """A worker ended before the cell began: nothing has been sent, and the next cell has another one."""
+    """A worker ended before the cell began: nothing was sent, and the next cell gets another one."""
 
 
 @dataclass(slots=True)
 class _Heard:
-    """What the workers have said so far."""
+    """The workers' messages so far."""
 
     ready: set[int] = field(default_factory=set)
     stopped: dict[int, int] = field(default_factory=dict)
     exhausted: set[int] = field(default_factory=set)
-    # When the last one stopped in fact, which a worker that was away did later than at the cell's end.
+    # Actual time of the last stop, which a stalled worker reaches after the cell's end.
     sent_ns: int = 0
     finished: dict[int, Finished] = field(default_factory=dict)
     dead: dict[int, str] = field(default_factory=dict)
-    # Left encoded: a cell of an hour keeps a hundred thousand of them.
+    # Kept encoded: a cell of an hour has a hundred thousand requests.
     batches: list[bytes] = field(default_factory=list)
 
 
@@ -360,9 +359,9 @@ class Coordinator:
         self._aborted: str | None = None
         self._interrupted: str | None = None
         self._given_up: str | None = None
-        # When the drain is over, and what is said of what had not ended by then; None where it was cut short.
+        # End of the drain and the error text for unfinished requests; None if the drain was cut short.
         self._over: tuple[int, str] | None = None
-        # What else is to be known of the cell.
+        # Further problems of the cell.
         self._said: list[str] = []
         self._next_abort_poll_ns = 0
         self._meter = CpuMeter(())
@@ -390,7 +389,7 @@ class Coordinator:
         self._drain_phase(t_stop_ns)
         drained_ns = monotonic_ns()
         if self._spec.num_requests is not None:
-            # Of a fixed number what comes after the last send counts as well.
+            # A fixed number of requests is also measured after its last send.
             cpu_share = self._meter.shares()
         log.note(SessionEvent.TEST_ENDED, drained_ns)
         log.close()
@@ -419,7 +418,7 @@ class Coordinator:
         if in_time and not self._heard.dead:
             return
         dead = list(self._heard.dead.values())
-        # Those that are ready put their share away; the others are replaced before the next cell.
+        # Ready workers drop their job; the others are replaced before the next cell.
         self._kill_silent(self._heard.ready)
         self._tell(Abandon("aborted", "the cell was called off"))
         if not in_time:
@@ -427,22 +426,21 @@ class Coordinator:
         raise WorkerLost(f"{dead[0]} before the cell began; see above.")
 
     def _send_phase(self) -> None:
-        """Until it is known when sending ends, and that time has come."""
+        """Wait until sending ends, and decide when."""
         told_ns: int | None = None
         looked_ns = monotonic_ns()
         while True:
             before_ns, looked_ns = looked_ns, monotonic_ns()
             if looked_ns - before_ns > AWAY_NS:
                 self._listen(POLL_S)
-                # Without this a wait in which nothing came would count as away, and so on.
+                # Otherwise a wait without messages would count as a stall, repeatedly.
                 looked_ns = monotonic_ns()
             now_ns = monotonic_ns()
             self._meter.count_from(self._protocol.window_start_ns)
             self._poll_abort(now_ns)
             if not self._heard.dead and self._living() <= self._heard.exhausted:
                 return
-            # A worker that stopped before it was told to, with something left to send, has failed and says so
-            # when it has finished.
+            # A worker that stopped early with requests left has failed, and says so when it has finished.
             stopped = {i: at for i, at in self._heard.stopped.items() if i not in self._heard.exhausted}
             failed = any(told_ns is None or at_ns < told_ns for at_ns in stopped.values())
             if self._aborted or self._interrupted or self._heard.dead or failed:
@@ -463,14 +461,14 @@ class Coordinator:
             self._listen(min(POLL_S, (end_ns - now_ns) / 1e9))
 
     def _stop_phase(self) -> int:
-        """Until every living worker has stopped; returns when the last one did."""
+        """Wait until every living worker has stopped; return the last stop time."""
         if not self._listen_until(lambda: self._living() <= self._heard.stopped.keys(), ANSWER_TIMEOUT_S):
             self._kill_silent(self._heard.stopped)
         t_stop_ns = max(self._heard.stopped.values(), default=monotonic_ns())
         cut = self._aborted or self._interrupted or self._heard.dead
         if not cut and (self._given_up is None or self._protocol.overloaded(t_stop_ns)):
-            # By now each worker has told of all that had ended when it stopped. An overloaded cell need not
-            # be drained.
+            # By now every worker has reported what had ended at its stop. An overloaded
+            # cell need not be drained.
             self._given_up = self._protocol.overloaded_at_end(t_stop_ns)
         all_sent = not self._heard.dead and self._living() <= self._heard.exhausted
         self._protocol.stop(t_stop_ns, all_sent=all_sent)
@@ -480,18 +478,18 @@ class Coordinator:
         def done() -> bool:
             return self._living() <= self._heard.finished.keys()
 
-        # By the workers' clock: this process may have been away since then.
+        # By the workers' clock, since this process may have been stalled since then.
         sent_ns = max(t_stop_ns, self._heard.sent_ns)
         deadline_ns = sent_ns + s_to_ns(0.0 if self._given_up is not None else self._spec.drain_timeout_s)
         if self._spec.num_requests is not None and self._given_up is None:
-            # All of a batch is sent at T0: what bounds a fixed number is the time of its cell.
+            # All of a batch is sent at T0: a fixed number is bounded by its cell's time.
             deadline_ns = max(deadline_ns, self._protocol.give_up_ns)
         while not done() and self._aborted is None and monotonic_ns() < deadline_ns:
             self._poll_abort(monotonic_ns())
             self._listen(min(POLL_S, (deadline_ns - monotonic_ns()) / 1e9))
         reason = f"unfinished {(deadline_ns - sent_ns) / 1e9:.3g} s after the last send"
         if self._aborted is None and self._given_up is None:
-            # Also where all has ended by now: this process may have been away since then.
+            # Also if all has ended by now, since this process may have been stalled.
             self._over = (deadline_ns, reason)
         if done():
             return
@@ -505,12 +503,10 @@ class Coordinator:
             self._kill_silent(self._heard.finished)
 
     def _kill_silent(self, heard: Collection[int]) -> None:
-        """Workers that have not been heard from."""
+        """Kill the living workers that are not in ``heard``."""
         for index in sorted(self._living().difference(heard)):
             self._heard.dead[index] = f"load-generator worker {index} does not answer"
             self._pool.kill(index)
-
-    # Listening
 
     def _listen(self, timeout_s: float) -> None:
         for index, message in self._pool.receive(timeout_s):
@@ -563,8 +559,6 @@ class Coordinator:
             self._next_abort_poll_ns = now_ns + ABORT_POLL_NS
             self._aborted = self._abort_reason()
             self._interrupted = self._interrupted or self._stop_reason()
-
-    # The outcome
 
     def _result(
         self, window: CellWindow, coordinator_cpu_s: float, worker_cpu_share: list[float]

@@ -1,7 +1,7 @@
-"""How many files a worker may have open, and how many its load takes: a connection per request in flight.
+"""Host resources of the load generator: open files, one connection per request in flight, and CPU cores.
 
-Most systems begin with a soft limit of 1,024 and a hard one far above it, up to which a process may go by
-itself.
+Most systems start with a soft limit of 1,024 files and a far higher hard one, up to which a
+process may raise its own.
 """
 
 import os
@@ -20,9 +20,9 @@ from connector_tax.base.records.sessions import Session, read_sessions
 from connector_tax.base.siblings import SYSFS, cpu_list, siblings
 from connector_tax.run.workload.arrivals import OPEN_LOOP
 
-# Who runs on which CPU: the host's topology -> a plan that keeps client and engine off each other's cores.
+# Placement: the host's topology -> a plan that keeps client and engine on different cores.
 
-# What is left to the engine at least: its core and its API server each keep one busy.
+# Minimum for the engine: its core and its API server each keep one busy.
 ENGINE_CORES = 2
 
 
@@ -42,7 +42,7 @@ class Core:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Logical CPUs by role; empty where nothing is pinned, and ``warning`` then says why."""
+    """Logical CPUs by role; empty if nothing is pinned, with the reason in ``warning``."""
 
     coordinator: tuple[int, ...]
     workers: tuple[tuple[int, ...], ...]
@@ -51,14 +51,13 @@ class Placement:
 
 
 def discover(sysfs: Path = SYSFS, allowed: set[int] | None = None) -> tuple[Core, ...]:
-    """The physical cores that this process may use, in CPU order.
+    """Return the physical cores that this process may use, in CPU order.
+
+    A core with some of its hyper-threads allowed counts with those. Empty if the host does not expose its
+    topology, as a sandbox without ``/sys``: siblings are then unknown and nothing can be pinned.
 
     Args:
-        allowed: CPUs to look at; by default those of the process's affinity, which a cgroup's cpuset narrows.
-
-    A core whose hyper-threads are allowed only in part counts with the part. None where the host does not
-    tell, as in a sandbox without ``/sys``: whose sibling a CPU is is not known then, and nothing can be
-    pinned.
+        allowed: CPUs to consider; default: the process's affinity, which a cgroup's cpuset narrows.
     """
     cpu_folder = sysfs / "devices" / "system" / "cpu"
     if not (cpu_folder / "online").is_file():
@@ -74,10 +73,10 @@ def discover(sysfs: Path = SYSFS, allowed: set[int] | None = None) -> tuple[Core
 
 
 def place(cores: tuple[Core, ...], n_workers: int, *, engine_cores: int = ENGINE_CORES) -> Placement:
-    """Client on the fastest cores, engine on the rest; nothing pinned where that leaves the engine too few.
+    """Put the client on the fastest cores and the engine on the rest; pin nothing if too few remain.
 
     Args:
-        engine_cores: what the engine is to have at least; 0 where it runs on another host.
+        engine_cores: minimum for the engine; 0 if it runs on another host.
     """
     needed = 1 + n_workers + engine_cores
     if len(cores) < needed:
@@ -105,8 +104,7 @@ def _by_node_then_speed(cores: tuple[Core, ...]) -> list[Core]:
 
 
 def _performance(folder: Path) -> float:
-    """CPPC's highest performance, ARM's capacity or the maximum frequency, whichever the kernel tells
-    first."""
+    """Return CPPC's highest performance, else ARM's capacity, else the maximum frequency."""
     for name in ("acpi_cppc/highest_perf", "cpu_capacity", "cpufreq/cpuinfo_max_freq"):
         if (folder / name).exists():
             return float((folder / name).read_text())
@@ -121,14 +119,14 @@ def _numa_nodes(sysfs: Path) -> dict[int, int]:
     return nodes
 
 
-# Interpreter, event loop, ZeroMQ, timers, logs and spare connections; some 40 of them are open in a worker.
+# Interpreter, event loop, ZeroMQ, timers, logs and spare connections; a worker has about 40 open.
 OWN = 64
-# The kernel's table grows with what is open and not with the limit; one without an end helps nobody.
+# The kernel's table grows with open files, not with the limit; an infinite limit has no use.
 HIGHEST = 1 << 20
 
 
 def raise_limit() -> None:
-    """Let this process open as many files as it may."""
+    """Raise this process's limit of open files as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = _highest(hard)
     if soft == resource.RLIM_INFINITY or soft >= highest:
@@ -153,12 +151,12 @@ def check_limit(spec: CellSpec) -> None:
 
 
 def files_needed(spec: CellSpec) -> int:
-    """By the worker that has the most."""
+    """Return the files open in the worker that has the most."""
     return ceil(in_flight(spec) / (spec.workers or 1)) + OWN
 
 
 def in_flight(spec: CellSpec) -> int:
-    """The most requests that can be on their way at once; of conversations, those of the widest one each."""
+    """Return the most requests that can be in flight at once; for conversations by their widest session."""
     if spec.arrival == "offline":
         return spec.num_requests or 0
     if spec.arrival in OPEN_LOOP or spec.concurrency is None:
@@ -169,7 +167,7 @@ def in_flight(spec: CellSpec) -> int:
 
 
 def _width(session: Session) -> int:
-    """Turns at the same distance from the session's beginning, at most."""
+    """Return the largest number of turns at equal distance from the session's beginning."""
     depths: list[int] = []
     for turn in session.turns:
         depths.append(max((depths[k] + 1 for k in turn.after), default=0))
@@ -180,15 +178,15 @@ def _highest(hard: int) -> int:
     return HIGHEST if hard == resource.RLIM_INFINITY else min(hard, HIGHEST)
 
 
-# CPU time of other processes by their own clocks: read from outside, so a worker has no part in it.
+# CPU time of other processes, read from outside without their part.
 
-# Linux: MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) of include/linux/posix-timers.h, as clock_getcpuclockid(3)
-# returns it.
+# Linux: MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) of include/linux/posix-timers.h, as
+# clock_getcpuclockid(3) returns it.
 _CPUCLOCK_SCHED = 2
 
 
 def cpu_ns(pid: int) -> int | None:
-    """User and system time of a process, all its threads; None where it is gone."""
+    """Return the user and system time of all threads of a process; None if it is gone."""
     try:
         return time.clock_gettime_ns(~pid << 3 | _CPUCLOCK_SCHED)
     except OSError:
@@ -196,7 +194,7 @@ def cpu_ns(pid: int) -> int | None:
 
 
 class CpuMeter:
-    """How much of a core each process uses, from now on or from a time that is known later."""
+    """Measures each process's share of a core, from now or from a later start."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._pids = tuple(pids)
@@ -204,13 +202,13 @@ class CpuMeter:
         self._mark()
 
     def count_from(self, start_ns: int | None) -> None:
-        """Once ``start_ns`` has come, count from here; asked again and again, does so once."""
+        """Restart the measurement once ``start_ns`` has passed; later calls do nothing."""
         if not self._moved and start_ns is not None and monotonic_ns() >= start_ns:
             self._moved = True
             self._mark()
 
     def shares(self) -> list[float]:
-        """Of those that still live; 1 is a whole core."""
+        """Return the share of each living process; 1 is a whole core."""
         elapsed_ns = max(monotonic_ns() - self._start_ns, 1)
         pairs = zip(self._used_ns, map(cpu_ns, self._pids), strict=True)
         return [(now - then) / elapsed_ns for then, now in pairs if then is not None and now is not None]

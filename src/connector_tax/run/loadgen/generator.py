@@ -1,8 +1,8 @@
 """One worker's share of a cell on an event loop: schedule -> issuer -> batches of ended requests.
 
-The schedule is known ahead, so a request goes out straight from the kernel's wake-up at its deadline: no
-other process, no queue and no task lies in between. A late send delays no other; a stall costs the requests
-that fell into it.
+The schedule is known ahead, so a request is sent directly from the kernel's wake-up at its deadline, without
+another process, queue or task in between. A late send does not delay the next; a stall costs only the
+requests that fall into it.
 """
 
 import asyncio
@@ -23,15 +23,14 @@ from connector_tax.run.workload.arrivals import OPEN_LOOP
 from connector_tax.run.workload.protocol import may_send
 from connector_tax.run.workload.schedulers import Scheduler, Share
 
-# What a load generator is given: one worker's part of a cell, its workload, and who is told.
+# A load generator's inputs: its part of a cell, the workload, and the receivers of reports.
 
 
 class Workload(Protocol):
     """What is sent: one payload per sample, and what is known of its answer.
 
-    ``needs_ids`` says whether ``answered`` needs the answer's token ids; ``lengths`` gives prompt and output
-    tokens, None for one that is the server's to say; ``ended`` is called for every sample that was rendered,
-    sent or not.
+    ``needs_ids``: ``answered`` needs the answer's token ids. ``lengths``: prompt and output tokens, None if
+    the server decides. ``ended``: called for every rendered sample, sent or not.
     """
 
     def render(self, seq: int) -> bytes: ...
@@ -49,7 +48,7 @@ class Workload(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One worker's part of a cell: what it sends, when and by whom.
+    """One worker's part of a cell.
 
     Attributes:
         token_times: keep the time of every token of every request.
@@ -65,13 +64,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Who is told.
+    """Receivers of reports.
 
     Attributes:
-        on_batch: gets requests that ended; each exactly once.
-        on_stopped: called once, with the time from which on nothing was sent, and whether that is since
-            nothing was left.
-        on_idle: called once, when after that nothing is in flight either.
+        on_batch: gets ended requests, each exactly once.
+        on_stopped: called once, with the time from which nothing was sent and whether nothing was left.
+        on_idle: called once, when nothing is in flight after that.
     """
 
     on_batch: Callable[[list[Ended]], None]
@@ -79,22 +77,21 @@ class Reports:
     on_idle: Callable[[], None]
 
 
-# Ended requests are handed on every ``BATCH_S``, or when so many have gathered.
+# Ended requests are reported every ``BATCH_S``, or once this many have gathered.
 BATCH_SIZE = 256
-# With so much time to the next send, a prompt is rendered a little after this one.
+# If the next send is at least this far away, its prompt is rendered a little after this one.
 RENDER_GAP_NS = 10_000_000
 RENDER_DELAY_S = 0.002
-# Sends that are due together go out in slices of this length; in between, bytes that came meanwhile are
-# stamped.
+# Simultaneous sends go out in slices of this length, between which arriving bytes are stamped.
 SLICE_NS = 1_000_000
-# The kernel wakes a process some 50 us after a deadline, from a deep sleep later. So the timer is set before
-# the deadline, by twice what wake-ups were late by, and what is left is spent in turns of the loop, which
-# serve sockets. At most so long, and for at most that share of the time between two sends.
+# The kernel wakes a process about 50 us after a deadline, later from a deep sleep. So the timer is early by
+# twice the mean lateness, at most MOST_EARLY_NS and this share of the gap between sends; the rest is spent in
+# turns of the loop, which serve sockets.
 MOST_EARLY_NS = 200_000
 MOST_EARLY_SHARE = 0.02
-# With less than that to go no further turn of the loop is begun.
+# With less than this left, no further turn of the loop begins.
 LAST_NS = 15_000
-# What a closed loop opens with is rendered before T0: what is due so soon, and no more bytes than that.
+# The opening of a closed loop is rendered before T0: what is due within START_NS, up to START_BYTES.
 START_NS = 1_000_000_000
 START_BYTES = 1 << 26
 
@@ -103,7 +100,7 @@ class LoadGenerator:
     """Sends one part of a cell.
 
     Args:
-        counters: where in-flight requests of all workers are counted.
+        counters: count the requests in flight of all workers.
         log: of every event; None for none.
     """
 
@@ -138,8 +135,7 @@ class LoadGenerator:
         self._stopped = False
         self._idle = False
         self._due_is_soon = False
-        # How late wake-ups are, in the mean of the last few; and by how much the timer is set before a
-        # deadline at most.
+        # Running mean of the wake-ups' lateness, and the limit of the timer's lead.
         self._armed_ns: int | None = None
         self._late_ns = 0.0
         self._most_early_ns = 0.0
@@ -151,10 +147,9 @@ class LoadGenerator:
         self._first_batch = True
 
     async def prepare(self) -> None:
-        """Open connections, render the first prompts, put everything that lives out of the collector's
-        way."""
+        """Open connections, render the first prompts, and exempt all objects from garbage collection."""
         self._loop = asyncio.get_running_loop()
-        # Before connections take what files there are.
+        # Before connections take the available files.
         self._timer = DeadlineTimer(self._loop, self._woken)
         await self._issuer.start(self._flight_ended)
         room = START_BYTES
@@ -164,19 +159,17 @@ class LoadGenerator:
             room -= len(self._rendered[seq])
             if room < 0:
                 break
-        # A collection of a large heap takes milliseconds, which would be booked as latency.
+        # Collecting a large heap takes milliseconds, which would count as latency.
         gc.collect()
         gc.freeze()
         gc.disable()
 
     def begin(self, t0_ns: int) -> None:
-        """Send from ``t0_ns`` on."""
         self._t0_ns = t0_ns
         self._due()
 
     def stop(self, at_ns: int) -> None:
-        """Send nothing that is due at or after ``at_ns``, or than now where that is later; 0: nothing any
-        more."""
+        """Send nothing due at or after ``at_ns`` (not before now); 0: nothing more at all."""
         at_ns = max(at_ns, monotonic_ns()) if at_ns else 0
         self._stop_at_ns = min(self._stop_at_ns, at_ns)
         if not self._stopped and (self._t0_ns or at_ns == 0):
@@ -188,8 +181,7 @@ class LoadGenerator:
         self._issuer.abandon(status, reason)
 
     def fail(self, reason: str) -> None:
-        """A callback of ours raised: end sending and everything in flight, so that the cell is told and not
-        waited for."""
+        """End sending and everything in flight after an error of our own, and report it."""
         if self.failure is not None:
             return
         self.failure = reason
@@ -198,12 +190,12 @@ class LoadGenerator:
         try:
             self._issuer.abandon("aborted", reason)
         finally:
-            # What was between two states when it raised is counted by nobody.
+            # Requests in an intermediate state at the error are counted nowhere.
             self._inflight = 0
             self._if_idle()
 
     def close(self) -> None:
-        """Give back what ``prepare`` took."""
+        """Undo ``prepare``."""
         self._timer.close()
         self._issuer.shutdown()
         gc.enable()
@@ -215,8 +207,7 @@ class LoadGenerator:
         self._due()
 
     def _wait_until(self, due_ns: int, now_ns: int) -> bool:
-        """Whether to come again: after a wake-up, or in the next turn of the loop. False: the deadline has
-        come."""
+        """Return True if another wake-up or turn of the loop will follow, False at the deadline."""
         early_ns = min(2 * self._late_ns, self._most_early_ns)
         left_ns = due_ns - now_ns
         if left_ns > early_ns:
@@ -231,8 +222,7 @@ class LoadGenerator:
         return False
 
     def _due(self) -> None:
-        """Send what is due, for ``SLICE_NS`` at most before responses have their turn; deadlines are
-        absolute."""
+        """Send what is due, for at most ``SLICE_NS`` before responses are served; deadlines are absolute."""
         slice_end_ns = 0
         while not self._stopped:
             now_ns = monotonic_ns()
@@ -273,7 +263,7 @@ class LoadGenerator:
         flight = Flight(due.seq, self._t0_ns + due.offset_ns, inflight)
         payload = self._rendered.pop(due.seq, None)
         if payload is None:
-            payload = self._render(due.seq)  # sooner than it could be got ready
+            payload = self._render(due.seq)  # due before it could be prepared
         if self._scheduler.drops and not may_send(inflight, self._spec.inflight_cap):
             flight.status = "dropped"
             flight.error = f"{self._spec.inflight_cap} requests in flight"
@@ -294,10 +284,9 @@ class LoadGenerator:
             self._render_soon(due.offset_ns)
 
     def _render_soon(self, offset_ns: int) -> None:
-        """After the send, so that rendering never stands between a deadline and its socket.
+        """Render the next prompt after the send, so that rendering never delays a send.
 
-        And not at once where there is time: responses that came while the request was written wait for
-        nothing more.
+        If there is time, wait briefly, so that responses which arrived meanwhile are not delayed further.
         """
         next_ns = self._scheduler.next_due_ns()
         if next_ns is None or next_ns - offset_ns < RENDER_GAP_NS:
@@ -321,16 +310,15 @@ class LoadGenerator:
         return payload
 
     def _forget(self, seq: int) -> None:
-        """A sample that was announced will never be sent."""
+        """Drop an announced sample that will never be sent."""
         self._rendered.pop(seq, None)
         self._workload.ended(seq)
 
     def _end_sending(self, now_ns: int, *, exhausted: bool = False) -> None:
-        # Woken late, it still has sent nothing that was due since the deadline: what was due before went out
-        # above.
+        # Even after a late wake-up nothing due since the deadline was sent; earlier requests went out above.
         self._stopped = True
         self._timer.close()
-        # What had ended by then is told first: it decides whether the server kept up until the end.
+        # Report ended requests first: they decide whether the server kept up until the end.
         self._flush()
         self._on_stopped(min(self._stop_at_ns, now_ns) or now_ns, exhausted)
         self._if_idle()
@@ -344,12 +332,12 @@ class LoadGenerator:
             before = self._scheduler.next_due_ns()
             self._over(flight)
             if self._scheduler.next_due_ns() != before or self._scheduler.exhausted:
-                # Not from here: this is called in the middle of a connection's work.
+                # Deferred, since this runs within a connection's callback.
                 self._due_soon()
         self._if_idle()
 
     def _over(self, flight: Flight) -> None:
-        """Tell workload and scheduler, in this order: what becomes due now may need the answer."""
+        """Notify the workload, then the scheduler: what becomes due now may need the answer."""
         ok = flight.status == "ok"
         if ok:
             self._workload.answered(flight.seq, flight.output_ids or [])

@@ -1,7 +1,7 @@
-"""The load generator's proof of itself, in every cell.
+"""The load generator's self-check in every cell.
 
-A client that sends late, or that cannot keep up, measures itself. These figures say how far it did; where the
-client was the bottleneck, ``bottleneck`` says so in words and the cell is invalid.
+A client that sends late or cannot keep up measures itself. These figures show how far it did; ``bottleneck``
+names a client that was the bottleneck, and the cell is then invalid.
 """
 
 from collections import Counter
@@ -24,17 +24,16 @@ from connector_tax.run.loadgen.issuer import NO_SOCKET, histogram
 from connector_tax.run.loadgen.messages import SessionResult
 from connector_tax.run.workload.arrivals import OPEN_LOOP
 
-# Were the turns of conversations sent when they should have been? Not before what they wait for, and not
-# late.
+# Were the turns of conversations sent on time, neither before their dependencies nor late?
 
-# The traffic specification calls a dependent turn a violation that is sent more than 5 s after it was ready.
+# The traffic specification's limit: a dependent turn sent more than 5 s after it was ready is a violation.
 LATE_S = 5.0
 
 
 def session_health(requests: Sequence[RequestRecord], sessions: tuple[Session, ...]) -> SessionHealth:
-    """Counts, and the delay of dependent turns behind their being ready; microseconds.
+    """Return counts, and the delay of dependent turns after they were ready, in microseconds.
 
-    ``early`` counts turns sent before all they wait for had ended and ``wait_s`` was over: it has to be 0.
+    ``early`` counts turns sent before their dependencies had ended and ``wait_s`` was over: it must be 0.
     """
     placed = {(r.session, r.turn): r for r in requests if r.session is not None and r.turn is not None}
     delays_ns = np.array(list(_delays_ns(placed, sessions)), dtype=np.float64)
@@ -61,34 +60,34 @@ def _delays_ns(placed: dict[tuple[int, int], RequestRecord], sessions: tuple[Ses
             yield record.t_send_ns - max(known) - s_to_ns(turn.wait_s)
 
 
-# TTFT from the intended and from the actual send may differ by this much before the cell is marked.
+# Largest relative differences of latencies from the intended and the actual send before a cell is flagged.
 LIMIT_P50 = 0.01
 LIMIT_P99 = 0.05
-# Beyond these the client was the bottleneck. The traffic specification allows a rate error of 15 %; a client
-# that falls behind by half a per cent of all time already adds seconds to a long cell's queue.
+# Beyond these the client was the bottleneck. The traffic specification allows a rate error of 15 %, but
+# falling behind by 0.5 % of the time already adds seconds to a long cell's queue.
 MAX_RATE_ERROR = 0.005
 MAX_WORKER_CPU_SHARE = 0.95
 MAX_DIFFERENCE_P50 = 0.15
-# Answers whose first and last token came at one instant, of those of ``WHOLE_FROM_TOKENS``: none of them has
-# a TPOT, and a TTFT only of its end.
+# Share of answers (of ``WHOLE_FROM_TOKENS`` or more) whose first and last token came at one instant; they
+# have no TPOT, and their TTFT is that of the end.
 MAX_WHOLE_SHARE = 0.1
 STALL_US = 10_000
-# What is due or comes while a worker is away is late by as much: so long a stop is in the percentiles.
+# A worker's stall delays everything due or arriving meanwhile; one this long affects the percentiles.
 MOST_AWAY_MS = 250.0
-# Of the window, in all its stops; where that is less than one stop may take, one stop's limit.
+# Limit for all stalls together, as a share of the window; at least MOST_AWAY_MS.
 MOST_AWAY_SHARE = 0.02
-# Before its time by more than that a request was sent too early; clocks of two cores differ by less.
+# A request sent earlier than this was too early; the clocks of two cores differ by less.
 EARLY_NS = 1_000_000
-# Fewer requests tell nothing about a trend.
+# Fewer requests show no trend.
 MIN_FOR_RATE = 20
 
 
 def health(spec: CellSpec, result: SessionResult, placement: Placement | None = None) -> Health:
-    """Figures about the client for ``cell.json``; units are in the names.
+    """Return figures about the client for ``cell.json``; units are in the names.
 
-    ``client_limited`` is True where TTFT and E2E from the intended send differ from those from the
-    actual send by more than 1 % at p50 or 5 % at p99; ``client_stalled`` where a worker was away for
-    more than 10 ms at once, which delays sends and stamps alike.
+    ``client_limited``: TTFT or E2E from the intended send differs from that from the actual send by more than
+    1 % at p50 or 5 % at p99. ``client_stalled``: a worker was stalled for more than 10 ms at once, which
+    delays sends and stamps alike.
     """
     late_us = np.array(
         [(r.t_send_ns - r.t_sched_ns) / 1e3 for r in result.requests if r.t_send_ns is not None], dtype=float
@@ -115,7 +114,7 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
         *_away(result),
     ]
     if spec.arrival != "offline":
-        # All of an offline batch is due at T0, and no client sends it at once.
+        # An offline batch is due at T0 as a whole, and no client sends it at once.
         bottleneck += [*_late(difference), *(() if sessions is None else _late_turns(sessions))]
     return Health(
         dispatch_lateness_us={
@@ -152,11 +151,10 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
 
 
 def dispatch_rate_error(requests: list[RequestRecord]) -> float | None:
-    """How much slower the client sent than its schedule said, as a share of the rate; None for too few.
+    """Return the share of the rate by which the client fell behind its schedule; None for few requests.
 
-    Lateness of the second half less that of the first (medians), over the time between them: a client that
-    cannot keep up falls behind more and more, while one stall, however long, leaves the medians where they
-    are.
+    The median lateness of the second half minus that of the first, over the time between them: a client that
+    cannot keep up falls behind steadily, while a single stall leaves the medians unchanged.
     """
     sent = [(r.t_sched_ns, r.t_send_ns - r.t_sched_ns) for r in requests if r.t_send_ns is not None]
     if len(sent) < MIN_FOR_RATE:
@@ -170,8 +168,7 @@ def dispatch_rate_error(requests: list[RequestRecord]) -> float | None:
 
 
 def whole_answer_share(requests: list[RequestRecord]) -> float | None:
-    """Of answers of ``WHOLE_FROM_TOKENS`` tokens or more, those whose tokens all came at one instant; None
-    without any."""
+    """Return the share of long answers whose tokens all came at one instant; None without long answers."""
     whole = [
         r.t_first_token_ns == r.t_last_token_ns
         for r in requests
@@ -247,7 +244,7 @@ def _late_turns(sessions: SessionHealth) -> Iterator[str]:
 
 
 def _send_to_schedule(result: SessionResult) -> dict[str, float | None]:
-    """Relative difference of a latency counted from the schedule against the same from the send."""
+    """Return the relative difference of each latency from the intended send against the actual send."""
     latencies = latencies_ms(in_window(result.requests, result.window))
     out: dict[str, float | None] = {}
     for name in ("ttft", "e2e"):

@@ -1,12 +1,13 @@
 """Sends requests over a pool of keep-alive connections, all on one event loop.
 
-The most recently used idle connection is taken first, so the pool is as large as the load needs. A few
-spare ones are always open: opening one takes half a millisecond, which a request would be late by. A
-kept-alive connection that the server closed while it was idle is no failure of a request: none is written to
-one whose close is here already, and one that crossed it goes out again on a fresh one, which its record
-counts. It does so only where the kernel tells that no byte of it had come when the server closed: on Linux,
-without TLS, of a close in order. Otherwise the server may have worked on it: asking twice would double the
-load and hide the failure.
+The most recently used idle connection is taken first, so the pool grows only as the load needs. A few spares
+stay open, since opening one delays a request by half a millisecond.
+
+A keep-alive connection that the server closed while idle is no request's failure. None is used once its
+close has arrived, and a request that crossed the close is sent again on a new one, which its record
+counts. That requires the kernel's word that the server had received no byte of it: on Linux, without
+TLS, after an orderly close. Otherwise the server may have processed it, and a repetition would double
+the load and hide the failure.
 """
 
 import asyncio
@@ -33,22 +34,19 @@ from connector_tax.run.loadgen.issuer import (
     SampleIssuer,
 )
 
-# The client's own want of descriptors, ports or memory; the server had no part in it.
+# The client's own lack of descriptors, ports or memory, not the server's fault.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
-# For each request that took one: a server that closes what it accepts is not asked in a storm.
+# Spares opened per request that took one; avoids storming a server that closes what it accepts.
 SPARES_AT_ONCE = 2
-# What opening the first connections may take; a server that accepts none must not keep a cell from its
-# requests.
+# Limit on opening the first connections; a server that accepts none must not hold up a cell.
 FIRST_WITHIN_S = 5.0
-# How often at most is looked for requests whose time is over.
+# Shortest interval between checks for timed-out requests.
 TIMEOUT_GRAIN_S = 0.05
-# The longest stop that nobody may have seen: what is read came so long before at most.
+# The longest stall that may go unnoticed: data arrived at most this long before it was read.
 UNSEEN_NS = PERIOD_NS + AWAY_NS
-# So often at most are sockets given a turn in which long answers still lie that came while this process was
-# away.
+# Limit on turns for sockets that still hold long answers received during a stall.
 MOST_TURNS = 100
-# What a server has for the end of a message whose answer is whole; a connection in which it never comes would
-# be lost to the pool.
+# Time for the end of a message after a complete answer; otherwise its connection is lost to the pool.
 FINISH_WITHIN_S = 0.25
 
 
@@ -57,8 +55,8 @@ class _Undecided:
     """An answer that was read late.
 
     Attributes:
-        back: this process was away until then.
-        usable: the connection was, for another flight.
+        back: this process was stalled until then.
+        usable: the connection was usable for another flight.
     """
 
     connection: Connection
@@ -83,23 +81,22 @@ class HttpIssuer(SampleIssuer):
     ) -> None:
         """
         Args:
-            spare_connections: idle ones that are kept open beyond those that the load has opened.
-            first_connections: idle ones to begin with, where that is more.
-            is_back: whether this process was away until now, so that what is read came before.
+            spare_connections: idle connections kept open beyond those that the load has opened.
+            first_connections: idle connections at the start, if more.
+            is_back: whether this process was stalled until now, so that data read now arrived earlier.
         """
         self._named = self._address = (target.host, target.port)
         self._tls = tls_context(target)
-        # The name that the certificate has to have, also where the address is resolved already.
+        # The name that the certificate must have, even if the address is resolved already.
         self._server_name = target.host if target.tls else None
         self.stream = form.stream
         self._timeout_s = form.timeout_s
         self._unfinished = f"unfinished {form.timeout_s or 0:g} s after it was sent"
-        # By ``seq``, in the order in which their time is over; of connections, when that of their message's
-        # end is.
+        # By ``seq``, in order of time-out; for connections, in order of their message's limit.
         self._timed: dict[int, tuple[int, Flight]] = {}
         self._expiry: asyncio.TimerHandle | None = None
         self._finishing: dict[Connection, int] = {}
-        # By ``seq``, for a turn of the loop.
+        # By ``seq``, for one turn of the loop.
         self._undecided: dict[int, _Undecided] = {}
         self._finish: asyncio.TimerHandle | None = None
         self.events = events
@@ -107,16 +104,16 @@ class HttpIssuer(SampleIssuer):
         self._spare_connections = spare_connections
         self._first_connections = max(first_connections, spare_connections)
         self._opening: asyncio.Task[None] | None = None
-        # As a stack, out of which one that dies can be taken.
+        # Used as a stack from which dead connections can be removed.
         self._idle: dict[Connection, None] = {}
         self._open: set[Connection] = set()
         self._connecting: dict[asyncio.Task[None], Flight] = {}
         self._on_end: Callable[[Flight], None] = _not_started
 
     async def start(self, on_end: Callable[[Flight], None]) -> None:
-        """Open a few connections, so that the first requests do not pay for it.
+        """Open a few connections, so that the first requests need not.
 
-        A server that refuses them is not refused here: its requests will say so one by one.
+        A server that refuses them is tolerated here: its requests will report that.
         """
         self._on_end = on_end
         opening = self._open_spares(self._first_connections, self._first_connections)
@@ -167,15 +164,13 @@ class HttpIssuer(SampleIssuer):
             connection.close()
         self._idle.clear()
 
-    # Called by connections.
-
     def flight_ended(self, connection: Connection, flight: Flight) -> None:
         end_ns = flight.t_end_ns or 0
         timed = self._timed.get(flight.seq)
         back = self._is_back(end_ns)
         undecided = back or (timed is not None and end_ns > timed[0])
         if undecided:
-            # When it came is asked now, and what else came with it is known in the next turn of the loop.
+            # Its arrival is queried now; what else arrived with it is known in the next turn of the loop.
             self._undecided[flight.seq] = _Undecided(
                 connection, flight, connection.last_came_ns(), back, connection.usable
             )
@@ -190,11 +185,10 @@ class HttpIssuer(SampleIssuer):
             self._end(flight)
 
     def _decide(self, seq: int) -> None:
-        """Whether an answer that was read after its time had come in time, to a process that was away.
+        """Decide whether an answer read after its time-out had arrived in time at a stalled process.
 
-        The kernel says when data last came. Where more came than the answer, that says nothing of the answer.
-        Of one that lay there when this process was back it is known only that it came after it was asked for,
-        so that it counts.
+        The kernel reports when data last arrived, which says nothing about the answer if more data followed.
+        An answer found after a stall is only known to have arrived after it was requested, so it counts.
         """
         if (found := self._undecided.pop(seq, None)) is None:
             return
@@ -221,9 +215,10 @@ class HttpIssuer(SampleIssuer):
         self._idle[connection] = None
 
     def connection_lost(self, connection: Connection, flight: Flight | None) -> None:
-        """
+        """Send the flight again, or report it.
+
         Args:
-            flight: that was on it and of whose answer no byte had come.
+            flight: on the connection, with no byte of its answer received.
         """
         self._open.discard(connection)
         self._idle.pop(connection, None)
@@ -240,30 +235,27 @@ class HttpIssuer(SampleIssuer):
         self._report(flight, "truncated", error, now_ns)
 
     async def _open_spares(self, most: int, wanted: int) -> None:
-        """Tries are counted, not what is open: a server may close each at once, and would be asked without
-        end."""
+        """Open spares, counting attempts: a server that closes each at once would be asked endlessly."""
         for _ in range(min(most, wanted - len(self._idle))):
             try:
                 connection = await self._connect()
             except OSError:
-                return  # the request that needs one will say so
+                return  # the request that needs one will report it
             self._put_by(connection)
 
     def _expire_in(self, seconds: float) -> None:
         self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def _expire(self) -> None:
-        """Find out whose time is over. If this process was away until now, answers came meanwhile: first the
-        sockets are read."""
+        """Check for time-outs; after a stall, read the sockets first, since answers arrived meanwhile."""
         turns = MOST_TURNS if self._is_back(monotonic_ns()) else 1
         self._expiry = asyncio.get_running_loop().call_later(TURN_S, self._give_up, monotonic_ns(), turns)
 
     def _give_up(self, over_ns: int, turns: int) -> None:
-        """End the requests whose time was over then, and look again when that of the next one is.
+        """Time out the requests due at ``over_ns``, and schedule the next check.
 
         Args:
-            turns: so many more are given to answers of which a part is still to be read: long ones take
-                several.
+            turns: remaining turns for answers of which a part is still unread; long ones take several.
         """
         self._expiry = None
         now_ns = monotonic_ns()
@@ -272,7 +264,7 @@ class HttpIssuer(SampleIssuer):
             self._expiry = asyncio.get_running_loop().call_later(TURN_S, self._give_up, over_ns, turns - 1)
             return
         for flight in over:
-            if flight.status is None:  # the end of one may have been the end of all
+            if flight.status is None:  # the end of one may have ended all
                 self._time_out(flight, now_ns)
         if self._timed:
             first_ns, _ = next(iter(self._timed.values()))
@@ -314,7 +306,7 @@ class HttpIssuer(SampleIssuer):
         try:
             connection = await self._connect()
         except OSError as error:
-            # In the same step as the end of the flight: whoever abandons looks here for what has not ended.
+            # In the same step as the flight's end, since ``abandon`` looks here for unfinished flights.
             if self._connecting.pop(_own_task(), None) is not None:
                 self._report(flight, *_refusal(error), monotonic_ns())
             return
@@ -331,12 +323,11 @@ class HttpIssuer(SampleIssuer):
                 lambda: Connection(self), host, port, ssl=self._tls, server_hostname=self._server_name
             )
         except OSError as error:
-            # Another address of that name may answer; a client without files could not even look for one.
+            # Another address of the name may answer; without free files, a look-up would fail too.
             if error.errno not in EXHAUSTED:
                 self._address = self._named
             raise
-        # A name is resolved once: each look-up takes a thread and a round trip. A peer that is gone already
-        # has no name.
+        # Resolve a name once: each look-up takes a thread and a round trip. A peer that is gone has no name.
         peer = transport.get_extra_info("peername")
         self._address = peer[:2] if peer else self._named
         self._open.add(connection)
@@ -356,23 +347,24 @@ class HttpIssuer(SampleIssuer):
 
 
 def _refusal(error: OSError) -> tuple[Status, str]:
-    """Whose fault it is that no connection could be opened, and in what words."""
+    """Return status and error for a failed connect, by whose fault it is: the client's or the server's."""
     if error.errno in EXHAUSTED:
         return "aborted", f"{NO_SOCKET}: {error}"
     return "connect_error", str(error)
 
 
 def _own_task() -> "asyncio.Task[None]":
-    """Asked for where it is needed: kept by its own frame it would lie in a ring when it is cancelled, with
-    its payload."""
+    """Return the current task.
+
+    Called where needed: a cancelled frame that keeps its own task forms a cycle, with its payload.
+    """
     task = asyncio.current_task()
     assert task is not None
     return task
 
 
 def _raise(task: "asyncio.Task[None]") -> None:
-    """To the loop's exception handler at once; asyncio itself would speak of it when the task is
-    collected."""
+    """Raise in the loop's exception handler now; asyncio would report it only on collection."""
     if not task.cancelled() and (error := task.exception()) is not None:
         raise error
 

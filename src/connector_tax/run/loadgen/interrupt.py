@@ -1,8 +1,8 @@
-"""Ctrl-C and SIGTERM while cells are measured: what was measured is worth keeping.
+"""Handles Ctrl-C and SIGTERM while cells are measured, so that measured data is kept.
 
-The first one stops sending and waits for what is in flight, the second one does not wait, and both leave it
-to the caller to write what there is. The third one, and one that comes while nothing is measured, ends the
-process: workers have a second to close their connections, and one that does not answer is killed.
+The first one stops sending and waits for requests in flight, the second one does not wait; the caller then
+writes what there is. The third one, or one while nothing is measured, ends the process: workers have a second
+to close their connections before they are killed.
 """
 
 import signal
@@ -17,7 +17,7 @@ REASON = "interrupted"
 
 
 class Interrupt:
-    """How often somebody has asked for an end. Use ``heed_interrupts`` to have it asked by signals."""
+    """Counts requests to end. ``heed_interrupts`` connects it to signals."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -38,7 +38,7 @@ class Interrupt:
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        """In the body a first and a second signal raise nothing: their turn comes behind it."""
+        """Keep the first two signals from raising within the body."""
         self._measuring = True
         try:
             yield
@@ -46,9 +46,10 @@ class Interrupt:
             self._measuring = False
 
     def raise_if_asked(self) -> None:
-        """
+        """Raise once measured data is written.
+
         Raises:
-            KeyboardInterrupt: somebody asked for an end, and what was measured is written.
+            KeyboardInterrupt: an end was requested.
         """
         if self.asked:
             raise KeyboardInterrupt
@@ -56,10 +57,9 @@ class Interrupt:
 
 @contextmanager
 def heed_interrupts() -> Iterator[Interrupt]:
-    """Handlers of the signals for the time of the body; one that is ignored, as SIGHUP under ``nohup``, stays
-    so."""
+    """Handle the signals during the body; ignored ones, as SIGHUP under ``nohup``, stay ignored."""
     interrupt = Interrupt()
-    # Python takes signals in its main thread alone, and lets no other set a handler.
+    # Python receives signals in its main thread only, and only there allows handlers to be set.
     heeded = SIGNALS if threading.current_thread() is threading.main_thread() else ()
     earlier = {s: signal.getsignal(s) for s in heeded}
     for signum, handler in earlier.items():

@@ -1,4 +1,4 @@
-"""What a load generator needs of whatever sends its requests."""
+"""The interface between a load generator and whatever sends its requests, with stall watch and event log."""
 
 import asyncio
 import json
@@ -14,45 +14,43 @@ from typing import Protocol, TextIO
 from connector_tax.base.records.request import Status
 from connector_tax.base.timer import DeadlineTimer
 
-# How long the event loop was away: a heartbeat every 20 ms, and how late each one came.
+# Event-loop stalls: a heartbeat every 20 ms and its lateness.
 
 PERIOD_NS = 20_000_000
-# A heartbeat that is later tells of a stop; all sockets have had their turn so long after it.
+# A heartbeat later than AWAY_NS indicates a stall; BACK_NS after it all sockets have been served.
 AWAY_NS = 10_000_000
 BACK_NS = 50_000_000
-# Upper edges of the histogram, in microseconds; the last bucket is open.
+# Upper edges of the histogram in microseconds; the last bucket is open.
 EDGES_US = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 
 
 class StallWatch:
-    """Lateness of heartbeats. A stamp taken during a stall is late by what is left of it."""
+    """Measures heartbeats' lateness. A stamp taken during a stall is late by the rest of the stall."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.counts = [0] * (len(EDGES_US) + 1)
         self.max_us = 0.0
-        # From when to when this process was away, each time.
+        # (start, end) of each stall.
         self.away_ns: list[tuple[int, int]] = []
-        # Of the next heartbeat; None until the cell begins.
+        # Due time of the next heartbeat; None until the cell begins.
         self._due_ns: int | None = None
-        # When this process was last back from a stall.
+        # End of the last stall.
         self._back_ns = 0
         self._timer = DeadlineTimer(loop, self._beat)
 
     def begin(self, t0_ns: int) -> None:
-        """Look from ``t0_ns`` on: nothing is sent or stamped before it, while other workers may still get
-        ready."""
-        # Half a period off, so that no heartbeat falls on the first send.
+        """Watch from ``t0_ns`` on: nothing is sent before, and other workers may still be starting."""
+        # Half a period off, so that no heartbeat coincides with the first send.
         self._due_ns = t0_ns + PERIOD_NS // 2
         self._timer.arm(self._due_ns)
 
     def is_back(self, now_ns: int) -> bool:
-        """Whether this process was away until now, or until a little while ago: what is read was in the
-        socket before."""
+        """Return whether this process was stalled until just now, so that data read now arrived earlier."""
         overdue = self._due_ns is not None and now_ns - self._due_ns > AWAY_NS
         return overdue or now_ns - self._back_ns < BACK_NS
 
     def close(self) -> None:
-        """What the last answer waited behind may be a stall whose heartbeat has not had its turn yet."""
+        """Stop watching; record a stall whose heartbeat is still pending."""
         self._timer.close()
         if self._due_ns is not None and (now_ns := monotonic_ns()) > self._due_ns:
             self._note(self._due_ns, now_ns)
@@ -71,26 +69,26 @@ class StallWatch:
         self._note(self._due_ns, now_ns)
         if late_ns > AWAY_NS:
             self._back_ns = monotonic_ns()
-        # Skip beats that were missed; one stall is one entry.
+        # Skip missed beats: one stall is one entry.
         self._due_ns += PERIOD_NS * (1 + max(0, late_ns // PERIOD_NS))
         self._timer.arm(self._due_ns)
 
 
 def histogram(counts: list[int]) -> dict[str, int]:
-    """``{"<=100us": n, ..., ">100000us": n}``"""
+    """Return ``{"<=100us": n, ..., ">100000us": n}``."""
     names = [f"<={edge}us" for edge in EDGES_US] + [f">{EDGES_US[-1]}us"]
     return dict(zip(names, counts, strict=True)) if counts else {}
 
 
-# What the error begins with of a request that could not be sent for want of descriptors, ports or memory. It
-# is ``aborted``: a ``connect_error`` would be the server's.
+# Start of the error of a request that found no descriptor, port or memory. It is ``aborted``, since a
+# ``connect_error`` would be the server's fault.
 NO_SOCKET = "the client has no socket left"
-# In that time the loop reads all that lies in its sockets, which have their turn behind timers and messages.
+# Time for the loop to read everything in its sockets, which are served after timers and messages.
 TURN_S = 0.01
 
 
 class Carrier(Protocol):
-    """What a flight is on; it can be ended together with it."""
+    """A flight's connection, which can be closed together with it."""
 
     @property
     def has_unread(self) -> bool: ...
@@ -102,15 +100,15 @@ class Carrier(Protocol):
 
 @dataclass(slots=True)
 class Flight:
-    """One request on its way; becomes a ``RequestRecord`` when it has ended.
+    """A request in flight; becomes a ``RequestRecord`` once it has ended.
 
     Attributes:
-        output_ids: the answer's token ids; None where the workload does not need them.
-        t_first_token_ns, t_last_token_ns: known once it has ended.
-        token_ns: time of every token once it has ended; None where nobody asked for them.
-        came_ns: the earliest time at which its end can have come; None where it was read as it came.
-        resends: how often it went out once more, since its connection had been closed while it was idle.
-        carrier: the connection that it is on.
+        output_ids: the answer's token ids; None unless the workload needs them.
+        t_first_token_ns, t_last_token_ns: set when it has ended.
+        token_ns: time of every token, set when it has ended; None unless requested.
+        came_ns: earliest time at which its end can have arrived; None if it was read on arrival.
+        resends: how often it was sent again because its idle connection had been closed.
+        carrier: its connection.
     """
 
     seq: int
@@ -132,33 +130,31 @@ class Flight:
 
 
 class SampleIssuer(ABC):
-    """Sends flights and reports each exactly once, through the callback given to ``start``."""
+    """Sends flights and reports each exactly once through ``start``'s callback."""
 
     @abstractmethod
     async def start(self, on_end: Callable[[Flight], None]) -> None:
-        """Get ready to send; ``on_end`` is called on the loop's thread."""
+        """Prepare to send; ``on_end`` is called on the loop's thread."""
 
     @abstractmethod
     def issue(self, flight: Flight, payload: bytes) -> None:
-        """Send now; never blocks, never raises for what the other side does."""
+        """Send now. Never blocks, and never raises for the server's faults."""
 
     @abstractmethod
     def abandon(self, status: Status, reason: str) -> None:
-        """End every flight still under way with ``status``."""
+        """End every flight in progress with ``status``."""
 
     @abstractmethod
     def shutdown(self) -> None:
-        """Close everything; no flight may be under way."""
+        """Close everything; no flight may be in progress."""
 
 
-# What can be observed of a run, under the names of the load-generator specification.
+# Events of a run, under the names of the load-generator specification.
 
 Hook = Callable[[Flight, int], None]
 
 
 class SessionEvent(StrEnum):
-    """Of a whole cell."""
-
     TEST_STARTED = "TEST_STARTED"
     STOP_PERFORMANCE_TRACKING = "STOP_PERFORMANCE_TRACKING"
     LOADGEN_STOP = "LOADGEN_STOP"
@@ -168,8 +164,6 @@ class SessionEvent(StrEnum):
 
 
 class SampleEvent(StrEnum):
-    """Of one request."""
-
     HTTP_REQUEST_ISSUED = "HTTP_REQUEST_ISSUED"
     HTTP_RESPONSE_COMPLETED = "HTTP_RESPONSE_COMPLETED"
     FIRST_CHUNK = "FIRST_CHUNK"
@@ -192,11 +186,10 @@ SILENT = SampleEventHandler()
 
 
 class EventLog:
-    """JSONL of one cell's events, ``{"t_ns", "cell", "event", "seq"}``, written when ``flush`` is called and
-    never in between.
+    """JSONL of one cell's events, ``{"t_ns", "cell", "event", "seq"}``, written only on ``flush``.
 
-    Further cells go on in the same file. A log that cannot be written any more is given up, and says why in
-    ``failure``: a full disk must not end the cell.
+    Further cells append to the same file. A write error ends the log and is kept in ``failure``, since a full
+    disk must not end the cell.
     """
 
     def __init__(self, path: Path, cell_id: str) -> None:
@@ -209,7 +202,6 @@ class EventLog:
         self._rows.append((t_ns, event.value, seq))
 
     def hook(self, event: SampleEvent) -> Hook:
-        """A hook that notes ``event``."""
         rows, name = self._rows, event.value
         return lambda flight, t_ns: rows.append((t_ns, name, flight.seq))
 
@@ -238,7 +230,7 @@ class EventLog:
 
 
 def handler_for(log: EventLog | None) -> SampleEventHandler:
-    """What a worker listens to: nothing, or the log."""
+    """Return a worker's event handler: the log's hooks, or none."""
     if log is None:
         return SILENT
     return SampleEventHandler(
@@ -259,5 +251,5 @@ class _NoLog:
 
 
 def session_log(folder: Path | None, cell_id: str) -> EventLog | _NoLog:
-    """The coordinator's, in ``folder``; one that keeps nothing where there is none."""
+    """Return the coordinator's event log in ``folder``, or one that keeps nothing."""
     return EventLog(folder / "events_session.jsonl", cell_id) if folder is not None else _NoLog()

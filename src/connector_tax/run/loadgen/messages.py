@@ -1,8 +1,7 @@
-"""What coordinator and workers say to each other, as MessagePack arrays over ZeroMQ.
+"""Messages between coordinator and workers: MessagePack arrays over ZeroMQ.
 
-Nothing here lies between a deadline and a socket: the job tells a worker everything it will send, and
-records come back in batches. Each message goes with the number of its cell, so that what comes late is taken
-for no other's.
+No message lies between a deadline and a socket: a job tells a worker everything it will send, and records
+return in batches. Each message carries its cell's number, so late ones are ignored.
 """
 
 import mmap
@@ -19,22 +18,22 @@ from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.records.request import RequestRecord, Status
 from connector_tax.base.records.target import Target
 
-# What a cell left behind in its coordinator: records, and what the client spent on them.
+# A cell's outcome in its coordinator: records, and the client's own cost.
 
 
 @dataclass(frozen=True, slots=True)
 class SessionResult:
-    """What happened, and the client's own cost while it did.
+    """A cell's records, and the client's cost of measuring them.
 
     Attributes:
         requests: by ``seq``; one for every sample scheduled before ``window.t_stop_ns``.
-        token_ns: by ``seq``, where ``Observe.token_times`` asked for it.
-        stall_counts: heartbeats by lateness, all workers together; see ``stalls.EDGES_US``.
-        away_ns: of each worker, from when to when it was away, each time.
-        worker_cpu_s: one per worker, while the cell ran.
-        aborted: why the cell was ended from outside, at once or in order; None where it was not.
-        deaths: workers that ended or broke in the middle, and how.
-        given_up: why it ended itself before its time; None where it did not.
+        token_ns: by ``seq``, if ``Observe.token_times`` is set.
+        stall_counts: heartbeats of all workers by lateness; see ``issuer.EDGES_US``.
+        away_ns: each worker's stalls, (start, end).
+        worker_cpu_s: one per worker, during the cell.
+        aborted: why the cell was ended from outside, at once or in order; else None.
+        deaths: workers that ended or failed during the cell, and how.
+        given_up: why the cell ended itself early; else None.
     """
 
     window: CellWindow
@@ -50,23 +49,22 @@ class SessionResult:
     deaths: list[str]
     given_up: str | None = None
     away_ns: list[list[tuple[int, int]]] = field(default_factory=list)
-    # Of a core, one per worker, while the window lasted.
+    # Share of a core used by each worker during the window.
     worker_cpu_share: list[float] = field(default_factory=list)
 
     @property
     def client_cpu_s(self) -> float:
-        """Of all of the client's processes."""
         return sum(self.worker_cpu_s) + self.coordinator_cpu_s
 
 
-# Numbers that all workers see at once, in a mapped file: no message, no lock, no waiting.
+# Counters that all workers see at once, in a mapped file: no message, no lock, no waiting.
 
 LINE_BYTES = 64
 _INFLIGHT, _TAKEN, _FIELDS = 0, 1, LINE_BYTES // 8
 
 
 class Counters:
-    """In flight now, and samples taken from the schedule so far, by worker."""
+    """Requests in flight, and samples taken from the schedule, by worker."""
 
     def __init__(self, path: Path, workers: int) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -79,7 +77,7 @@ class Counters:
         self._workers = workers
 
     def reset(self) -> None:
-        """Everything to 0; only while no worker runs a cell."""
+        """Set all counters to 0; only while no worker runs a cell."""
         for index in range(len(self._values)):
             self._values[index] = 0
 
@@ -90,7 +88,6 @@ class Counters:
         self._values[worker * _FIELDS + _TAKEN] += 1
 
     def inflight(self) -> int:
-        """Over all workers."""
         if self._workers == 1:
             return self._values[_INFLIGHT]
         return sum(self._values[w * _FIELDS + _INFLIGHT] for w in range(self._workers))
@@ -103,12 +100,12 @@ class Counters:
         self._map.close()
 
 
-# So often at most, and with ``Stopped``, a worker tells of requests that ended.
+# Longest interval between reports of ended requests; ``Stopped`` also sends them.
 BATCH_S = 0.2
 
 
 class Job(msgspec.Struct, array_like=True, tag=1):
-    """One cell, to be begun at ``t0_ns``.
+    """One cell, to begin at ``t0_ns``.
 
     Attributes:
         spec: ``CellSpec.to_json()``.
@@ -127,7 +124,7 @@ class Job(msgspec.Struct, array_like=True, tag=1):
 
 
 class Go(msgspec.Struct, array_like=True, tag=2):
-    """T0; sent when every worker is ready."""
+    """T0, sent once every worker is ready."""
 
     t0_ns: int
 
@@ -154,8 +151,7 @@ class Ready(msgspec.Struct, array_like=True, tag=11):
 
 
 class Ended(msgspec.Struct, array_like=True):
-    """One request that ended; fields as in ``RequestRecord``, token times as native 64-bit integers, and
-    ``Flight.came_ns``."""
+    """One ended request; fields as in ``RequestRecord`` and ``Flight``, token times as native int64."""
 
     seq: int
     t_sched_ns: int
@@ -176,7 +172,7 @@ class Ended(msgspec.Struct, array_like=True):
 
 
 class Batch(msgspec.Struct, array_like=True, tag=12):
-    """Requests that ended since the last batch: a list of ``Ended``, left encoded, since it is kept so."""
+    """Requests that ended since the last batch: a list of ``Ended``, kept encoded."""
 
     ended: msgspec.Raw
 
@@ -186,13 +182,12 @@ class Batch(msgspec.Struct, array_like=True, tag=12):
 
 
 class Stopped(msgspec.Struct, array_like=True, tag=13):
-    """Sending is over; nothing due at or after ``t_stop_ns`` was sent, and what had ended by then was told
-    before.
+    """Sending is over: nothing due at or after ``t_stop_ns`` was sent, and ended requests were reported.
 
     Attributes:
-        exhausted: all that this worker had to send was sent, so it stopped before anybody told it to.
-        told_ns: when this was said: later than ``t_stop_ns`` where the worker was away then, and sent its
-            last requests since.
+        exhausted: the worker stopped by itself, with nothing left to send.
+        told_ns: time of this message. Later than ``t_stop_ns`` if the worker was stalled and
+            sent its last requests since.
     """
 
     t_stop_ns: int
@@ -201,11 +196,11 @@ class Stopped(msgspec.Struct, array_like=True, tag=13):
 
 
 class Finished(msgspec.Struct, array_like=True, tag=14):
-    """Nothing is in flight any more; all batches are out. Microseconds and seconds are in the names.
+    """Nothing is in flight and all batches are sent.
 
     Attributes:
-        away_ns: from when to when the worker was away, each time.
-        failure: what of the worker's own broke and ended its share of the cell; None where nothing did.
+        away_ns: (start, end) of each stall of the worker.
+        failure: what failed in the worker and ended its share of the cell; else None.
     """
 
     stall_counts: list[int]
@@ -220,25 +215,25 @@ ToWorker = Job | Go | Stop | Abandon
 ToCoordinator = Hello | Ready | Batch | Stopped | Finished
 
 encode = msgspec.msgpack.Encoder().encode
-# The number of the cell, and the message.
+# (cell number, message)
 decode_for_worker = msgspec.msgpack.Decoder(tuple[int, ToWorker]).decode
 decode_ended = msgspec.msgpack.Decoder(list[Ended]).decode
 decode_for_coordinator = msgspec.msgpack.Decoder(tuple[int, ToCoordinator]).decode
 
 
-# What a cell is watched with while it runs, and what is kept of it beside its records.
+# Observation of a running cell, and what is kept beside its records.
 
-# Asked while a cell runs: (monotonic ns, requests waiting in the engine) of samples since it was asked last.
+# Called while a cell runs: returns (monotonic ns, requests waiting in the engine) of new samples.
 Queue = Callable[[], Iterable[tuple[int, float]]]
 
 
 def unseen() -> Iterable[tuple[int, float]]:
-    """Nobody samples the engine's queue, so no cell is ended for it."""
+    """Return no samples: nobody observes the engine's queue, so no cell ends because of it."""
     return ()
 
 
 class Watcher(Protocol):
-    """Told how a cell is going, on the coordinator's thread."""
+    """Receives a cell's progress on the coordinator's thread."""
 
     def ended(self, request: Ended) -> None: ...
 
@@ -247,8 +242,7 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Observe:
-    """What is kept beside the records: every token's time, a log of every event. Both cost. ``watcher`` sees
-    requests end."""
+    """What to keep beside the records, at a cost: token times, event log. ``watcher`` sees requests end."""
 
     token_times: bool = False
     event_log: Path | None = None

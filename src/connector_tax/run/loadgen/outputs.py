@@ -1,8 +1,7 @@
-"""What an engine answers to a fixed set of prompts: the guard against a connector that is fast because it is
-wrong.
+"""Collects an engine's answers to a fixed set of prompts, which guards against wrong but fast connectors.
 
-Sent one by one at temperature 0, so that batching changes nothing; a difference from plain's answers is then
-the connector's, unless plain differs from itself between two launches as well.
+The prompts are sent one by one at temperature 0, so batching has no effect. A difference from plain's answers
+is then the connector's, unless plain's own launches differ too.
 """
 
 from collections.abc import Mapping
@@ -30,12 +29,11 @@ def collect_outputs(
     token_ids: tuple[int, int],
     headers: Mapping[str, str] | None = None,
 ) -> list[Output]:
-    """One entry per prompt: ``token_ids``; ``text`` where the server does not give ids; ``error`` where it
-    failed.
+    """Return one entry per prompt: ``token_ids``, or ``text`` without ids, or ``error``.
 
     Args:
-        token_ids: prompts are drawn from this range, the same ones for every configuration of a campaign.
-        headers: of every request, such as the key that the server asks for.
+        token_ids: range of the prompts' ids; all configurations of a campaign get the same prompts.
+        headers: of every request, such as the API key.
     """
     rng = stream(seed, "accuracy")
     drawn = rng.integers(*token_ids, size=(prompts, input_tokens), dtype=np.int64)
@@ -43,7 +41,7 @@ def collect_outputs(
         outputs: list[Output] = []
         for prompt in drawn:
             if outputs and outputs[-1].get("error", "").startswith(NO_ANSWER):
-                # One that hangs would take as long again for each.
+                # A hanging engine would take the whole time-out for each prompt.
                 outputs.append({"error": f"{NO_ANSWER} to an earlier prompt"})
             else:
                 outputs.append(_ask(client, model, prompt.tolist(), output_tokens))

@@ -1,5 +1,4 @@
-"""Whether a server had prompts of a cell in its prefix cache, by its own counters; asked before and after,
-never during."""
+"""Compares a server's prefix-cache counters before and after a cell; nothing is read during the cell."""
 
 from collections.abc import Mapping
 
@@ -11,11 +10,10 @@ Counters = Mapping[str, float]
 
 
 def hits_between(before: Counters, after: Counters) -> dict[str, float | None] | None:
-    """Tokens of prompts in the meantime: found in the cache, looked up there, and served from a store; None
-    where untold.
+    """Return prompt tokens found in the cache, looked up, and served from a store in between.
 
-    They are all requests of the server, also those of others. Counters that went back are those of a server
-    that began anew.
+    None if the counters are missing or went back because the server restarted. They
+    include other clients' requests.
     """
     if (
         HITS not in before
@@ -31,7 +29,7 @@ def hits_between(before: Counters, after: Counters) -> dict[str, float | None] |
 
 
 def said_of(hits: Mapping[str, float | None] | None) -> str | None:
-    """For people; None where there was no hit, or nobody tells."""
+    """Return a sentence on the hits; None if there were none or they are unknown."""
     if hits is None or not (hits["hit_tokens"] or hits["store_hit_tokens"]):
         return None
     found, asked, stored = (

@@ -1,10 +1,9 @@
-"""Bytes of one streamed completion -> times of its tokens, its usage, and whether it is over.
+"""Parses one streamed completion: bytes -> token times, usage, and whether it is complete.
 
-Every event is decoded by itself, once its last byte has come. So what an answer is found to be depends on its
-bytes alone, however reads group them; only the times depend on reads. The time of an event is that of the
-read in which its last byte came.
+Each event is decoded once its last byte has arrived, so the result depends on the bytes alone, however reads
+group them. Only times depend on reads: an event's time is that of the read with its last byte.
 
-An event with ``choices`` is a token only as far as the server's ``usage`` confirms it, see
+An event with ``choices`` counts as a token only as far as ``usage`` confirms it, see
 ``EventScanner.token_times``.
 """
 
@@ -17,34 +16,34 @@ import msgspec
 from connector_tax.base.records.request import Status
 from connector_tax.base.secrets import excerpt
 
-# No server puts more between the ends of two tokens, and a stream without an end must not fill memory.
+# No server sends more between two tokens, and an endless stream must not fill memory.
 MOST_BYTES_A_TOKEN = 1 << 24
-# A larger count is nonsense, and no 64-bit record may hold it.
+# A larger count is invalid and may not fit a 64-bit record.
 MOST_TOKENS = MOST_TOKEN_ID = 2**31
-# Reasons with which a model ends an answer; some servers write "" where it goes on. Any other reason is the
-# server's own failure. A tuple: a reason may be any JSON value, also one that cannot be hashed.
+# A model's reasons to end an answer; some servers write "" while it continues. Any other reason is the
+# server's failure. A tuple, since a reason may be any JSON value, even an unhashable one.
 ENDS = ("", "stop", "length", "tool_calls", "function_call", "content_filter")
-# So much of what a server says is searched for secrets, and less of it is kept: one at the end is then read
-# whole, and known.
+# This much of an error text is searched for secrets and less is kept, so a secret at
+# the cut is still recognized.
 MAX_SAID = 8000
 MAX_SAID_CHARS = 2000
 _MARK = b"\xef\xbb\xbf"
 
 
 class MalformedStream(Exception):
-    """The stream is not what an OpenAI-compatible server sends; the text says what came instead."""
+    """Not the stream of an OpenAI-compatible server; the text says what came instead."""
 
     status: ClassVar[Status] = "malformed"
 
 
 class StreamError(MalformedStream):
-    """The server says that it failed; the text has its words."""
+    """The server reported a failure, quoted in the text."""
 
     status: ClassVar[Status] = "stream_error"
 
 
 class _Delta(msgspec.Struct, gc=False):
-    """What a chat's event adds to the answer."""
+    """A chat event's addition to the answer."""
 
     content: Any = None
     reasoning: Any = None
@@ -78,7 +77,7 @@ class _Choice(msgspec.Struct, gc=False):
 
 
 class Completion(msgspec.Struct, gc=False):
-    """An event of a stream, or an answer in one piece: what is read of either."""
+    """The parsed parts of a stream's event or of an answer in one piece."""
 
     choices: list[_Choice] | None = None
     usage: Any = None
@@ -87,7 +86,7 @@ class Completion(msgspec.Struct, gc=False):
 
     @property
     def counts(self) -> tuple[int, int] | None:
-        """Prompt and completion tokens; None where ``usage`` does not hold both."""
+        """Return prompt and completion tokens; None unless ``usage`` has both."""
         if not isinstance(self.usage, dict):
             return None
         prompt, completion = self.usage.get("prompt_tokens"), self.usage.get("completion_tokens")
@@ -98,10 +97,10 @@ class Completion(msgspec.Struct, gc=False):
         )
 
     def ids(self, payload: bytes) -> list[int]:
-        """The token ids that it holds; they become part of a later prompt.
+        """Return its token ids, which become part of a later prompt.
 
         Raises:
-            MalformedStream: they are no token ids.
+            MalformedStream: they are invalid.
         """
         found = self.choices[0].token_ids if self.choices else None
         if found is None:
@@ -119,8 +118,7 @@ def read_completion(payload: bytes) -> Completion:
 
     Raises:
         MalformedStream: it is no completion.
-        StreamError: the server says in it that it failed, or ends the answer for a reason that is not the
-            model's.
+        StreamError: the server reports a failure, or ends the answer for a reason that is not the model's.
     """
     try:
         found = _decode(payload)
@@ -136,7 +134,7 @@ def read_completion(payload: bytes) -> Completion:
 
 
 def _decode_as_others(payload: bytes, why: Exception) -> Completion:
-    """Python's servers write NaN, and JavaScript's cut texts inside a surrogate pair."""
+    """Decode the NaN of Python servers and the split surrogate pairs of JavaScript ones."""
     try:
         return msgspec.convert(json.loads(payload), Completion)
     except (ValueError, RecursionError) as error:
@@ -144,13 +142,13 @@ def _decode_as_others(payload: bytes, why: Exception) -> Completion:
 
 
 class EventScanner:
-    """Feeds on the body of one streamed completion.
+    """Incremental parser of one streamed completion's body.
 
     Attributes:
-        times: of each event that may be a token; ``feed`` may raise behind some.
-        counts: prompt and completion tokens by the last ``usage`` that holds both.
-        done: ``[DONE]`` has come; what is behind it is no part of the answer.
-        output_ids: the ``token_ids`` of all events, where they are collected.
+        times: of each event that may be a token; ``feed`` may add some before it raises.
+        counts: prompt and completion tokens from the last complete ``usage``.
+        done: ``[DONE]`` has come; anything after it is not part of the answer.
+        output_ids: ``token_ids`` of all events, if collected.
     """
 
     __slots__ = (
@@ -170,28 +168,26 @@ class EventScanner:
         self.output_ids: list[int] | None = [] if collect_ids else None
         # The beginning of an event.
         self._rest = bytearray()
-        # The last piece ended with a carriage return: that was a line end, and a line feed that comes now
-        # belongs to it.
+        # The last piece ended with CR, which ended a line; an LF that follows belongs to it.
         self._return = False
-        # Of whole events since the last token.
+        # Bytes of whole events since the last token.
         self._quiet_bytes = 0
-        # The first event with choices held a role alone, and is no token whatever usage says.
+        # The first event with choices had only a role, so it is no token whatever usage says.
         self._role_only = False
-        # Indices in ``times`` of the first and the last event that says something; -1: none did.
+        # Indices in ``times`` of the first and last event with content; -1: none.
         self._first_said = self._last_said = -1
         self.times = array("q")
         self.counts: tuple[int, int] | None = None
         self.done = False
 
     def feed(self, data: bytes, now_ns: int) -> None:
-        """Take the next piece, which was read at ``now_ns``.
+        """Parse the next piece, which was read at ``now_ns``.
 
         Raises:
-            MalformedStream: an event that is no completion, or no token for too long.
-            StreamError: the server says that it failed.
+            MalformedStream: an event is no completion, or no token came for too long.
+            StreamError: the server reports a failure.
         """
-        # ``find`` and not ``in``: CPython 3.11 first asks whether what is looked for is a number, which takes
-        # longer than the rest.
+        # ``find``, not ``in``: CPython 3.11 first checks whether the operand is a number, which is slower.
         if self._return or data.find(b"\r") >= 0:
             data = self._with_line_feeds(data)
         rest = self._rest
@@ -220,14 +216,14 @@ class EventScanner:
             self._check_rest()
 
     def finish(self) -> None:
-        """The body has ended. The mark of the end need not be followed by an empty line."""
+        """End the body; ``[DONE]`` needs no empty line after it."""
         self.done = self.done or bytes(self._rest).strip() in (b"data: [DONE]", b"data:[DONE]")
 
     def token_times(self) -> "array[int]":
-        """When each token came, as far as events tell.
+        """Return when each token came, as far as events show.
 
-        Where ``usage`` counts fewer tokens than there are events, the surplus is no tokens: first leading
-        events that say nothing, then trailing ones. Others that say nothing are tokens, of undecodable bytes.
+        If ``usage`` counts fewer tokens than events, the surplus is dropped: first leading events without
+        content, then trailing ones. Other events without content are tokens of undecodable bytes.
         """
         times = self.times
         surplus = len(times) - self.counts[1] if self.counts is not None else 0
@@ -240,7 +236,7 @@ class EventScanner:
         return times[leading : len(times) - trailing]
 
     def _with_line_feeds(self, data: bytes) -> bytes:
-        """Lines may end with CR LF, or with CR alone; neither stands inside JSON."""
+        """Return ``data`` with CR LF and CR replaced by LF; neither occurs inside JSON."""
         if not data:
             return data
         if self._return:
@@ -253,7 +249,7 @@ class EventScanner:
             raise _quiet()
 
     def _take(self, event: bytes, now_ns: int) -> bool:
-        """Note one event; whether it may be a token."""
+        """Record one event; return whether it may be a token."""
         if event.startswith(b"data: {") and event.find(b"\n") < 0:
             payload = event[6:]
         elif not (payload := _data_of(event)):
@@ -290,16 +286,15 @@ def _quiet() -> MalformedStream:
 
 
 def said(payload: bytes, most: int = MAX_SAID_CHARS) -> str:
-    """An excerpt without secrets."""
+    """Return an excerpt without secrets."""
     return excerpt(payload[:MAX_SAID], most)
 
 
 def _data_of(event: bytes) -> bytes:
-    """The data of an event whose lines end with line feeds; empty where it has none, or has a name and is no
-    message.
+    """Return the data of an event with LF line ends; empty if it has none or is not a message.
 
     Raises:
-        StreamError: the server names it an error.
+        StreamError: the event is named an error.
     """
     name, data = b"", []
     # A byte order mark may stand before the first event (WHATWG HTML, 9.2.6).
@@ -316,5 +311,5 @@ def _data_of(event: bytes) -> bytes:
 
 
 def _is_below(value: object, most: int) -> TypeGuard[int]:
-    """Whether it is a whole number from 0 on; JSON's true is none."""
+    """Return whether it is a whole number in [0, ``most``); JSON's true is not."""
     return type(value) is int and 0 <= value < most

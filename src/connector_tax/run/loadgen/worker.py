@@ -1,8 +1,6 @@
-"""``python -m connector_tax.run.loadgen.worker``: one load-generating process, for as many cells as it is
-told.
+"""Load-generator worker: one process that serves any number of cells.
 
-Talks to its coordinator over one ZeroMQ pair; ends when standard input does, which the kernel closes however
-the coordinator ends.
+Talks to its coordinator over a ZeroMQ pair, and ends when the coordinator's end closes its standard input.
 """
 
 import argparse
@@ -52,21 +50,21 @@ from connector_tax.run.workload.prompts import (
 )
 from connector_tax.run.workload.schedulers import Scheduler, SessionScheduler, Share, scheduler_for
 
-# Connections that are opened before T0, at most; each takes some 0.2 ms.
+# Limit on connections opened before T0; each takes about 0.2 ms.
 MOST_FIRST = 4096
 # ``EX_SOFTWARE`` of sysexits.h.
 BROKEN = 70
 
 
 class Mailbox:
-    """A ZeroMQ pair on an event loop: drained whenever its descriptor says so, since it says so once."""
+    """A ZeroMQ pair on an event loop. Its descriptor signals once, so each signal drains it."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, endpoint: str, on_message: Callable[[ToWorker], None]
     ) -> None:
         self._loop = loop
         self._on_message = on_message
-        # Of the last job; what belongs to another cell comes too late.
+        # Cell number of the last job; messages of other cells are late and ignored.
         self._cell = 0
         self._context = zmq.Context(io_threads=1)
         self._socket = self._context.socket(zmq.PAIR)
@@ -77,9 +75,9 @@ class Mailbox:
 
     def send(self, message: ToCoordinator) -> None:
         if self._socket.closed:
-            return  # this worker has been told to end, and what its loop still finishes nobody waits for
+            return  # told to end; nobody waits for what the loop still finishes
         self._socket.send(encode((self._cell, message)))
-        # A send may swallow the descriptor's edge of a message that arrived meanwhile.
+        # A send may consume the descriptor's edge of a message that arrived meanwhile.
         self._loop.call_soon(self._drain)
 
     def _drain(self) -> None:
@@ -101,7 +99,7 @@ class Mailbox:
 
 @dataclass(slots=True)
 class _Cell:
-    """A cell under way and what is measured of this process while it is."""
+    """A running cell and what is measured of this process meanwhile."""
 
     generator: LoadGenerator
     stalls: StallWatch
@@ -110,7 +108,7 @@ class _Cell:
 
 
 class Worker:
-    """Runs one job after the other."""
+    """Runs one job after another."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, endpoint: str, counters: Counters) -> None:
         self._loop = loop
@@ -124,7 +122,7 @@ class Worker:
             return
         cell = self._cell
         if cell is None:
-            return  # the cell ended while this was on its way
+            return  # the cell ended while this message was in transit
         if isinstance(message, Go):
             cell.cpu_start_ns = process_time_ns()
             cell.stalls.begin(message.t0_ns)
@@ -133,16 +131,14 @@ class Worker:
             cell.generator.stop(message.at_ns)
         elif isinstance(message, Abandon):
             cell.generator.stop(0)
-            # If this process was away until now, answers lie in the sockets, which have their turn behind
-            # messages.
+            # After a stall, answers lie in the sockets, which are served after messages.
             self._loop.call_later(TURN_S, cell.generator.abandon, message.status, message.reason)
 
     def on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Something that the loop called raised. Said on standard error; a cell under way ends and names
-        it."""
+        """Report an exception of a loop callback on standard error; the running cell ends and names it."""
         loop.default_exception_handler(context)
         error = context.get("exception")
-        # An OSError of a transport is a socket's end, which its connection is told of.
+        # A transport's OSError ends a socket, and its connection is notified.
         of_a_socket = isinstance(error, OSError) and ("transport" in context or "protocol" in context)
         if self._cell is not None and error is not None and not of_a_socket:
             self._cell.generator.fail(f"the load generator failed: {type(error).__name__}: {error}")
@@ -153,7 +149,7 @@ class Worker:
         share = Share(job.share_index, job.share_of)
         scheduler, workload = _what_to_send(spec, share, job)
         events = handler_for(log)
-        # What is in flight at once from T0 on is not to wait for connections.
+        # Requests in flight from T0 on must not wait for connections.
         at_once = 0 if spec.arrival in OPEN_LOOP else min(ceil(in_flight(spec) / share.of), MOST_FIRST)
         stalls = StallWatch(self._loop)
         issuer = HttpIssuer(
@@ -186,7 +182,7 @@ class Worker:
             return
         cpu_s = (process_time_ns() - cell.cpu_start_ns) / 1e9
         cell.stalls.close()
-        # Not from here: the last connection is still in the middle of reporting its end.
+        # Deferred, since the last connection is still reporting its end.
         self._loop.call_soon(cell.generator.close)
         if cell.log is not None:
             cell.log.close()
@@ -199,7 +195,7 @@ class Worker:
 
 
 def _end_if_failed(preparing: "asyncio.Task[None]") -> None:
-    """A worker that could not get ready for a cell ends; its coordinator would wait for it."""
+    """End a worker that failed to prepare a cell; its coordinator would wait for it."""
     if not preparing.cancelled() and (error := preparing.exception()) is not None:
         traceback.print_exception(error)
         os._exit(BROKEN)
@@ -228,7 +224,7 @@ async def _serve(endpoint: str, counters: Counters) -> None:
     loop.set_exception_handler(worker.on_exception)
     worker.mailbox.send(Hello())
     gone = asyncio.Event()
-    # Nothing is ever written to it: readable means that it has ended.
+    # Standard input is never written to: readable means closed.
     loop.add_reader(sys.stdin.fileno(), gone.set)
     await gone.wait()
     loop.remove_reader(sys.stdin.fileno())

@@ -1,1 +1,1 @@
-"""The only room that knows both engine and load generator: one launch, its cells, one receipt."""
+"""One launch, its cells, one receipt: the only room that knows both engine and load generator."""

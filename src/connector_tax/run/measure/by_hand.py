@@ -1,9 +1,8 @@
-"""One configuration by hand: its engine, or its preflight. ``launch/launch_<id>.sh`` and
-``launch/verify_*.sh`` come here.
+"""Runs a configuration by hand: ``launch/launch_<id>.sh`` its engine, ``launch/verify_*.sh`` its preflight.
 
-The settings are those of CONFIG, by default config/config.yaml, the published experiment. Variables go before
-it: MODEL, ENGINE_PYTHON, HOST, PORT, SERVED_MODEL_NAME, KV_TRANSFER_CONFIG, and whatever the engine itself
-reads. Arguments stand in the place of CONFIG's.
+Settings come from CONFIG, by default config/config.yaml, the published experiment. Variables take precedence:
+MODEL, ENGINE_PYTHON, HOST, PORT, SERVED_MODEL_NAME, KV_TRANSFER_CONFIG, and whatever the engine reads.
+Arguments replace CONFIG's.
 """
 
 import json
@@ -28,10 +27,10 @@ from connector_tax.run.engine.store import with_store
 
 
 def launch_by_hand(config: CampaignConfig, connector_id: str, arguments: list[str]) -> None:
-    """Become the engine.
+    """Replace this process by the engine.
 
     Raises:
-        ConfigError: there is no MODEL or no such interpreter.
+        ConfigError: MODEL or the interpreter is missing.
     """
     given, connector = os.environ, config.connector(connector_id)
     if connector.kv_transfer_config and "KV_TRANSFER_CONFIG" in given:

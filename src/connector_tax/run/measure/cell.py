@@ -1,4 +1,4 @@
-"""One cell against a running engine: load, metrics samples, step records, verdict, one rename."""
+"""Measures one cell on a running engine: load, metrics samples, step records, verdict, one rename."""
 
 import os
 import sys
@@ -58,17 +58,15 @@ from connector_tax.run.measure.checks import cache_flags, prime_cache
 from connector_tax.run.measure.failure import is_of_the_host, judge, refused
 from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, scrape_once, scrape_patiently
 
-# What an engine that lives has written into its logs since a moment: the reason behind its HTTP 500s.
+# Errors that a living engine logged during a cell: the reason behind its HTTP 500s.
 
 
 def log_sizes(engine: RunningEngine) -> dict[Path, int]:
-    """How long each log is now, in bytes."""
     return {path: os.path.getsize(path) for path in _logs(engine)}
 
 
 def error_since(engine: RunningEngine, sizes: dict[Path, int]) -> str | None:
-    """The root cause among the lines that came after ``sizes``; None where none of them speaks of an
-    error."""
+    """Return the root cause among lines logged after ``sizes``; None if no line mentions an error."""
     new = "\n".join(line for path in _logs(engine) for line in _new_lines(path, sizes.get(path, 0)))
     return error_in(masked(new))
 
@@ -84,20 +82,19 @@ def _new_lines(path: Path, start: int) -> list[str]:
         return handle.read().decode(errors="replace").splitlines()
 
 
-# An engine that lives and answers nobody any more, told from one that has too much to do.
+# Hangs: tell an engine that lives and answers nobody from an overloaded one.
 
-# A step takes milliseconds, and one that meets a shape for the first time up to some ten seconds.
+# A step takes milliseconds, and up to about ten seconds with a new shape.
 HUNG_AFTER_S = 60.0
 PROMPT_TOKENS = 8
-# Behind a queue that grows, as before one that hangs as well, the client gives up what is in flight.
+# Also seen behind a growing queue, where the client gives up requests in flight.
 UNANSWERED = ("timeout", "aborted")
 
 
 def hangs(engine: RunningEngine, spec: CellSpec, requests: list[RequestRecord]) -> str | None:
-    """Why an engine that left requests of a cell unanswered is to be taken for dead; None where it answers
-    one now.
+    """Return why an engine that left requests unanswered counts as dead; None if it answers one now.
 
-    Nobody else may ask it meanwhile.
+    No other client may send requests meanwhile.
     """
     if not any(r.status in UNANSWERED for r in requests):
         return None
@@ -115,27 +112,27 @@ def hangs(engine: RunningEngine, spec: CellSpec, requests: list[RequestRecord]) 
             f" {engine.last_words()}"
         )
     except httpx.HTTPError:
-        return None  # refused or reset: an answer, or a death, which is asked for elsewhere
+        return None  # refused or reset: an answer, or a death that is checked elsewhere
     return None
 
 
-# The engine's queue while a cell runs, and after one that was ended behind it.
+# The engine's queue during a cell, and after a cell that was ended behind it.
 
-# vLLM lets go of a request whose client is gone within a step or two; of 256 within seconds.
+# vLLM drops a request within a step or two after its client is gone; 256 of them within seconds.
 IDLE_WITHIN_S = 60.0
 IDLE_POLL_S = 0.5
 
 
 class QueueTail:
-    """Samples that the sampler has written since it was asked last.
+    """Yields the samples that the sampler has written since the last call.
 
-    Each is (monotonic ns, requests waiting in the engine). A line that is still being written is read when it
-    is whole; a sample that failed, or that is torn, is left out.
+    Each is (monotonic ns, requests waiting in the engine). An unfinished line is read once it is whole;
+    failed or torn samples are skipped.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # What earlier cells of the launch left there is not of this one.
+        # Skip samples of the launch's earlier cells.
         self._offset = path.stat().st_size if path.exists() else 0
 
     def __call__(self) -> Iterator[tuple[int, float]]:
@@ -149,7 +146,7 @@ class QueueTail:
         for line in whole.splitlines():
             try:
                 sample = msgspec.json.decode(line, type=Sample)
-            except ValueError:  # of a sampler that was killed, or whose disk was full, in the middle of it
+            except ValueError:  # the sampler was killed, or the disk full, within this line
                 continue
             waiting = (sample.values or {}).get("num_requests_waiting") if sample.ok else None
             if waiting is not None:
@@ -157,14 +154,13 @@ class QueueTail:
 
 
 def wait_idle(base_url: str) -> bool:
-    """Until the engine has no request left; False where it still has some after ``IDLE_WITHIN_S``, or does
-    not answer."""
+    """Wait until the engine has no requests; return False on time-out or without an answer."""
     deadline = time.monotonic() + IDLE_WITHIN_S
     while time.monotonic() < deadline:
         try:
             values = scrape_once(base_url)
         except OSError:
-            time.sleep(IDLE_POLL_S)  # slow behind such a queue, or dead, which its cell says
+            time.sleep(IDLE_POLL_S)  # slow behind the queue, or dead, which the cell reports
             continue
         if not values.get("num_requests_running") and not values.get("num_requests_waiting"):
             return True
@@ -172,22 +168,22 @@ def wait_idle(base_url: str) -> bool:
     return False
 
 
-# Of an engine that does not answer at all there is a line every two to three seconds, when the question times
-# out; fewer leaves a sampler that is gone.
+# If the engine does not answer, requests time out and the sampler writes a line every two to three seconds.
+# Fewer samples mean that the sampler is gone.
 MIN_SAMPLES_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """A launched engine and all that its cells are measured with.
+    """A launched engine and everything that measures its cells.
 
     Attributes:
-        pool: the load generator's processes, used again for every cell of a launch.
-        raw_metrics: where the sampler of this launch writes ``/metrics``.
-        step_log: AGENTIC_STEP_LOG_PATH of the launch; None where step timing is off.
-        about: what ``cell.json`` holds about plan, engine and code.
-        idle: what the engine took before the first cell; see ``run.engine.process``.
-        counters: those of the engine that this connector moves.
+        pool: the load generator's processes, shared by all cells of a launch.
+        raw_metrics: file with the sampler's ``/metrics`` samples.
+        step_log: AGENTIC_STEP_LOG_PATH of the launch; None if step timing is off.
+        about: plan, engine and code, for ``cell.json``.
+        idle: the engine's CPU use before the first cell; see ``run.engine.process``.
+        counters: the engine's counters that this connector raises.
     """
 
     engine: RunningEngine
@@ -207,14 +203,14 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
     """Measure ``spec`` and publish it at ``folder``.
 
     Args:
-        last_try: publish the cell as invalid if the engine dies in it, instead of leaving it open.
+        last_try: publish the cell as invalid if the engine dies in it.
 
     Returns:
-        None, or the root cause if the engine died. The cell is then unpublished unless ``last_try``; it is in
-        any case where the host is to blame.
+        None, or the root cause if the engine died. The cell is then unpublished unless ``last_try``, and
+        always if the host is to blame.
 
     Raises:
-        LaunchError: the engine does not have its port to itself; the cell is unpublished.
+        LaunchError: the engine shares its port; the cell is unpublished.
     """
     engine, connector = bench.engine, bench.engine.request.connector
     engine.check_port()
@@ -229,7 +225,7 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
         print(f"{lost} It is replaced, and the cell begins again.", file=sys.stderr, flush=True)
         outcome = _loaded(spec, bench)
     if outcome.window.overloaded:
-        # What was given up must be gone before the next cell begins.
+        # Abandoned requests must be gone before the next cell.
         wait_idle(engine.base_url)
     after = _counters(engine)
     engine.check_port()
@@ -301,7 +297,7 @@ def _loaded(spec: CellSpec, bench: Bench) -> CellOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Spent:
-    """CPU seconds that the engine's processes, and the whole host, had spent at a moment."""
+    """CPU seconds spent by the engine's processes and by the host at one moment."""
 
     engine_s: dict[str, float]
     host_s: float
@@ -312,11 +308,11 @@ class _Spent:
         return cls(cpu_seconds(engine), host_busy_seconds(), time.monotonic())
 
     def since(self, bench: Bench, client_cpu_s: float, *, died: bool) -> CpuUse:
-        """What was spent between then and now; of an engine that died nothing is known."""
+        """Return the use since then; nothing is known of a dead engine."""
         engine_s = {} if died else cpu_seconds(bench.engine)
         elapsed_s = time.monotonic() - self.at_s
         loaded_s = {k: v - self.engine_s[k] for k, v in engine_s.items() if k in self.engine_s}
-        # What is left is the sampler, the kernel's own threads, and whatever else runs here.
+        # The rest is the sampler, the kernel's threads, and other programs.
         others_s = host_busy_seconds() - self.host_s - sum(loaded_s.values()) - client_cpu_s
         return CpuUse(
             **msgspec.structs.asdict(bench.idle),
@@ -329,13 +325,13 @@ class _Spent:
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """What engine and clock wrote of a cell.
+    """The engine's and the clock's records of a cell.
 
     Attributes:
-        steps: None where step timing is off.
-        samples_missing: whether the sampler was not there for most of the cell.
-        device: of a virtual GPU; None where there is none, or where it left no record.
-        clock_fault: why the cell is not one of this device.
+        steps: None if step timing is off.
+        samples_missing: whether the sampler was missing for most of the cell.
+        device: health of a virtual GPU's clock; None without one, or without records.
+        clock_fault: why the clock makes the cell invalid.
     """
 
     steps: StepCount | None
@@ -351,8 +347,7 @@ def _records(bench: Bench, window: CellWindow, cell: CellFolder) -> _Records:
     wanted = (window.drained_ns - window.t0_ns) / s_to_ns(SAMPLE_INTERVAL_S)
     samples_missing = bench.raw_metrics.exists() and samples < MIN_SAMPLES_SHARE * wanted - 1
     if bench.step_log is not None or bench.has_clock:
-        # The engine's recorder, and a virtual GPU's clock, flush at intervals; wait until the last rows of
-        # the cell are out.
+        # The step recorder and a virtual GPU's clock flush at intervals; wait for the cell's last rows.
         time.sleep(bench.engine.step_flush_s * 1.5)
     steps = None
     if bench.step_log is not None:
@@ -367,8 +362,6 @@ def _records(bench: Bench, window: CellWindow, cell: CellFolder) -> _Records:
 
 
 def _device_clock(engine: RunningEngine, window: CellWindow, cell: CellFolder) -> ClockHealth | None:
-    """The clock's rows from T0 to the last request's end stay with the cell; its health is that of the
-    window."""
     cut_clock(engine.request.folder / DEVICE_CLOCK, window.t0_ns, window.drained_ns, cell.device_clock)
     return clock_health(cell.device_clock, window.window_start_ns, window.t_stop_ns)
 
@@ -382,7 +375,7 @@ def _delta(before: dict[str, float] | None, after: dict[str, float] | None, name
 def _risen(
     before: dict[str, float] | None, after: dict[str, float] | None, known: tuple[str, ...]
 ) -> dict[str, float]:
-    """By how much the connector's counters rose. One that is gone since preflight did not rise."""
+    """Return the connector's counter increases; a counter that vanished since preflight did not rise."""
     if not before or not after:
         return {}
     names = sorted({*known, EXTERNAL_QUERIES} & {*known, *after})
@@ -390,8 +383,7 @@ def _risen(
 
 
 def _counters(engine: RunningEngine) -> dict[str, float] | None:
-    """What the engine exports under canonical names, and its other counters; nothing once it has died, None
-    where it lives and does not answer."""
+    """Return all counters under canonical names; empty if the engine is dead, None if it is silent."""
     try:
         return scrape_patiently(engine.base_url, gone=lambda: engine.death() is not None, all_counters=True)
     except OSError:

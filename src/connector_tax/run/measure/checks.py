@@ -1,4 +1,4 @@
-"""What preflight asks of one running engine; each check says what it found."""
+"""Preflight's checks of a running engine; each returns what it found."""
 
 import statistics
 import time
@@ -25,14 +25,12 @@ from connector_tax.run.engine.process import RunningEngine
 from connector_tax.run.loadgen.sse import MalformedStream, read_completion
 from connector_tax.run.sampler.sampler import scrape_patiently
 
-# The first request of each prompt length, and how long the idle engine takes for the next ones.
+# Priming: fill the engine's prefix cache to a level before a cell, and report how full it is.
 
-# Filling an engine's prefix cache to a level before a cell, and saying how full it then is.
-
-# Of one priming prompt, where the engine takes as many.
+# Length of a priming prompt, if the engine accepts it.
 PROMPT_TOKENS = 2048
 TIMEOUT_S = 120.0
-# What a cell's document keeps of the engine's counters, as they are when the cell begins.
+# Counters at the cell's start that its document keeps.
 KEPT = (
     "prompt_tokens",
     "generation_tokens",
@@ -48,14 +46,12 @@ Counters = dict[str, float]
 
 
 def prime_cache(spec: CellSpec, engine: RunningEngine, counters: Callable[[], Counters]) -> Cache:
-    """Send fresh prompts of known length, one token of output each, until ``spec.cached_tokens`` were
-    computed since the launch.
+    """Send fresh prompts with one output token each until ``spec.cached_tokens`` were computed since launch.
 
-    The first that fails ends it: the cell then says so and how full the cache is, which is what the analysis
-    goes by.
+    The first failure ends it; the cell then records it and the fill level, which the analysis uses.
 
     Args:
-        counters: the engine's own, under canonical names; empty once it has died.
+        counters: the engine's, under canonical names; empty once it has died.
 
     Returns:
         ``cache`` of ``cell.json``.
@@ -83,7 +79,6 @@ def prime_cache(spec: CellSpec, engine: RunningEngine, counters: Callable[[], Co
 
 
 def cache_flags(cache: Cache) -> list[str]:
-    """What qualifies a cell: it begins below the level that was asked for, whatever the reason."""
     return [NOT_FULL] if _held_tokens(cache) < (cache.wanted_tokens or 0) else []
 
 
@@ -94,7 +89,7 @@ def _held_tokens(cache: Cache) -> float:
 
 
 def computed_tokens(counters: Counters) -> int | None:
-    """Tokens that the engine has computed since its launch; None where it does not count them."""
+    """Return the tokens computed since launch; None if the engine does not count them."""
     if "prompt_tokens" not in counters or "generation_tokens" not in counters:
         return None
     hits = counters.get("prefix_cache_hits", 0.0)
@@ -102,18 +97,17 @@ def computed_tokens(counters: Counters) -> int | None:
 
 
 def cache_size(base_url: str) -> dict[str, int]:
-    """``block_size`` and ``num_gpu_blocks``, as ``vllm:cache_config_info`` has them; what it does not tell is
-    absent."""
+    """Return ``block_size`` and ``num_gpu_blocks`` from ``vllm:cache_config_info``, as far as present."""
     try:
         answer = direct.get(f"{base_url}/metrics", timeout_s=TIMEOUT_S)
         answer.raise_for_status()
         return parse_cache_size(answer.text)
     except (httpx.HTTPError, ValueError):
-        return {}  # the counters, asked next, tell an engine that has died
+        return {}  # the counters, read next, reveal a dead engine
 
 
 def parse_cache_size(text: str) -> dict[str, int]:
-    """Of the page of ``/metrics``; labels are text, ``None`` where a release does not know its own."""
+    """Parse a ``/metrics`` page; label values are text, ``None`` if a release does not know its own."""
     found: dict[str, int] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -125,13 +119,13 @@ def parse_cache_size(text: str) -> dict[str, int]:
 
 
 def _longest_prompt(engine: RunningEngine) -> int:
-    """Tokens of every priming prompt but the last, which is what is left."""
+    """Return the length of every priming prompt but the last, which is the rest."""
     limit = token_count(engine.request.engine.args.get("max_model_len"))
     return min(PROMPT_TOKENS, limit - 1) if limit else PROMPT_TOKENS
 
 
 def _send(spec: CellSpec, engine: RunningEngine, missing: int, longest: int) -> tuple[list[int], str | None]:
-    """Lengths of the prompts that were answered, and what the first failure was."""
+    """Return the lengths of the answered prompts, and the first failure."""
     rng = stream(derive_seed(spec.seed, "priming"))
     sent: list[int] = []
     with direct.Client(base_url=engine.base_url, timeout_s=TIMEOUT_S, headers=engine.headers) as client:
@@ -155,7 +149,7 @@ def _ask(client: direct.Client, model: str, prompt: list[int]) -> str | None:
     return None if answer.status_code == 200 else f"HTTP {answer.status_code}: {excerpt(answer.text, 300)}"
 
 
-# Enough that a step of prefill and steps of decode have run.
+# Enough for a prefill step and several decode steps.
 WARM_OUTPUT_TOKENS = 4
 IDLE_TRIES = 3
 DECODE_TOKENS = 64
@@ -164,7 +158,7 @@ IDLE_TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of one request: seconds until it was whole, or why there was none."""
+    """One request: seconds to its complete answer, or why there was none."""
 
     elapsed_s: float
     fault: str | None = None
@@ -175,8 +169,8 @@ class WarmUp:
     """Prompt lengths that were sent once.
 
     Attributes:
-        slowest: (length, seconds) of the one that took longest; None where no length was asked for.
-        fault: what the first length came to that was not answered; the rest were not sent.
+        slowest: (length, seconds); None without lengths.
+        fault: of the first length that was not answered, which ended the warm-up.
     """
 
     lengths: tuple[int, ...]
@@ -195,10 +189,10 @@ class WarmUp:
 
 @dataclass(frozen=True, slots=True)
 class IdleTimes:
-    """The idle engine, one request at a time.
+    """Times of the idle engine, one request at a time.
 
     Attributes:
-        prompt_s: prompt length -> median seconds for one token of output.
+        prompt_s: prompt length -> median seconds for one output token.
         token_s: median seconds per further token, at the shortest length.
     """
 
@@ -207,7 +201,7 @@ class IdleTimes:
 
 
 def campaign_lengths(config: CampaignConfig) -> tuple[int, ...]:
-    """Every prompt length of Phases A, B and B', ascending; conversations have lengths of their own."""
+    """Return all prompt lengths of Phases A, B and B', ascending; conversations have their own."""
     shapes = (config.phase_a_shape, *config.phase_b_prime.shapes)
     return tuple(sorted({*config.phase_b_input_tokens, *(s.input_tokens for s in shapes)}))
 
@@ -215,7 +209,7 @@ def campaign_lengths(config: CampaignConfig) -> tuple[int, ...]:
 def warm_up(
     engine: RunningEngine, config: CampaignConfig, lengths: tuple[int, ...], *, timeout_s: float
 ) -> WarmUp:
-    """Send one fresh prompt of each length and wait for its answer, the shortest first."""
+    """Send one fresh prompt of each length and wait for its answer, shortest first."""
     took: dict[int, float] = {}
     for length in sorted(set(lengths)):
         answer = ask(engine, config, length, output_tokens=WARM_OUTPUT_TOKENS, timeout_s=timeout_s)
@@ -226,7 +220,7 @@ def warm_up(
 
 
 def idle_times(engine: RunningEngine, config: CampaignConfig) -> IdleTimes | str:
-    """Median times of a warm engine that nobody else asks; a sentence where a request was not answered."""
+    """Return a warm engine's median times without other load, or a message if a request failed."""
     lengths = campaign_lengths(config)
     prompt_s: dict[int, float] = {}
     for length in lengths:
@@ -237,14 +231,14 @@ def idle_times(engine: RunningEngine, config: CampaignConfig) -> IdleTimes | str
     whole_s = _median(engine, config, lengths[0], output_tokens=DECODE_TOKENS)
     if isinstance(whole_s, str):
         return whole_s
-    # Two medians may cross where a token takes next to nothing; a token never takes less than that.
+    # Noise may make the difference of two medians negative.
     return IdleTimes(prompt_s, max(whole_s - prompt_s[lengths[0]], 0.0) / (DECODE_TOKENS - 1))
 
 
 def ask(
     engine: RunningEngine, config: CampaignConfig, length: int, *, output_tokens: int, timeout_s: float
 ) -> Answer:
-    """One completion of a prompt of ``length`` random tokens that nobody has sent before.
+    """Send one completion request with ``length`` fresh random tokens.
 
     Prompt and output are cut to what ``max_model_len`` allows.
     """
@@ -266,7 +260,7 @@ def ask(
 
 
 def _timed(engine: RunningEngine, client: direct.Client, body: Foreign, timeout_s: float) -> Answer:
-    """What making the client takes is none of the engine's time, from which Phase B's rates are made."""
+    """Time one request, without the client's set-up: Phase B's rates derive from it."""
     start = time.monotonic()
     try:
         answer = client.post("/v1/completions", json=body)
@@ -287,7 +281,7 @@ def _timed(engine: RunningEngine, client: direct.Client, body: Foreign, timeout_
 
 
 def _http_fault(engine: RunningEngine, answer: httpx.Response) -> str:
-    """The status, and what the engine's own log says behind it."""
+    """Return the status with the cause from the engine's log."""
     said = f"HTTP {answer.status_code}"
     if answer.status_code >= 500:
         cause = engine.death_behind_silence() or engine.trouble()
@@ -313,24 +307,22 @@ def _slowest(took: dict[int, float]) -> tuple[int, float] | None:
 REQUEST_TIMEOUT_S = 60.0
 SHORT_PROMPT_TOKENS = 32
 LONG_OUTPUT_TOKENS = 32
-# Longer than two of LMCache's chunks of 256: a shorter prompt never reaches its lookup.
+# Longer than two of LMCache's chunks of 256; shorter prompts never reach its lookup.
 LONG_PROMPT_TOKENS = 600
-# A lookup that waits for a server nobody started stalls each prompt for 3 s; a healthy engine needs
-# nowhere near that much longer for 600 tokens than for 32.
+# A lookup at a server that nobody started stalls each prompt for 3 s. A healthy engine needs far less extra
+# time for 600 tokens than for 32.
 LONG_PROMPT_EXTRA_S = 2.5
 SWITCHED_ON, COMPILED = "connector switched on", "compiled operations"
 
 
 def verify_lengths(config: CampaignConfig) -> tuple[int, ...]:
-    """Prompt lengths that the checks send, so that they can be warmed before."""
     return (SHORT_PROMPT_TOKENS, long_length(config))
 
 
 def short_requests(
     engine: RunningEngine, config: CampaignConfig, connector: ConnectorSpec
 ) -> tuple[Finding, float]:
-    """The connector's short completions one after the other, all within its limit; also the slowest one's
-    seconds."""
+    """Send the connector's short completions within its limit; also return the slowest one's seconds."""
     count, tokens, limit_s = (
         connector.verify_requests,
         connector.verify_output_tokens,
@@ -353,7 +345,7 @@ def short_requests(
 
 
 def long_prompt(engine: RunningEngine, config: CampaignConfig, short_s: float) -> Finding:
-    """One prompt longer than a cache chunk, which must not stall."""
+    """Send one prompt longer than a cache chunk; it must not stall."""
     length = long_length(config)
     answer = ask(engine, config, length, output_tokens=LONG_OUTPUT_TOKENS, timeout_s=REQUEST_TIMEOUT_S)
     if answer.fault is not None:
@@ -369,13 +361,12 @@ def long_prompt(engine: RunningEngine, config: CampaignConfig, short_s: float) -
 
 
 def long_length(config: CampaignConfig) -> int:
-    """Tokens of that prompt: as long as it should be, where the engine takes it."""
     limit = token_count(config.engine.args.get("max_model_len")) or LONG_PROMPT_TOKENS * 2
     return min(LONG_PROMPT_TOKENS, limit - LONG_OUTPUT_TOKENS)
 
 
 def not_switched_off(engine: RunningEngine) -> Finding:
-    """The log does not say that the connector runs without doing its work, or on a fallback."""
+    """Check that the log does not report a connector in degraded mode or on a fallback."""
     found = said_in(engine.log_text().splitlines())
     if found is None:
         return Finding(SWITCHED_ON, True, "no word of degraded mode in the log")
@@ -384,7 +375,7 @@ def not_switched_off(engine: RunningEngine) -> Finding:
 
 
 def cache_was_asked(engine: RunningEngine) -> Finding:
-    """A cache connector was asked for the prompts: its query counter moved, where there is one."""
+    """Check that a cache connector looked up the prompts: its query counter, if exported, moved."""
     try:
         queries = scrape_patiently(engine.base_url).get(EXTERNAL_QUERIES)
     except OSError as error:
@@ -398,7 +389,7 @@ def cache_was_asked(engine: RunningEngine) -> Finding:
 
 
 def counters(engine: RunningEngine) -> dict[str, float]:
-    """Every counter that the engine exports; none where it cannot be asked, which another check says."""
+    """Return every exported counter; empty if the engine does not answer, which another check reports."""
     try:
         return scrape_patiently(engine.base_url, all_counters=True)
     except OSError:
@@ -406,7 +397,7 @@ def counters(engine: RunningEngine) -> dict[str, float]:
 
 
 def clock_at_work(engine: RunningEngine) -> Finding:
-    """vLLM took the virtual GPU and no other device: its clock has begun its log."""
+    """Check that vLLM runs on the virtual GPU: its clock has begun its log."""
     if (engine.request.folder / DEVICE_CLOCK).is_file():
         return Finding("virtual GPU", True, "its clock writes its log")
     words = (
@@ -418,7 +409,7 @@ def clock_at_work(engine: RunningEngine) -> Finding:
 
 
 def alive(engine: RunningEngine) -> Finding:
-    """The process lives, ``/health`` says so, and no engine core is counted as failed."""
+    """Check that the process lives, ``/health`` answers, and no engine core counts as failed."""
     death = engine.death()
     if death is not None:
         return Finding("engine alive", False, death)

@@ -1,9 +1,7 @@
-"""A configuration that cannot be measured is a result with a reason; a host that failed is not, and stops the
-campaign.
+"""Decides whether a cell is valid, and whether a failure is the configuration's or the host's.
 
-Which of the two it was decides what becomes of a launch that failed twice or an engine that dies in every
-cell: a ``failed`` receipt, and the campaign goes on without the configuration; or an error that asks a person
-to mend the host. Plain vLLM has no such way out, since every tax is taken against it.
+A configuration that cannot be measured gets a ``failed`` receipt with the reason, and the campaign continues
+without it. A failed host stops the campaign. So does plain vLLM, since every tax is taken against it.
 """
 
 import re
@@ -18,28 +16,27 @@ from connector_tax.base.records.cell import CellWindow, Phase, phase_word
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.records.request import RequestRecord
 
-# Whether a cell may enter the statistics: a bad measurement is data, not an exception.
+# Verdicts: a bad measurement is data, not an exception.
 
-# Sampler and kernel took 1.7 % of two cores (median of 108 cells, at most 4.9 %); of a larger host it is
-# less.
+# Sampler and kernel took 1.7 % of two cores (median of 108 cells, at most 4.9 %), less on larger hosts.
 MAX_OTHERS_SHARE = 0.1
-# Requests that failed for reasons other than load do not count as throughput; beyond this share of them the
-# criterion of 95 % would call an engine saturated that refuses, and a p90 would soon be one of survivors.
+# Requests that failed for reasons other than load count against throughput. Beyond this share the 95 %
+# criterion would call a refusing engine saturated, and p90 would describe survivors.
 MAX_REFUSED_SHARE = 0.05
-# What an engine that is merely overloaded does not do: it lets requests wait (``timeout``), and the client
-# drops some.
+# Statuses that overload does not cause: an overloaded engine lets requests wait (``timeout``),
+# and the client drops some.
 REFUSED = ("http_error", "connect_error", "malformed", "stream_error", "truncated", "wrong_length")
 DIED = "engine died: "
-# Beyond what two clocks that are read one after the other differ by when the process is put aside in between.
+# More than two clocks differ by if the process is preempted between reading them.
 MAX_SUSPENDED_S = 1.0
 SAID_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``invalid`` cells stay on disk, are counted in the report and left out of every statistic.
+    """Whether a cell is valid. ``invalid`` cells stay on disk and are counted, but enter no statistic.
 
-    ``flags`` qualify a valid cell; they travel with its numbers.
+    ``flags`` qualify a valid cell and accompany its numbers.
     """
 
     valid: bool
@@ -69,25 +66,23 @@ def judge(
     suspended_s: float = 0.0,
     engine_death: str | None,
 ) -> Verdict:
-    """The verdict of one cell.
+    """Return the verdict of one cell.
 
     Args:
-        health: the load generator's proof of itself, see ``run/loadgen/health.py``.
-        prefix_cache_hits_delta: tokens found in the prefix cache during the cell; None where the
-            engine does not export the counter.
-        external_hits_delta: tokens that a connector said it had, likewise.
-        has_connector: whether anybody could have said so.
-        hits_wanted: the cell's prompts repeat what was said before, as conversations do; elsewhere a hit
-            means that a prompt was not new, and the cell measured something else.
-        hits_faked: the connector claims tokens that it does not have, by design; its TTFT is no tax then.
-        metrics_read: whether the engine's counters could be read before and after the cell.
+        health: the load generator's self-check, see ``run/loadgen/health.py``.
+        prefix_cache_hits_delta: tokens found in the prefix cache during the cell; None if not exported.
+        external_hits_delta: likewise, tokens that a connector reported as cached.
+        has_connector: whether a connector could have reported any.
+        hits_wanted: the prompts repeat earlier text, as conversations do. Otherwise a hit means
+            that a prompt was not new.
+        hits_faked: the connector claims tokens that it does not have, by design, so its TTFT is no tax.
+        metrics_read: whether the engine's counters were read before and after the cell.
         refused: see ``refused``.
-        steps_agree: whether there are as many step records as iterations by the engine's own count.
-        others_share: of all cores' time, what neither engine nor client took; None where that is not known.
-        samples_missing: whether the sampler of the engine's metrics was not there for most of the cell.
-        clock_fault: why a virtual GPU's clock was none; None where it was, and of an engine with a device of
-            its own.
-        suspended_s: how long the host was suspended meanwhile; both clocks are read some microseconds apart.
+        steps_agree: whether step records match the engine's own count of iterations.
+        others_share: share of all cores' time used by neither engine nor client; None if unknown.
+        samples_missing: whether the metrics sampler was missing for most of the cell.
+        clock_fault: what is wrong with a virtual GPU's clock; None if nothing, or without one.
+        suspended_s: how long the host was suspended during the cell, by two clocks read microseconds apart.
         engine_death: the root cause if the engine died in this cell.
     """
     reasons = []
@@ -138,11 +133,10 @@ def judge(
 
 
 def refused(requests: list[RequestRecord], engine_said: str | None) -> str | None:
-    """Why the engine did not answer, where over 5 % of a window's requests failed in a way that no load
-    explains; else None.
+    """Return why the engine refused over 5 % of the window's requests for reasons other than load, or None.
 
     Args:
-        engine_said: the last error of the engine's own log during the cell, if it has one.
+        engine_said: the last error in the engine's log during the cell, if any.
     """
     asked = [r for r in requests if r.phase == "window"] or requests
     failed = [r for r in asked if r.status in REFUSED]
@@ -155,7 +149,6 @@ def refused(requests: list[RequestRecord], engine_said: str | None) -> str | Non
 
 
 def death_of(judged: CellDocument | Verdict) -> str | None:
-    """The root cause in the reasons of a cell in which the engine died; None of any other."""
     found = [reason for reason in judged.reasons if reason.startswith(DIED)]
     return found[0].removeprefix(DIED) if found else None
 
@@ -165,14 +158,14 @@ def _short(text: str) -> str:
     return line if len(line) <= SAID_CHARS else line[:SAID_CHARS] + " ..."
 
 
-# What an engine's log says of a host that would have failed any configuration. Memory that somebody else
-# holds is in vLLM's words "Free memory on device ... is less than desired GPU memory utilization".
+# Log messages of a host failure that would hit any configuration. vLLM reports memory held by another process
+# as "Free memory on device ... is less than desired GPU memory utilization".
 _HOST = re.compile(
     r"No space left on device|Disk quota exceeded|File too large|Read-only file system"
     r"|Address already in use|Too many open files|which this launch did not start"
     r"|less than desired GPU memory utilization|CUDA-capable device|driver/library version mismatch"
     r"|uncorrectable ECC|No CUDA GPUs are available|CUDA unknown error|GPU is lost|fallen off the bus"
-    # A fabric or driver that is not up, in torch's words. Others of a driver may be of what a connector did.
+    # torch's messages for a missing fabric or driver. Other driver errors may be a connector's fault.
     r"|Failed to infer device type|Error 80[23]: system|driver on your system is too old",
     re.IGNORECASE,
 )
@@ -180,22 +173,21 @@ PLAINS = ("plain", PLAIN_AGAIN)
 
 
 class ConfigurationFailed(Exception):
-    """One configuration cannot be measured in one phase; the text says why. Never reaches a person as an
-    exception."""
+    """One configuration cannot be measured in one phase, for the reason in the text. Always caught."""
 
 
 class HostFailed(EngineError):
-    """The machine failed, and not the configuration that met it."""
+    """The machine failed, not the configuration that was running."""
 
 
 def blame_the_host(cause: str, connector_id: str) -> None:
-    """Raise if ``cause`` is one that no configuration is to blame for.
+    """Raise if ``cause`` is a failure of the host.
 
     Raises:
-        HostFailed: it is.
+        HostFailed: it is one.
     """
     if is_of_the_host(cause):
-        # What is said of its launch names it already.
+        # A launch error names the connector already.
         raise HostFailed(
             f"{connector_id}: {cause.removeprefix(f'{connector_id}: ')}\nThat is the host and not the"
             " configuration. Mend it and start again; finished cells are kept."
@@ -207,7 +199,7 @@ def is_of_the_host(cause: str) -> bool:
 
 
 def plain_failed(connector_id: str, phase: Phase, reason: str) -> EngineError:
-    """The end of the campaign's start: one message, and everything measured is kept."""
+    """Return the error that stops the campaign; everything measured is kept."""
     return EngineError(
         f"{connector_id} cannot be measured in phase {phase_word(phase)}, and every tax is taken against"
         f" plain vLLM: {reason}\nNothing else is started. What is measured is kept; mend it and start again,"
@@ -216,9 +208,9 @@ def plain_failed(connector_id: str, phase: Phase, reason: str) -> EngineError:
 
 
 def earlier_failure(folder: CampaignFolder, date: str, connector_id: str, phase: Phase) -> str | None:
-    """Why a configuration need not be launched in ``phase``: it failed in Phase A.
+    """Return why ``phase`` need not launch a configuration: it failed in Phase A.
 
-    Failing in another phase is no such reason: Phases B and C ask other shapes, and a configuration that lost
+    Failures in other phases do not count: Phases B and C use other shapes, and a configuration that lost
     a block keeps the others.
     """
     if phase == "a" or connector_id in PLAINS:

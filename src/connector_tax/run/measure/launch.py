@@ -1,5 +1,4 @@
-"""A launch that is ready for cells: an engine that is up and warm, the load generator's processes, the
-sampler."""
+"""Prepares a launch for its cells: a warm engine, the load generator's processes, the sampler."""
 
 import os
 import shutil
@@ -63,11 +62,10 @@ from connector_tax.run.measure.checks import warm_up
 from connector_tax.run.measure.time_left import TimeLimit
 from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, sampling
 
-# Matched baselines: plain vLLM with exactly the engine settings that a connector's launch ended up with.
+# Matched baselines: plain vLLM with the engine settings that a connector's launch ended up with.
 
 
 def with_matched_launches(config: CampaignConfig, preflight: PreflightStatus) -> CampaignConfig:
-    """The campaign with what preflight found out about its matched baselines put into their launches."""
     return replace(
         config, connectors=tuple(_launched(c, preflight.configs.get(c.id)) for c in config.connectors)
     )
@@ -80,7 +78,7 @@ def _launched(connector: ConnectorSpec, decision: Decision | None) -> ConnectorS
 
 
 def matched_launch(folder: CampaignFolder, connector: ConnectorSpec) -> tuple[ConnectorSpec | None, str]:
-    """The spec to launch, and what was matched; None with the reason where there is nothing to launch."""
+    """Return the spec to launch and what was matched, or None and the reason for no launch."""
     assert connector.matches is not None
     plain, own = settings_of(folder, "plain"), settings_of(folder, connector.matches)
     if not plain or not own:
@@ -102,25 +100,24 @@ def matched_launch(folder: CampaignFolder, connector: ConnectorSpec) -> tuple[Co
 
 
 def settings_of(folder: CampaignFolder, connector_id: str) -> Settings:
-    """What preflight saw the engine of a configuration resolve; empty where it saw none."""
     path = folder.engine_settings(connector_id)
     return read_document(path, EngineSettings).settings if path.is_file() else {}
 
 
 def engine_diff(config: CampaignConfig, folder: CampaignFolder) -> EngineDiff:
-    """``engine_diff.json``: per configuration what it changed against plain; None where it was not seen."""
+    """Return ``engine_diff.json``: each configuration's differences from plain; None if not seen."""
     plain = settings_of(folder, "plain")
     found = {c.id: settings_of(folder, c.id) for c in config.connectors}
     configs = {i: differences(plain, own) if own and plain else None for i, own in found.items()}
     return EngineDiff(campaign=config.campaign, plain=plain, configs=configs)
 
 
-# One line per event of a long campaign, on stderr and in logs/progress.log.
+# Progress: one line per event of a campaign, on stderr and in logs/progress.log.
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Tells where the campaign stands; holds no state beside what is on disk."""
+    """Reports the campaign's progress; all state is on disk."""
 
     folder: CampaignFolder
     config: CampaignConfig
@@ -129,7 +126,7 @@ class Progress:
     phase: Phase
 
     def say(self, event: str) -> None:
-        """``12:00:01 phase A plain (3 of 24 runs done, about 4 h 10 min left): cell r4_4096x256 ...``"""
+        """Print ``... phase A plain (3 of 24 runs done, about 4 h 10 min left): cell r4_4096x256 ...``."""
         done, left_s = self._standing()
         total = sum(len(self.config.members(p)) for p in self.config.phases)
         line = (
@@ -144,8 +141,7 @@ class Progress:
             with open(log, "a", encoding="utf-8", errors="backslashreplace") as lines:
                 lines.write(line + "\n")
         except OSError as error:
-            # No measurement ends for a line that was said already; on a full disk the next file of results
-            # does.
+            # A log line on a full disk must not end a measurement; the next results file will.
             print(
                 f"{log}: this line is not in it, it cannot be written ({error.strerror or error})",
                 file=sys.stderr,
@@ -160,7 +156,7 @@ class Progress:
             try:
                 return cells_there(self.config, run, found.rates)
             except OSError:
-                # on another card a run that begins anew removes its own; no measurement ends for that
+                # A run that restarts on another card removes its cells, which must not end this measurement.
                 return ()
 
         left_s = expected_left_s(self.config, found.left, found.rates, found.ends_at_once, finished=finished)
@@ -168,9 +164,9 @@ class Progress:
         return runs - sum(map(len, found.left.values())), left_s
 
 
-# Which code made a measurement.
+# Identify the code that made a measurement.
 
-# What sends, stamps and samples; what else belongs to it follows from what these import and start.
+# Entry points that send, stamp and sample; the rest follows from what they import and start.
 LOAD_ENTRIES = (
     "connector_tax.run.loadgen.cell",
     "connector_tax.run.loadgen.worker",
@@ -181,7 +177,7 @@ LOAD_ENTRIES = (
 
 @cache
 def loadgen_sha256() -> str:
-    """SHA-256 over names and contents of all that makes, times and samples the load."""
+    """Return the SHA-256 over names and contents of all code that makes, times and samples the load."""
     return sha256_of_code(closure(*LOAD_ENTRIES))
 
 
@@ -189,28 +185,27 @@ def code_version() -> CodeVersion:
     return CodeVersion(connector_tax=__version__, loadgen_sha256=loadgen_sha256())
 
 
-# Which cores each of several engines has with its load generator: the same number for each, none shared, on
-# the card's NUMA node.
+# Cores for each of several engines and its load generator: the same number each, none
+# shared, on the card's NUMA node.
 
-# Cores that differ by more are of two kinds, and each place gets some of either.
+# Cores that differ by more are of two kinds, and each slot gets some of either.
 ONE_KIND = 0.1
 
 
 def share_of(
     cores: tuple[Core, ...], place: int, of: int, card_nodes: Sequence[int | None] = ()
 ) -> tuple[Core, ...]:
-    """The cores of ``place`` among ``of``; all of them where there is one place.
+    """Return the cores of slot ``place`` of ``of``; all of them for a single slot.
 
     Args:
-        card_nodes: NUMA node of each place's first card. Where one is not known, places are spread over the
-            nodes in their order.
+        card_nodes: NUMA node of each slot's first card; if one is unknown, slots are spread over the nodes.
     """
     if of == 1 or not cores:
         return cores
     numbers = sorted({core.numa for core in cores})
     known = [node for node in card_nodes if node in numbers]
     node_of = known if len(known) == of else [numbers[k * len(numbers) // of] for k in range(of)]
-    # As many for each place, wherever it is: cells of different places may be compared.
+    # The same number for each slot, so that cells of different slots are comparable.
     each = min(sum(c.numa == node for c in cores) // node_of.count(node) for node in set(node_of))
     beside = [k for k in range(of) if node_of[k] == node_of[place]]
     own = [core for core in cores if core.numa == node_of[place]]
@@ -226,20 +221,20 @@ def _differ(cores: Sequence[Core]) -> bool:
     return max(speeds) - min(speeds) > ONE_KIND * max(speeds)
 
 
-# A campaign goes on with the engine that it was begun with: the analysis leaves cells of another one out, so
-# measuring them is time lost.
+# A campaign continues with the engine it began with: the analysis leaves out cells of another one.
 
 
 def refuse_another_engine(
     folder: CampaignFolder, config: CampaignConfig, run: RunFolder, engine: EngineIdentity
 ) -> None:
-    """
+    """Refuse to continue a campaign with another engine.
+
     Args:
         engine: what would be launched now.
 
     Raises:
-        ConfigError: a cell of this campaign was measured with other versions or another driver, or one of the
-            same phase on another card.
+        ConfigError: a cell of this campaign was measured with other versions or another driver, or one of
+            this phase on another card.
     """
     day = run.path.parent.name[:10]
     for other in folder.runs():
@@ -249,7 +244,7 @@ def refuse_another_engine(
         try:
             begun = read_cell(cells[0]).engine
         except ArtifactError:
-            continue  # the analysis names it
+            continue  # the analysis reports it
         if different := other_versions(engine, begun):
             raise ConfigError(
                 f"campaign {config.campaign} was begun with another engine (now / in {other.path}):"
@@ -268,13 +263,12 @@ def refuse_another_engine(
             )
 
 
-# How often an engine died in a cell of a run that is not finished; kept on disk, since each death ends a
-# launch.
+# Deaths per cell of an unfinished run, counted on disk, since each death ends a launch.
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """An engine that died while a cell asked it; ``cause`` in the words of ``run.engine.root_cause``."""
+    """An engine's death during a cell; ``cause`` as ``run.engine.root_cause`` words it."""
 
     phase: Phase
     cell_id: str
@@ -286,9 +280,10 @@ def deaths_file(run: RunFolder, cell: CellSpec) -> Path:
 
 
 def deaths(run: RunFolder, cell: CellSpec) -> int:
-    """
+    """Return how many launches died in ``cell``.
+
     Raises:
-        ArtifactError: somebody edited the file.
+        ArtifactError: the file was edited.
     """
     path = deaths_file(run, cell)
     if not os.path.lexists(path):
@@ -303,18 +298,18 @@ def count_death(run: RunFolder, cell: CellSpec) -> None:
     write_text(deaths_file(run, cell), str(deaths(run, cell) + 1))
 
 
-# What the steps of one (configuration, phase) share.
+# A run: a (configuration, phase).
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything that the steps of one run share.
+    """Everything that the steps of one (configuration, phase) share.
 
     Attributes:
         slot: where its engines run.
-        counters: those of the engine by which preflight knows this connector.
+        counters: engine counters that identify this connector, from preflight.
         deaths: of its engine while this process measured; grows.
-        limit: by when it has to be over; None takes its time.
+        limit: when it must be over; None: no limit.
     """
 
     folder: CampaignFolder
@@ -336,7 +331,7 @@ class Run:
         return self.run.connector_id
 
 
-# Idle CPU is sampled this long before the first cell: a helper thread that spins shows at once.
+# Idle CPU is sampled this long before the first cell; a spinning helper thread shows at once.
 IDLE_SAMPLE_S = {"vllm": 2.0, "virtual_gpu": 1.5, "emulator": 0.3}
 
 
@@ -345,7 +340,7 @@ class Launch:
     """A launch whose engine serves and is warm.
 
     Attributes:
-        about: what each of its cells says of plan, engine and code.
+        about: plan, engine and code, for each cell's document.
     """
 
     engine: RunningEngine
@@ -355,10 +350,10 @@ class Launch:
 
 @contextmanager
 def launched(run: Run, pending: list[CellSpec]) -> Iterator[Launch]:
-    """An engine that is ready and warm, and the load generator's processes.
+    """Yield a warm engine and the load generator's processes.
 
     Raises:
-        LaunchError: it did not get ready.
+        LaunchError: the engine did not become ready.
     """
     config, connector = run.config, run.config.connector(run.connector_id)
     clean_logs(run.run.path)  # a killed launch could not
@@ -368,9 +363,7 @@ def launched(run: Run, pending: list[CellSpec]) -> Iterator[Launch]:
     refuse_another_engine(run.folder, config, run.run, identity)
     attempt = archive_earlier_attempt(run.run)
     if run.step_timing:
-        step_timing_of(
-            config.engine
-        )  # an earlier version may have been let loose on this vLLM since preflight
+        step_timing_of(config.engine)  # an earlier version may have been installed since preflight
     about = About(
         campaign=config.campaign,
         connector=connector.id,
@@ -410,10 +403,10 @@ def launched(run: Run, pending: list[CellSpec]) -> Iterator[Launch]:
 def _ready(
     run: Run, engine: RunningEngine, pending: list[CellSpec], identity: EngineIdentity
 ) -> EngineIdentity:
-    """Wait until the engine serves, and warm it up; ``identity`` with all that its log says.
+    """Wait until the engine serves, warm it up, and return ``identity`` with what its log adds.
 
     Raises:
-        LaunchError: it did not get ready.
+        LaunchError: it did not become ready.
     """
     engine.wait_ready()
     _warm_up(run, engine, pending)
@@ -429,17 +422,16 @@ def _ready(
 
 @contextmanager
 def sampled(run: Run, engine: RunningEngine) -> Iterator[IdleUse]:
-    """The sampler at work; yields what the engine takes while nobody asks."""
+    """Run the sampler; yield the idle engine's CPU use."""
     with sampling(engine.base_url, run.run.raw_metrics, SAMPLE_INTERVAL_S, run.cards.sampled):
         yield idle_use(engine, IDLE_SAMPLE_S[run.config.engine.kind])
 
 
 def _warm_up(run: Run, engine: RunningEngine, pending: list[CellSpec]) -> None:
-    """The first request of each length, outside every cell: what compiles then is nobody's latency.
+    """Send the first request of each length outside every cell, so that no latency includes compilation.
 
     Raises:
-        LaunchError: the engine died of it. An answer that is merely wrong is left to the cells, which count
-            them.
+        LaunchError: the engine died. Wrong answers are left to the cells, which count them.
     """
     lengths = tuple(cell.input_tokens for cell in pending if cell.sessions is None)
     warm = warm_up(engine, run.config, lengths, timeout_s=run.config.engine.ready_timeout_s)
@@ -457,10 +449,10 @@ def _placement(run: Run) -> Placement | None:
 
 
 def archive_earlier_attempt(run: RunFolder) -> int:
-    """Move what an earlier launch of this run left beside its cells out of the way; numbers this one."""
+    """Move an earlier launch's files, except cells, to their own folder; return this attempt's number."""
     folders = [p.name.removeprefix("attempt_") for p in run.path.glob("attempt_*")]
     archived = max((int(n) for n in folders if is_number(n)), default=0)
-    # Somebody may have removed a folder to make room; its launch keeps its number.
+    # A folder may have been removed to make room; its launch keeps its number.
     last = max([archived, *(x.attempt for x in read_launches(run.launches))])
     if run.launch_sh.exists() or run.stdout.exists():
         last = max(last, archived + 1)

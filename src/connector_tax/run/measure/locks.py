@@ -1,8 +1,7 @@
-"""One measurement at a time per card and per run; and per campaign's folder, unless its engines may run side
-by side.
+"""Locks: one measurement at a time per card, per run, and per campaign unless its engines run side by side.
 
-Snakemake's own lock is off (it would have to be removed by hand after ``kill -9``); these are
-``flock`` locks, which the kernel drops with their holder, however that ended.
+Snakemake's own lock is off, since it survives ``kill -9``. These are ``flock`` locks, which the kernel
+drops when their holder ends.
 """
 
 import math
@@ -28,8 +27,7 @@ from connector_tax.run.engine.gpus import Cards, Slot, slots_of
 from connector_tax.run.engine.supervised import end_all_leftovers, end_leftovers, recorded_below
 from connector_tax.run.measure.time_left import OutOfTime, TimeLimit, in_batch_job
 
-# On which card a run is measured, in a campaign whose engines may run side by side; and what killed
-# neighbours left there.
+# Choose a run's card if engines run side by side, and end what killed neighbours left there.
 
 CLEARING = "what killed measurements left"
 
@@ -42,17 +40,16 @@ def on_a_card(
     say: Callable[[str], None],
     limit: TimeLimit | None = None,
 ) -> Iterator[Slot]:
-    """The place that ``run`` is measured at, for the body; nothing that a killed measurement left is at work
-    there.
+    """Hold the slot on which ``run`` is measured, free of processes that a killed measurement left.
 
     Args:
-        say: told for whom is waited, and since when.
-        limit: by when measuring has to be over. Nobody is waited for until after it.
+        say: receives who is waited for, and since when.
+        limit: when measuring must be over; bounds the wait.
 
     Raises:
         ConfigError: there is no such card.
-        EngineError: somebody else measures there; names the process.
-        OutOfTime: somebody else did until no launch fitted any more.
+        EngineError: another process measures there; names it.
+        OutOfTime: another process did until no launch fitted.
     """
     with waiting_within(limit) as until_s, _on_a_card(folder, config, run, say, until_s) as slot:
         yield slot
@@ -60,10 +57,10 @@ def on_a_card(
 
 @contextmanager
 def waiting_within(limit: TimeLimit | None) -> Iterator[float]:
-    """By when, on the clock of ``time.monotonic``, the body may wait for others.
+    """Yield until when, on the clock of ``time.monotonic``, the body may wait for others.
 
     Raises:
-        OutOfTime: it did until then.
+        OutOfTime: it waited until then.
     """
     try:
         yield math.inf if limit is None else limit.last_launch_s
@@ -100,10 +97,9 @@ def _on_a_card(
         held(folder.lock, what, who, waiting, shared=True),
         held(folder.run_lock(run), words, who, waiting),
     ):
-        # Before a place is taken: whoever has the one that this run was on may not take its leftover for a
-        # neighbour.
+        # Before a slot is taken: its new holder must not take this run's leftover for a neighbour.
         _clear(folder, run, None, who, grace_s, until_s)
-        # A phase that was begun on another card is refused by whoever launches.
+        # The launch refuses a phase that began on another card.
         place = slot_of(config, run.phase)
         wanted = slots if place is None else [slots[place % len(slots)]]
         with first_free(wanted, who, waiting) as slot:
@@ -117,7 +113,7 @@ def _clear(
     """End what is recorded of ``own``, on ``cards``, and of every run that nobody measures; one at a time."""
     mine = set() if cards is None else set(cards.names)
     runs = {run.path: run for run in folder.runs()}
-    # Who ends something is done in seconds, so it is waited for as a job is that is just ending.
+    # Clearing takes seconds, so it is waited for like a job that is about to end.
     with held(folder.clearing_lock, CLEARING, who, Waiting(10 * grace_s + 60, until_s)):
         for place in recorded_below(folder.root):
             found = recorded_supervisor(place)
@@ -132,21 +128,20 @@ def _clear(
 # After kill -9 of Snakemake its job needs a moment to notice and to stop its engine.
 WAIT_S = 30.0
 WAIT_VARIABLE = "CONNECTOR_TAX_WAIT_FOR_CARD_S"
-# Who waits says for whom: soon, but not for a job that is just ending, and then again and again.
+# When a wait is reported: the first delay spares a job that is just ending.
 SAY_AFTER_S, SAY_EVERY_S = 3.0, 30.0
 POLL_S = 0.2
 
 
 def wait_for_card_s(engine: EngineConfig) -> float:
-    """How long somebody else's card is waited for: CONNECTOR_TAX_WAIT_FOR_CARD_S, else
-    ``engine.wait_for_card_s``.
+    """Return the wait for a card in use: CONNECTOR_TAX_WAIT_FOR_CARD_S, else ``engine.wait_for_card_s``.
 
-    Without either ``WAIT_S``, by which a campaign that was started twice ends soon; and without end where the
-    campaign's own engines wait for one another, and in a job of a batch system: an earlier start's job may be
-    at work, which did not end with its Snakemake.
+    The default is ``WAIT_S``, so that a campaign started twice ends soon. It is infinite if the
+    campaign's own engines wait for one another, and in a batch job, since an earlier start's job may
+    have outlived its Snakemake.
 
     Raises:
-        ConfigError: the variable holds no number of seconds.
+        ConfigError: the variable is no number of seconds.
     """
     given = os.environ.get(WAIT_VARIABLE, "").strip()
     if given == "inf":
@@ -161,10 +156,10 @@ def wait_for_card_s(engine: EngineConfig) -> float:
 
 
 class InUse(EngineError):
-    """Somebody else has what is wanted, and was waited for.
+    """A lock stayed in use until the wait was over.
 
     Attributes:
-        waited_for: what, and who has it.
+        waited_for: what, and who holds it.
     """
 
     def __init__(self, message: str, waited_for: str) -> None:
@@ -178,12 +173,12 @@ def say_on_stderr(what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How somebody is waited for.
+    """How to wait for a lock.
 
     Attributes:
         wait_s: None: ``WAIT_S``.
-        until_s: by when on the clock of ``time.monotonic`` nobody is waited for any more.
-        say: told for whom is waited, and since when.
+        until_s: end of any wait, on the clock of ``time.monotonic``.
+        say: receives who is waited for, and since when.
     """
 
     wait_s: float | None = None
@@ -191,7 +186,7 @@ class Waiting:
     say: Callable[[str], None] = say_on_stderr
 
 
-# A lock file, and what it stands for.
+# (lock file, what it stands for)
 Lock = tuple[Path, str]
 
 
@@ -199,10 +194,10 @@ Lock = tuple[Path, str]
 def _hold_first(
     choices: Sequence[Sequence[Lock]], holder: str, waiting: Waiting, *, shared: bool = False
 ) -> Iterator[int]:
-    """Hold all locks of the first choice of which nobody else has one, for the body; yields which it is.
+    """Hold all locks of the first choice whose locks are all free; yield its index.
 
     Raises:
-        InUse: each choice has been in use for long enough; names who holds it.
+        InUse: every choice stayed in use; names the holders.
     """
     begun_s, next_s = time.monotonic(), SAY_AFTER_S
     wait_s = min(WAIT_S if waiting.wait_s is None else waiting.wait_s, waiting.until_s - begun_s)
@@ -235,7 +230,7 @@ def _hold_first(
 
 
 def _take(locks: Sequence[Lock], holder: str, stack: ExitStack, shared: bool) -> tuple[str, str, Path] | None:
-    """Take every one of ``locks``; what is in use, by whom and where, if somebody else has one."""
+    """Take all ``locks``; return what is in use, by whom, and its path if one is taken."""
     for path, what in locks:
         lock = stack.enter_context(open_lock(path, what))
         if not take_lock(lock, what, shared=shared):
@@ -248,14 +243,14 @@ def _take(locks: Sequence[Lock], holder: str, stack: ExitStack, shared: bool) ->
 def measuring_alone(
     root: Path, campaign: str, cards: Cards, port: int = 0, waiting: Waiting = Waiting()
 ) -> Iterator[None]:
-    """Nobody else measures in the campaign's folder, on its cards or at its port while the body runs.
+    """Hold the campaign's folder, its cards and its port for the body.
 
     Args:
-        port: ``run.engine.port``. An engine that is still starting has bound it and does not listen yet,
-            which nobody can see.
+        port: ``run.engine.port``; a starting engine has bound it but does not listen
+            yet, so it cannot be seen.
 
     Raises:
-        EngineError: someone else did for as long as is waited; names the process and its campaign.
+        EngineError: another process held one of them throughout the wait; names it and its campaign.
     """
     wanted = [(root / ".lock", f"campaign {campaign}"), *_locks(cards, port)]
     with _hold_first([wanted], holder_words(root, campaign), waiting):
@@ -264,10 +259,10 @@ def measuring_alone(
 
 @contextmanager
 def first_free(slots: Sequence[Slot], holder: str, waiting: Waiting) -> Iterator[Slot]:
-    """The first of ``slots`` whose cards and port nobody else has, held for the body.
+    """Hold the first of ``slots`` whose cards and port are free.
 
     Raises:
-        EngineError: none was free for as long as is waited; names who holds each.
+        EngineError: none was free throughout the wait; names the holders.
     """
     with _hold_first([_locks(s.cards, s.engine.port) for s in slots], holder, waiting) as k:
         yield slots[k]
@@ -278,7 +273,7 @@ def _lock_file(name: str) -> Path:
 
 
 def _locks(cards: Cards, port: int) -> list[Lock]:
-    """In an order that two campaigns share, lest they wait for each other."""
+    """Return the locks in an order that all campaigns share, against deadlock."""
     ports = [(_lock_file(f"port{port}"), f"engine.port {port}")] if port else []
     if not cards.gpus:
         return [*ports, (_lock_file(cards.names[0]), cards.words)]
@@ -287,10 +282,10 @@ def _locks(cards: Cards, port: int) -> list[Lock]:
 
 
 def holder_words(root: Path, campaign: str, run: str = "") -> str:
-    """Who holds a lock, what for and since when.
+    """Return who holds a lock, for what, and since when.
 
     Args:
-        run: which of the campaign's, where there may be several at once.
+        run: which of the campaign's, if there may be several at once.
     """
     what = f"measures {run} of campaign {campaign}" if run else f"works on campaign {campaign}"
     return f"{os.getpid()}, which {what} in {root.resolve()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -303,12 +298,11 @@ def held(
     """Hold the lock at ``path`` for the body.
 
     Args:
-        holder: what somebody else is told who wants it meanwhile.
-        shared: others may hold it as well who share it; who wants it alone is told of the last of them.
+        holder: description for others who want it meanwhile.
+        shared: allow other shared holders; an exclusive caller is told of the last of them.
 
     Raises:
-        EngineError: someone else held it for as long as is waited; names the holder. Or it cannot be had at
-            all.
+        EngineError: another process held it throughout the wait, or it cannot be locked at all.
     """
     with _hold_first([[(path, what)]], holder, waiting, shared=shared):
         yield

@@ -1,7 +1,7 @@
-"""Which configurations can be measured here, and for each of the others why not.
+"""Decides which configurations can be measured here, and why not the others.
 
-A configuration that cannot run is a decision with a reason, never an error of the campaign; only
-``plain`` failing stops everything, since every tax is taken against it.
+A configuration that cannot run gets a decision with a reason, never an error. Only ``plain`` failing stops
+the campaign, since every tax is taken against it.
 """
 
 import json
@@ -52,7 +52,7 @@ from connector_tax.run.measure.launch import engine_diff, matched_launch
 from connector_tax.run.measure.locks import Waiting, measuring_alone, wait_for_card_s, waiting_within
 from connector_tax.run.measure.time_left import TimeLimit
 
-# The bootstrap server that a KV consumer asks for its producers, where preflight tries one without any.
+# A bootstrap server for a KV consumer, which preflight tries without producers.
 
 BOOTSTRAP_GRACE_S = 2.0
 
@@ -61,16 +61,16 @@ BOOTSTRAP_GRACE_S = 2.0
 def bootstrap_beside(
     engine: EngineConfig, connector: ConnectorSpec, cards: Cards, folder: Path
 ) -> Iterator[ConnectorSpec]:
-    """A consumer gets a bootstrap server beside it that knows no producer; others get nothing.
+    """Run a bootstrap server without producers beside a consumer; do nothing for other connectors.
 
-    It listens where the campaign's launches will look, so that vLLM compiles once for both. The embedded
-    engine never asks it and gets a free port: its campaigns may run beside each other.
+    It listens on the campaign's port, so that vLLM compiles once for both. The embedded engine never contacts
+    it and gets a free port, since its campaigns may run side by side.
 
     Args:
-        folder: gets the record by which a later start finds what was left of it.
+        folder: gets the record by which a later start finds leftovers.
 
     Raises:
-        EngineError: somebody listens there already.
+        EngineError: the port is taken.
     """
     side = next((p for p in connector.side_ports if not p.listens), None)
     if connector.verify != "kv_consumer" or side is None:
@@ -96,7 +96,7 @@ def bootstrap_beside(
         stop_supervised(server, folder, grace_s=BOOTSTRAP_GRACE_S)
 
 
-# What the engines of preflight recorded of their steps: the engine's own word, after it served requests.
+# Step records of preflight's engines, checked after they served requests.
 
 STEP_LOG = Path("steps") / "engine_step.jsonl"  # beside a configuration's other files
 
@@ -104,11 +104,11 @@ STEP_LOG = Path("steps") / "engine_step.jsonl"  # beside a configuration's other
 def recorders_heard(
     folder: CampaignFolder, config: CampaignConfig, tried: set[str], fits: StepTiming
 ) -> tuple[StepTiming, dict[str, str]]:
-    """Step timing that fits and does not record is none; and why a connector's hook times stay unknown.
+    """Return whether step timing records steps, and why connectors' hook times are unknown.
 
     Args:
-        tried: who was launched, plain among them.
-        fits: as told from the engine's source files.
+        tried: launched configurations, plain included.
+        fits: whether it fits the engine's source files.
     """
     if not fits.available:
         return fits, {}
@@ -128,16 +128,16 @@ def _heard(folder: CampaignFolder, connector_id: str, *, connector: bool) -> Ste
     return recorder_heard(own / STEP_LOG, own / "vllm_stderr.log", connector=connector)
 
 
-# The engine's identity as preflight asks for it: a model that is not on this host is fetched in between.
+# The engine's identity; between its two parts a missing model is downloaded.
 
 
 def identity_with_model(engine: EngineConfig, cards: Cards) -> EngineIdentity:
-    """Ask for vLLM and a card before a download, and for what a virtual GPU's clock goes by after it.
+    """Check for vLLM and a card, download a missing model, then add a virtual GPU's parameters.
 
     Raises:
-        ConfigError: the interpreter has no vLLM to fetch a model for, or was built for a card that is not
-            there, or a virtual GPU's step time cannot be worked out.
-        EngineError: the interpreter does not run, or the model could not be fetched.
+        ConfigError: the interpreter has no vLLM, or was built for a card that is missing, or a virtual GPU's
+            step time cannot be computed.
+        EngineError: the interpreter does not run, or the download failed.
     """
     identity = engine_identity(engine, cards, with_device=False)
     _have_model(engine, identity, cards)
@@ -145,7 +145,7 @@ def identity_with_model(engine: EngineConfig, cards: Cards) -> EngineIdentity:
 
 
 def _have_model(engine: EngineConfig, identity: EngineIdentity, cards: Cards) -> None:
-    """Fetch the model if it is not on this host, and say so; no launch is timed meanwhile."""
+    """Download the model if it is not on this host, before any launch is timed."""
     missing = missing_from_host(engine)
     if missing is None:
         return
@@ -170,13 +170,13 @@ def _have_model(engine: EngineConfig, identity: EngineIdentity, cards: Cards) ->
     fetch_model(engine)
 
 
-# What a host's settings mean for a measurement, in words for preflight.
+# Host settings that affect a measurement.
 
 AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
 def cpu_by_session(setting: Path = AUTOGROUP) -> str | None:
-    """What it does to a campaign that the kernel shares the CPU out by session; None where it does not."""
+    """Return a note if the kernel shares the CPU by session; else None."""
     try:
         on = setting.read_text(encoding="ascii").strip() == "1"
     except (OSError, UnicodeDecodeError):
@@ -190,13 +190,13 @@ def cpu_by_session(setting: Path = AUTOGROUP) -> str | None:
     )
 
 
-# Which configurations are launched and asked. Of the others only what can be known without is looked at.
+# Which configurations are launched and checked; the others are only inspected.
 Launching = Literal["all", "plain", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What every configuration is tried on.
+    """Everything that configurations are tried with.
 
     Attributes:
         records: whether the engine writes step records.
@@ -221,23 +221,23 @@ def run_preflight(
     """Decide about every configuration and write ``preflight_status.json``.
 
     Args:
-        only: verify just this one and print its log; the status file is left alone.
-        launch: who is launched. Of the others the first measured launch is the trial: ``checked`` of their
-            decisions is empty, and their settings are not known, so none has a matched baseline.
-        limit: by when it has to be over. Nobody is waited for until after it.
+        only: verify only this one and print its log; the status file stays as it is.
+        launch: which ones are launched. For the others the first measured launch is the trial: their
+            ``checked`` is empty and their settings are unknown, so none has a matched baseline.
+        limit: when it must be over; bounds the wait for others.
 
     Raises:
-        ConfigError: the engine's interpreter, the model directory or a card that is named is not there, the
-            model with ``max_model_len`` does not fit on the card, FlashInfer is missing and asked for, or a
-            virtual GPU's step time cannot be worked out.
+        ConfigError: the interpreter, the model directory or a named card is missing, the model with
+            ``max_model_len`` does not fit on the card, FlashInfer is required and missing, or a virtual GPU's
+            step time cannot be computed.
         EngineError: ``plain`` cannot be measured, or the virtual GPU does not fit this vLLM.
-        OutOfTime: somebody else measured until no launch fitted any more.
+        OutOfTime: another process measured until no launch fitted.
     """
     config = config_of(read_campaign_file(campaign_file))
     folder = CampaignFolder(campaign_file.parent)
     check_model(config.engine)
     slots = slots_of(config.engine)
-    # Of several cards the first: they are of one kind, and configurations are tried one after the other.
+    # The first of several cards: all are of one kind, and configurations are tried in sequence.
     cards = slots[0].cards
     identity = identity_with_model(config.engine, cards)
     release = identity.versions.get("vllm")
@@ -259,7 +259,7 @@ def run_preflight(
             config.engine.port,
             Waiting(wait_for_card_s(config.engine), until_s),
         ),
-        # One that is verified by hand is no part of the campaign's time.
+        # Verification by hand does not count as the campaign's time.
         timed_launch(folder.preflight_launches) if only is None else nullcontext(),
     ):
         end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
@@ -270,7 +270,7 @@ def run_preflight(
             return
         unusable = unusable_modules(config.engine, config.connectors, identity.cuda or None)
         decisions: dict[str, Decision] = {}
-        # Matched baselines last: what they are launched with is what the others ended up with.
+        # Matched baselines last, since they copy the others' settings.
         for connector in sorted(config.connectors, key=lambda c: c.matches is not None):
             if connector.matches is None:
                 decision = _decide(bench, connector, unusable)
@@ -285,7 +285,7 @@ def run_preflight(
                     f"plain vLLM cannot be measured, and every tax is taken against it: {decision.reason}"
                 )
             decisions[connector.id] = decision
-    # Who was not launched has recorded nothing, and that is not held against its recorder.
+    # A configuration that was not launched has no records to check.
     tried = {i for i, d in decisions.items() if d.decision == "include" and d.checked}
     timing, silent = recorders_heard(folder, config, tried, timing) if "plain" in tried else (timing, {})
     for connector_id, reason in silent.items():
@@ -307,7 +307,7 @@ def run_preflight(
 
 
 def _with_own_counters(decisions: dict[str, Decision]) -> dict[str, Decision]:
-    """Each connector's counters without those that rise in plain, too."""
+    """Return the decisions with each connector's counters reduced to those that do not rise in plain."""
     common = decisions["plain"].counters
     return {
         i: msgspec.structs.replace(
@@ -323,11 +323,11 @@ def _with_own_counters(decisions: dict[str, Decision]) -> dict[str, Decision]:
 
 
 def _verify_only(bench: Bench, only: str) -> None:
-    """One configuration by hand.
+    """Verify one configuration by hand.
 
     Raises:
         ConfigError: it is not part of the campaign.
-        EngineError: it cannot be measured here; the reason.
+        EngineError: it cannot be measured here, with the reason.
     """
     config = bench.config
     if only not in config.connector_ids:
@@ -346,8 +346,8 @@ def _verify_only(bench: Bench, only: str) -> None:
         raise EngineError(f"{only}: {failed.check}: {failed.detail}")
 
 
-# Which CUDA a package is compiled for stands in its libraries: the runtime that they ask the loader for.
-# LMCache serves on with torch operations where that is not there. Null: there is no such module.
+# A package's libraries show its CUDA version: the runtime that they link to. LMCache falls back to torch
+# operations if that is missing. Null: no such module.
 _BUILDS = r"""
 import importlib.util, json, pathlib, re, sys
 found = {}
@@ -365,10 +365,10 @@ print(json.dumps(found))
 def unusable_modules(
     engine: EngineConfig, connectors: tuple[ConnectorSpec, ...], cuda: str | None
 ) -> dict[str, str]:
-    """Modules that the engine's interpreter cannot use, and why; the embedded engine needs none.
+    """Return the modules that the engine's interpreter cannot use, with reasons; empty when embedded.
 
     Args:
-        cuda: what the engine's torch is built for, ``13.0`` for instance; None: a build without.
+        cuda: of the engine's torch, for instance ``13.0``; None: a build without.
     """
     wanted = {m.module: m for c in connectors for m in c.modules}
     if engine.kind == "emulator" or not wanted:
@@ -379,22 +379,22 @@ def unusable_modules(
     for module, builds in found.items():
         if builds is None:
             reasons[module] = f"has no module {module}"
-        # One that is packaged by CUDA and asks for none is its build for hosts without.
+        # A module packaged per CUDA version that links to none is its CPU build.
         elif cuda and cuda.partition(".")[0] not in builds and (builds or wanted[module].by_cuda):
             own = f"for CUDA {' and '.join(builds)}" if builds else "built without CUDA"
             reasons[module] = f"has {module} {own}, and its torch is built for CUDA {cuda}"
     return reasons
 
 
-# What is said of an engine that somebody killed, or the kernel. Once may be an accident, and would cost the
-# configuration the whole campaign.
+# Signs of a kill by a person or the kernel. The trial is repeated once, since an accident would exclude the
+# configuration from the whole campaign.
 KILLED = ("SIGKILL", "ended unexpectedly")
 
 
 def _decide(bench: Bench, connector: ConnectorSpec, unusable: dict[str, str]) -> Decision:
     identity = bench.identity
-    # The card as well: another one may be too small, and is another speed. Not packages of other connectors,
-    # which one of those may wait for.
+    # With the card: another one may be smaller or faster. Without other connectors' packages,
+    # which may still be installed.
     hashed = {
         k: v for k, v in msgspec.to_builtins(identity).items() if k in ("versions", "gpu", "virtual_gpu")
     }
@@ -435,7 +435,7 @@ def _decide(bench: Bench, connector: ConnectorSpec, unusable: dict[str, str]) ->
 def _still_holds(
     earlier: Decision, tried_hash: str, config: CampaignConfig, connector: ConnectorSpec
 ) -> bool:
-    """Whether an earlier try says all that this one would: of plain also how long each length takes."""
+    """Return whether an earlier trial covers this one; for plain with the times of all lengths."""
     if earlier.launch_hash != tried_hash or earlier.decision != "include":
         return False
     lengths = {str(length) for length in campaign_lengths(config)}
@@ -443,7 +443,7 @@ def _still_holds(
 
 
 def _decide_matched(bench: Bench, connector: ConnectorSpec, decisions: dict[str, Decision]) -> Decision:
-    """A baseline is launched like its connector, or left out with the reason."""
+    """Decide about a matched baseline: launched like its connector, or skipped with the reason."""
     assert connector.matches is not None
     target = decisions[connector.matches]
     if target.decision != "include":
@@ -464,7 +464,7 @@ def _decide_matched(bench: Bench, connector: ConnectorSpec, decisions: dict[str,
 def _reason_before_launch(
     engine: EngineConfig, connector: ConnectorSpec, unusable: dict[str, str], identity: EngineIdentity
 ) -> tuple[str, str | None] | None:
-    """(reason, what to install) where launching is pointless."""
+    """Return (reason, what to install) if launching is pointless."""
     if engine.kind == "emulator":
         return None
     needed = [m for m in connector.modules if m.module in unusable]
@@ -480,13 +480,13 @@ def _reason_before_launch(
 
 
 def _installs(connector: ConnectorSpec, identity: EngineIdentity) -> str | None:
-    """How to get its modules for the CUDA of the engine's torch; None where it needs none."""
+    """Return how to install its modules for the CUDA of the engine's torch; None if it needs none."""
     return "; ".join(m.install_for(identity.cuda or None) for m in connector.modules) or None
 
 
 @dataclass(slots=True)
 class _Tried:
-    """What was found of one configuration; see ``Decision`` for ``counters``."""
+    """Findings on one configuration; ``counters`` as in ``Decision``."""
 
     findings: list[Finding] = field(default_factory=list)
     idle: IdleTimes | None = None
@@ -498,11 +498,10 @@ class _Tried:
 
 
 def _verify(bench: Bench, connector: ConnectorSpec) -> _Tried:
-    """Launch, warm, ask, stop; leaves ``verify_<connector>.log`` whatever the configuration does. Plain is
-    timed as well.
+    """Launch, warm up, check, stop; write ``verify_<connector>.log`` in any case. Plain is also timed.
 
     Raises:
-        EngineError: the host failed, and not the configuration.
+        EngineError: the host failed, not the configuration.
     """
     config, folder = bench.config, bench.folder
     tried = _Tried()
@@ -533,9 +532,9 @@ def _verify(bench: Bench, connector: ConnectorSpec) -> _Tried:
 
 
 def _ask(engine: RunningEngine, config: CampaignConfig, connector: ConnectorSpec, tried: _Tried) -> None:
-    """The checks in order, up to the first that fails."""
+    """Run the checks in order, up to the first failure."""
     findings = tried.findings
-    # Under the limit for getting ready: what compiles on a first request is part of starting.
+    # Under the limit for readiness: compilation on a first request is part of starting.
     lengths = (*campaign_lengths(config), *checks.verify_lengths(config))
     warm = warm_up(engine, config, lengths, timeout_s=config.engine.ready_timeout_s)
     findings.append(Finding("warm-up", warm.fault is None, warm.words))
@@ -565,14 +564,14 @@ def _ask(engine: RunningEngine, config: CampaignConfig, connector: ConnectorSpec
 def _risen(
     counted: list[dict[str, float]], lengths: tuple[int, ...], *, since_launch: bool
 ) -> dict[str, int]:
-    """Each counter that rose -> the shortest prompt that raised it.
+    """Return each counter that rose -> the shortest prompt that raised it.
 
-    A longer prompt raises what a shorter one does. What rose with a shorter one alone was late: LMCache adds
-    to its counters every ten seconds, so what its warm-up did may rise with any prompt.
+    A longer prompt raises what a shorter one does. A counter that rose with a shorter one only was late:
+    LMCache updates its counters every ten seconds, so its warm-up may show up with any prompt.
 
     Args:
-        counted: all counters before the first prompt and after those of each of ``lengths``, which ascend.
-        since_launch: whether any that ever rose counts instead.
+        counted: all counters before the first prompt and after those of each of the ascending ``lengths``.
+        since_launch: count everything above 0 instead.
     """
     if since_launch:
         return {name: 0 for values in counted for name, value in values.items() if value > 0}

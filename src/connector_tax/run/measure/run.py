@@ -1,8 +1,8 @@
-"""One (configuration, phase): launch a fresh engine, measure the cells still missing, write a receipt.
+"""Measures one (configuration, phase): launches an engine, measures the missing cells, writes a receipt.
 
-Whatever ends it, finished cells stay: they are folders renamed into place one by one. A run whose
-cells are all there launches nothing. A configuration that will not launch, or whose engine dies in every
-cell, ends as a receipt too, ``failed`` with the reason; see ``failure.py``.
+Finished cells survive any end, since each is a folder renamed into place. A run with all cells launches
+nothing. A configuration that does not launch, or whose engine dies in every cell, gets a ``failed`` receipt
+with the reason; see ``failure.py``.
 """
 
 import shutil
@@ -61,13 +61,12 @@ from connector_tax.run.measure.launch import (
 from connector_tax.run.measure.locks import on_a_card
 from connector_tax.run.measure.time_left import TimeLimit
 
-# The accuracy pass of a launch: a fixed set of prompts, whose answers are compared with plain's.
+# Accuracy pass: a fixed set of prompts per launch, whose answers are compared with plain's.
 
 
 def outputs_collected(run: Run) -> bool:
-    """Whether this run's accuracy pass is done, or wanted by nobody."""
-    # Two launches of each configuration are enough to see what repeats; those of the other phases are the
-    # shortest.
+    """Return whether the accuracy pass is done or not wanted."""
+    # Two launches per configuration show what repeats; those of Phases A and B are used.
     if run.config.accuracy.prompts == 0 or run.run.phase not in ("a", "b"):
         return True
     wanted = outputs_hash(run.config, run.connector_id)
@@ -75,16 +74,15 @@ def outputs_collected(run: Run) -> bool:
 
 
 def _death(engine: RunningEngine, outputs: list[Output]) -> str | None:
-    """What it died of, where an answer is missing; None while it lives."""
+    """Return the root cause if an answer is missing because the engine died; None while it lives."""
     return engine.death_behind_silence() if any("error" in output for output in outputs) else None
 
 
 def collect_run_outputs(run: Run, engine: RunningEngine, *, last_try: bool) -> None:
-    """Ask, and write down what was answered.
+    """Run the accuracy pass and write the answers.
 
     Args:
-        last_try: also where the engine died of it or meanwhile; else nothing is written then, and another
-            launch is asked.
+        last_try: write them even if the engine died; otherwise another launch is asked.
     """
     if outputs_collected(run):
         return
@@ -113,14 +111,14 @@ def collect_run_outputs(run: Run, engine: RunningEngine, *, last_try: bool) -> N
     write_json(run.run.outputs, document)
 
 
-# The cells of a run that are not there yet, measured against an engine that is up.
+# Measure a run's missing cells on a running engine.
 
-# An engine that dies twice in the same cell will die a third time; once may be someone's kill -9.
+# A single death may be someone's kill -9; an engine that dies twice in a cell would die again.
 DEATHS_PER_CELL = 2
 
 
 def pending_cells(run: Run, cells: tuple[CellSpec, ...]) -> list[CellSpec]:
-    """Cells without a finished folder of exactly their specification; says what is used again."""
+    """Return the cells without a finished folder of their exact specification; log which are reused."""
     pending = []
     for cell in cells:
         if not is_there(run, cell):
@@ -136,13 +134,11 @@ def pending_cells(run: Run, cells: tuple[CellSpec, ...]) -> list[CellSpec]:
 
 
 def is_there(run: Run, cell: CellSpec) -> bool:
-    """Whether a finished cell of exactly this specification lies in the run's folder, whatever its
-    verdict."""
     return reusable(run.run.cell(cell.cell_id), spec_hash(run.config, run.connector_id, cell))
 
 
 def planned(run: Run, cells: tuple[CellSpec, ...]) -> tuple[CellSpec, ...]:
-    """Without those of Phase A above the rate at which the sweep ends, as far as that is known by now."""
+    """Return ``cells`` without Phase A's cells above the rate that was overloaded, as far as known."""
     if run.run.phase != "a":
         return cells
     return until_overload(run.config, cells, lambda cell: is_there(run, cell) and _was_overloaded(run, cell))
@@ -161,10 +157,10 @@ def measure_pending(
     about: About,
     idle: IdleUse,
 ) -> list[CellSpec]:
-    """Cells in order; returns those still missing when the engine died, nothing otherwise.
+    """Measure cells in order; return those still missing if the engine died, else none.
 
     Raises:
-        OutOfTime: the next cell would not be finished within the run's limit.
+        OutOfTime: the next cell would not finish within the run's limit.
     """
     for index, cell in enumerate(pending):
         if cell not in planned(run, cells):
@@ -204,10 +200,10 @@ def measure_pending(
 
 
 LAUNCH_TRIES = 2
-# What every other measurement is of use for.
+# Every other measurement depends on this one.
 BASELINE = ("plain", "a")
-# Cells in which it dies before a run that finished none is given up: rates and shapes go from the lightest
-# up, so whoever dies in the first two dies in all, and each costs two launches.
+# A run is given up after this many cells if its engine died in all of them. Rates and shapes ascend, so an
+# engine that dies in the first two dies in all, at two launches each.
 DEAD_CELLS = 2
 
 
@@ -218,18 +214,18 @@ def measure_run(
     *,
     limit: TimeLimit | None = None,
 ) -> tuple[Death, ...]:
-    """Bring ``receipt.json`` of one (configuration, phase) into being.
+    """Measure one (configuration, phase) and write its ``receipt.json``.
 
     Args:
-        limit: by when it has to be over; cells that do not fit are left for a later call.
+        limit: when it must be over; cells that do not fit are left for a later call.
 
     Returns:
-        Every death of its engine in a cell, those after which the cell was measured after all among them.
+        Every death of the engine in a cell, even if the cell was measured later.
 
     Raises:
         EngineError: plain vLLM cannot be measured, the host failed, or another measurement holds the GPU.
-        ArtifactError: something on disk cannot be read or written.
-        OutOfTime: not all cells fit within ``limit``; those that did are finished.
+        ArtifactError: a file cannot be read or written.
+        OutOfTime: not all cells fit within ``limit``; finished ones are kept.
     """
     document = read_campaign_file(campaign_file)
     config = config_of(document)
@@ -282,9 +278,9 @@ def _measure(run: Run, cells: tuple[CellSpec, ...]) -> None:
     """Launch until every cell is there and the accuracy pass is done.
 
     Raises:
-        ConfigurationFailed: it will not launch, or dies in every cell.
-        HostFailed: so it does, and the host is to blame.
-        OutOfTime: what is missing does not fit within the run's limit.
+        ConfigurationFailed: the engine does not launch, or dies in every cell.
+        HostFailed: the same, with the host to blame.
+        OutOfTime: the missing cells do not fit within the run's limit.
     """
     pending = pending_cells(run, planned(run, cells))
     failed_launches = unanswered = 0
@@ -297,9 +293,9 @@ def _measure(run: Run, cells: tuple[CellSpec, ...]) -> None:
         except LaunchError as error:
             cause = str(error).splitlines()[0]
             blame_the_host(cause, run.connector_id)
-            # Once may be bad luck, or someone's kill -9; preflight has seen this engine start.
+            # Once may be bad luck or someone's kill -9: preflight saw this engine start.
             failed_launches += 1
-            # Cells may have been finished before the port was taken from the engine.
+            # Cells may have finished before the port was taken.
             pending = pending_cells(run, planned(run, cells))
             # An earlier call may have had no time for another try.
             tries = max(failed_launches, write_failure(run.run.launches, cause))
@@ -314,9 +310,10 @@ def _measure(run: Run, cells: tuple[CellSpec, ...]) -> None:
 
 
 def _give_up_if_it_always_dies(run: Run, cells: tuple[CellSpec, ...]) -> None:
-    """
+    """Fail the configuration if its engine died in every cell tried.
+
     Raises:
-        ConfigurationFailed: no cell of the run was survived, and as many were tried as are needed to say so.
+        ConfigurationFailed: it did, in ``DEAD_CELLS`` cells or in every cell of a shorter run.
     """
     deaths = _deaths_in_finished(run, cells)
     causes = [d for d in deaths if d is not None]
@@ -328,16 +325,14 @@ def _give_up_if_it_always_dies(run: Run, cells: tuple[CellSpec, ...]) -> None:
 
 
 def _deaths_in_finished(run: Run, cells: tuple[CellSpec, ...]) -> list[str | None]:
-    """Of each cell of the plan that is there: the root cause of the engine's death in it, None if it
-    lived."""
+    """Return for each finished cell of the plan the root cause of the engine's death in it, or None."""
     return [death_of(read_cell(run.run.cell(c.cell_id))) for c in cells if is_there(run, c)]
 
 
 def _begin_anew(run: Run, cells: tuple[CellSpec, ...]) -> None:
-    """A run that failed, with no cell that its engine survived, starts from nothing. One that is on its way
-    there still has counts of deaths.
+    """Delete the cells of a failed run, all of which killed the engine, so that it starts again.
 
-    So does plain's Phase A without a valid cell.
+    Plain's Phase A is also deleted if it has no valid cell. A run with counts of deaths has not failed yet.
     """
     there = [c for c in cells if is_there(run, c)]
     documents = [read_cell(run.run.cell(c.cell_id)) for c in there]
@@ -349,11 +344,10 @@ def _begin_anew(run: Run, cells: tuple[CellSpec, ...]) -> None:
 
 
 def require_baseline(campaign_file: Path, connector_id: str, phase: Phase) -> None:
-    """Of plain's Phase A, once it is measured: without a valid cell nothing else need be measured. Its
-    receipt goes, so that it is tried again.
+    """Refuse to continue if plain's Phase A has no valid cell; its receipt is removed for another try.
 
     Raises:
-        EngineError: it has none; says why.
+        EngineError: it has none, with the reason.
     """
     if (connector_id, phase) != BASELINE:
         return
@@ -394,26 +388,24 @@ def _why_not_needed(folder: CampaignFolder, config: CampaignConfig, connector_id
 def _one_launch(
     run: Run, cells: tuple[CellSpec, ...], pending: list[CellSpec], *, last_try: bool
 ) -> list[CellSpec]:
-    """Launch once and measure until done or until the engine dies; returns what is still missing.
+    """Launch once and measure until done or until the engine dies; return the missing cells.
 
     Args:
-        last_try: of the accuracy pass; see ``collect_run_outputs``.
+        last_try: for the accuracy pass; see ``collect_run_outputs``.
     """
     deaths = len(run.deaths)
     with launched(run, pending) as launch:
         engine, pool, about = launch.engine, launch.pool, launch.about
         with sampled(run, engine) as idle:
             missing = measure_pending(run, engine, pool, cells, pending, about, idle)
-        # A launch whose engine died in its last cell, or hangs, answers nothing; the next one is asked, and
-        # is the last.
+        # An engine that died in its last cell, or hangs, answers nothing; the next launch gets the last try.
         if not missing and (not pending or (len(run.deaths) == deaths and engine.death() is None)):
             collect_run_outputs(run, engine, last_try=last_try)
         return missing
 
 
 def _fail(run: Run, cells: tuple[CellSpec, ...], reason: str) -> None:
-    """The end of a run that cannot be finished: a receipt with the reason and the cells there are; of plain,
-    an error.
+    """End a run that cannot be finished: write a receipt with the reason and the finished cells.
 
     Raises:
         EngineError: it is plain; its run stays open, so that a later start tries again.
@@ -432,9 +424,9 @@ def _remove_leftovers(run: Run) -> None:
 
 
 def finish(run: Run, cells: tuple[CellSpec, ...], failure: str | None = None) -> None:
-    """Write what stands beside the finished ``cells``, the receipt last."""
-    # A launch that was killed while it ended its engine left the log as it was, and nothing may have been
-    # missing that another is launched for.
+    """Write the run's files beside the finished ``cells``, the receipt last."""
+    # A launch killed while it ended its engine left its log unmasked, and no later
+    # launch may have been needed.
     clean_logs(run.run.path)
     documents = [read_cell(run.run.cell(c.cell_id)) for c in cells]
     write_json(run.run.summary, SummaryFile(cells={d.cell_id: d.summary for d in documents if d.summary}))

@@ -1,9 +1,7 @@
-"""A campaign in sittings: one (configuration, phase) after the other for so many minutes, then on another day
-or another host.
+"""Runs a campaign in sittings: one (configuration, phase) after another for some minutes, continued later.
 
-For hosts that cut long commands, or have no Snakemake. The stages are the Snakefile's, in its order; each is
-the same script as there. A stage is done when its product is there, so a sitting goes on where the last one
-ended.
+For hosts that cut long commands or lack Snakemake. The stages are the Snakefile's scripts in its order. A
+stage whose product exists is done, so a sitting continues where the last one ended, even on another host.
 """
 
 import os
@@ -27,7 +25,7 @@ from connector_tax.run.engine.container import grace_s
 from connector_tax.run.measure.preflight import Launching
 
 SCRIPTS = PROJECT_ROOT / "scripts"
-# Beside the grace of an engine: it is killed, its log is gone through, and what is new is packed.
+# Beside the engine's grace: the kill, the masking of its log, packing.
 ENDING_S = 3.0
 
 
@@ -37,9 +35,9 @@ class Stage:
 
     Attributes:
         arguments: the script's name first.
-        product: the file that it leaves, last of all.
-        run: whose cells it measures; None where it measures none.
-        launches: whether it launches engines, and is told by when they have to have ended.
+        product: the file that it writes last.
+        run: whose cells it measures; None if none.
+        launches: whether it launches engines and takes a time limit.
     """
 
     what: str
@@ -51,12 +49,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Sitting:
-    """What a sitting came to.
+    """The outcome of a sitting.
 
     Attributes:
-        done: stages that were finished in it.
-        left: stages that are not done, in order.
-        why: it ended, where some are left.
+        done: stages finished in it.
+        left: remaining stages, in order.
+        why: reason for the end if some are left.
     """
 
     done: tuple[str, ...]
@@ -67,10 +65,10 @@ class Sitting:
 def stages(
     config: CampaignConfig, folder: CampaignFolder, date: str, launch: Launching = "all"
 ) -> Iterator[Stage]:
-    """Everything that measures, in order.
+    """Yield every measuring stage in order.
 
-    Of a phase plain comes first, since a sitting may end after any launch and without plain there is no tax.
-    The others follow in the order that was drawn.
+    Plain comes first in each phase, since a sitting may end after any launch and without plain there is no
+    tax. The others follow in their random order.
 
     Args:
         launch: which configurations preflight launches; see ``run_preflight``.
@@ -120,19 +118,19 @@ def sit(
     launch: Launching,
     say: Callable[[str], None],
 ) -> Sitting:
-    """Go through the stages that are not done, until one is left that does not fit any more.
+    """Run the remaining stages until one does not fit.
 
     Args:
-        within_s: when everything has to be over, the end of the last engine included.
-        launch_s: what a launch takes here; None: what it takes elsewhere.
-        launch: which configurations preflight launches, where it is not made yet.
+        within_s: when everything must be over, including the last engine's end.
+        launch_s: expected time per launch; None: the default for this engine kind.
+        launch: which configurations preflight launches if it has not run yet.
 
     Raises:
-        EngineError: a stage failed, or the whole of a sitting is too short for one of its cells.
+        EngineError: a stage failed, or the sitting is too short for a single cell.
     """
     launch_s = LAUNCH_S[config.engine.kind] if launch_s is None else launch_s
     begun_s = monotonic()
-    # Who is not done by then is told to end, and has the engine's grace.
+    # An unfinished stage is then told to end and has the engine's grace.
     end_s = begun_s + within_s - grace_s(config.engine) - ENDING_S
     own_end_s = ending_s(config, folder)
     if end_s - own_end_s - begun_s < launch_s:
@@ -169,8 +167,7 @@ def sit(
 
 
 def ending_s(config: CampaignConfig, folder: CampaignFolder) -> float:
-    """How long an engine takes to end and to give its card back: the longest of this campaign's; before there
-    is any, what it takes elsewhere."""
+    """Return the longest time that this campaign's engines took to end and release the card, or a default."""
     ends = (launch.ending_s for run in folder.runs() for launch in read_launches(run.launches))
     return max((s for s in ends if isinstance(s, float)), default=RELEASE_S[config.engine.kind])
 
@@ -180,11 +177,11 @@ def _finished_cells(stage: Stage) -> int:
 
 
 def _finished(stage: Stage, until_s: float, end_s: float, launch_s: float) -> bool:
-    """Run the stage; False where time was over before it was.
+    """Run the stage; return False if time ran out.
 
     Args:
         until_s: when its engine should be told to end; no cell begins that ends later.
-        end_s: when the stage is.
+        end_s: when the stage must be over.
 
     Raises:
         EngineError: it failed.
@@ -196,7 +193,7 @@ def _finished(stage: Stage, until_s: float, end_s: float, launch_s: float) -> bo
         try:
             code = process.wait(max(end_s - monotonic(), 0.0))
         except subprocess.TimeoutExpired:
-            process.terminate()  # it ends its engine in order
+            process.terminate()  # SIGTERM: it ends its engine in order
             process.wait()
             return False
         except BaseException:

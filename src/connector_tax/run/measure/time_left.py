@@ -1,4 +1,4 @@
-"""Measuring within a limit of time: no cell and no launch begins that would not be finished before it."""
+"""Time limits: no cell and no launch begins that would not finish in time."""
 
 import argparse
 import os
@@ -20,22 +20,21 @@ from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.units import duration_text, is_number
 from connector_tax.run.engine.lifeline import end_in_order, end_with_parent
 
-# After a cell's window its last requests end, and its step records are cut.
+# After a cell's window its last requests finish and its step records are cut.
 CUT_S = 5.0
 
 
 class OutOfTime(Exception):
-    """What is left does not fit before the limit. Finished cells stay; the run has no receipt and is gone on
-    with later."""
+    """The remaining work does not fit before the limit; finished cells stay, and a later start continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLimit:
-    """When measuring has to be over.
+    """When measuring must be over.
 
     Attributes:
         until_s: on the clock of ``time.monotonic``.
-        launch_s: what a launch takes here until it serves.
+        launch_s: expected time until a launch serves.
     """
 
     until_s: float
@@ -43,29 +42,30 @@ class TimeLimit:
 
     @property
     def last_launch_s(self) -> float:
-        """After that no launch would be over any more that begins."""
+        """Return the latest start of a launch that is ready before the limit."""
         return self.until_s - self.launch_s
 
     def check_launch(self, first: CellSpec, requests_per_s: float) -> None:
-        """
+        """Check that a launch and its ``first`` cell fit.
+
         Args:
-            requests_per_s: of the cell; of one of sessions the rate of their turns, which are what completes.
+            requests_per_s: of the cell; for sessions the rate of turns.
 
         Raises:
-            OutOfTime: a launch and its ``first`` cell take longer than what is left.
+            OutOfTime: they take longer than what is left.
         """
         self._check(
             self.launch_s + _cell_s(first, requests_per_s, most=False), f"a launch and cell {first.cell_id}"
         )
 
     def check_cell(self, cell: CellSpec, requests_per_s: float, *, first: bool) -> None:
-        """A launch is made for its first cell, which begins if it can be finished; a later one if it will be.
+        """Check that ``cell`` fits: a launch's first cell if it can finish, a later one if it will.
 
         Args:
-            requests_per_s: as above.
+            requests_per_s: as in ``check_launch``.
 
         Raises:
-            OutOfTime: the cell takes longer than what is left.
+            OutOfTime: it takes longer than what is left.
         """
         self._check(_cell_s(cell, requests_per_s, most=not first), f"cell {cell.cell_id}")
 
@@ -81,15 +81,14 @@ def _cell_s(cell: CellSpec, requests_per_s: float, *, most: bool) -> float:
     return expected_cell_s(cell, requests_per_s, most=most) + CUT_S
 
 
-# By when a stage has to be over: what its arguments say, else the end of the batch job in which it runs.
-# Nothing is begun that would be cut off.
+# A stage's limit: from its arguments, else the end of its batch job. Nothing begins that would be cut off.
 
-# As ``squeue --format=%L`` writes what is left: ``1-02:03:04``, ``02:03:04``, ``03:04``.
+# ``squeue --format=%L`` writes the remaining time as ``1-02:03:04``, ``02:03:04`` or ``03:04``.
 LEFT = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
 JOB = "SLURM_JOB_ID"
 WITHOUT_END = ("UNLIMITED", "NOT_SET")
 ASK_WITHIN_S = 30.0
-# Beside the engine's end: its receipt, and the process's own.
+# For the receipt and the process's own end, beside the engine's end.
 ENDING_S = 10.0
 
 
@@ -98,11 +97,11 @@ def run_job(
     arguments: Callable[[argparse.ArgumentParser], None],
     work: Callable[[argparse.Namespace, TimeLimit | None], None],
 ) -> None:
-    """Run a script that measures, and exit: 75 where time was over before it began.
+    """Run a measuring script and exit; the exit code is 75 if the time is over.
 
     Args:
-        arguments: adds those of its own; ``campaign_file`` all have.
-        work: gets the time limit that its arguments give, else that of the batch job.
+        arguments: adds the script's own; all have ``campaign_file``.
+        work: gets the limit from the arguments, else from the batch job.
     """
     parser = argparse.ArgumentParser(description=about)
     add = parser.add_argument
@@ -126,7 +125,7 @@ def run_job(
         try:
             work(args, time_limit(args, os.environ))
         except BaseException as ended:
-            # A batch system keeps what its job says; nobody hears it twice there.
+            # A batch system keeps its job's output, where nothing is printed twice.
             if args.end_with_parent and args.log and not in_batch_job(os.environ):
                 end_in_log()
             if not isinstance(ended, OutOfTime):
@@ -138,11 +137,11 @@ def run_job(
 
 
 def time_limit(args: argparse.Namespace, environ: Mapping[str, str]) -> TimeLimit | None:
-    """The limit of ``run_job``'s arguments, else of the batch job; None without either.
+    """Return the limit of ``run_job``'s arguments, else of the batch job; None without either.
 
     Raises:
         ConfigError: one of the two arguments is missing.
-        EngineError: SLURM does not say when the job ends.
+        EngineError: SLURM does not report the job's end.
     """
     if (args.within_s is None) != (args.launch_s is None):
         raise ConfigError("--within-s and --launch-s go together. Give both, or none.")
@@ -158,13 +157,13 @@ def in_batch_job(environ: Mapping[str, str]) -> bool:
 
 
 def left_in_job_s(environ: Mapping[str, str], ask: Callable[[str], str] | None = None) -> float | None:
-    """Seconds until the job's time is over; None outside of a job, and in one without an end.
+    """Return the seconds left in the batch job; None outside a job or without a limit.
 
     Args:
-        ask: job's id -> what ``squeue`` says is left; None asks it.
+        ask: job id -> squeue's answer; None runs squeue.
 
     Raises:
-        EngineError: SLURM does not say it.
+        EngineError: SLURM does not report it.
     """
     job = environ.get(JOB)
     if not job:
@@ -185,8 +184,7 @@ def left_in_job_s(environ: Mapping[str, str], ask: Callable[[str], str] | None =
 
 
 def batch_limit(engine: EngineConfig, environ: Mapping[str, str]) -> TimeLimit | None:
-    """When measuring has to be over for the engine to end before the job does; None outside of a job, and in
-    one without an end."""
+    """Return the limit for the engine to end within the job; None outside a job or without a limit."""
     left_s = left_in_job_s(environ)
     if left_s is None:
         return None

@@ -1,1 +1,1 @@
-"""A campaign in virtual time: the modelled engine, the real schedules, the very same artifact files."""
+"""A campaign in virtual time: the modelled engine, the real schedules, the same artifact files."""

@@ -1,4 +1,4 @@
-"""The whole campaign in virtual time, two configurations at once."""
+"""Simulates a whole campaign in virtual time, several runs in parallel."""
 
 import json
 import multiprocessing
@@ -66,7 +66,7 @@ from connector_tax.run.emulator.steplog import Modelled
 from connector_tax.run.engine.virtual_gpu import kv_blocks, step_costs
 from connector_tax.run.rehearsal.cell import SimulatedCell, simulate_cell
 
-# A simulated run to the very files that a measured one leaves, so that the analysis cannot tell.
+# Write a simulated run's files in the form of a measured one, so the analysis treats both alike.
 
 IDENTITY = EngineIdentity(
     kind="emulator",
@@ -81,7 +81,7 @@ CODE = CodeVersion(connector_tax="rehearsal", loadgen_sha256="virtual-time")
 def write_preflight(
     folder: CampaignFolder, config: CampaignConfig, plain: tuple[EngineCosts, ConnectorCosts]
 ) -> None:
-    """Every configuration is included: the model runs anywhere. Prompts of plain take what the model says.
+    """Write a preflight that includes every configuration, with plain's modelled prompt times.
 
     Args:
         plain: the costs of plain.
@@ -115,7 +115,7 @@ def write_preflight(
 
 
 def _settings(costs: EngineCosts, batched: int) -> Settings:
-    """What an engine of these costs would say that it resolved, by vLLM's names."""
+    """Return the settings that such an engine would report, under vLLM's names."""
     return {
         "scheduler_config.max_num_seqs": costs.max_num_seqs,
         "scheduler_config.max_num_batched_tokens": batched,
@@ -221,13 +221,13 @@ def _step_lines(
 
 
 def clocked_costs(engine: EngineConfig, base: EngineCosts) -> EngineCosts:
-    """Return the costs of a virtual GPU's steps; they take one time, so there is no jitter.
+    """Return the costs of a virtual GPU's steps, which have no jitter.
 
     Args:
-        base: what the host does.
+        base: the host's costs.
 
     Raises:
-        ConfigError: the step time cannot be worked out for this model; says what would do.
+        ConfigError: the step time cannot be computed for this model; carries the remedy.
     """
     costs = step_costs(engine)
     assert costs is not None
@@ -246,14 +246,13 @@ GAP_NS = s_to_ns(GAP_S)
 
 @dataclass(frozen=True, slots=True)
 class PhaseTime:
-    """How long one phase would take on the real engine, launches and releases included.
+    """The time of one phase on the real engine, with launches and releases.
 
     Attributes:
-        phase: ``preflight`` is one, too.
-        asked_s: of each configuration that it launches: cells, their drains, the accuracy pass, and
-            preflight's requests.
-        launch_s: of each launch and its release.
-        overloaded_s: of all that is asked, in cells that ended behind a growing queue.
+        phase: ``preflight`` counts as one.
+        asked_s: per launched configuration: cells, drains, accuracy pass, and preflight's requests.
+        launch_s: per launch, with its release.
+        overloaded_s: part of it in cells that ended behind a growing queue.
     """
 
     phase: Phase
@@ -279,17 +278,15 @@ class PhaseTime:
 
     @property
     def run_s(self) -> dict[str, float]:
-        """Of each launch with all that is asked of it."""
         return {connector_id: s + self.launch_s for connector_id, s in self.asked_s.items()}
 
 
 def preflight_s(times: Sequence[PhaseTime]) -> float:
-    """It launches one configuration after the other, and everything else waits for it."""
+    """Return preflight's time; it launches configurations in sequence, and everything else waits for it."""
     return sum(t.total_s for t in times if t.phase == "preflight")
 
 
 def measuring_s(times: Sequence[PhaseTime]) -> dict[Phase, dict[str, float]]:
-    """What launches take, by phase and configuration, without preflight."""
     return {t.phase: t.run_s for t in times if t.phase != "preflight"}
 
 
@@ -299,11 +296,11 @@ def rehearse(
     """Simulate every run of ``config`` and write its artifacts under ``<campaign>-rehearsed``.
 
     Args:
-        seed: another one gives another day: other step jitter, the same schedules.
-        processes: runs that are simulated side by side; 1 stays in this process, None is one per core.
+        seed: changes the step jitter, not the schedules.
+        processes: runs simulated in parallel; 1 stays in this process, None is one per core.
 
     Returns:
-        The campaign's folder, and what each phase would take for real.
+        The campaign's folder, and each phase's real time.
     """
     real_kind = config.engine.kind
     folder = CampaignFolder(results / f"{config.campaign}-rehearsed")
@@ -325,7 +322,7 @@ def rehearse(
             if phase in ("c", "d"):
                 times.append(_planned_only(virtual, folder, phase, real_kind))
                 continue
-            # Runs are simulated side by side; their clocks say that they came one after the other.
+            # Runs are simulated in parallel, but their clocks are consecutive.
             slots = run_order(virtual, phase)
             slot_ns = s_to_ns(
                 max(expected_run_s(virtual, c, phase, _rates(virtual, folder), most=True) for c in slots)
@@ -360,7 +357,7 @@ def _executor(processes: int | None) -> Executor:
 
 
 def _rates(config: CampaignConfig, folder: CampaignFolder) -> ReferenceRates:
-    """The real ones once Phase A was rehearsed."""
+    """Return the real rates once Phase A is rehearsed, else guesses."""
     if not folder.reference_rates.exists():
         return guessed_rates(config, None)
     return read_document(folder.reference_rates, ReferenceRatesFile).rates
@@ -386,7 +383,7 @@ def _rehearse_run(
     seed: int,
     start_ns: int,
 ) -> _Spent:
-    """One (configuration, phase); returns how long it took, without launch and release."""
+    """Simulate one (configuration, phase); return its time without launch and release."""
     run = folder.run(DATE, connector_id, phase)
     file = read_document(folder.reference_rates, ReferenceRatesFile) if phase != "a" else None
     cells = cells_of(config, connector_id, phase, None if file is None else file.rates)
@@ -420,8 +417,7 @@ def _rehearse_run(
 
 
 def _planned_only(config: CampaignConfig, folder: CampaignFolder, phase: Phase, kind: str) -> PhaseTime:
-    """Conversations and closed loops are not simulated: their time is the plan's, and the analysis is told
-    so."""
+    """Return the planned time of conversations and closed loops, and record that they are not simulated."""
     rates = read_document(folder.reference_rates, ReferenceRatesFile).rates
     own_s = LAUNCH_S[config.engine.kind] + RELEASE_S[config.engine.kind]
     asked_s = {}
@@ -433,12 +429,11 @@ def _planned_only(config: CampaignConfig, folder: CampaignFolder, phase: Phase, 
 
 
 def analyse(root: Path) -> None:
-    """Run the analysis on a rehearsed campaign, through its own door."""
     _door("analyze.py", CampaignFolder(root))
 
 
 def _door(script: str, folder: CampaignFolder) -> None:
-    """The reading wing is another program: it is asked as one, exactly as the workflow does."""
+    """Run a script of the reading wing as a separate program, as the workflow does."""
     command = [sys.executable, str(PROJECT_ROOT / "scripts" / script), "--root", str(folder.root)]
     found = subprocess.run(command, capture_output=True, text=True)
     if found.returncode != 0:

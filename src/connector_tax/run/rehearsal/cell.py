@@ -1,4 +1,4 @@
-"""One cell in virtual time: arrivals and steps as events, no clock, no socket."""
+"""Simulates one cell in virtual time: arrivals and steps as events, no clock, no socket."""
 
 import hashlib
 import os
@@ -41,7 +41,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedCell:
-    """What a cell left behind; times are virtual nanoseconds.
+    """A simulated cell's records; times are virtual nanoseconds.
 
     Attributes:
         steps: (start, result) of every step.
@@ -55,7 +55,7 @@ class SimulatedCell:
 
 
 def simulate_cell(spec: CellSpec, model: EngineModel, start_ns: int) -> SimulatedCell:
-    """Run ``spec`` against ``model``, which must be idle; it is idle again afterwards.
+    """Run ``spec`` against ``model``, which is idle before and after.
 
     The client is perfect: it sends on time and sees a token when its step ends.
     """
@@ -91,7 +91,7 @@ class _Simulation:
         self._sample_ns = start_ns
 
     def send(self) -> None:
-        """Arrivals and steps in time order until the protocol ends sending."""
+        """Process arrivals and steps in time order until the protocol ends sending."""
         schedule = Schedule(
             self.spec.arrival, self.spec.rate_per_s, self.spec.seed, shape=self.spec.gamma_shape
         )
@@ -106,7 +106,7 @@ class _Simulation:
                 self._arrive(due_ns)
 
     def _stopped(self) -> bool:
-        """Asks the protocol, after the samples that were due by now."""
+        """Pass the samples due by now to the protocol, then ask whether sending is over."""
         while self._sample_ns <= self.now_ns:
             waiting = self.queue[-1][2] if self.queue else 0
             self.protocol.sampled(self._sample_ns, waiting)
@@ -114,8 +114,10 @@ class _Simulation:
         return self.protocol.stopped(self.now_ns)
 
     def drain(self) -> None:
-        """Steps until nothing is in flight or time is up; what is left then is a timeout. An overloaded cell
-        drains nothing."""
+        """Run steps until nothing is in flight or time is up; the rest time out.
+
+        An overloaded cell is not drained.
+        """
         assert self.protocol.t_stop_ns is not None
         if self.protocol.gives_up(self.now_ns) is not None:
             for arrival in self._flying.values():
@@ -180,7 +182,7 @@ class _Simulation:
 def _second_by_second(
     queue: list[tuple[int, int, int]], start_ns: int, end_ns: int
 ) -> Iterator[tuple[int, int, int]]:
-    """What a sampler sees at each full second: the state since the last change."""
+    """Yield what a sampler sees at each full second: the state since the last change."""
     index = -1
     for at_ns in range(start_ns, end_ns, NS_PER_S):
         while index + 1 < len(queue) and queue[index + 1][0] <= at_ns:
@@ -210,10 +212,9 @@ def _record(arrival: Arrival, spec: CellSpec, window: CellWindow) -> RequestReco
     )
 
 
-# What is put into a campaign on the embedded engine: the taxes of its cost model, to be set beside those that
-# were measured.
+# The taxes of an embedded engine's cost model, to be compared with the measured ones.
 
-# The tax that the model itself says is there: many launches, all their requests together.
+# The model's true tax: many launches, all their requests pooled.
 
 
 def true_percentiles_ms(
@@ -224,10 +225,10 @@ def true_percentiles_ms(
     max_num_batched_tokens: int,
     launches: int,
 ) -> dict[str, float]:
-    """TTFT p90 and TPOT p90 over ``launches`` independent runs of one cell.
+    """Return TTFT p90 and TPOT p90 over ``launches`` independent runs of one cell, ms.
 
     Raises:
-        ValueError: a percentile falls on unfinished requests; there is no finite truth then.
+        ValueError: a percentile falls on unfinished requests, so it is not finite.
     """
     pooled: dict[str, list[float]] = {"ttft_ms": [], "tpot_ms": []}
     for seed in range(launches):
@@ -249,19 +250,18 @@ def true_percentiles_ms(
 
 LAUNCHES = 100
 METRICS: dict[PutInMetric, str] = {"ttft_p90": "ttft_ms", "tpot_p90": "tpot_ms"}
-# Of one configuration at one rate, by latency; empty where a percentile falls on requests that did not
-# finish.
+# By latency, for one configuration and rate; empty if a percentile falls on unfinished requests.
 Percentiles = dict[str, float]
 
 
 def taxes_put_in(config: CampaignConfig, rates: ReferenceRatesFile, launches: int = LAUNCHES) -> PutInFile:
-    """The taxes of TTFT p90 and TPOT p90 at Phase A's shape and the reference rates.
+    """Return the modelled taxes of TTFT p90 and TPOT p90 at Phase A's shape and the reference rates.
 
-    Every launch has the campaign's arrivals, and jitter of its own.
+    Every launch has the campaign's arrivals and its own jitter.
 
     Raises:
-        ConfigError: the campaign is not of the embedded engine, or its cost model cannot be read, or was
-            edited since.
+        ConfigError: the campaign does not use the embedded engine, or its cost model is
+            unreadable or was edited.
     """
     if config.engine.kind != "emulator" or config.engine.model_file is None:
         raise ConfigError(

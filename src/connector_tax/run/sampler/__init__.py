@@ -1,1 +1,1 @@
-"""The engine's metrics and the host's state, once a second, beside the cells of a launch."""
+"""The engine's metrics and the host's state, once a second during a launch's cells."""

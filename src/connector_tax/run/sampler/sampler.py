@@ -1,9 +1,8 @@
-"""The engine's ``/metrics`` once a second, under names that do not change between vLLM releases, and the
-host's state.
+"""Samples the engine's ``/metrics``, under names that are stable across vLLM releases, and the host's state.
 
-Runs as a process of its own beside the cells of a launch: parsing a page of metrics takes milliseconds, which
-the load generator's loop must not feel. A sample that could not be taken is a line that says so; the host's
-state stands in every line.
+Runs in its own process beside a launch's cells, once a second: parsing a page of metrics takes
+milliseconds, which the load generator's loop must not feel. A failed sample is a line that says so; every
+line has the host's state.
 """
 
 import argparse
@@ -32,7 +31,7 @@ from connector_tax.base.files import Lines
 from connector_tax.base.records.host import GpuReading, HostReading, Sample
 from connector_tax.base.units import is_number, s_to_ns
 
-# Clocks, temperature, power and what holds the clocks down of one GPU, asked of NVIDIA's driver (NVML).
+# One GPU's clocks, temperature, power and clock limits, from NVIDIA's driver (NVML).
 
 # Bits of nvmlClocksEventReasons. Source: nvml.h.
 CLOCK_REASONS = {
@@ -51,25 +50,24 @@ CLOCK_REASONS = {
 
 
 def reason_names(mask: int) -> tuple[str, ...]:
-    """Lowest bit first; a bit that has no name here is its number."""
+    """Return the reasons, lowest bit first; an unknown bit is its number."""
     bits = [1 << k for k in range(mask.bit_length()) if mask >> k & 1]
     return tuple(CLOCK_REASONS.get(bit, hex(bit)) for bit in bits)
 
 
 class GpuReader:
-    """One GPU.
+    """Reads one GPU.
 
     Args:
-        gpu: its UUID, or a number in the order of the PCI bus, as NVML and nvidia-smi count. Measurements
-            give the UUID that ``run/engine/gpus.py`` found; what CUDA_VISIBLE_DEVICES holds is read there
-            alone.
+        gpu: its UUID, or its number in bus order, as NVML and nvidia-smi count. Measurements pass the UUID
+            that ``run/engine/gpus.py`` found; only that module reads CUDA_VISIBLE_DEVICES.
     """
 
     def __init__(self, gpu: str) -> None:
         self._handle: Any = None
         self._error: str | None = None
         try:
-            # Here, since it takes 0.1 s of a core, and an engine without a GPU has no use for it.
+            # Imported here: it takes 0.1 s of a core, and an engine without a GPU does not need it.
             import pynvml
         except ImportError as error:
             self._error = str(error)
@@ -82,12 +80,12 @@ class GpuReader:
             else:
                 self._handle = pynvml.nvmlDeviceGetHandleByUUID(gpu)
         except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
-            pass  # no NVIDIA driver: there is nothing that could be told
+            pass  # no NVIDIA driver: nothing to read
         except pynvml.NVMLError as error:
             self._error = f"GPU {gpu}: {error}"
 
     def read(self) -> GpuReading | None:
-        """Everything right now; None without an NVIDIA driver. Never fails."""
+        """Return all current values; None without an NVIDIA driver. Never fails."""
         if self._error is not None:
             return GpuReading(errors=(self._error,))
         if self._handle is None:
@@ -122,21 +120,20 @@ _QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-# CPU time that was stolen, clocks of the cores, and how fast these run, taken beside each metrics sample.
+# The host: stolen CPU time, the cores' clocks and their actual speed, beside each metrics sample.
 
 PROC_STAT = Path("/proc/stat")
 CPUS = Path("/sys/devices/system/cpu")
-# user nice system idle iowait irq softirq steal. What follows, guest and guest_nice, is in user and nice
-# already.
+# user nice system idle iowait irq softirq steal; guest and guest_nice after them are in user and nice.
 TICK_FIELDS = 8
 STEAL_FIELD = 7
-# About 0.2 ms of pure Python: long against the clock's resolution; four times a second it is a thousandth of
-# a core.
+# About 0.2 ms of pure Python: long against the clock's resolution, and a thousandth of a
+# core at four times a second.
 WORK_TURNS = 4000
 
 
 def cpu_ticks(stat: str) -> tuple[int, int] | None:
-    """(all, stolen) ticks of all cores since boot from the text of ``/proc/stat``; None if it does not say.
+    """Return (all, stolen) ticks of all cores since boot from the text of ``/proc/stat``; None if absent.
 
     Source: proc_stat(5).
     """
@@ -148,12 +145,10 @@ def cpu_ticks(stat: str) -> tuple[int, int] | None:
 
 
 def work_us(turns: int = WORK_TURNS) -> float:
-    """CPU time that this thread takes for a fixed piece of work, microseconds; what others run meanwhile is
-    not in it.
+    """Return this thread's CPU time for a fixed piece of work, in microseconds.
 
-    A virtual machine's core may be one of two threads of a real core. While somebody else's thread is busy
-    there, the same instructions take up to 1.5 times as long, though hardly any time is stolen and the clock
-    is the same.
+    A virtual machine's core may be one of two hyper-threads. While the other one is busy, the same
+    instructions take up to 1.5 times as long, although hardly any time is stolen and the clock is unchanged.
     """
     begun_ns, total = time.thread_time_ns(), 0
     for turn in range(turns):
@@ -162,10 +157,10 @@ def work_us(turns: int = WORK_TURNS) -> float:
 
 
 class HostReader:
-    """Opens once what can be read, then reads it as often as asked.
+    """Opens the readable sources once, then reads them repeatedly.
 
     Args:
-        gpu: a card's UUID, or its number as nvidia-smi counts; None: leave GPUs alone.
+        gpu: a card's UUID, or its number as nvidia-smi counts; None: no GPU.
     """
 
     def __init__(self, gpu: str | None, *, proc_stat: Path = PROC_STAT, cpus: Path = CPUS) -> None:
@@ -178,11 +173,10 @@ class HostReader:
         self._work_us: list[float] = []
 
     def time_work(self) -> None:
-        """Do the fixed piece of work once more; the next reading holds how long it took."""
         self._work_us.append(round(work_us(), 1))
 
     def read(self) -> HostReading:
-        """Everything right now; never fails."""
+        """Return all current values; never fails."""
         done, self._work_us = tuple(self._work_us), []
         ticks = next((cpu_ticks(text) for text in _texts(self._stat)), None)
         return HostReading(
@@ -214,7 +208,7 @@ def _opened(paths: list[Path]) -> list[int]:
 
 
 def _texts(descriptors: list[int]) -> list[str]:
-    """What each holds now; one that cannot be read, as of a core that went offline, is left out."""
+    """Return each file's current content, without unreadable ones, as of a core that went offline."""
     found = []
     for descriptor in descriptors:
         try:
@@ -224,8 +218,8 @@ def _texts(descriptors: list[int]) -> list[str]:
     return found
 
 
-# Canonical name -> the names it has had; read off vLLM 0.11 to 0.32. Counters appear both with
-# and without `_total`, depending on where the parser puts the suffix.
+# Canonical name -> its names in vLLM 0.11 to 0.32. Counters appear with and without `_total`, depending on
+# where the parser puts the suffix.
 NAMES: dict[str, tuple[str, ...]] = {
     "num_requests_running": ("vllm:num_requests_running",),
     "num_requests_waiting": ("vllm:num_requests_waiting",),
@@ -237,41 +231,37 @@ NAMES: dict[str, tuple[str, ...]] = {
     "num_preemptions": ("vllm:num_preemptions_total",),
     "prompt_tokens": ("vllm:prompt_tokens_total",),
     "generation_tokens": ("vllm:generation_tokens_total",),
-    # How often an iteration was observed, not what was in it.
+    # Number of iterations observed, not of their tokens.
     "iterations": ("vllm:iteration_tokens_total_count",),
     "engine_core_failed": ("vllm:engine_core_failed_total",),
 }
 _CANONICAL = {name: canonical for canonical, names in NAMES.items() for name in names}
 SAMPLE_INTERVAL_S = 1.0
 TIMEOUT_S = 2.0
-# Of one question that must be answered: a busy engine answers late once in a while, so each next try waits
-# longer.
+# A question that must be answered gets longer on each try, since a busy engine sometimes answers late.
 PATIENT_TIMEOUTS_S = (TIMEOUT_S, 5.0, 10.0)
 PAUSE_S = 0.5
 START_TIMEOUT_S = 10.0
 MOST_REDIRECTS = 5
 NO_METRICS = (httpx.HTTPError, httpx.InvalidURL, ValueError)
-# A sampler that ends by itself, because somebody killed it or the disk is full, is started again so often:
-# each start takes a core for half a second.
+# Restarts of a sampler that was killed or met a full disk; each takes a core for half a second.
 RESTARTS = 3
 RESTART_AFTER_S = 0.5
-# It ends within milliseconds of being told to; so long is waited before it is killed, and after that for the
-# kernel.
+# A sampler ends within milliseconds of SIGTERM. This long is waited before it is killed,
+# and again for the kernel.
 END_WITHIN_S = 5.0
-# The host's speed changes within seconds, so it is looked at more often than the engine.
+# The host's speed changes within seconds, so it is sampled more often than the engine.
 WORK_INTERVAL_S = 0.25
 
 
 def parse_metrics(text: str, *, all_counters: bool = False) -> dict[str, float]:
-    """Prometheus text to canonical values, summed over engines; absent metrics are absent, and so is what is
-    no number.
+    """Return canonical values from Prometheus text, summed over engines, without non-finite ones.
 
     Args:
-        all_counters: whether to return every other counter as well, and how often each histogram was
-            observed, under its own name.
+        all_counters: also return every other counter, and each histogram's count, under its own name.
 
     Raises:
-        ValueError: that is not Prometheus text.
+        ValueError: it is not Prometheus text.
     """
     by_name: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
@@ -283,9 +273,9 @@ def parse_metrics(text: str, *, all_counters: bool = False) -> dict[str, float]:
                 by_name[sample.name] = by_name.get(sample.name, 0.0) + sample.value
     out = {k: v for k, v in by_name.items() if k not in _CANONICAL and math.isfinite(v)}
     for canonical, names in NAMES.items():
-        # A release in transition exports a metric under both names; the newer one counts.
+        # A release in transition exports both names; the newer one counts.
         for name in names:
-            if math.isfinite(by_name.get(name, math.nan)):  # JSON has no word for the others
+            if math.isfinite(by_name.get(name, math.nan)):  # JSON cannot represent others
                 out[canonical] = by_name[name]
                 break
     return out
@@ -294,7 +284,6 @@ def parse_metrics(text: str, *, all_counters: bool = False) -> dict[str, float]:
 def scrape_once(
     base_url: str, timeout_s: float = TIMEOUT_S, *, all_counters: bool = False
 ) -> dict[str, float]:
-    """``scrape`` of an engine of ours."""
     with direct.Client(timeout_s=timeout_s) as client:
         return scrape(client, base_url, timeout_s, all_counters=all_counters)
 
@@ -302,10 +291,10 @@ def scrape_once(
 def scrape(
     client: direct.Client, base_url: str, timeout_s: float, *, all_counters: bool = False
 ) -> dict[str, float]:
-    """Values right now; see ``parse_metrics``.
+    """Return the current values; see ``parse_metrics``.
 
     Raises:
-        OSError: the server cannot be asked, or answers with something that is not metrics.
+        OSError: the server does not answer, or not with metrics.
     """
     try:
         return parse_metrics(_metrics(client, base_url, timeout_s), all_counters=all_counters)
@@ -314,10 +303,10 @@ def scrape(
 
 
 def _metrics(client: direct.Client, base_url: str, timeout_s: float) -> str:
-    """A redirect is followed on the same host and port, since mounted applications answer ``/metrics/``.
+    """Return the page; redirects on the same host and port are followed, as mounted applications need.
 
     Raises:
-        NO_METRICS: the server cannot be asked, or answers with something that is not metrics.
+        NO_METRICS: the server does not answer, or not with metrics.
     """
     url = httpx.URL(f"{base_url}/metrics")
     for _ in range(MOST_REDIRECTS):
@@ -342,10 +331,10 @@ def _metrics(client: direct.Client, base_url: str, timeout_s: float) -> str:
 def scrape_patiently(
     base_url: str, gone: Callable[[], bool] = lambda: False, *, all_counters: bool = False
 ) -> dict[str, float]:
-    """As ``scrape_once``, but asked again, and given longer, where one answer is slow or fails.
+    """Like ``scrape_once``, with further tries and longer time-outs if an answer is slow or fails.
 
     Args:
-        gone: whether there is nobody left who could answer; asked before each next try.
+        gone: whether nobody is left to answer; checked before each further try.
 
     Raises:
         OSError: of the last try.
@@ -362,7 +351,7 @@ def scrape_patiently(
 
 @contextmanager
 def sampling(base_url: str, out: Path, interval_s: float, gpu: str | None = None) -> Iterator[None]:
-    """Sample into ``out`` for the time of the body, in a process of its own that dies with this one.
+    """Sample into ``out`` during the body, in a process that dies with this one.
 
     Args:
         gpu: UUID of the engine's card; None: it has none.
@@ -371,20 +360,20 @@ def sampling(base_url: str, out: Path, interval_s: float, gpu: str | None = None
     arguments = ["--base-url", base_url, "--out", str(out), "--interval-s", str(interval_s)]
     if gpu is not None:
         arguments += ["--gpu", gpu]
-    out.touch()  # so that none is missed where the sampler does not live to make it
-    before = _size(out)  # an earlier sampler of this launch may have written there
+    out.touch()  # exists even if the sampler dies before it creates it
+    before = _size(out)  # an earlier sampler of this launch may have written to it
     kept = _Kept([*command, *arguments])
     try:
         _wait_for_first_sample(
             out, before, kept
-        )  # its imports take a core for half a second; not in the cell
+        )  # its imports take half a second of a core; keep them out of the cell
         yield
     finally:
         kept.end()
 
 
 class _Kept:
-    """A sampler that is started again where it ends before it is told to, ``RESTARTS`` times at most."""
+    """A sampler that is restarted up to ``RESTARTS`` times if it ends early."""
 
     def __init__(self, command: list[str]) -> None:
         self._command = command
@@ -396,7 +385,6 @@ class _Kept:
 
     @property
     def lives(self) -> bool:
-        """Whether there is a sampler, or there will be one again."""
         return self._thread.is_alive()
 
     def end(self) -> None:
@@ -405,14 +393,14 @@ class _Kept:
             self._process.terminate()
         self._thread.join(END_WITHIN_S)
         if self._thread.is_alive():
-            # It was stopped (SIGSTOP), or waits for a driver that does not answer. Nobody else would end it:
-            # the launch would wait for ever.
+            # It is stopped (SIGSTOP) or waits for a driver that does not answer; the
+            # launch would wait for ever.
             self._process.kill()
             self._thread.join(END_WITHIN_S)
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        # Standard input is the lifeline: it ends when this process does, however that happens. A group, for
-        # Ctrl-C to reach us alone.
+        # Standard input is the lifeline, which closes with this process. In its own process group, so
+        # that Ctrl-C reaches only us.
         return subprocess.Popen(self._command, stdin=subprocess.PIPE, process_group=0)
 
     def _keep(self) -> None:
@@ -443,7 +431,7 @@ def _size(out: Path) -> int:
 
 
 def sample_until_told(base_url: str, out: Path, interval_s: float, gpu: str | None = None) -> None:
-    """One line per interval on an absolute grid, until SIGTERM or the end of standard input.
+    """Write one line per interval on an absolute grid, until SIGTERM or the end of standard input.
 
     Raises:
         ArtifactError: a line cannot be written.
@@ -471,7 +459,7 @@ def _sample(client: direct.Client, base_url: str) -> Sample:
 
 
 def _work_until(until_ns: int, host: HostReader) -> bool:
-    """Time the host's speed until then; whether the parent is gone."""
+    """Time the host's speed until ``until_ns``; return whether the parent is gone."""
     while (left_s := (until_ns - time.monotonic_ns()) / 1e9) > WORK_INTERVAL_S:
         host.time_work()
         if _parent_gone_within(WORK_INTERVAL_S):

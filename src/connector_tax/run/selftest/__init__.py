@@ -1,1 +1,1 @@
-"""What the load generator is worth on this host: ``python -m connector_tax.run.selftest``."""
+"""The load generator's accuracy on this host: ``python -m connector_tax.run.selftest``."""

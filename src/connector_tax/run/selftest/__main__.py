@@ -1,8 +1,8 @@
-"""What the load generator's own figures are worth on this host: ``python -m connector_tax.run.selftest``.
+"""Measures the load generator's accuracy on this host: ``python -m connector_tax.run.selftest``.
 
-Loads the truth server, which stamps its own side on the same clock, and prints by how much the client's times
-differ from what happened, and what the client costs. Read it before trusting a campaign's small numbers, on
-the campaign's host and with nothing else running. Exit code 1 where a figure is beyond its limit.
+Loads the truth server, which takes its own stamps on the same clock, and prints the errors of the client's
+times and its CPU cost. Run it on the campaign's idle host before trusting small differences. The exit code is
+1 if a figure exceeds its limit.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.loadgen.messages import Observe
 
 Array = NDArray[np.float64]
-# Microseconds; what they would blur is measured in microseconds.
+# Microseconds, like the effects that such errors would hide.
 LIMITS = {
     "dispatch p50": 50,
     "dispatch p99": 300,
@@ -39,7 +39,7 @@ LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What the server saw of one request; CLOCK_MONOTONIC nanoseconds."""
+    """The server's view of one request; CLOCK_MONOTONIC nanoseconds."""
 
     first_byte_ns: int
     last_byte_ns: int
@@ -48,7 +48,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a client saw of one request; CLOCK_MONOTONIC nanoseconds, ``tokens_ns`` one per token or empty."""
+    """The client's view of one request; CLOCK_MONOTONIC nanoseconds, ``tokens_ns`` one per token or empty."""
 
     seq: int
     t_sched_ns: int
@@ -63,12 +63,12 @@ class Errors:
     """Client minus server; microseconds, shape (requests,), ``itl`` shape (gaps of all requests,).
 
     Attributes:
-        lateness: handed to the socket, against the schedule, by the client's own stamps.
-        dispatch: first byte out of the server's socket, against the schedule; transport included.
+        lateness: hand-over to the socket against the schedule, by the client's stamps.
+        dispatch: first byte out of the server's socket against the schedule, with transport.
         ttft: client's TTFT from the send, against last request byte to first token written.
         tpot: mean gap, against that of the writes.
-        itl: every gap between tokens, those of one read included, which are errors; empty where the client
-            did not keep token times.
+        itl: every gap between tokens, including errors of tokens read together; empty if
+            token times were not kept.
     """
 
     lateness: Array
@@ -79,13 +79,12 @@ class Errors:
 
     @property
     def jitter(self) -> Array:
-        """Dispatch, its median offset removed, absolute."""
         return np.abs(self.dispatch - np.median(self.dispatch))
 
 
 @contextmanager
 def truth_server(ttft_ms: float, itl_ms: float, stamps: Path) -> Iterator[str]:
-    """Run the truth server in a process of its own; yields its URL, writes ``stamps`` when it ends."""
+    """Run the truth server in its own process; yield its URL. It writes ``stamps`` when it ends."""
     command = [sys.executable, "-m", "connector_tax.run.selftest.truth_server", "--out", str(stamps)]
     command += ["--ttft-ms", str(ttft_ms), "--itl-ms", str(itl_ms)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -99,7 +98,7 @@ def truth_server(ttft_ms: float, itl_ms: float, stamps: Path) -> Iterator[str]:
 
 
 def read_truth(stamps: Path) -> dict[str, Truth]:
-    """By request id."""
+    """Return the truth by request id."""
     truth = {}
     for line in stamps.read_text().splitlines():
         row = json.loads(line)
@@ -108,10 +107,10 @@ def read_truth(stamps: Path) -> dict[str, Truth]:
 
 
 def seen_of(records: Iterable[RequestRecord], token_ns: dict[int, Sequence[int]]) -> list[Seen]:
-    """The load generator's own records, with the token times of those that have any.
+    """Return the load generator's records, with token times where kept.
 
     Raises:
-        EngineError: a request failed; there is nothing to compare then.
+        EngineError: a request failed, so there is nothing to compare.
     """
     seen = []
     for r in records:
@@ -124,7 +123,7 @@ def seen_of(records: Iterable[RequestRecord], token_ns: dict[int, Sequence[int]]
 
 
 def errors(seed: int, seen: Iterable[Seen], truth: dict[str, Truth]) -> Errors:
-    """Match what a client saw with what the server did, by request id."""
+    """Compare what client and server saw, matched by request id."""
     rows = []
     gaps = [np.empty(0)]
     for one in seen:
@@ -146,7 +145,7 @@ def errors(seed: int, seen: Iterable[Seen], truth: dict[str, Truth]) -> Errors:
 
 
 def print_table(found: Errors) -> None:
-    """Quantiles of each error in microseconds."""
+    """Print quantiles of each error in microseconds."""
     print(f"{'microseconds':34} {'p50':>9} {'p90':>9} {'p99':>9} {'max':>9}")
     for name, values in (
         ("late by the client's own stamps", found.lateness),
@@ -161,7 +160,6 @@ def print_table(found: Errors) -> None:
 
 
 def beyond(errors: Errors) -> dict[str, float]:
-    """Figures that are beyond their limit."""
     of = {"dispatch": errors.jitter, "TTFT": errors.ttft, "TPOT": errors.tpot, "ITL": errors.itl}
     found = {}
     for figure in LIMITS:
@@ -171,8 +169,7 @@ def beyond(errors: Errors) -> dict[str, float]:
 
 
 def accuracy(spec: CellSpec, ttft_ms: float, itl_ms: float) -> tuple[Errors, float]:
-    """This client at the spec's rate and shape, keeping every token's time; and its CPU milliseconds per 1000
-    tokens."""
+    """Measure this client with ``spec``; return its errors and CPU milliseconds per 1000 tokens."""
     with tempfile.TemporaryDirectory() as folder:
         stamps = Path(folder) / "stamps.jsonl"
         with truth_server(ttft_ms, itl_ms, stamps) as url:
@@ -185,7 +182,7 @@ def accuracy(spec: CellSpec, ttft_ms: float, itl_ms: float) -> tuple[Errors, flo
 def spec_of(
     rate_per_s: float, input_tokens: int, output_tokens: int, duration_s: float, workers: int
 ) -> CellSpec:
-    """A cell of constant arrivals against the truth server."""
+    """Return a cell of constant arrivals against the truth server."""
     return CellSpec(
         phase="a",
         rate_per_s=rate_per_s,

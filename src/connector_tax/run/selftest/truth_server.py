@@ -1,10 +1,10 @@
-"""A server that stamps its own sends: the truth that the load generator is held against.
+"""A server that stamps its own sends, as the reference for the load generator.
 
-One thread, one epoll, one timerfd, blocking calls nowhere; it shares no code with the client beyond the
-clock. Every token goes out in a ``send`` of its own, with CLOCK_MONOTONIC read just before. Requests carry
-the kernel's own receive stamps: this process may be busy writing when one arrives, and would book that on the
-client. At SIGTERM, or at the end of standard input, the stamps are written as JSONL: ``{"id",
-"first_byte_ns", "last_byte_ns", "writes_ns": [...]}``.
+It has one thread, one epoll, one timerfd and non-blocking sockets, and shares only the clock with
+the client. Every token is a ``send`` of its own, stamped with CLOCK_MONOTONIC just before. Requests
+carry the kernel's receive stamps, since this process may be busy writing when one arrives. At SIGTERM,
+or at the end of standard input, the stamps are written as JSONL: ``{"id", "first_byte_ns",
+"last_byte_ns", "writes_ns": [...]}``.
 
     python -m connector_tax.run.selftest.truth_server --ttft-ms 100 --itl-ms 10 --out stamps.jsonl
 """
@@ -65,18 +65,16 @@ class _Answer:
 
 @dataclass(slots=True)
 class _Inbox:
-    """What of a connection's next request has arrived."""
+    """The received part of a connection's next request."""
 
     data: bytearray = field(default_factory=bytearray)
     first_byte_ns: int = 0
 
 
 class TruthServer:
-    """Answers every request with ``max_tokens`` tokens: the first after ``ttft_ns``, then one each
-    ``itl_ns``.
+    """Answers each request with ``max_tokens`` tokens: the first after ``ttft_ns``, then every ``itl_ns``.
 
-    With ``itl_ns == 0`` the whole answer is written at once, for finding a client's capacity; no stamps
-    are kept then.
+    With ``itl_ns == 0`` the whole answer is written at once, to find a client's capacity, without stamps.
     """
 
     def __init__(self, ttft_ns: int, itl_ns: int) -> None:
@@ -91,12 +89,11 @@ class TruthServer:
         self._due: list[tuple[int, int, _Answer]] = []
         self._order = 0
         self._whole: dict[tuple[int, int], bytes] = {}
-        # One buffer for all: a fresh megabyte for each read would cost its page faults, in front of the
-        # stamp.
+        # A shared buffer: a fresh megabyte per read would cost page faults before the stamp.
         self._scratch = memoryview(bytearray(RECEIVE_BYTES))
 
     def serve(self, stop_fd: int) -> None:
-        """Until ``stop_fd`` becomes readable."""
+        """Serve until ``stop_fd`` becomes readable."""
         timer = DeadlineFd()
         poll = select.epoll()
         for fd in (self._listener.fileno(), timer.fd, stop_fd):
@@ -194,7 +191,7 @@ class TruthServer:
 
     @staticmethod
     def _send(connection: socket.socket, data: bytes) -> None:
-        # A client that went away, or that reads so slowly that loopback's buffer is full, gets no more.
+        # A client that is gone, or whose buffer is full, gets no more.
         try:
             sent = connection.send(data)
         except OSError:
@@ -205,7 +202,7 @@ class TruthServer:
 
 
 def _arrival_ns(extras: list[tuple[int, int, bytes]]) -> int:
-    """The kernel's receive stamp, moved from wall time to CLOCK_MONOTONIC; now, if there is none."""
+    """Return the kernel's receive stamp, converted from wall time to CLOCK_MONOTONIC; without one, now."""
     for level, kind, data in extras:
         if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
             seconds, nanoseconds = struct.unpack("qq", data[:16])
@@ -237,7 +234,7 @@ def main() -> None:
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGTERM, lambda *_: None)
     print(server.port, flush=True)
-    # Standard input is the lifeline where there is one: its end ends the server as SIGTERM does.
+    # Standard input is the lifeline if it is no terminal: its end ends the server, like SIGTERM.
     lifeline = select.epoll()
     lifeline.register(wake_read, select.EPOLLIN)
     if not sys.stdin.isatty():

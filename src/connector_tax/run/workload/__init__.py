@@ -1,2 +1,1 @@
-"""What is sent and when: arrivals, load patterns, sessions, prompts, and the protocol of a cell; no clock, no
-socket."""
+"""What is sent and when: arrivals, load patterns, sessions, prompts, cell protocol; no clock, no socket."""

@@ -1,7 +1,7 @@
 """Arrival processes: (rate, seed) -> intended send times, known before the run and never recomputed.
 
-Times are integer nanoseconds from the start of the cell, non-decreasing. Latency is counted from
-them, so an engine that is slow, or a client that is, cannot hide by slowing the load down.
+Times are integer nanoseconds from the start of the cell, non-decreasing. Latency is counted from them, so
+neither a slow engine nor a slow client can hide by reducing the load.
 """
 
 from bisect import bisect_left
@@ -15,8 +15,7 @@ from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.seeds import stream
 from connector_tax.base.units import NS_PER_S, s_to_ns
 
-# Gaps are drawn in blocks of this size, always from the start, so that reading one more arrival never
-# changes an earlier one.
+# Gaps are drawn in blocks of this size from the start, so reading further never changes an earlier arrival.
 BLOCK = 1024
 OPEN_LOOP = ("fixed", "poisson", "gamma")
 OFFLINE = "offline"
@@ -25,14 +24,13 @@ Offsets = NDArray[np.int64]
 
 
 def fixed(rate_per_s: float, first: int, count: int) -> Offsets:
-    """Arrival k at k / rate exactly; no error adds up over a long cell."""
+    """Return arrivals at exactly k / rate; errors do not accumulate."""
     k = np.arange(first, first + count, dtype=np.float64)
     return np.round(k * (NS_PER_S / rate_per_s)).astype(np.int64)
 
 
 def gamma_gaps(rate_per_s: float, shape: float, block: int, seed: int) -> Offsets:
-    """Gaps of one block, gamma distributed with mean 1 / rate; the first arrival comes one gap after the
-    start.
+    """Return one block of gamma distributed gaps with mean 1 / rate; the first arrival comes after one gap.
 
     ``shape`` 1 is a Poisson process, above 1 more regular, below 1 more bursty (CV = shape ** -0.5).
     """
@@ -44,12 +42,11 @@ def gamma_gaps(rate_per_s: float, shape: float, block: int, seed: int) -> Offset
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """A rate that goes linearly from one value to another, and stays there: a clock that runs at another
-    speed.
+    """A rate that changes linearly to another value and stays there.
 
     Attributes:
         from_per_s, to_per_s: requests per second, above 0.
-        over_ns: how long it takes.
+        over_ns: duration of the change.
     """
 
     from_per_s: float
@@ -57,29 +54,28 @@ class Ramp:
     over_ns: int
 
     def warped(self, offsets: Offsets) -> Offsets:
-        """Arrivals of a process at ``to_per_s`` to those of one whose rate follows the ramp; shape (n,), ns.
+        """Map arrivals of a process at ``to_per_s`` to the ramp; shape (n,), ns.
 
-        Arrival k of the steady process comes when ``to_per_s * t`` arrivals are expected. The ramp's comes
-        when as many are expected of it (the inverse of its integrated rate; Cinlar 1975, time change of a
-        Poisson process).
+        Arrival k of the steady process comes when ``to_per_s * t`` arrivals are expected; the ramp's
+        comes when as many are expected of it (inverse of the integrated rate; Cinlar 1975, time
+        change of a Poisson process).
         """
         expected = offsets.astype(np.float64) * (self.to_per_s / NS_PER_S)
         over_s = self.over_ns / NS_PER_S
         slope = (self.to_per_s - self.from_per_s) / over_s
         in_ramp = (self.from_per_s + self.to_per_s) / 2 * over_s
         within = np.minimum(expected, in_ramp)
-        # The root of from * t + slope * t^2 / 2 = expected, in the form that stays exact where the slope is
-        # nearly 0.
+        # Root of from * t + slope * t^2 / 2 = expected, in the form that stays exact for slopes near 0.
         root = np.sqrt(np.maximum(self.from_per_s**2 + 2 * slope * within, 0.0))
         seconds = 2 * within / (self.from_per_s + root) + (expected - within) / self.to_per_s
         return np.round(seconds * NS_PER_S).astype(np.int64)
 
 
 class Schedule:
-    """Intended send times of one cell, drawn block by block and kept two blocks at a time.
+    """Intended send times of one cell, drawn block by block; two blocks are kept.
 
-    ``schedule[k]`` is the offset of arrival k in nanoseconds; the same for a given (arrival, rate,
-    seed), however far and in whatever order it is read. Of a block that was passed only its end is kept.
+    ``schedule[k]`` is the offset of arrival k in nanoseconds, the same for a given (arrival, rate, seed) in
+    whatever order it is read.
     """
 
     def __init__(
@@ -101,10 +97,10 @@ class Schedule:
         self._seed = seed
         self._shape = shape if arrival == "gamma" and shape is not None else 1.0
         self._ramp = ramp
-        # Last offset of each block so far: of the steady process, and as the ramp has it.
+        # Last offset of each block so far: steady process, and ramp.
         self._steady_ends: list[int] = []
         self._ends: list[int] = []
-        # The two blocks read last: workers read ahead of what they send.
+        # The two blocks read last, since workers read ahead of what they send.
         self._kept: dict[int, Offsets] = {}
 
     def __getitem__(self, k: int) -> int:
@@ -112,7 +108,7 @@ class Schedule:
         return int(self._block(block)[row])
 
     def count_before(self, offset_ns: int) -> int:
-        """How many arrivals are due before ``offset_ns``."""
+        """Return how many arrivals are due before ``offset_ns``."""
         while not self._ends or self._ends[-1] < offset_ns:
             self._block(len(self._ends))
         block = bisect_left(self._ends, offset_ns)
@@ -143,7 +139,7 @@ class Schedule:
 
 
 def schedule_of(spec: CellSpec) -> Schedule:
-    """The arrivals of an open loop's cell."""
+    """Return the arrivals of an open-loop cell."""
     ramp = None
     if spec.ramp_from_per_s is not None:
         ramp = Ramp(spec.ramp_from_per_s, spec.rate_per_s, s_to_ns(spec.ramp_up_s or 0.0))

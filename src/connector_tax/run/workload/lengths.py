@@ -1,5 +1,4 @@
-"""Distributions of prompt and output lengths: text -> whole numbers of tokens, one per arrival, drawn by
-arrival index.
+"""Distributions of prompt and output lengths: text -> token counts, drawn by arrival index.
 
 ==============================  =============================================================
 ``512``, ``constant:512``       always
@@ -9,8 +8,8 @@ arrival index.
 ``file:lengths.txt``            drawn from the lines of a file, with replacement
 ==============================  =============================================================
 
-``normal`` and ``lognormal`` take two further numbers, the least and the largest length, to which what lies
-beyond is set.
+``normal`` and ``lognormal`` take two further numbers, the least and the largest length, to
+which values are clipped.
 """
 
 import math
@@ -26,12 +25,12 @@ from connector_tax.base.files import read_whole
 from connector_tax.base.seeds import stream
 from connector_tax.base.units import is_number
 
-# Drawn so many at a time, always whole blocks, so that a longer cell draws the same first lengths.
+# Lengths are drawn in whole blocks, so that a longer cell draws the same first lengths.
 BLOCK = 1024
 MOST_TOKENS = 10_000_000
-# Of such a number; Python refuses to read one of thousands of digits.
+# Digits of a length; Python refuses to parse thousands of them.
 MOST_DIGITS = 12
-# Prompts so long are megabytes each; whoever asks for a distribution without an end means less.
+# Default upper bound: longer prompts are megabytes each and not what an unbounded distribution is meant for.
 WITHOUT_END = 1_000_000
 
 Ints = NDArray[np.int64]
@@ -44,7 +43,7 @@ class Distribution:
 
     Attributes:
         draw: ``BLOCK`` lengths, shape (BLOCK,), tokens.
-        mean: of what it draws, about; for messages and for choosing workers.
+        mean: approximate mean of the draws, for messages and for choosing workers.
     """
 
     text: str
@@ -53,9 +52,10 @@ class Distribution:
 
 
 def parse_lengths(text: str) -> Distribution:
-    """
+    """Parse a distribution.
+
     Raises:
-        ConfigError: no such distribution, or numbers that are none of its.
+        ConfigError: unknown distribution or invalid numbers.
     """
     kind, _, rest = text.partition(":")
     if not rest and is_number(kind):
@@ -76,7 +76,7 @@ def parse_lengths(text: str) -> Distribution:
 
 
 class Lengths:
-    """Lengths of the arrivals of one cell; ``of(k)`` is the same whenever it is asked."""
+    """Lengths of one cell's arrivals, with random access."""
 
     def __init__(self, distribution: Distribution, seed: int, name: str) -> None:
         self._draw = distribution.draw
@@ -84,7 +84,7 @@ class Lengths:
         self._block, self._lengths = -1, np.empty(0, dtype=np.int64)
 
     def of(self, k: int) -> int:
-        """Tokens of arrival ``k``; at least 1."""
+        """Return the tokens of arrival ``k``, at least 1."""
         block, row = divmod(k, BLOCK)
         if block != self._block:
             self._block, self._lengths = block, self._draw(stream(self._seed, "lengths", self._name, block))

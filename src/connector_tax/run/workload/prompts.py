@@ -1,8 +1,8 @@
-"""(cell, arrival index) -> the bytes of one HTTP request.
+"""Renders requests: (cell, arrival index) -> the bytes of one HTTP request.
 
-Prompts are lists of token ids, so their length is exact without a tokenizer. Ids are drawn anew for
-each request: no two prompts share a first block, and prefix caching never hits. Chat endpoints take no token
-ids: their prompts are random words, as many as make the wanted number of tokens at this server.
+Prompts are lists of token ids, so their length is exact without a tokenizer. Ids are drawn anew for each
+request: no two prompts share a first block, so prefix caching never hits. Chat endpoints take no token ids;
+their prompts are random words, as many as give the wanted number of tokens at this server.
 """
 
 import json
@@ -24,23 +24,21 @@ from connector_tax.base.records.sessions import BLOCK_TOKENS, Session, Turn
 from connector_tax.base.records.target import ENDPOINTS, Api, RequestForm, Target
 from connector_tax.run.workload.lengths import Lengths, parse_lengths
 
-# So many different ids a cell uses: their texts stay in a core's first cache, where all 100,000 would not.
+# Number of different ids per cell: their texts fit a core's L1 cache, all 100,000 would not.
 VOCABULARY = 4096
-# A number, its comma and blanks in front, which JSON allows: one machine word, so that joining is a table
-# look-up.
+# A padded number and its comma: one machine word, so that joining is a table look-up. JSON allows the blanks.
 WORD_BYTES = 8
-# Drawn at a time, where prompts are shorter; takes some 30 us.
+# Tokens drawn at once for shorter prompts; takes about 30 us.
 SHEET_TOKENS = 2048
 
 Ids = NDArray[np.int64]
 
 
 class TokenSource:
-    """Seeded token ids out of ``low <= id < high``, any of them without the ones before, and their decimal
-    text.
+    """Seeded token ids in ``low <= id < high`` with random access, and their decimal text.
 
-    A cell uses ``VOCABULARY`` ids, drawn from the range. Philox is a function of (key, counter), so every
-    item of every stream is drawn by itself; the bias of scaling 16 random bits is below 2 %.
+    A cell uses ``VOCABULARY`` ids of the range. Philox is a function of (key, counter), so every item of
+    every stream is drawn independently; the bias of scaling 16 random bits is below 2 %.
     """
 
     def __init__(self, seed: int, low: int, high: int) -> None:
@@ -51,21 +49,19 @@ class TokenSource:
         self._every_word = _words(high)
         self._philox = np.random.Philox(key=seed)
         self._state = self._philox.state
-        # Its buffer is marked as used up, so that a new counter takes effect with the first draw.
+        # Mark the buffer as used up, so that a new counter takes effect with the first draw.
         self._state["buffer_pos"] = 4
         self._counter = self._state["state"]["counter"]
 
     def ids(self, stream: int, item: int, count: int) -> Ids:
-        """``count`` ids; the same for the same arguments."""
         return self._ids[self._draw(stream, item, count)]
 
     def drawn_text(self, stream: int, item: int, count: int) -> bytes:
-        """``text(ids(...))``, in a fraction of the time."""
+        """Return ``text(ids(...))`` in a fraction of the time."""
         return self._words[self._draw(stream, item, count)].tobytes()
 
     def text(self, ids: Ids) -> bytes:
-        """Decimal numbers, each padded with blanks and with a comma behind it; ids may lie beyond the
-        range."""
+        """Return decimal numbers, each padded and followed by a comma; ids may exceed the range."""
         if ids.size and ids.min() >= 0 and ids.max() < self._every_word.size:
             return self._every_word[ids].tobytes()
         return b"".join(b"%d," % i for i in ids)
@@ -80,10 +76,10 @@ class TokenSource:
 
 
 class Wire:
-    """What all requests of one cell have in common, made once.
+    """The common parts of a cell's requests.
 
     Args:
-        options: members of the body beside the prompt, the same for all.
+        options: further members of every body.
     """
 
     def __init__(self, spec: CellSpec, target: Target, options: Foreign | None = None) -> None:
@@ -106,11 +102,11 @@ class Wire:
         self._honor_eos = form.honor_eos
 
     def wanted(self, output_tokens: int) -> int | None:
-        """How many tokens an answer has to have; None where the model may end it."""
+        """Return the required number of output tokens; None if the model may end the answer."""
         return None if self._honor_eos else output_tokens
 
     def request(self, seq: int, prompt: bytes, output_tokens: int) -> bytes:
-        """Head and body; ``prompt`` is JSON, of a chat endpoint the list of messages."""
+        """Return head and body; ``prompt`` is JSON, for a chat endpoint the list of messages."""
         before = b'%b,"max_tokens":%d,"%b":' % (self._options, output_tokens, self._prompt_key)
         length = len(before) + len(prompt) + 1
         return b"%b%d\r\nContent-Length: %d\r\n\r\n%b%b}" % (self._head, seq, length, before, prompt)
@@ -123,11 +119,13 @@ class Prompts(Protocol):
 
 
 class IdPrompts:
-    """Lists of token ids. Those of one length are drawn several at a time where they are short: to place the
-    generator costs as much as to draw a thousand ids.
+    """Prompts of token ids.
+
+    Short ones of equal length are drawn several at a time, since seeking in the generator costs as much
+    as drawing a thousand ids.
 
     Args:
-        alike: the length of all of them; None where lengths differ.
+        alike: the common length; None if lengths differ.
     """
 
     def __init__(self, spec: CellSpec, alike: int | None) -> None:
@@ -136,7 +134,7 @@ class IdPrompts:
         self._sheet_index, self._sheet = -1, b""
 
     def ids(self, seq: int, tokens: int) -> Ids:
-        """The prompt of arrival ``seq``; shape (tokens,)."""
+        """Return the prompt of arrival ``seq``; shape (tokens,)."""
         sheet, row = divmod(seq, self._rows)
         return self._source.ids(0, sheet, self._rows * tokens)[row * tokens : (row + 1) * tokens]
 
@@ -150,7 +148,7 @@ class IdPrompts:
 
 
 class WordPrompts:
-    """Random words; how many make a token, and what the server's template adds, was measured beforehand."""
+    """Prompts of random words; tokens per word and the template's tokens were measured beforehand."""
 
     def __init__(self, spec: CellSpec) -> None:
         form = spec.asked
@@ -166,7 +164,6 @@ class WordPrompts:
 
 
 def prompts_of(spec: CellSpec) -> Prompts:
-    """Token ids wherever the endpoint takes them."""
     if takes_ids(spec.asked):
         return IdPrompts(spec, spec.input_tokens if spec.input_lengths is None else None)
     return WordPrompts(spec)
@@ -177,7 +174,7 @@ def takes_ids(form: RequestForm) -> bool:
 
 
 class _Independent:
-    """What a workload of independent requests says about itself; see ``run.loadgen.generator.Workload``."""
+    """Defaults of independent requests for ``run.loadgen.generator.Workload``."""
 
     def place(self, seq: int) -> tuple[int, int] | None:
         return None
@@ -204,7 +201,7 @@ class RequestRenderer(_Independent):
         self._wire = Wire(spec, target)
 
     def render(self, seq: int) -> bytes:
-        """Head and body of arrival ``seq``; the same bytes for the same cell and index, always."""
+        """Return head and body of arrival ``seq``, always the same bytes for the same cell and index."""
         input_tokens, output_tokens = self._asked(seq)
         return self._wire.request(seq, self._prompts.prompt(seq, input_tokens), output_tokens)
 
@@ -221,7 +218,7 @@ class RequestRenderer(_Independent):
 
 
 def words(seed: int, item: int, n: int) -> bytes:
-    """``n`` random English words, a blank between two: each is one token of most vocabularies."""
+    """Return ``n`` random English words separated by blanks, each one token in most vocabularies."""
     rng = np.random.Generator(np.random.Philox(key=seed, counter=[0, item, 0, 0]))
     return _WORDS[rng.integers(0, _WORDS.size, n)].tobytes()[:-1]
 
@@ -245,25 +242,25 @@ _WORDS = np.frombuffer(
 
 @cache
 def _words(high: int) -> NDArray[np.uint64]:
-    """Row i is the decimal text of ``i`` and a comma as ``WORD_BYTES`` bytes, blanks on the left."""
+    """Return a table whose row i is ``i`` and a comma as ``WORD_BYTES`` bytes, padded on the left."""
     if high > 10 ** (WORD_BYTES - 1):
         raise ValueError(f"token ids up to {high}: more than {WORD_BYTES - 1} digits are not provided for")
     texts = [b"%*d," % (WORD_BYTES - 1, i) for i in range(high)]
     return np.frombuffer(b"".join(texts), dtype=np.uint64)
 
 
-# (session, turn, what was answered before) -> the bytes of one HTTP request.
+# Conversations: (session, turn, earlier answers) -> the bytes of one HTTP request.
 
-# Streams of the token source: what one session says, and blocks that sessions share.
+# Streams of the token source: a session's own tokens, and blocks shared by sessions.
 OWN, SHARED = 1, 2
 MAX_TURNS = 4096
 
 
 class ConversationRenderer:
-    """Renders the turns of one worker's sessions and remembers what was said in those under way.
+    """Renders the turns of one worker's sessions and keeps the text of running ones.
 
     Args:
-        turn_of: sample -> (session number, turn), the scheduler's knowledge.
+        turn_of: sample -> (session number, turn), from the scheduler.
         session_of: session number -> its graph.
     """
 
@@ -285,14 +282,13 @@ class ConversationRenderer:
         self._prompts: dict[int, Ids] = {}
 
     def lengths(self, seq: int) -> tuple[int | None, int | None]:
-        """Prompt and output tokens of a sample that was rendered."""
         return self._prompts[seq].size, self._wire.wanted(self._turn(seq).output_tokens)
 
     def place(self, seq: int) -> tuple[int, int] | None:
         return self._turn_of(seq)
 
     def render(self, seq: int) -> bytes:
-        """Head and body of sample ``seq``, whose history must have been answered."""
+        """Return head and body of sample ``seq``, whose history must have been answered."""
         number, k = self._turn_of(seq)
         turn = self._turn(seq)
         history = [self._said[number, h] for h in self._session_of(number).said_before(k)]
@@ -302,22 +298,20 @@ class ConversationRenderer:
         return wire.request(seq, b"[%b]" % self._source.text(prompt)[:-1], turn.output_tokens)
 
     def needs_ids(self, seq: int) -> bool:
-        """Whether a later turn has this one as its history."""
         number, k = self._turn_of(seq)
         return any(k in turn.history for turn in self._session_of(number).turns[k + 1 :])
 
     def answered(self, seq: int, output_ids: list[int]) -> None:
-        """The turn is complete; what comes after it may need this."""
+        """Keep a complete turn's text if later turns need it."""
         if self.needs_ids(seq):
             own = self._prompts[seq][-self._turn(seq).new_tokens :]
             self._said[self._turn_of(seq)] = np.concatenate([own, output_ids]).astype(np.int64)
 
     def ended(self, seq: int) -> None:
-        """The sample is over, well or not, or will never be sent."""
+        """Drop a sample's prompt: it ended, or will never be sent."""
         self._prompts.pop(seq, None)
 
     def forget(self, number: int) -> None:
-        """The session is over."""
         for k in range(len(self._session_of(number).turns)):
             self._said.pop((number, k), None)
 
@@ -331,8 +325,7 @@ class ConversationRenderer:
         return [*shared, self._source.ids(OWN, number * MAX_TURNS + k, rest)]
 
 
-# A file of prompts -> the bytes of one HTTP request per arrival: arrival k sends prompt k, and the file
-# begins again.
+# A file of prompts -> the bytes of one HTTP request per arrival: arrival k sends prompt k, cyclically.
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +342,6 @@ class Prompt:
     output_tokens: int
 
     def json(self, api: Api) -> bytes:
-        """As the endpoint takes it."""
         if api == "chat" and isinstance(self.content, str):
             return msgspec.json.encode([{"role": "user", "content": self.content}])
         return msgspec.json.encode(self.content)
@@ -360,18 +352,19 @@ class Prompt:
 
 
 def read_prompts(path: Path) -> tuple[Prompt, ...]:
-    """Every prompt of a file, in its order.
+    """Return every prompt of a file, in order.
 
     Raises:
-        ConfigError: unreadable, or a line that is no prompt; names the line and what is wrong.
+        ConfigError: the file is unreadable or a line is no prompt; names the line and the problem.
     """
     return parse_lines(path, prompt_of, "one prompt, a JSON object with prompt and output_tokens,")
 
 
 def check_prompts(path: Path, prompts: tuple[Prompt, ...], api: Api) -> None:
-    """
+    """Check that the endpoint takes all prompts.
+
     Raises:
-        ConfigError: one of them is of a form that the endpoint does not take.
+        ConfigError: one has a form that it does not take.
     """
     for number, prompt in enumerate(prompts, start=1):
         if api == "chat" and prompt.tokens is not None:
@@ -385,7 +378,6 @@ def check_prompts(path: Path, prompts: tuple[Prompt, ...], api: Api) -> None:
 
 
 def prompt_of(value: Any) -> Prompt:
-    """Return the prompt that a line of such a file says."""
     allowed = ({"prompt", "output_tokens"}, {"messages", "output_tokens"})
     if not isinstance(value, dict) or value.keys() not in allowed:
         raise ValueError(
@@ -418,7 +410,6 @@ class DatasetRenderer(_Independent):
         self._wire = Wire(spec, target)
 
     def render(self, seq: int) -> bytes:
-        """Head and body of arrival ``seq``."""
         prompt = self._of(seq)
         return self._wire.request(seq, prompt.json(self._api), prompt.output_tokens)
 

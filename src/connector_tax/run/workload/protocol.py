@@ -1,7 +1,7 @@
-"""When a cell's warm-up ends, when its window ends, and what may be sent; no clock, no socket.
+"""Decides when a cell's warm-up and window end and what may be sent; no clock, no socket.
 
-The load generator and the rehearsal both ask this class, so they cannot disagree about what a cell is.
-All times are CLOCK_MONOTONIC (or virtual) nanoseconds that the caller hands in.
+The load generator and the rehearsal share it, so they agree on what a cell is. All times are CLOCK_MONOTONIC
+(or virtual) nanoseconds from the caller.
 """
 
 from array import array
@@ -21,32 +21,32 @@ from connector_tax.base.statistics.overload import (
 from connector_tax.base.units import NS_PER_S, s_to_ns
 from connector_tax.run.workload.arrivals import OPEN_LOOP, schedule_of
 
-# What may be sent while much is on its way: the one rule of the load generator and of the rehearsal.
+# The in-flight cap, the same rule for load generator and rehearsal.
 
 
 def may_send(inflight: int, cap: int) -> bool:
-    """False: the arrival is dropped and logged. The schedule does not shift.
+    """Return False if the arrival is to be dropped and logged; the schedule does not shift.
 
     Args:
-        inflight: requests of the whole cell on their way now, without the one that is due.
+        inflight: requests of the whole cell in flight, without the one that is due.
         cap: ``cell.inflight_cap``.
     """
     return inflight < cap
 
 
-# Failures in a window without one completion.
+# Failures that end a window without a completion.
 HOPELESS = 10
-# Windows after warm-up in which not one request ended, well or not: such an engine hangs. No less than the
-# drain, which is how long a request may take; a block of few requests has a window much shorter than that.
+# An engine hangs if no request ends for this many windows after warm-up. At least the drain time, which
+# bounds a request; a block of few requests has a much shorter window.
 SILENT_WINDOWS = 2
-# Failures in a row that end a cell of a closed loop: so many, or so many for each request in flight if that
-# is more. With the waits of ``schedulers.Backoff`` they take 2 s and more.
+# Consecutive failures that end a closed-loop cell: the larger of a total and a number per request in flight.
+# With the waits of ``schedulers.Backoff`` they take at least 2 s.
 FAILED_IN_A_ROW = 20
 FAILED_PER_SLOT = 10
 
 
 class Rule(Protocol):
-    """``StoppingRule``, which brings a library that takes seconds to import."""
+    """Interface of ``StoppingRule``, whose statistics library takes seconds to import."""
 
     taken: list[Look]
 
@@ -56,10 +56,10 @@ class Rule(Protocol):
 
 
 def rule_of(spec: CellSpec) -> Rule | None:
-    """None where the cell's length was fixed beforehand."""
+    """Return the cell's stopping rule; None if its length is fixed."""
     if spec.stop_half_width is None:
         return None
-    # A second and its memory that a cell without a rule does without.
+    # Imported here: it takes a second and memory that other cells do not need.
     from connector_tax.run.workload.stopping import StoppingRule
 
     return StoppingRule(spec)
@@ -83,8 +83,7 @@ class CellProtocol:
         self._overloaded = False
         self._unjudged = False
         self._warmup_end_ns = t0_ns + s_to_ns(spec.warmup_s)
-        # Of a number of requests that is fixed, those before the first completion are a share that must not
-        # be lost.
+        # With a fixed number of requests those before the first completion are part of the sample.
         self._finite = spec.num_requests is not None
         self._all_sent = False
         if self._finite:
@@ -93,19 +92,19 @@ class CellProtocol:
 
     @property
     def window_start_ns(self) -> int | None:
-        """None until the first request has ended; may lie ahead."""
+        """Return the window's start, possibly in the future; None until the first request has ended."""
         return self._window_start_ns
 
     def may_send(self, inflight: int) -> bool:
-        """False: the arrival is dropped and logged. The schedule does not shift."""
         return may_send(inflight, self.spec.inflight_cap)
 
     def ended(self, t_sched_ns: int, ok: bool, now_ns: int, failure: str = "") -> None:
-        """A request ended, well or not. Any first end closes warm-up: an engine that fails every
-        request must not keep its cell in warm-up for ever.
+        """Record a request's end, successful or not.
+
+        Any first end can close warm-up, so an engine that fails every request does not prolong it for ever.
 
         Args:
-            failure: how it failed, for the words in which the cell is given up.
+            failure: how it failed, for the message if the cell gives up.
         """
         self._failed_in_a_row = 0 if ok else self._failed_in_a_row + 1
         self._last_failure = failure
@@ -121,23 +120,20 @@ class CellProtocol:
                 self._queue.done_ns.append(now_ns)
 
     def dropped(self, t_sched_ns: int) -> None:
-        """An arrival found the in-flight cap reached."""
         if self._window_start_ns is not None and t_sched_ns >= self._window_start_ns:
             self._queue.dropped += 1
 
     def sampled(self, t_ns: int, waiting: float) -> None:
-        """So many requests waited in the engine at ``t_ns``."""
         if self._window_start_ns is not None and t_ns >= self._window_start_ns:
             self._queue.waiting.append(waiting)
 
     def overloaded(self, now_ns: int) -> bool:
-        """Whether the cell may end since the engine does not keep up: asked once ``duration_s`` is over.
+        """Return whether the cell may end because the engine does not keep up, after ``duration_s``.
 
-        Waiting for more completions behind a growing queue buys nothing: how long they take depends on how
-        long one waits.
+        Behind a growing queue, more completions say nothing: their latency depends on how long one waits.
 
         Args:
-            now_ns: every request that ended before it has been told.
+            now_ns: every request that ended before has been reported.
         """
         start_ns = self._window_start_ns
         over = self.t_stop_ns is not None or self._finite
@@ -147,13 +143,12 @@ class CellProtocol:
         return self._overloaded
 
     def overloaded_at_end(self, t_stop_ns: int) -> str | None:
-        """In what words, where the cell is overloaded at its window's real end, whatever was found before it;
-        None where it is not.
+        """Return a message if the cell is overloaded at its window's end, whatever was found before; or None.
 
-        Also where ``max_cell_s`` ended it before ``duration_s`` was over.
+        Also applies if ``max_cell_s`` ended it before ``duration_s``.
 
         Args:
-            t_stop_ns: when sending stopped; every request that ended before it has been told.
+            t_stop_ns: end of sending; every request that ended before has been reported.
         """
         self._overloaded = self._unjudged = False
         self._queue.ask_anew()
@@ -166,32 +161,34 @@ class CellProtocol:
         return None
 
     def end_ns(self) -> int | None:
-        """When sending ends if no further request ended; None: not before ``max_cell_s``, for want of
-        completed ones, or before the last of a fixed number is sent."""
+        """Return when sending ends if no further request ends.
+
+        None: not before ``max_cell_s``, since too few have completed, or before the last
+        of a fixed number is sent.
+        """
         if self._finite or self._window_start_ns is None or not self._knows_enough():
             return None
         return min(self._window_start_ns + s_to_ns(self.spec.duration_s), self.give_up_ns)
 
     def _knows_enough(self) -> bool:
         if self._failed_in_window >= HOPELESS and not self._completed_in_window:
-            return True  # what fails every request of a window will not complete any in the time after it
+            return True  # an engine that fails a whole window will not recover in the time left
         if self._window_start_ns is None or self._completed_in_window < self.spec.min_completed:
             return False
         return self.rule is None or self.rule.enough(self._window_start_ns)
 
     def refused(self) -> bool:
-        """Whether a closed loop met nothing but failures: what it sends next depends on them, so it measures
-        nothing any more."""
+        """Return whether a closed loop met only failures, on which its sends depend; it measures nothing."""
         if self.spec.arrival in OPEN_LOOP:
             return False
         slots = self.spec.inflight_cap if self.spec.concurrency is None else self.spec.concurrency
         return self._failed_in_a_row >= max(FAILED_IN_A_ROW, FAILED_PER_SLOT * slots)
 
     def gives_up(self, now_ns: int, told_ns: int | None = None) -> str | None:
-        """Why the cell ends now and leaves what is in flight; None where it does not.
+        """Return why the cell ends now and abandons requests in flight; None if it goes on.
 
         Args:
-            told_ns: until when every end has been told; None: until now.
+            told_ns: time up to which ends have been reported; None: ``now_ns``.
         """
         if self.overloaded(now_ns if told_ns is None else told_ns):
             return self._queue.words(self.spec.inflight_cap)
@@ -200,18 +197,18 @@ class CellProtocol:
             return f"{self._failed_in_a_row} requests failed in a row{last}"
         silent_s = max(SILENT_WINDOWS * self.spec.duration_s, self.spec.drain_timeout_s)
         if self._finite:
-            # It has no window to go by; how long a request may take is said.
+            # Without a window to go by, use the time that a request may take.
             silent_s = max(silent_s, self.spec.asked.timeout_s or self.spec.max_cell_s)
         if self._first_end_ns is None and now_ns >= self._warmup_end_ns + s_to_ns(silent_s):
             return f"no request ended in {self.spec.warmup_s + silent_s:g} s"
         return None
 
     def stopped(self, now_ns: int) -> bool:
-        """Whether sending is over; the first True fixes ``t_stop_ns``."""
+        """Return whether sending is over; the first True fixes ``t_stop_ns``."""
         if self.t_stop_ns is not None:
             return True
         start_ns = self._window_start_ns
-        # Asked before its time is up as well, so that looks are taken when they are due.
+        # Also before the time is up, so that looks happen when they are due.
         enough = self._knows_enough()
         done = (
             enough
@@ -226,24 +223,23 @@ class CellProtocol:
         return False
 
     def stop(self, now_ns: int, *, all_sent: bool = False) -> None:
-        """End sending now, whatever the plan says: the engine is gone, someone interrupts, or nothing is left
-        to send.
+        """End sending now: the engine is gone, someone interrupts, or nothing is left to send.
 
         Args:
-            all_sent: every one of a fixed number was.
+            all_sent: every request of a fixed number was sent.
         """
         self._all_sent = all_sent
         if self.t_stop_ns is None:
             self.t_stop_ns = now_ns
 
     def next_decision_ns(self) -> int:
-        """The earliest time at which ``stopped`` can change without another request ending."""
+        """Return the earliest time at which ``stopped`` can change without a request's end."""
         if self._window_start_ns is None:
             return min(self._warmup_end_ns, self.give_up_ns)
         return min(self._window_start_ns + s_to_ns(self.spec.duration_s), self.give_up_ns)
 
     def window(self, drained_ns: int) -> CellWindow:
-        """The cell's times, once sending has stopped and the last request has ended."""
+        """Return the cell's times, after sending stopped and the last request ended."""
         assert self.t_stop_ns is not None, "the cell is still sending"
         start_ns = self._window_start_ns if self._window_start_ns is not None else self.t_stop_ns
         return CellWindow(
@@ -261,7 +257,7 @@ class CellProtocol:
 
 
 class _Queue:
-    """What is known of the engine's queue in the window so far."""
+    """The engine's queue in the window so far."""
 
     def __init__(self, spec: CellSpec) -> None:
         self.done_ns = array("q")
@@ -269,27 +265,25 @@ class _Queue:
         self.waiting: list[float] = []
         self._rate_per_s = spec.rate_per_s
         self._judged_ns = 0
-        # Sessions have a rate, their requests have none; closed loops have no rate to fall behind.
+        # Sessions have a rate but their requests have none; a closed loop has no rate to fall behind.
         self._judged = spec.arrival in OPEN_LOOP and spec.sessions is None
-        # Chance puts more arrivals into a window than its rate says, or fewer, and a ramp does; at fixed
-        # arrivals it is the rate itself.
+        # Random arrivals, or a ramp, deviate from the nominal rate; fixed arrivals follow it.
         random = self._judged and (spec.arrival != "fixed" or spec.ramp_from_per_s is not None)
         self._schedule = schedule_of(spec) if random else None
 
     def overloaded(self, t0_ns: int, start_ns: int, now_ns: int) -> bool:
-        """Fewer completions than were sent, both by that time, and a queue that grows or stands at the
-        in-flight cap."""
+        """Return whether completions lag and the queue grows or stands at the in-flight cap."""
         if not self._judged or now_ns < self._judged_ns + NS_PER_S:
             return False
         self._judged_ns = now_ns
         sent = self._sent(t0_ns, start_ns, now_ns)
-        # One burst leaves a queue for a while, and is asked about every second: it takes a queue over the
-        # whole window.
+        # A burst leaves a queue for a while, and this is asked every second, so the queue
+        # must last the whole window.
         waits = self._schedule is None or (sent >= FEWEST_RANDOM and queue_stands(self.waiting))
         return self._behind(sent, now_ns) and (self.dropped > 0 or (waits and queue_grows(self.waiting)))
 
     def words(self, inflight_cap: int) -> str:
-        """What an overloaded cell is given up for. A queue that nobody saw grow is not said to."""
+        """Return why an overloaded cell ended; mentions a growing queue only if one was observed."""
         if self.dropped and not queue_grows(self.waiting):
             return (
                 f"{self.dropped} arrivals found {inflight_cap} requests in flight, the client's cap, and were"
@@ -298,13 +292,12 @@ class _Queue:
         return "the cell ended behind a growing queue"
 
     def unjudged(self, t0_ns: int, start_ns: int, now_ns: int) -> bool:
-        """Fewer completions than were sent, something that waits, and a window too short to say whether it
-        grows."""
+        """Return whether completions lag and the window is too short to see whether the queue grows."""
         behind = self._judged and self._behind(self._sent(t0_ns, start_ns, now_ns), now_ns)
         return behind and not self.dropped and queue_not_told(self.waiting)
 
     def ask_anew(self) -> None:
-        """Also where it was asked less than a second ago."""
+        """Allow a new judgement within a second of the last."""
         self._judged_ns = 0
 
     def _behind(self, sent: float, now_ns: int) -> bool:

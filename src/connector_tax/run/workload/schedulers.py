@@ -1,12 +1,11 @@
 """Load patterns: what may be sent next, and when; no clock, no socket.
 
-Every pattern is a heap of samples by the time they become due, filled ahead of need. Open loops fill it from
-an arrival process that knows nothing of the server, closed loops from the ends of requests. A pattern
-registers itself by name; ``scheduler_for`` looks it up.
+Every pattern is a heap of samples ordered by due time and filled ahead. Open loops fill it from an
+arrival process, closed loops from the ends of requests. A pattern registers itself by name;
+``scheduler_for`` looks it up.
 
-Times are integer nanoseconds from T0, the start of the cell. Several workers divide one cell: of the
-samples ``seq`` each takes those with ``seq % of == index``, so nothing has to pass between them while it
-runs.
+Times are integer nanoseconds from T0, the start of the cell. Several workers divide a cell: each takes the
+samples with ``seq % of == index``, so they need not communicate while it runs.
 """
 
 import heapq
@@ -21,10 +20,10 @@ from connector_tax.base.records.sessions import Session
 from connector_tax.base.units import s_to_ns
 from connector_tax.run.workload.arrivals import OPEN_LOOP, Schedule, schedule_of
 
-# How many samples are known ahead, so that their prompts can be rendered before they are due.
+# Number of samples known ahead, so that their prompts are rendered before they are due.
 AHEAD = 4
-# What a slot of a closed loop waits after a failure: nothing in the first round of failures, so long in the
-# second, twice as long in each further one, and no longer than that.
+# Waits of a closed loop's slot after a failure: none in the first round of failures, FIRST_WAIT_NS in the
+# second, then doubling up to LONGEST_WAIT_NS.
 FIRST_WAIT_NS = 10_000_000
 LONGEST_WAIT_NS = 1_000_000_000
 # Rounds of failures that are remembered; the wait is longest in the eighth.
@@ -43,24 +42,24 @@ WHOLE = Share()
 
 
 class Due(NamedTuple):
-    """A sample and when it is due; ordered by time, then by ``seq``."""
+    """A sample and its due time; ordered by time, then by ``seq``."""
 
     offset_ns: int
     seq: int
 
 
 class Backoff:
-    """Keeps a closed loop from asking a server that refuses as fast as it can refuse."""
+    """Slows a closed loop down while the server refuses requests."""
 
     def __init__(self, slots: int) -> None:
         self._slots = max(slots, 1)
         self._failed = 0
 
     def wait_ns(self, ok: bool) -> int:
-        """Until the slot opens again whose request has ended, well or not.
+        """Return the wait until the slot of an ended request opens again.
 
-        A success takes one failure back: a server that refuses more than it answers is asked ever slower, one
-        that has recovered at full speed, since nobody waits after a success.
+        A success cancels one failure: a server that mostly refuses is asked ever more slowly, a recovered one
+        at full speed, since there is no wait after a success.
         """
         if ok:
             self._failed = max(self._failed - 1, 0)
@@ -71,12 +70,12 @@ class Backoff:
 
 
 class Scheduler(ABC):
-    """Samples of one worker's share in the order in which they become due.
+    """Samples of one worker's share in order of due time.
 
     Attributes:
-        on_cancelled: called with each sample that was announced as coming and then was not to be sent.
-        drops: a sample that finds the in-flight cap reached is dropped (open loop); otherwise the cap counts
-            for nothing, since the pattern itself bounds what is in flight.
+        on_cancelled: called with each announced sample that will not be sent.
+        drops: whether samples at the in-flight cap are dropped (open loop); other patterns bound
+            requests in flight themselves.
     """
 
     patterns: ClassVar[dict[str, type["Scheduler"]]] = {}
@@ -91,50 +90,47 @@ class Scheduler(ABC):
         self._spec = spec
         self._share = share
         self._heap: list[Due] = []
-        # ``seq`` from here on there is none.
+        # First ``seq`` that does not exist.
         self._end_seq = sys.maxsize if spec.num_requests is None else spec.num_requests
         self._next_seq = share.index
         self.on_cancelled: Callable[[int], None] = lambda seq: None
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing is left to send and nothing in flight can change that; never of a cell that ends by
-        time."""
+        """Return whether nothing is left to send and no request in flight can add any."""
         return not self._heap and self._next_seq >= self._end_seq
 
     @abstractmethod
     def _refill(self) -> None:
-        """Push what is known to come, so that up to ``AHEAD`` samples are in the heap."""
+        """Push known samples, so that up to ``AHEAD`` are in the heap."""
 
     @abstractmethod
     def ended(self, seq: int, ok: bool, offset_ns: int) -> None:
-        """Sample ``seq`` ended, well or not, at ``offset_ns``."""
+        """Record the end of sample ``seq``, successful or not, at ``offset_ns``."""
 
     def next_due_ns(self) -> int | None:
-        """When the next sample is due; None: not before one in flight has ended."""
+        """Return when the next sample is due; None: not before a request in flight ends."""
         self._refill()
         return self._heap[0].offset_ns if self._heap else None
 
     def take(self) -> Due:
-        """The next sample; it counts as sent."""
         return heapq.heappop(self._heap)
 
     def upcoming(self) -> list[int]:
-        """``seq`` of the next few samples, soonest first."""
+        """Return ``seq`` of the next few samples, soonest first."""
         self._refill()
         return _soonest(self._heap)
 
     def starting(self, within_ns: int) -> list[int]:
-        """``seq`` of the samples that are known by now and due before ``within_ns``, soonest first."""
+        """Return ``seq`` of the known samples due before ``within_ns``, soonest first."""
         self._refill()
         return [due.seq for due in sorted(d for d in self._heap if d.offset_ns < within_ns)]
 
 
 def _soonest(heap: list[Due]) -> list[int]:
-    """``seq`` of the first ``AHEAD`` of a heap, in order. Looks at a dozen entries, however many there
-    are."""
+    """Return ``seq`` of a heap's first ``AHEAD`` samples; examines a dozen entries whatever its size."""
     found: list[int] = []
-    # Whoever is next is a child of one that was.
+    # The next one is always a child of an earlier one.
     front = [(heap[0], 0)] if heap else []
     while front and len(found) < AHEAD:
         due, index = heapq.heappop(front)
@@ -146,7 +142,7 @@ def _soonest(heap: list[Due]) -> list[int]:
 
 
 class OpenLoop(Scheduler, load_pattern=OPEN_LOOP):
-    """Arrivals of a process drawn before the run; the server's answers change nothing."""
+    """Arrivals drawn before the run; the server's answers change nothing."""
 
     drops = True
 
@@ -156,7 +152,7 @@ class OpenLoop(Scheduler, load_pattern=OPEN_LOOP):
 
     def _refill(self) -> None:
         while len(self._heap) < AHEAD and self._next_seq < self._end_seq:
-            # Offsets never go back, so the heap stays ordered and a push costs nothing.
+            # Offsets never decrease, so a push is cheap.
             heapq.heappush(self._heap, Due(self._schedule[self._next_seq], self._next_seq))
             self._next_seq += self._share.of
 
@@ -165,10 +161,10 @@ class OpenLoop(Scheduler, load_pattern=OPEN_LOOP):
 
 
 class ClosedLoop(Scheduler, load_pattern=("concurrency",)):
-    """A fixed number of requests in flight; the end of one is the arrival of the next.
+    """A fixed number of requests in flight: the end of one is the arrival of the next.
 
-    During ``ramp_up_s`` the target grows linearly: slot j of n opens at (j + 1) / n of it. A slot whose
-    request failed opens again after a while (``Backoff``).
+    During ``ramp_up_s`` the target grows linearly: slot j of n opens at (j + 1) / n of it. After a failure a
+    slot waits (``Backoff``).
     """
 
     drops = False
@@ -199,14 +195,14 @@ class ClosedLoop(Scheduler, load_pattern=("concurrency",)):
         self._open_slot(offset_ns + self._backoff.wait_ns(ok))
 
     def upcoming(self) -> list[int]:
-        # When the next slot opens is not known, which sample it sends is.
+        # The next slot's opening time is unknown, but not which sample it sends.
         end = min(self._next_seq + AHEAD * self._share.of, self._end_seq)
         next_ones = range(self._next_seq, end, self._share.of)
         return [*super().upcoming(), *next_ones][:AHEAD]
 
 
 class MaxThroughput(ClosedLoop, load_pattern=("max_throughput",)):
-    """As fast as the in-flight cap allows, for as long as the cell lasts."""
+    """As fast as the in-flight cap allows, for the cell's duration."""
 
     @staticmethod
     def _target(spec: CellSpec) -> int:
@@ -214,7 +210,7 @@ class MaxThroughput(ClosedLoop, load_pattern=("max_throughput",)):
 
 
 class Offline(Scheduler, load_pattern=("offline",)):
-    """A finite batch, all of it due at T0; whoever waits, waits in the server."""
+    """A finite batch, all due at T0; the queue is in the server."""
 
     drops = False
 
@@ -228,22 +224,21 @@ class Offline(Scheduler, load_pattern=("offline",)):
 
 
 def scheduler_for(spec: CellSpec, share: Share = WHOLE) -> Scheduler:
-    """The scheduler of ``spec.arrival`` for one worker's share."""
     return Scheduler.patterns[spec.arrival](spec, share)
 
 
-# Sessions as a load pattern: when each turn of each conversation goes out; no clock, no socket.
+# Sessions as a load pattern: when each turn of each conversation is sent.
 
 
 @dataclass(slots=True)
 class _Running:
-    """A session under way."""
+    """A running session."""
 
     session: Session
     number: int
     complete: set[int] = field(default_factory=set)
     under_way: set[int] = field(default_factory=set)
-    # Turns without an answer: nothing can be said after them.
+    # Turns without an answer, which no later turn can build on.
     unanswered: set[int] = field(default_factory=set)
     failed: bool = False
 
@@ -254,16 +249,15 @@ class _Running:
 
 
 class SessionScheduler(Scheduler):
-    """One worker's sessions: numbers ``share.index``, ``+ share.of``, ...; sessions are taken from a list in
-    turn.
+    """One worker's sessions: numbers ``share.index``, ``+ share.of``, ..., taken cyclically from a list.
 
     Attributes:
-        on_over: called with the number of each session that is over.
-        cancelled: turns that were never sent because a turn of their session had failed.
+        on_over: called with the number of each finished session.
+        cancelled: turns not sent because a turn of their session failed.
 
     Args:
-        cancel_on_failure: whether a failed turn cancels all the rest of its session. If not, those turns are
-            cancelled whose history it was part of, and the others go on as if the cancelled ones had ended.
+        cancel_on_failure: cancel the rest of a session after a failed turn. Otherwise only turns with it in
+            their history are cancelled, and the others go on as if those had ended.
     """
 
     def __init__(
@@ -273,7 +267,7 @@ class SessionScheduler(Scheduler):
         self._sessions = sessions
         self._cancel_on_failure = cancel_on_failure
         self._next_session = share.index
-        # Of the sessions as of the samples of other patterns: from here on there is none.
+        # The end bounds sessions here, not samples.
         self._end_session, self._end_seq = self._end_seq, sys.maxsize
         if sessions[0].arrival_s is not None and spec.arrival in OPEN_LOOP:
             self._end_session = min(self._end_session, len(sessions))
@@ -297,7 +291,7 @@ class SessionScheduler(Scheduler):
                     self._start_session((slot + 1) * ramp_ns // spec.concurrency)
 
     def turn_of(self, seq: int) -> tuple[int, int]:
-        """(session number, index of the turn) of a sample that is due, under way or ended."""
+        """Return (session number, turn index) of a sample that is due or in flight."""
         return self._turn_of[seq]
 
     def session(self, number: int) -> Session:
@@ -313,7 +307,7 @@ class SessionScheduler(Scheduler):
             and self._waiting_roots < AHEAD
             and self._next_session < self._end_session
         ):
-            # A trace ends; other lists begin again.
+            # A trace ends; other lists start again.
             trace_s = self.session(self._next_session).arrival_s
             self._start_session(
                 s_to_ns(trace_s) if trace_s is not None else self._arrivals[self._next_session]
@@ -362,7 +356,7 @@ class SessionScheduler(Scheduler):
 
     def _push_ready(self, running: _Running, ended: int, offset_ns: int) -> None:
         just_ended = {ended}
-        # Each turn comes after those it waits for, so one pass finds what a cancelled turn makes ready.
+        # Turns follow those they wait for, so one pass finds what a cancelled turn makes ready.
         for k, turn in enumerate(running.session.turns):
             if just_ended.isdisjoint(turn.after) or not running.complete.issuperset(turn.after):
                 continue
@@ -375,9 +369,9 @@ class SessionScheduler(Scheduler):
                 self._push(running, k, offset_ns + s_to_ns(turn.wait_s))
 
     def _cancel(self, running: _Running) -> None:
-        """Take what of this session is due but not sent out of the heap; what is in flight ends by itself."""
+        """Remove this session's unsent samples from the heap; requests in flight end by themselves."""
         running.failed = True
-        # Nothing of most sessions is due while a turn fails, and the heap has all sessions in it.
+        # Usually no turn is due when another fails, and the heap holds all sessions.
         due = (
             set()
             if not running.under_way

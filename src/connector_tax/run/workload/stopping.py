@@ -1,8 +1,7 @@
-"""When a cell knows enough: requests as they end -> whether its intervals are tight, at looks registered in
-the config.
+"""Stopping rule: ended requests -> whether the cell's intervals are tight, at looks registered in the config.
 
-What decides is the width, never which way a number points, and the interval at a look is the one the analysis
-gives: blocks of requests, widened for all looks (``intervals``).
+Only the interval's width decides, never its position. The interval at a look is that of the analysis: blocks
+of requests, widened for all looks (``intervals``).
 """
 
 import math
@@ -15,18 +14,18 @@ from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.bootstrap import Estimate, estimate_jointly
 from connector_tax.base.statistics.looks import look_factor, looks_of
 
-# What taxes are made of: this percentile of TTFT and of TPOT.
+# The metrics of taxes: this percentile of TTFT and TPOT.
 PERCENTILE = 90.0
 CONFIDENCE = 0.95
-# An end of an interval repeats within about 3 % of its width; a look takes the coordinator some 20 ms.
+# Interval ends repeat within about 3 % of the width; a look takes the coordinator about 20 ms.
 DRAWS = 400
 
 
 class StoppingRule:
-    """Sees every request of a cell once, in the order in which they end.
+    """Sees every request of a cell once, in the order of their ends.
 
-    A look is taken of the requests scheduled in the window before the first one that is still in flight, so
-    that the quick ones are not seen before the slow.
+    A look covers the requests of the window scheduled before the first one in flight, so that fast requests
+    are not seen before slow ones.
     """
 
     def __init__(self, spec: CellSpec) -> None:
@@ -43,11 +42,10 @@ class StoppingRule:
         self.taken: list[Look] = []
 
     def note(self, request: Answered) -> None:
-        """``request`` ended, well or not, or was dropped."""
         self._waiting[request.seq] = request
 
     def enough(self, window_start_ns: int) -> bool:
-        """Whether the cell may end; takes a look if one is due."""
+        """Return whether the cell may end; takes a look if one is due."""
         if self._is_over():
             return True
         self._advance(window_start_ns)
@@ -76,7 +74,7 @@ class StoppingRule:
 
 
 def _half_width(estimate: Estimate) -> float | None:
-    """On the log scale, as a share; None where an end is unbounded."""
+    """Return the half width on the log scale, as a share; None if an end is unbounded."""
     low, high = estimate.interval(CONFIDENCE)
     return math.log(high / low) / 2 if low is not None and high is not None and low > 0 else None
 

@@ -1,5 +1,4 @@
-"""``aggregate.json`` as types: what the analysis says of a campaign, for figures, report, comparison and
-fleet."""
+"""``aggregate.json`` as types: the analysis of a campaign, for figures, report, comparison and fleet."""
 
 from connector_tax.base.documents.aggregate.cells import (
     ByKind,

@@ -1,5 +1,4 @@
-"""``cells`` of ``aggregate.json``: every cell that was measured, with its numbers where statistics may use
-it."""
+"""``cells`` of ``aggregate.json``: every measured cell, with its numbers if statistics may use it."""
 
 from typing import Annotated, Any, Literal, get_args
 
@@ -28,7 +27,7 @@ StepColumn = Literal[
     "round_trip_us",
 ]
 Latency = Literal["ttft_ms", "tpot_ms", "e2e_ms", "ttft_from_send_ms"]
-# Of a request.
+# The status of a request.
 Status = Annotated[
     str,
     msgspec.Meta(
@@ -38,7 +37,7 @@ Status = Annotated[
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a latency, milliseconds."""
+    """Percentiles of a latency, milliseconds."""
 
     p50: Quantity
     p90: Quantity
@@ -50,7 +49,7 @@ class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepPercentiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a time of a step, microseconds."""
+    """Percentiles of a time in a step, microseconds."""
 
     p50: Quantity
     p90: Quantity
@@ -75,7 +74,7 @@ class Cdf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepRecords(msgspec.Struct, frozen=True, kw_only=True):
-    """``step`` of a cell: whether it has step records; ``Steps`` where it has."""
+    """``step`` of a cell; with step records it is a ``Steps``."""
 
     available: bool
 
@@ -85,7 +84,7 @@ class NoSteps(StepRecords, frozen=True, kw_only=True):
 
 
 class Steps(StepRecords, frozen=True, kw_only=True):
-    """Step records in numbers."""
+    """Statistics of step records."""
 
     n_steps: Count
     n_empty: Count
@@ -106,12 +105,12 @@ class Steps(StepRecords, frozen=True, kw_only=True):
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU over a cell's window; a number is null where no sample has it.
+    """One GPU over a cell's window; a number is null if no sample has it.
 
     Attributes:
-        clock_reasons: share of the samples in which each held the clocks down; null where none says.
-        n_failed: samples with a reading that failed.
-        errors: each way in which readings failed, once.
+        clock_reasons: share of the samples in which each held the clocks down; null if unknown.
+        n_failed: samples with a failed reading.
+        errors: each kind of failed reading, once.
     """
 
     sm_mhz_p50: float | None
@@ -125,7 +124,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """What the host did in the window; a number is null where kernel or driver does not say.
+    """The host during the window; a number is null if kernel or driver do not report it.
 
     Attributes:
         n: samples with a reading of the host.
@@ -141,11 +140,11 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stopping(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a cell that a rule ended, which makes its intervals ``wider`` by that factor.
+    """The stopping rule of a cell, which makes its intervals ``wider`` by that factor.
 
     Attributes:
-        planned: completed requests at each look.
-        reached: whether the rule ended it.
+        planned: completed requests at each interim analysis.
+        reached: whether the rule ended the cell.
     """
 
     half_width: Annotated[float, msgspec.Meta(gt=0)]
@@ -156,8 +155,7 @@ class Stopping(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SaturationCriteria(msgspec.Struct, frozen=True, kw_only=True):
-    """True: it fired; null: it could not be judged. Growth is asked of Phase A alone, and absent
-    elsewhere."""
+    """True: it fired; null: it could not be judged. Growth exists only in Phase A."""
 
     throughput: bool | None
     waiting: bool | None
@@ -169,7 +167,7 @@ class SaturationCriteria(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell that statistics leave out; ``MeasuredCell`` where they use it."""
+    """A cell that statistics leave out; those that they use are ``MeasuredCell``."""
 
     config: str
     phase: Phase
@@ -188,22 +186,21 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def recorded(self) -> bool:
-        """Cells without the step recorder stand beside another of the same load, and are in no figure."""
+        """False for a cell without the step recorder, which repeats another's load and is in no figure."""
         return not self.cell_id.endswith("_unrecorded")
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Tokens of the prompt, tokens of the output."""
         return self.input_tokens, self.output_tokens
 
 
 class MeasuredCell(Cell, frozen=True, kw_only=True):
-    """A cell that is valid, whose files could be read.
+    """A valid cell whose files could be read.
 
     Attributes:
         n_waiting: samples behind ``waiting_p50``.
-        host: null where no sample says.
-        stopping: only where a rule ended the cell.
+        host: null if no sample has it.
+        stopping: only if a rule ended the cell.
         cpu, health: as in ``cell.json``.
     """
 
@@ -239,7 +236,6 @@ class MeasuredCell(Cell, frozen=True, kw_only=True):
 
     @property
     def steps(self) -> Steps | None:
-        """None without step records."""
         return self.step if isinstance(self.step, Steps) else None
 
     @property
@@ -248,16 +244,14 @@ class MeasuredCell(Cell, frozen=True, kw_only=True):
 
     @property
     def device_clock(self) -> ClockHealth | None:
-        """None of a cell with a device of its own."""
         return self.health.device_clock or None
 
 
 def cell_of(value: object) -> Cell:
-    """One entry of ``cells``; which of the types it is hangs on ``usable``, and that of its steps on
-    ``available``.
+    """Convert one entry of ``cells``; ``usable`` and the steps' ``available`` select the types.
 
     Raises:
-        msgspec.ValidationError: it is of another form.
+        msgspec.ValidationError: of another form.
     """
     head = msgspec.convert(value, Cell)
     if not head.usable:

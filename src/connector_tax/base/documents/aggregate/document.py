@@ -1,7 +1,7 @@
-"""``aggregate.json`` of one campaign as one frozen object: read, asked and written.
+"""``aggregate.json`` of one campaign as one frozen object: read, queried and written.
 
-Every number with its interval. Definitions: docs/measurement.md; what may change under one
-``schema_version``: docs/formats.md. Keys that are not known are left out.
+Every number has its interval. docs/measurement.md defines the numbers, docs/formats.md what may change under
+one ``schema_version``. Unknown keys are dropped.
 """
 
 import os
@@ -68,7 +68,7 @@ ReasonCode = Literal[
     "cell_left_out",
     "no_number",
 ]
-# In the order in which the page's footnotes stand.
+# In the order of the page's footnotes.
 Mark = Literal[
     "partial",
     "overloaded",
@@ -86,10 +86,10 @@ MARKS: tuple[Mark, ...] = get_args(Mark)
 
 
 class MeasuredOn(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a campaign's numbers come from.
+    """The source of a campaign's numbers.
 
     Attributes:
-        device: the card, the card that a virtual GPU's clock went by, or the CPU; empty where nobody knows.
+        device: the card, the card of a virtual GPU's profile, or the CPU; empty if unknown.
     """
 
     kind: SourceKind
@@ -97,15 +97,15 @@ class MeasuredOn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """As the ``source`` column of a CSV has it."""
+        """The form in the ``source`` column of a CSV."""
         return f"{self.kind}: {self.device}" if self.device else self.kind
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a number is missing.
+    """The reason of a missing number.
 
     Attributes:
-        subject: the configuration that it is about.
+        subject: the configuration concerned.
     """
 
     code: ReasonCode
@@ -113,16 +113,15 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectorRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One connector at ``ref_safe``, judged by its taxes in ``main_taxes`` and plain against itself in
-    ``repeats``.
+    """One connector at ``ref_safe``, judged by its ``main_taxes`` and by plain against itself in ``repeats``.
 
     Attributes:
-        verdict: ``tax`` or ``gain`` where an interval excludes zero and its estimate lies outside the noise
-            floor; ``noise`` where it lies inside; ``open`` where an interval has an open end, is too wide, or
-            a latency has no number.
+        verdict: ``tax`` or ``gain`` if an interval excludes zero and its estimate is outside the noise floor;
+            ``noise`` if it is inside; ``open`` if an interval has an open end or is too wide, or a latency
+            has no number.
         clear: the latencies that decide a ``tax`` or ``gain``.
-        reason: why a latency has no number; null where both have one.
-        marks: what qualifies the row.
+        reason: why a latency has no number; null if both have one.
+        marks: qualifications of the row.
     """
 
     config: str
@@ -138,10 +137,10 @@ RANDOM: tuple[Arrival, ...] = ("poisson", "gamma")
 
 
 class VirtualGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """What the clock in place of a GPU went by; of a campaign that has no cell yet nothing of it is known.
+    """The clock in place of a GPU; unknown in a campaign without cells.
 
     Attributes:
-        step: microseconds of a step and what it grows by, by name.
+        step: microseconds of a step and its increments, by name.
         host: microseconds that a GPU's runner would take on the host, by name.
     """
 
@@ -153,19 +152,18 @@ class VirtualGpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the newest cell, and of the campaign.
+    """The origin of the numbers: the newest cell's and the campaign's.
 
     Attributes:
         arrival: of Phases A to B' and of blocks.
-        cards: where several engines could run side by side: each card -> the phases that were measured on it.
-        mixed_cards: there: the phases whose cells, which are compared with one another, ran on more than one
-            card.
-        side_by_side: there: engines that were asked at the same time, at most.
-        container: only where engines ran in one, as in ``cell.json``; its image's digest is among
-            ``versions``.
-        virtual_gpu: only where there is one, as in ``cell.json``; ``clock`` is what is read of it.
-        settings: what else of the config shapes a measurement, by its names there; ``engine`` and
-            ``connectors`` hold what a launch takes.
+        cards: if several engines could run side by side: card -> the phases measured on it.
+        mixed_cards: likewise: phases whose cells ran on several cards, although they are compared with one
+            another.
+        side_by_side: likewise: most engines measured at the same time.
+        container: only if engines ran in one, as in ``cell.json``; its image's digest is among ``versions``.
+        virtual_gpu: only with a virtual GPU, as in ``cell.json``; ``clock`` reads it.
+        settings: further settings of the config that shape a measurement, by their names there; ``engine``
+            and ``connectors`` hold a launch's parameters.
         order: phase -> configurations.
         confidence: of every interval.
     """
@@ -193,7 +191,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def clock(self) -> VirtualGpu | None:
-        """What the clock went by, where the device was one; else None."""
+        """The virtual GPU's clock; None for other devices."""
         if self.engine_kind != "virtual_gpu":
             return None
         return msgspec.convert(self.virtual_gpu or {}, VirtualGpu)
@@ -212,12 +210,11 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def engines_at_once(self) -> int:
-        """Engines that were asked at the same time, at most."""
         return self.side_by_side or 1
 
     @property
     def random_arrivals(self) -> bool:
-        """Whether two of the three criteria of saturation mean something else in this campaign."""
+        """With random arrivals two of the three criteria of saturation have another meaning."""
         return self.arrival in RANDOM
 
 
@@ -227,14 +224,14 @@ Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """Why a number is missing: a code; ``subject`` is whose it is."""
+    """The reason of a missing number: a code, and in ``subject`` whose number it is."""
 
     reason: str
     subject: str = ""
 
 
 class VerdictNumbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a verdict rests on; of each hypothesis its own, nothing where it is not testable.
+    """The numbers behind a verdict, specific to each hypothesis; none if it is not testable.
 
     Attributes:
         tax_ttft_p90: H1.
@@ -244,8 +241,8 @@ class VerdictNumbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         slope_per_doubling, by_length: H5 and H6.
         rates_per_s: length -> the rates of its cells.
         averaged_over: of the other length, tokens.
-        left_out: the other lengths that are in no mean -> lengths without them -> why.
-        queueing: lengths at which a side did not keep up, so what grows there may be queueing.
+        left_out: other lengths that are in no mean -> the lengths without them -> why.
+        queueing: lengths at which a side did not keep up, so that the growth may be queueing.
     """
 
     tax_ttft_p90: Quantity | None = None
@@ -269,12 +266,13 @@ class VerdictNumbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """
+    """The outcome of a hypothesis.
+
     Attributes:
-        conclusions: what its numbers say beside the outcome.
-        p_value: the smallest p at which the interval of confidence 1 - p still decides so; null where nothing
-            is decided.
-        p_holm: adjusted for all verdicts that were tested together.
+        conclusions: from its numbers, beside the outcome.
+        p_value: the smallest p at which the interval of confidence 1 - p still decides so; null without a
+            decision.
+        p_holm: adjusted for all verdicts tested together.
     """
 
     outcome: Outcome
@@ -288,10 +286,10 @@ class Hypothesis(Answer, frozen=True, kw_only=True):
     """One hypothesis about one subject.
 
     Attributes:
-        n_blocks: of the taxes that decide, the fewest; null where nothing is decided.
+        n_blocks: the fewest blocks of the deciding taxes; null without a decision.
         missing: why it is not testable.
-        at_equal_host_speed: what the same question is answered with taxes at equal speed of the host; null
-            where it is not asked so, or the speed is not known.
+        at_equal_host_speed: the answer from taxes at equal speed of the host; null if not asked, or if the
+            speed is unknown.
     """
 
     id: HypothesisId
@@ -302,11 +300,11 @@ class Hypothesis(Answer, frozen=True, kw_only=True):
 
 
 class ConfigState(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a configuration got.
+    """The progress of a configuration.
 
     Attributes:
-        ttft_is_no_tax: why, where it fakes cache hits.
-        copies_kv: where it copies the KV of prompts that nobody fetches.
+        ttft_is_no_tax: why, if it fakes cache hits.
+        copies_kv: the destination of its copies of prompts' KV, which nobody fetches.
     """
 
     label: str
@@ -328,7 +326,7 @@ CriterionWord = Literal["reported", "met", "not met", "undetermined"]
 
 
 class Outputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Answers of a configuration's launch against plain's."""
+    """Answers of a configuration's launch compared with plain's."""
 
     config: str
     phase: Phase
@@ -340,8 +338,7 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CriterionOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the success criteria of the published experiment; the first five follow from the hypotheses, and
-    have no evidence here."""
+    """A success criterion of the published experiment; the first five have no evidence but the hypotheses."""
 
     number: Annotated[int, msgspec.Meta(ge=1)]
     outcome: CriterionWord
@@ -349,22 +346,23 @@ class CriterionOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
-    """
+    """The contents of ``aggregate.json``.
+
     Attributes:
         date: of the first start.
-        step_timing_reason: why no cell has step records; null where one has.
-        source: where its numbers come from.
+        step_timing_reason: why no cell has step records; null if one has.
+        source: the source of its numbers.
         connectors: at ``ref_safe``, in the campaign's order.
         configs: by configuration id.
         cells: those that statistics use are ``MeasuredCell``.
         saturation: by configuration.
         reference_rates: null until Phase A of plain has a usable cell.
-        main_taxes: of each configuration, rate of Phase A and metric the one that stands for it.
-        engine_diff: configuration -> settings that its engine resolved otherwise than plain's; null where
-            they were not seen.
-        growth: Phase D, one entry for each configuration; empty without it.
-        put_in: on the embedded engine, what its model gives; null elsewhere.
-        burns: of test connectors on a virtual GPU, what their burns give; null elsewhere.
+        main_taxes: the representative tax of each configuration, rate of Phase A and metric.
+        engine_diff: configuration -> settings that its engine resolved otherwise than plain's; null if
+            unknown.
+        growth: Phase D, one entry per configuration; empty without it.
+        put_in: on the embedded engine, its model's taxes; null elsewhere.
+        burns: of test connectors on a virtual GPU, the effects of their burns; null elsewhere.
     """
 
     schema_version: Literal[1]
@@ -405,17 +403,17 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def config_ids(self) -> tuple[str, ...]:
-        """Plain first, then as the campaign lists them."""
+        """Plain first, then in the campaign's order."""
         return tuple(sorted(self.configs, key=lambda i: i != PLAIN))
 
     def label_of(self, config: str) -> str:
-        """Its label; its id where another has the same label, so that rows of two are not taken for one's."""
+        """Return its label, or its id if another configuration has the same label."""
         labels = {i: state.label for i, state in self.configs.items()}
         found = labels.get(config, config)
         return config if [*labels.values()].count(found) > 1 else found
 
     def measured(self, phase: str | None = None, config: str | None = None) -> Iterator[MeasuredCell]:
-        """Cells that statistics use."""
+        """Yield cells that statistics use."""
         for cell in self.cells:
             if (
                 isinstance(cell, MeasuredCell)
@@ -433,15 +431,13 @@ class _Raw(msgspec.Struct, frozen=True):
 
 
 def aggregate_of(value: object) -> Aggregate:
-    """
-    Args:
-        value: parsed JSON.
+    """Convert parsed JSON.
 
     Raises:
-        msgspec.ValidationError: it is of another form; says which place.
+        msgspec.ValidationError: of another form; names the place.
     """
     head = msgspec.convert(value, Aggregate)
-    _ = head.provenance.clock  # read on demand, so that it is looked at here
+    _ = head.provenance.clock  # checked here, since it is converted only on demand
     cells = []
     for k, cell in enumerate(msgspec.convert(value, _Raw).cells):
         try:
@@ -452,7 +448,8 @@ def aggregate_of(value: object) -> Aggregate:
 
 
 def read_aggregate(path: Path) -> Aggregate:
-    """
+    """Read ``aggregate.json``.
+
     Raises:
         ArtifactError: missing, not JSON, of another schema, or of another form; names file and place.
     """
@@ -477,5 +474,5 @@ def read_aggregate(path: Path) -> Aggregate:
 
 
 def written(aggregate: Aggregate) -> Any:
-    """What ``to_json`` takes: objects, lists and what JSON holds beside them."""
+    """Return the form that ``to_json`` takes: dictionaries, lists and scalars."""
     return msgspec.to_builtins(aggregate)

@@ -1,5 +1,4 @@
-"""Taxes of ``aggregate.json``: of cells, over blocks of launches, by length of use, and what was put in; and
-what they are made of."""
+"""Taxes of ``aggregate.json``: of cells, over blocks, by length of use, injected ones; and their parts."""
 
 from typing import Annotated, Literal
 
@@ -30,20 +29,19 @@ from connector_tax.base.documents.rates import Reference
 
 Part = Literal["scheduler_hooks", "worker_hooks", "schedule", "update", "round_trip"]
 Side = Literal["own", "plain"]
-# Of a tax: configuration, metric, rate, prompt and output length. Two cells of one place are of two phases.
+# A tax's configuration, metric, rate, prompt and output length. Two cells of one place are in two phases.
 Place = tuple[str, Metric, float, int, int]
 
 
 class TaxRow(Ends, frozen=True, kw_only=True):
-    """One tax: of one cell in ``taxes``, and in ``main_taxes`` the one that stands for a configuration at a
-    rate of Phase A.
+    """One tax: a cell's in ``taxes``; in ``main_taxes`` a configuration's main one at a rate of Phase A.
 
     Attributes:
-        phase: whose cell it is; null over blocks of launches, where ``n`` counts the requests of all of them.
+        phase: the cell's; null over blocks of launches, where ``n`` counts the requests of all of them.
         reference: ``neither`` at another rate of Phase A.
-        reason, subject: as a quantity has them; the reason is null where all ends are known.
-        overloaded: which sides did not keep up.
-        phase_averaged: the tax of TTFT with the phase of arrival averaged out; only behind Poisson arrivals.
+        reason, subject: as in a quantity; the reason is null if all ends are known.
+        overloaded: the sides that did not keep up.
+        phase_averaged: the tax of TTFT with the phase of arrival averaged out; only with Poisson arrivals.
     """
 
     config: str
@@ -70,7 +68,6 @@ class TaxRow(Ends, frozen=True, kw_only=True):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Tokens of the prompt, tokens of the output."""
         return self.input_tokens, self.output_tokens
 
     @property
@@ -79,15 +76,16 @@ class TaxRow(Ends, frozen=True, kw_only=True):
 
 
 class AttributionPart(Quantity, frozen=True, kw_only=True):
-    """``n``: steps of the side that has fewer."""
+    """One part of a step; ``n``: steps of the side that has fewer."""
 
     part: Part
 
 
 class Hook(msgspec.Struct, frozen=True, kw_only=True):
-    """
+    """One hook in numbers.
+
     Attributes:
-        n_cpu_steps: steps that measured its CPU time; 0 where that is null.
+        n_cpu_steps: steps that measured its CPU time; 0 if that is null.
     """
 
     hook: str
@@ -100,13 +98,12 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attribution(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the microseconds of a configuration's steps go, in decode-only steps of its Phase A cell at
-    ref_safe, of one launch.
+    """The parts of a configuration's decode-only steps, in one launch's Phase A cell at ref_safe.
 
     Attributes:
-        in_hooks_share: null where the difference is not told apart from zero, and above it.
-        hooks_us, hooks_cpu_us: all hooks of a step, by the clock and on the CPU, which is cut at the former;
-            null where no hook was recorded, or no step measured CPU time.
+        in_hooks_share: null unless the difference is significant and positive.
+        hooks_us, hooks_cpu_us: all hooks of a step, in wall time and in CPU time, which is capped at the
+            former; null if no hook was recorded, or no step measured CPU time.
     """
 
     config: str
@@ -128,7 +125,7 @@ class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
     """A tax in parts.
 
     Attributes:
-        parts: 3; 2 without flags, which then lie in either; 0 where the tax cannot be split.
+        parts: 3; 2 without flags, which are then in either part; 0 if the tax cannot be split.
     """
 
     config: str
@@ -142,8 +139,7 @@ class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TwoParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The published experiment's parts, at ref_safe: the no-op connector's tax, and what a connector adds to
-    it."""
+    """The published experiment's parts at ref_safe: the no-op connector's tax, and what a connector adds."""
 
     config: str
     metric: Literal["ttft_p90", "step_p50_us"]
@@ -154,12 +150,11 @@ class TwoParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Amplification(Ends, frozen=True, kw_only=True, omit_defaults=True):
-    """Tax at ref_load minus tax at ref_safe, at Phase A's shape; at another, tax in Phase B' minus tax in
-    Phase B.
+    """Tax at ref_load minus tax at ref_safe, at Phase A's shape; at others, Phase B' minus Phase B.
 
     Attributes:
-        rate_per_s, safe_rate_per_s: at which it was measured; absent where that was not.
-        n_blocks: absent where one tax is of one launch and the other over blocks, which are not combined.
+        rate_per_s, safe_rate_per_s: the measured rates; absent if not measured.
+        n_blocks: absent if one tax is of one launch and the other over blocks, which are not combined.
     """
 
     config: str
@@ -175,12 +170,11 @@ class Amplification(Ends, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Tokens of the prompt, tokens of the output."""
         return self.input_tokens, self.output_tokens
 
 
 class ObserverEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What recording steps did to a latency of one configuration, and its tax with and without it."""
+    """The effect of recording steps on a configuration's latency, and its tax with and without recording."""
 
     config: str
     metric: AnyLatencyMetric
@@ -200,7 +194,7 @@ Source = Literal[
     "gpu_temperature_c_max",
     "gpu_power_w_mean",
 ]
-# Of log latencies, which is squared.
+# A standard deviation of log latencies, which gets squared.
 Deviation = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 HostUnit = Literal["ratio", "MHz", "us", "C", "W"]
 
@@ -217,12 +211,12 @@ class EqualSpeed(Bounds, frozen=True, kw_only=True):
 
 
 class NoiseFloor(Bounds, frozen=True, kw_only=True):
-    """What "tax" plain has against itself.
+    """The "tax" of plain against itself.
 
     Attributes:
-        found_4_of_5: the smallest tax that as many blocks find with 80 % power, with the interval that the
-            deviation of so few blocks gives it; null where it has no use.
-        at_equal_host_speed: null where the speed is not known.
+        found_4_of_5: the smallest tax that as many blocks find with 80 % power, with the interval due to the
+            uncertain deviation of so few blocks; null if its upper end is too large to be of use.
+        at_equal_host_speed: null if the speed is unknown.
     """
 
     half_width: float
@@ -231,7 +225,7 @@ class NoiseFloor(Bounds, frozen=True, kw_only=True):
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """How much plain's percentile changed from its first launch to its last."""
+    """The change of plain's percentile from its first launch to its last."""
 
     change: Bounds
     p_value: float
@@ -243,7 +237,7 @@ class BlockTax(Bounds, frozen=True, kw_only=True):
 
     Attributes:
         sd: of the blocks' log ratios.
-        adjusted: with a straight drift inside blocks taken out; null where there is none to take out.
+        adjusted: without a linear drift inside blocks; null without such a drift.
         by_block: of each block.
     """
 
@@ -257,13 +251,13 @@ class BlockTax(Bounds, frozen=True, kw_only=True):
 
 
 class Blocks(msgspec.Struct, frozen=True, kw_only=True):
-    """What so many blocks of launches say of one latency.
+    """The results of several blocks of launches for one latency.
 
     Attributes:
-        host_speed_slope: log latency over the log time of a fixed piece of work, between launches; null where
-            no launch tells it.
+        host_speed_slope: log latency over the log time of a fixed piece of work, between launches; null if no
+            launch has it.
         between_launches: ``between_launch_sd`` with its interval.
-        requests: median number behind a launch of plain.
+        requests: median number per launch of plain.
     """
 
     blocks: Annotated[int, msgspec.Meta(ge=3)]
@@ -286,8 +280,10 @@ class Repeats(Blocks, frozen=True, kw_only=True):
 
 
 class FailedBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has no tax at a reference rate, since requests failed in a launch at it, of a block or of phase B';
-    of plain: nobody has one."""
+    """A configuration without a tax at a reference rate, since requests failed; if plain, none has one.
+
+    The launch is one of a block or of phase B'.
+    """
 
     reference: Reference
     rate_per_s: Rate
@@ -307,8 +303,7 @@ class HostSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostDrift(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the host over plain's launches at one reference rate; a source that fewer than three know is
-    absent."""
+    """Drift of the host over plain's launches at one reference rate; a source needs three values."""
 
     reference: Reference
     rate_per_s: Rate
@@ -317,7 +312,7 @@ class HostDrift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Power(msgspec.Struct, frozen=True, kw_only=True):
-    """The smallest tax that would be found at that power; null where it cannot be told.
+    """The smallest tax that would be found with that power; null if unknown.
 
     Attributes:
         by_blocks: number of blocks -> that tax.
@@ -332,8 +327,8 @@ class Power(msgspec.Struct, frozen=True, kw_only=True):
 
 # --- Over cached blocks and running requests
 
-# Microseconds of a step, medians of cells; the step itself of plain, its difference from plain's of the
-# others.
+# Microseconds of a step, medians of cells. ``decode_step_us`` is plain's; the others have the difference from
+# it.
 GrowthQuantity = Literal[
     "build_meta_us",
     "get_finished_us",
@@ -346,11 +341,12 @@ MedianMetric = Literal["ttft_p50", "tpot_p50"]
 
 
 class GrowthCell(msgspec.Struct, frozen=True, kw_only=True):
-    """
+    """One cell of Phase D.
+
     Attributes:
         running: median of the samples.
-        cached_blocks: in the middle of the window; null where the engine did not tell its block size.
-        p50_taxes: ratios less one, of medians; none of plain.
+        cached_blocks: in the middle of the window; null if the engine did not report its block size.
+        p50_taxes: ratios of medians, less one; none for plain.
     """
 
     cell_id: str
@@ -363,9 +359,10 @@ class GrowthCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slope(msgspec.Struct, frozen=True, kw_only=True):
-    """
+    """The growth of one quantity.
+
     Attributes:
-        cached_blocks, running: least and most of the cells.
+        cached_blocks, running: minimum and maximum over the cells.
     """
 
     quantity: GrowthQuantity
@@ -388,12 +385,12 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PutInRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One tax of the model beside the one that stands for it in ``main_taxes``.
+    """The model's tax beside the measured one in ``main_taxes``.
 
     Attributes:
-        tax: the model's; null where its percentile falls on requests that did not finish.
-        held: whether the interval of the one that was found holds it; null where either is missing or the
-            interval is open.
+        tax: the model's; null if its percentile falls on unfinished requests.
+        held: whether the measured tax's interval contains it; null if either is missing or the interval is
+            open.
     """
 
     config: str
@@ -405,11 +402,12 @@ class PutInRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PutIn(msgspec.Struct, frozen=True, kw_only=True):
-    """
+    """The model's taxes and how many were recovered.
+
     Attributes:
         launches: of each configuration, in virtual time.
-        asked: taxes that were both put in and found, each once where both reference rates are one.
-        held: those of them that the interval holds.
+        asked: taxes both injected and measured, each once if both reference rates are equal.
+        held: those of them that the interval contains.
     """
 
     launches: Annotated[int, msgspec.Meta(ge=1)]
@@ -423,11 +421,11 @@ BurnMetric = Literal["hooks_p50_us", "step_p50_us", "tpot_p50_us", "tpot_p90_us"
 
 
 class BurnRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One number of a test connector less that of the test connector that burns nothing.
+    """One number of a test connector minus that of the test connector that burns nothing.
 
     Attributes:
-        put_in_us: what follows from the burn; null where nothing does, and ``reason`` says why.
-        held: whether the interval of ``found`` holds it; null where either is missing.
+        put_in_us: the effect of the burn; null if there is none to expect, as ``reason`` says.
+        held: whether the interval of ``found`` contains it; null if either is missing.
     """
 
     config: str
@@ -441,11 +439,12 @@ class BurnRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Burns(msgspec.Struct, frozen=True, kw_only=True):
-    """
+    """The burns of test connectors and how many were recovered.
+
     Attributes:
         base: the test connector that burns nothing.
-        asked: numbers that were both put in and found.
-        held: those of them that the interval holds.
+        asked: numbers both injected and measured.
+        held: those of them that the interval contains.
     """
 
     base: str

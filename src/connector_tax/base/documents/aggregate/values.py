@@ -1,4 +1,4 @@
-"""What ``aggregate.json`` is made of: its enumerations, and a number with its interval."""
+"""Building blocks of ``aggregate.json``: its enumerations, and a number with its interval."""
 
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ ConfigStatus = Literal["measured", "partial", "skipped", "failed", "missing"]
 Outcome = Literal["supported", "refuted", "undetermined", "not testable"]
 HypothesisId = Literal["H1", "H2", "H3", "H4", "H5", "H6"]
 
-# What a hypothesis comes to beside its outcome; the replay is the published experiment's.
+# Conclusions beside a hypothesis's outcome; the replay is the published experiment's.
 Conclusion = Literal[
     "coupling",
     "prior_kept",
@@ -77,7 +77,7 @@ ProblemCode = Literal[
     "off_counter_stopped",
     "off_hooks_missing",
     "off_hooks_idle",
-    # What the numbers lack.
+    # Shortcomings of the numbers.
     "mixed_versions",
     "mixed_hosts",
     "mixed_load_generators",
@@ -119,28 +119,30 @@ ProblemCode = Literal[
 ]
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
-# Over how many blocks of launches a number is taken; 1: of one launch.
+# Blocks of launches behind a number; 1: of one launch.
 NBlocks = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 # Above zero.
 Rate = Annotated[float, msgspec.Meta(gt=0)]
-# Of a cell: zero in a closed loop.
+# A cell's rate: zero in a closed loop.
 CellRate = Annotated[float, msgspec.Meta(ge=0)]
 # r1, r2, ... are blocks of repeats.
 Phase = Annotated[str, msgspec.Meta(pattern=r"^(a|b|b_prime|c|d|r[1-9][0-9]*)$")]
 Block = Annotated[str, msgspec.Meta(pattern=r"^(a|b|r[1-9][0-9]*)$")]
-# A launch at a reference rate: of a block, or of phase B', which is in none.
+# A launch at a reference rate: of a block, or of phase B', which is in no block.
 Launch = Annotated[str, msgspec.Meta(pattern=r"^(a|b|b_prime|r[1-9][0-9]*)$")]
 TaxPhase = Annotated[str, msgspec.Meta(pattern=r"^(a|b|b_prime|c)$")]
 # A number as a key.
 Digits = Annotated[str, msgspec.Meta(pattern="^[0-9]+$")]
-# What JSON holds beside lists and objects.
+# JSON values other than lists and objects.
 Scalar = str | int | float | bool | None
 
 
 def told(low: float | None, high: float | None) -> Told:
-    """``tax`` or ``gain`` where the interval excludes zero, ``no_tax_found`` where both ends are known and it
-    holds zero, else ``undetermined``."""
+    """Return ``tax`` or ``gain`` if the interval excludes zero.
+
+    Return ``no_tax_found`` if both ends are known and it contains zero, else ``undetermined``.
+    """
     if low is not None and low > 0:
         return "tax"
     if high is not None and high < 0:
@@ -149,20 +151,20 @@ def told(low: float | None, high: float | None) -> Told:
 
 
 def closed(low: float, high: float) -> BlockVerdict:
-    """``told`` of an interval that has both ends."""
+    """Return ``told`` for an interval with both ends."""
     return "tax" if low > 0 else "gain" if high < 0 else "no_tax_found"
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that is missing, or that a reader of the report must know; of a criterion, its evidence.
+    """Something that is missing or that a reader of the report must know; for a criterion, its evidence.
 
     Attributes:
-        code: its words are under ``problem`` in ``labels.yaml``.
+        code: its text is under ``problem`` in ``labels.yaml``.
         subject: a file, a configuration, a phase or a cell.
-        names: what the words list.
-        numbers: what they count, by name; ``_s``: seconds.
-        detail: what somebody else says of it: an engine, a file, the operating system.
-        because: what it follows from.
+        names: listed in the text.
+        numbers: values in the text, by name; ``_s``: seconds.
+        detail: words of others: an engine, a file, the operating system.
+        because: its cause.
     """
 
     code: ProblemCode
@@ -174,7 +176,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """A number that is known; an end that is None is unbounded, or nobody knows it."""
+    """A known number; an end that is None is unbounded or unknown."""
 
     point: float
     low: float | None
@@ -182,7 +184,6 @@ class Interval(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> Told:
-        """What its ends say of zero."""
         return told(self.low, self.high)
 
     @property
@@ -191,7 +192,7 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Ends(msgspec.Struct, frozen=True, kw_only=True):
-    """Whatever has a number with an interval; point null: unavailable, an end null: unbounded."""
+    """A number with an interval; point null: unavailable, an end null: unbounded."""
 
     point: float | None
     low: float | None
@@ -203,7 +204,6 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def interval(self) -> Interval | None:
-        """None where there is no number."""
         return None if self.point is None else Interval(self.point, self.low, self.high)
 
     @property
@@ -228,11 +228,12 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quantity(Ends, frozen=True, kw_only=True, omit_defaults=True):
-    """
+    """A number with its interval and observations.
+
     Attributes:
         n: observations behind it.
-        reason: the code of why there is no number, or no end of its interval; absent where all are there.
-        subject: whose number is missing, where it is another's.
+        reason: the code of why there is no number, or no end of its interval; absent if all are there.
+        subject: whose number is missing, if it is another's.
     """
 
     n: Count
@@ -241,11 +242,11 @@ class Quantity(Ends, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TaxPart(Quantity, frozen=True, kw_only=True):
-    """A number that is made of taxes.
+    """A number computed from taxes.
 
     Attributes:
-        n_blocks: of the taxes that entered the number, the fewest; null where the number is unavailable, or
-            where nothing was measured.
+        n_blocks: the fewest blocks of the taxes in it; null if the number is unavailable, or nothing was
+            measured.
     """
 
     n_blocks: NBlocks | None
